@@ -1,0 +1,1 @@
+"""The epoch-grouped parallel write-ahead log."""

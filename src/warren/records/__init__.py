@@ -1,0 +1,1 @@
+"""Blocks: the unit of writing, checksumming and reading. Bytes: docs/formats/block.md."""

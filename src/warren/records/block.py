@@ -1,0 +1,134 @@
+"""Building a block, and looking at one.
+
+A `Draft` is a block that does not yet know its place: its body and the body's share of the checksum are ready, made
+outside any lock; `Draft.place` stamps offset, epoch and incarnation and finishes the checksum in a microsecond.
+`look` is the other direction: a header and a verified body, or a verdict why there is none. Bytes from the disk get
+the same bounds checks as bytes from the wire: nothing is allocated or sliced before the header's sizes are checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
+
+from warren.base.ids import Epoch, Incarnation, StreamId, TimelineId
+from warren.records.format import (
+    BLOCK_BYTES_MAX,
+    CHECKED_FROM,
+    CHECKSUM,
+    CHECKSUM_AT,
+    FORMAT_VERSION,
+    HEADER,
+    MAGIC,
+    BlockKind,
+    padded,
+)
+from warren.records.verdict import Verdict
+
+Buffer = bytes | bytearray | memoryview
+
+
+class FileIdentity(NamedTuple):
+    """What a block must name to be a block of this life of this file."""
+
+    timeline: TimelineId
+    incarnation: Incarnation
+
+
+class Header(NamedTuple):
+    checksum: int
+    kind: int
+    format: int
+    body_bytes: int
+    entries: int
+    stream: StreamId
+    timeline: TimelineId
+    incarnation: Incarnation
+    offset: int
+    epoch: Epoch
+
+    @property
+    def body_at(self) -> int:
+        return self.offset + HEADER.size
+
+    @property
+    def end(self) -> int:
+        return self.offset + HEADER.size + self.body_bytes
+
+
+@dataclass(slots=True)
+class Draft:
+    """A block without a place."""
+
+    kind: BlockKind
+    entries: int
+    stream: StreamId
+    pieces: list[Buffer]
+    body_bytes: int
+    body_checksum: int
+
+    @property
+    def size_bytes(self) -> int:
+        return HEADER.size + self.body_bytes
+
+    def place(self, identity: FileIdentity, offset: int, epoch: Epoch) -> tuple[bytes, int]:
+        """The finished header, and its checksum."""
+        raw = bytearray(
+            HEADER.pack(
+                MAGIC,
+                0,
+                self.kind,
+                0,
+                FORMAT_VERSION,
+                self.body_bytes,
+                self.entries,
+                self.stream,
+                identity.timeline,
+                identity.incarnation,
+                offset,
+                epoch,
+            )
+        )
+        checksum = crc32(memoryview(raw)[CHECKED_FROM:], self.body_checksum)
+        CHECKSUM.pack_into(raw, CHECKSUM_AT, checksum)
+        return bytes(raw), checksum
+
+
+def draft(kind: BlockKind, pieces: list[Buffer], entries: int = 0, stream: StreamId = StreamId(0)) -> Draft:
+    """A draft of the pieces, padded with zeros to a multiple of 8."""
+    size = sum(len(piece) for piece in pieces)
+    if padding := padded(size) - size:
+        pieces = [*pieces, bytes(padding)]
+    checksum = 0
+    for piece in pieces:
+        checksum = crc32(piece, checksum)
+    return Draft(kind, entries, stream, pieces, size + padding, checksum)
+
+
+def look(view: memoryview, offset: int, identity: FileIdentity | None) -> Header | Verdict:
+    """The header of the good block at `offset`, or why there is none. `identity` None takes any life (inspection)."""
+    head = view[offset : offset + HEADER.size]
+    if len(head) < HEADER.size:
+        return Verdict.TORN if any(head) else Verdict.EMPTY
+    raw = HEADER.unpack(head)
+    if raw[0] != MAGIC:
+        return Verdict.TORN if any(head) else Verdict.EMPTY
+    header = Header(raw[1], raw[2], raw[4], raw[5], *raw[6:])
+    if header.offset != offset or (identity and (header.timeline, header.incarnation) != identity):
+        return _stale_or_torn(view, header, offset)
+    return header if _is_whole(view, header, offset) else Verdict.TORN
+
+
+def _is_whole(view: memoryview, header: Header, offset: int) -> bool:
+    size = header.body_bytes
+    start = offset + HEADER.size
+    if size > BLOCK_BYTES_MAX or size & 7 or start + size > len(view):
+        return False
+    body = crc32(view[start : start + size])
+    return crc32(view[offset + CHECKED_FROM : start], body) == header.checksum
+
+
+def _stale_or_torn(view: memoryview, header: Header, offset: int) -> Verdict:
+    """A block of another life is nothing; one whose own checksum does not hold may be ours, damaged."""
+    return Verdict.STALE if _is_whole(view, header, offset) else Verdict.TORN

@@ -1,0 +1,147 @@
+"""Entries to block body and back, column by column.
+
+Encoding copies no heap: the pieces are views, joined by the disk's gather write. Decoding copies nothing at all:
+every array is a view of the block, checked once against the body's bounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warren.base.errors import Damage, Refused
+from warren.base.ids import StreamId
+from warren.records.block import Buffer, Draft, Header, draft
+from warren.records.columns import EntryColumns, Texts
+from warren.records.format import BODY_HEAD, COLUMN, COLUMNS_MAX, HEADER, BlockKind, Encoding, Tag, padded
+from warren.records.numbers import WIDTHS, Numbers
+
+_IGNORABLE_FROM = 128
+
+
+def draft_entries(entries: EntryColumns, stream: StreamId = StreamId(0), kind: BlockKind = BlockKind.ENTRIES) -> Draft:
+    """One block of these entries, not yet placed."""
+    keys, values = entries.keys, entries.values
+    columns = [
+        (Tag.KIND, entries.kinds),
+        (Tag.STORAGE, entries.storages),
+        (Tag.MAJOR, entries.majors),
+        (Tag.MINOR, entries.minors),
+        (Tag.KEY_OFFSETS, _from_zero(keys)),
+        (Tag.VALUE_OFFSETS, _from_zero(values)),
+    ]
+    columns += [(tag, c) for tag, c in ((Tag.UNDO_PREV, entries.undo_prev), (Tag.UNDO_NEXT, entries.undo_next)) if _told(c)]
+    if entries.epochs is not None:
+        columns.append((Tag.EPOCH, entries.epochs))
+    head: list[bytes] = []
+    data: list[Buffer] = []
+    at = BODY_HEAD.size + COLUMN.size * len(columns)
+    for tag, numbers in columns:
+        descriptor, pieces, size = _encode(tag, numbers, entries)
+        head.append(descriptor)
+        data += pieces
+        at += size
+    head.insert(0, BODY_HEAD.pack(len(columns), 0, at))
+    heap = [_slice(keys), _slice(values)]
+    # A block is at least as many bytes long as it has entries: LSNs count on it.
+    short = entries.count - (at + len(heap[0]) + len(heap[1]))
+    slack: list[Buffer] = [bytes(short)] if short > 0 else []
+    return draft(kind, [b"".join(head), *data, *heap, *slack], entries.count, stream)
+
+
+def read_entries(view: memoryview, header: Header) -> EntryColumns:
+    """The entries of a verified block, as views of it."""
+    body = view[header.body_at : header.end]
+    count, _, heap_at = BODY_HEAD.unpack_from(body) if len(body) >= BODY_HEAD.size else (0, 0, 0)
+    at = BODY_HEAD.size + COLUMN.size * count
+    if count > COLUMNS_MAX or not at <= heap_at <= len(body):
+        raise Damage("a block's column directory does not fit its body", offset=header.offset)
+    columns: dict[int, Numbers] = {}
+    for index in range(count):
+        tag, encoding, width, _, size, base = COLUMN.unpack_from(body, BODY_HEAD.size + COLUMN.size * index)
+        if at + size > heap_at:
+            raise Damage(f"column {tag} of a block does not fit its body", offset=header.offset)
+        rows = header.entries + (tag in (Tag.KEY_OFFSETS, Tag.VALUE_OFFSETS))
+        columns[tag] = _decode(body[at : at + size], encoding, width, base, rows, columns, header)
+        at += padded(size)
+    return _assemble(columns, body[heap_at:], header)
+
+
+def _told(numbers: Numbers) -> bool:
+    return not (numbers.is_constant and numbers.base == 0)
+
+
+def _from_zero(texts: Texts) -> Numbers:
+    offsets = texts.offsets
+    start = texts.start
+    if offsets.deltas is not None and offsets.base != start:
+        return Numbers.of_array(offsets.array() - np.uint64(start))
+    return Numbers(offsets.count, 0, offsets.step, offsets.deltas)
+
+
+def _slice(texts: Texts) -> memoryview:
+    return memoryview(np.ascontiguousarray(texts.heap[texts.start : texts.end]))
+
+
+def _encode(tag: int, numbers: Numbers, entries: EntryColumns) -> tuple[bytes, list[Buffer], int]:
+    if tag == Tag.EPOCH and numbers is entries.majors:
+        return COLUMN.pack(tag, Encoding.SAME_AS, 0, 0, 0, Tag.MAJOR), [], 0
+    if numbers.deltas is not None:
+        raw = np.ascontiguousarray(numbers.deltas)
+        size = raw.nbytes
+        descriptor = COLUMN.pack(tag, Encoding.OFFSET, raw.itemsize, 0, size, numbers.base)
+        return descriptor, [memoryview(raw).cast("B"), bytes(padded(size) - size)], padded(size)
+    if numbers.step:
+        step = numbers.step.to_bytes(8, "little", signed=True)
+        return COLUMN.pack(tag, Encoding.SEQUENCE, 0, 0, 8, numbers.base), [step], 8
+    return COLUMN.pack(tag, Encoding.CONSTANT, 0, 0, 0, numbers.base), [], 0
+
+
+def _decode(
+    data: memoryview, encoding: int, width: int, base: int, rows: int, columns: dict[int, Numbers], header: Header
+) -> Numbers:
+    if encoding == Encoding.CONSTANT:
+        return Numbers(rows, base)
+    if encoding == Encoding.SEQUENCE and len(data) == 8:
+        return Numbers(rows, base, int.from_bytes(data, "little", signed=True))
+    if encoding == Encoding.OFFSET and width in WIDTHS and len(data) == rows * width:
+        return Numbers(rows, base, 0, np.frombuffer(data, dtype=WIDTHS[width]))
+    if encoding == Encoding.SAME_AS and base in columns and columns[base].count == rows:
+        return columns[base]
+    raise Damage("a block's column has an impossible encoding", offset=header.offset)
+
+
+def _assemble(columns: dict[int, Numbers], heap: memoryview, header: Header) -> EntryColumns:
+    unknown = [tag for tag in columns if tag < _IGNORABLE_FROM and tag not in Tag._value2member_map_]
+    if unknown:
+        raise Refused(f"a block has column {unknown[0]}, which this version does not know", "use a newer warren")
+    missing = [tag.name for tag in Tag if tag <= Tag.VALUE_OFFSETS and tag not in columns]
+    if missing:
+        raise Damage(f"a block lacks its {missing[0]} column", offset=header.offset)
+    flat = np.frombuffer(heap, dtype=np.uint8)
+    key_offsets, value_offsets = columns[Tag.KEY_OFFSETS], columns[Tag.VALUE_OFFSETS]
+    keys_end = _checked_end(key_offsets, len(flat), header)
+    values_end = _checked_end(value_offsets, len(flat) - keys_end, header)
+    none = Numbers(header.entries, 0)
+    return EntryColumns(
+        columns[Tag.KIND],
+        columns[Tag.STORAGE],
+        columns[Tag.MAJOR],
+        columns[Tag.MINOR],
+        Texts(flat[:keys_end], key_offsets),
+        Texts(flat[keys_end : keys_end + values_end], value_offsets),
+        columns.get(Tag.UNDO_PREV, none),
+        columns.get(Tag.UNDO_NEXT, none),
+        columns.get(Tag.EPOCH),
+    )
+
+
+def _checked_end(offsets: Numbers, room: int, header: Header) -> int:
+    """Offsets start at 0, never step back and end inside the heap; only then may anybody slice by them."""
+    end = offsets.at(offsets.count - 1)
+    steady = offsets.deltas is None or not bool((offsets.deltas[1:] < offsets.deltas[:-1]).any())
+    if offsets.at(0) != 0 or offsets.step < 0 or not 0 <= end <= room or not steady:
+        raise Damage("a block's offsets point outside its heap", offset=header.offset)
+    return end
+
+
+assert HEADER.size % 8 == 0 and BODY_HEAD.size % 8 == 0 and COLUMN.size % 8 == 0, "columns must fall on multiples of 8"
