@@ -1,0 +1,102 @@
+# Warren. Bare `make` lists the targets; each line with two hashes behind a target is its help.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python
+PYTEST := $(RUN) -m pytest
+PURE := build/pure
+N ?= 2000
+KILLS ?= $(N)
+
+# The modules that mypyc compiles, and the sources whose constants it may have folded into them.
+MARKED := $(shell grep -rlx --include='*.py' '\# mypyc: compile' src 2>/dev/null | sort)
+FOLDED := $(wildcard src/warren/base/ids.py src/warren/*/format.py src/warren/*/*_format.py)
+# Tests mirror the source: src/warren/records/lists.py is tested by tests/records/test_lists*.py.
+MARKED_TESTS := $(foreach module,$(MARKED),$(wildcard $(subst src/warren,tests,$(dir $(module)))test_$(basename $(notdir $(module)))*.py))
+TESTS ?= $(MARKED_TESTS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-spark peers run quick test test-pure check format checklist golden simulate torture mutants bench clean FORCE
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.compiled  ## .venv with everything the tests need now; compiles the marked modules if there is a compiler
+
+$(VENV)/.installed: pyproject.toml setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Warren needs Python 3.11 or newer: make setup PYTHON=…")'
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install -qq --disable-pip-version-check 'setuptools>=77' wheel
+	WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+# Rewritten only when the set of marked modules changes, so that unmarking a module rebuilds too.
+$(VENV)/.marked: FORCE | $(VENV)/.installed
+	@echo '$(MARKED)' | cmp -s - $@ || echo '$(MARKED)' > $@
+
+# The shared library of the compiled modules is placed beside the package, hence src/*.so.
+$(VENV)/.compiled: $(VENV)/.installed $(VENV)/.marked $(MARKED) $(if $(MARKED),$(FOLDED))
+	@find src -name '*.so' -delete
+	$(if $(MARKED),$(RUN) setup.py --quiet build_ext --inplace)
+	@touch $@
+
+setup-spark: $(VENV)/.spark  ## add the Spark parts (PySpark, Arrow, Delta, a Java runtime) to .venv
+
+$(VENV)/.spark: $(VENV)/.compiled
+	WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --editable '.[dev,spark]'
+	@touch $@
+
+peers:  ## install the Debian packages we compare with (RabbitMQ, Redis, NATS), without starting them
+	@.ci/peers
+
+run: setup  ## show the log store at work
+	$(BIN)/warren demo
+
+quick: setup  ## unit, golden and conformance tests: under a minute
+	$(PYTEST) -m 'not slow and not torture'
+
+test: setup  ## every test; only campaigns are left out (simulate, torture)
+	$(PYTEST) -m 'not torture'
+
+# A build without extensions, as on a machine without a compiler. PYTHONPATH puts it before the editable install,
+# for the processes that the tests start as well.
+test-pure: setup  ## the compiled modules' tests once more, uncompiled (TESTS=tests runs all)
+	@rm -rf $(PURE) build/lib
+	@WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps --target $(PURE) .
+	@test "$$(PYTHONPATH=$(PURE) $(RUN) -m warren.base.compiled)" = pure || { echo 'test-pure: $(PURE) is not pure'; exit 1; }
+	@if [ -n '$(strip $(TESTS))' ]; then PYTHONPATH=$(PURE) $(PYTEST) -m 'not torture' $(TESTS); \
+	 else echo 'test-pure: no module is marked for compiling, so all tests run pure already'; fi
+
+check: setup  ## format, lint, strict types, house tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(PYTEST) -q tests/house
+
+format: setup  ## format and sort imports; then read the diff
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+checklist: setup  ## rewrite docs/checklist.md from the ids that tests name
+	$(RUN) -m tests.house.checklist_page
+
+golden: setup  ## rewrite golden transcripts; the diff is reviewed like code
+	WARREN_GOLDEN=rewrite $(PYTEST) -k golden
+
+simulate: setup  ## crash simulation over N states (make simulate N=200000)
+	$(RUN) -m warren.testing.campaign --states $(N)
+
+torture: setup  ## kill -9 a real process N times on the real disk (make torture N=100)
+	$(RUN) -m tests.torture.kill_loop --kills $(KILLS)
+
+mutants: setup  ## seed faults one by one; the simulator must catch each
+	$(RUN) -m tests.mutants.run
+
+bench: setup  ## the log store against its goals (bench/goals.toml)
+	$(BIN)/warren bench log
+
+clean:  ## remove what was built; a clean tree but for .git
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	find src -name '*.so' -delete
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
