@@ -47,6 +47,7 @@ class Header(NamedTuple):
     incarnation: Incarnation
     offset: int
     epoch: Epoch
+    first: int
 
     @property
     def body_at(self) -> int:
@@ -72,7 +73,7 @@ class Draft:
     def size_bytes(self) -> int:
         return HEADER.size + self.body_bytes
 
-    def place(self, identity: FileIdentity, offset: int, epoch: Epoch) -> tuple[bytes, int]:
+    def place(self, identity: FileIdentity, offset: int, epoch: Epoch, first: int = 0) -> tuple[bytes, int]:
         """The finished header, and its checksum."""
         raw = bytearray(
             HEADER.pack(
@@ -88,6 +89,7 @@ class Draft:
                 identity.incarnation,
                 offset,
                 epoch,
+                first,
             )
         )
         checksum = crc32(memoryview(raw)[CHECKED_FROM:], self.body_checksum)

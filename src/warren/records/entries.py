@@ -6,6 +6,8 @@ every array is a view of the block, checked once against the body's bounds.
 
 from __future__ import annotations
 
+from enum import Enum
+
 import numpy as np
 
 from warren.base.errors import Damage, Refused
@@ -18,17 +20,35 @@ from warren.records.numbers import WIDTHS, Numbers
 _IGNORABLE_FROM = 128
 
 
-def draft_entries(entries: EntryColumns, stream: StreamId = StreamId(0), kind: BlockKind = BlockKind.ENTRIES) -> Draft:
+_REQUIRED = (Tag.KIND, Tag.STORAGE, Tag.KEY_OFFSETS, Tag.VALUE_OFFSETS)
+
+
+class Versions(Enum):
+    """Where a block's write versions stand."""
+
+    WRITTEN = "in two columns"
+    MINOR_ONLY = "major is the block's epoch; minors, not consecutive, are a column"
+    FROM_HEADER = "(epoch, first + index)"
+
+
+def draft_entries(
+    entries: EntryColumns,
+    stream: StreamId = StreamId(0),
+    kind: BlockKind = BlockKind.ENTRIES,
+    versions: Versions = Versions.WRITTEN,
+) -> Draft:
     """One block of these entries, not yet placed."""
     keys, values = entries.keys, entries.values
     columns = [
         (Tag.KIND, entries.kinds),
         (Tag.STORAGE, entries.storages),
-        (Tag.MAJOR, entries.majors),
-        (Tag.MINOR, entries.minors),
         (Tag.KEY_OFFSETS, _from_zero(keys)),
         (Tag.VALUE_OFFSETS, _from_zero(values)),
     ]
+    if versions is Versions.WRITTEN:
+        columns.append((Tag.MAJOR, entries.majors))
+    if versions is not Versions.FROM_HEADER:
+        columns.append((Tag.MINOR, entries.minors))
     columns += [(tag, c) for tag, c in ((Tag.UNDO_PREV, entries.undo_prev), (Tag.UNDO_NEXT, entries.undo_next)) if _told(c)]
     if entries.epochs is not None:
         columns.append((Tag.EPOCH, entries.epochs))
@@ -114,7 +134,7 @@ def _assemble(columns: dict[int, Numbers], heap: memoryview, header: Header) -> 
     unknown = [tag for tag in columns if tag < _IGNORABLE_FROM and tag not in Tag._value2member_map_]
     if unknown:
         raise Refused(f"a block has column {unknown[0]}, which this version does not know", "use a newer warren")
-    missing = [tag.name for tag in Tag if tag <= Tag.VALUE_OFFSETS and tag not in columns]
+    missing = [tag.name for tag in _REQUIRED if tag not in columns]
     if missing:
         raise Damage(f"a block lacks its {missing[0]} column", offset=header.offset)
     flat = np.frombuffer(heap, dtype=np.uint8)
@@ -125,8 +145,8 @@ def _assemble(columns: dict[int, Numbers], heap: memoryview, header: Header) -> 
     return EntryColumns(
         columns[Tag.KIND],
         columns[Tag.STORAGE],
-        columns[Tag.MAJOR],
-        columns[Tag.MINOR],
+        columns.get(Tag.MAJOR) or Numbers(header.entries, header.epoch),
+        columns.get(Tag.MINOR) or Numbers(header.entries, header.first, 1),
         Texts(flat[:keys_end], key_offsets),
         Texts(flat[keys_end : keys_end + values_end], value_offsets),
         columns.get(Tag.UNDO_PREV, none),

@@ -1,7 +1,7 @@
 """The block on disk: one header, then a body.
 
     | magic u32 | checksum u32 | kind u8 | flags u8 | format u16 | body_bytes u32 | entries u32 | stream u32 |
-    | timeline u64 | incarnation u64 | own offset u64 | epoch u64 |                         56 bytes
+    | timeline u64 | incarnation u64 | own offset u64 | epoch u64 | first u64 |             64 bytes
     | body, a multiple of 8 bytes long, its padding zeros |
 
 The checksum is CRC-32 over the body followed by the header behind the checksum field, so that a body's part of it can be
@@ -10,6 +10,9 @@ computed before its place in the file is known, and so that nothing in a block l
 Always true: a block stands at a multiple of 8; its header names the offset it stands at, the life of the file it was
 written in and the timeline, so a block that was copied, moved, or left over from an earlier life of a recycled file is
 not read as one of ours.
+
+`first` is the number of the block's first entry within its epoch. Entries that were not given a write version have
+(epoch, first + index): the header says it, no column does.
 
 Body of `ENTRIES` and `SORTED` blocks:
 
@@ -26,8 +29,8 @@ MAGIC = 0x4E525257  # "WRRN" as bytes
 FORMAT_VERSION = 1
 ALIGNMENT_BYTES = 8
 
-HEADER = struct.Struct("<IIBBHIIIQQQQ")
-assert HEADER.size == 56
+HEADER = struct.Struct("<IIBBHIIIQQQQQ")
+assert HEADER.size == 64
 CHECKSUM = struct.Struct("<I")
 CHECKSUM_AT = 4
 CHECKED_FROM = 8  # the checksum covers the header from here on
@@ -56,8 +59,8 @@ class Tag(IntEnum):
 
     KIND = 1
     STORAGE = 2
-    MAJOR = 3  # write version, first part
-    MINOR = 4  # write version, second part
+    MAJOR = 3  # write version, first part; absent: the block's epoch
+    MINOR = 4  # write version, second part; absent: the header's `first` + index
     KEY_OFFSETS = 5  # entries + 1 offsets into the keys' part of the heap
     VALUE_OFFSETS = 6
     UNDO_PREV = 7  # LSN of an earlier entry of the same stream, 0 for none
