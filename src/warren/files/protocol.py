@@ -122,7 +122,8 @@ def join(*parts: str) -> str:
 
 
 def parent(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
+    head, slash, _ = path.rpartition("/")
+    return head or ("/" if slash else ".")
 
 
 def base_name(path: str) -> str:

@@ -1,0 +1,314 @@
+"""The machine's own disk, behind the seam of `files.protocol`.
+
+    write_at   pwritev, at most IOV_MAX pieces a call; a short write is continued, never reported as done
+    sync       fdatasync (fsync where there is none): the bytes and the size, not the times
+    allocate   zeros, written: a hole would promise room that the disk may not have when the bytes come
+    view       mmap, read-only; it outlives `close` and shows later writes inside its length
+    lock       flock on a file which keeps its holder's name; the kernel drops it when the process dies
+
+Always true: a handle whose sync failed once is dead. The kernel may have marked the lost pages clean, so that a second
+sync would succeed and lie. Directories are made 0700 and files 0600. Every OSError leaves through `translate`, which
+names the operation and the path, and says what the reader can do about it.
+
+Two processes can not hold one lock, nor can two openers in one process (flock belongs to the open file, not to the
+process). A child that was forked without exec shares the open file and so keeps the lock alive: start workers by spawn.
+Not here: replacing a file as a whole (`files.atomic`), retrying (nobody does), buffering (the writer's business).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import socket
+import stat as mode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+
+from warren.base.clock import Clock
+from warren.base.errors import DiskFailure, Misuse, OutOfRoom, Refused, SyncFailed, WarrenError
+from warren.files.protocol import Buffer, FileStat, join, parent
+
+PIECES_PER_WRITE_MAX = 1024  # IOV_MAX of Linux; POSIX promises 16, every system we know has 1024
+ZEROS = memoryview(bytes(1 << 20))
+SECTOR_BYTES_UNKNOWN = 4096
+HOLDER_BYTES_MAX = 4096
+
+_sync_data = getattr(os, "fdatasync", os.fsync)
+
+FAMILIES: dict[int, tuple[type[WarrenError], str]] = {
+    errno.ENOSPC: (OutOfRoom, "free some space on this disk; writing goes on by itself"),
+    errno.EDQUOT: (OutOfRoom, "the user's disk quota is used up: raise it or free some space"),
+    errno.ENOENT: (Refused, "check the path"),
+    errno.EEXIST: (Refused, "the name is taken; it is not overwritten"),
+    errno.ENOTDIR: (Refused, "a file stands where a directory is needed: move it away or choose another directory"),
+    errno.EISDIR: (Refused, "a directory stands where a file is needed"),
+    errno.ENOTEMPTY: (Refused, "the directory still holds something"),
+    errno.EROFS: (Refused, "the disk is mounted read-only: remount it, or look at dmesg for why it became so"),
+    errno.EACCES: (Refused, "give this user access, or start as the user who owns the directory"),
+    errno.EPERM: (Refused, "give this user access, or start as the user who owns the directory"),
+    errno.EXDEV: (Refused, "both names must lie on the same disk"),
+    errno.EMFILE: (DiskFailure, "too many open files: raise `ulimit -n`"),
+    errno.ENFILE: (DiskFailure, "too many open files on this machine: raise fs.file-max"),
+}
+
+
+def translate(error: OSError, operation: str, path: str) -> WarrenError:
+    """Our error for the system's. `operation` is a verb: it stands behind "cannot"."""
+    family, hint = FAMILIES.get(error.errno or 0, (DiskFailure, "look at dmesg and at the disk's health"))
+    return family(f"cannot {operation} {path}: {os.strerror(error.errno) if error.errno else error}", hint)
+
+
+class translated:
+    """Lets no OSError pass untranslated."""
+
+    __slots__ = ("_operation", "_path")
+
+    def __init__(self, operation: str, path: str) -> None:
+        self._operation = operation
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise translate(error, self._operation, self._path) from error
+
+
+def this_process(clock: Clock) -> str:
+    """The usual holder text of a lock: who, where, since when."""
+    since = datetime.fromtimestamp(clock.wall_ns() // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"process {os.getpid()} on {socket.gethostname()}, since {since} UTC"
+
+
+class LocalFile:
+    """One open file descriptor."""
+
+    __slots__ = ("_descriptor", "_is_writable", "_path", "_sync_failure")
+
+    def __init__(self, path: str, descriptor: int, is_writable: bool) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._is_writable = is_writable
+        self._sync_failure: SyncFailed | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def write_at(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        descriptor = self._for_writing("write")
+        with translated("write", self._path):
+            for first in range(0, len(pieces), PIECES_PER_WRITE_MAX):
+                offset = _write_all(descriptor, offset, pieces[first : first + PIECES_PER_WRITE_MAX])
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        descriptor = self._open_descriptor("read")
+        with translated("read", self._path):
+            read = os.pread(descriptor, size, offset)
+            while len(read) < size:  # the file ends here, or a call moved less than asked: only an empty answer says
+                more = os.pread(descriptor, size - len(read), offset + len(read))
+                if not more:
+                    break
+                read += more
+            return read
+
+    def allocate(self, offset: int, size: int) -> None:
+        descriptor = self._for_writing("allocate")
+        end = offset + size
+        with translated("allocate", self._path):
+            while offset < end:
+                offset = _write_all(descriptor, offset, (ZEROS[: end - offset],))
+
+    def size(self) -> int:
+        descriptor = self._open_descriptor("stat")
+        with translated("stat", self._path):
+            return os.fstat(descriptor).st_size
+
+    def sync(self) -> None:
+        descriptor = self._for_writing("sync")
+        try:
+            _sync_data(descriptor)
+        except OSError as error:
+            what = f"cannot sync {self._path}: {error.strerror}"
+            self._sync_failure = SyncFailed(what, "what was written since the last sync may be lost; stop and restart")
+            raise self._sync_failure from error
+
+    def view(self) -> memoryview:
+        descriptor = self._open_descriptor("map")
+        with translated("map", self._path):
+            if os.fstat(descriptor).st_size == 0:
+                return memoryview(b"")
+            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with translated("close", self._path):
+                os.close(descriptor)
+
+    def _for_writing(self, operation: str) -> int:
+        if self._sync_failure is not None:
+            raise SyncFailed(f"cannot {operation} {self._path}: an earlier sync failed", self._sync_failure.hint)
+        if not self._is_writable:
+            raise Misuse(f"cannot {operation} {self._path}: it was opened for reading", "open it with writable=True")
+        return self._open_descriptor(operation)
+
+    def _open_descriptor(self, operation: str) -> int:
+        if self._descriptor < 0:
+            raise Misuse(f"cannot {operation} {self._path}: it is closed")
+        return self._descriptor
+
+
+def _write_all(descriptor: int, offset: int, pieces: Sequence[Buffer]) -> int:
+    """Write the pieces, however many calls it takes; return the offset behind them."""
+    end = offset + sum(piece.nbytes if isinstance(piece, memoryview) else len(piece) for piece in pieces)
+    while offset < end:
+        written = os.pwritev(descriptor, pieces, offset)
+        if written == 0:
+            raise OSError(errno.EIO, "the system wrote nothing and said nothing")
+        offset += written
+        if offset < end:
+            pieces = _behind(pieces, written)
+    return offset
+
+
+def _behind(pieces: Sequence[Buffer], written: int) -> list[Buffer]:
+    """What remains of the pieces once their first `written` bytes are on their way."""
+    remaining: list[Buffer] = []
+    for piece in pieces:
+        whole = memoryview(piece).cast("B")
+        if written < whole.nbytes:
+            remaining.append(whole[written:])
+        written = max(0, written - whole.nbytes)
+    return remaining
+
+
+class LocalLock:
+    """An flock held. Closing the descriptor would do; unlocking first also ends it for forked children."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+class LocalFiles:
+    """`Files` on the operating system."""
+
+    def create(self, path: str) -> LocalFile:
+        with translated("create", path):
+            return LocalFile(path, os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600), True)
+
+    def open(self, path: str, writable: bool = False) -> LocalFile:
+        with translated("open", path):
+            descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+            if mode.S_ISDIR(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise OSError(errno.EISDIR, "is a directory")
+            return LocalFile(path, descriptor, writable)
+
+    def exists(self, path: str) -> bool:
+        with translated("look for", path):
+            try:
+                os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
+
+    def stat(self, path: str) -> FileStat:
+        with translated("stat", path):
+            found = os.stat(path)
+            is_directory = mode.S_ISDIR(found.st_mode)
+            return FileStat(found.st_size, found.st_nlink, found.st_dev, found.st_ino, is_directory)
+
+    def list(self, directory: str) -> list[str]:
+        with translated("list", directory):
+            return sorted(os.listdir(directory))
+
+    def make_directories(self, path: str) -> None:
+        with translated("make directory", path):
+            if os.path.isdir(path):
+                return
+            if parent(path) != path:
+                self.make_directories(parent(path))
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                if not os.path.isdir(path):
+                    raise NotADirectoryError(errno.ENOTDIR, "is a file") from None
+        self.sync_directory(parent(path))
+
+    def rename(self, old: str, new: str) -> None:
+        with translated("rename", f"{old} to {new}"):
+            os.rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        with translated("link", f"{old} to {new}"):
+            os.link(old, new)
+
+    def remove(self, path: str) -> None:
+        with translated("remove", path):
+            os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        with translated("remove directory", path):
+            os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        with translated("open directory", path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise SyncFailed(f"cannot sync directory {path}: {error.strerror}", "stop and restart") from error
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str, holder: str) -> LocalLock:
+        with translated("lock", path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(descriptor, 0)
+                _write_all(descriptor, 0, (holder.encode(),))
+            except BlockingIOError as error:
+                present = os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode(errors="replace")
+                os.close(descriptor)
+                raise held_by(path, present) from error
+            except OSError:
+                os.close(descriptor)
+                raise
+            return LocalLock(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        with translated("ask for free space at", path):
+            found = os.statvfs(path)
+            return found.f_bavail * found.f_frsize
+
+    def sector_bytes(self, path: str) -> int:
+        with translated("stat", path):
+            device = os.stat(path).st_dev
+        block_device = os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
+        for place in (block_device, parent(block_device)):  # a partition's queue is its disk's
+            size_path = join(place, "queue", "physical_block_size")
+            if os.path.exists(size_path):
+                with translated("read", size_path), open(size_path, encoding="ascii") as text:
+                    return int(text.read())
+        return SECTOR_BYTES_UNKNOWN
+
+
+def held_by(path: str, holder: str) -> Refused:
+    """What the second opener is told."""
+    return Refused(f"{path} is locked by {holder or 'somebody who has not written a name yet'}", "stop that one first")
