@@ -4,86 +4,32 @@
     sync       fdatasync (fsync where there is none): the bytes and the size, not the times
     allocate   zeros, written: a hole would promise room that the disk may not have when the bytes come
     view       mmap, read-only; it outlives `close` and shows later writes inside its length
-    lock       flock on a file which keeps its holder's name; the kernel drops it when the process dies
+    lock       flock (files.lock)
 
 Always true: a handle whose sync failed once is dead. The kernel may have marked the lost pages clean, so that a second
-sync would succeed and lie. Directories are made 0700 and files 0600. Every OSError leaves through `translate`, which
-names the operation and the path, and says what the reader can do about it.
-
-Two processes can not hold one lock, nor can two openers in one process (flock belongs to the open file, not to the
-process). A child that was forked without exec shares the open file and so keeps the lock alive: start workers by spawn.
+sync would succeed and lie. Directories are made 0700 and files 0600. Every OSError leaves through
+`system_errors.translate`, which names the operation and the path, and says what the reader can do about it.
 Not here: replacing a file as a whole (`files.atomic`), retrying (nobody does), buffering (the writer's business).
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import mmap
 import os
-import socket
 import stat as mode
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from types import TracebackType
 
-from warren.base.clock import Clock
-from warren.base.errors import DiskFailure, Misuse, OutOfRoom, Refused, SyncFailed, WarrenError
+from warren.base.errors import Misuse, SyncFailed
+from warren.files.lock import LocalLock, take_lock
 from warren.files.protocol import Buffer, FileStat, join, parent
+from warren.files.system_errors import translated
 
 PIECES_PER_WRITE_MAX = 1024  # IOV_MAX of Linux; POSIX promises 16, every system we know has 1024
 ZEROS = memoryview(bytes(1 << 20))
 SECTOR_BYTES_UNKNOWN = 4096
-HOLDER_BYTES_MAX = 4096
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
-
-FAMILIES: dict[int, tuple[type[WarrenError], str]] = {
-    errno.ENOSPC: (OutOfRoom, "free some space on this disk; writing goes on by itself"),
-    errno.EDQUOT: (OutOfRoom, "the user's disk quota is used up: raise it or free some space"),
-    errno.ENOENT: (Refused, "check the path"),
-    errno.EEXIST: (Refused, "the name is taken; it is not overwritten"),
-    errno.ENOTDIR: (Refused, "a file stands where a directory is needed: move it away or choose another directory"),
-    errno.EISDIR: (Refused, "a directory stands where a file is needed"),
-    errno.ENOTEMPTY: (Refused, "the directory still holds something"),
-    errno.EROFS: (Refused, "the disk is mounted read-only: remount it, or look at dmesg for why it became so"),
-    errno.EACCES: (Refused, "give this user access, or start as the user who owns the directory"),
-    errno.EPERM: (Refused, "give this user access, or start as the user who owns the directory"),
-    errno.EXDEV: (Refused, "both names must lie on the same disk"),
-    errno.EMFILE: (DiskFailure, "too many open files: raise `ulimit -n`"),
-    errno.ENFILE: (DiskFailure, "too many open files on this machine: raise fs.file-max"),
-}
-
-
-def translate(error: OSError, operation: str, path: str) -> WarrenError:
-    """Our error for the system's. `operation` is a verb: it stands behind "cannot"."""
-    family, hint = FAMILIES.get(error.errno or 0, (DiskFailure, "look at dmesg and at the disk's health"))
-    return family(f"cannot {operation} {path}: {os.strerror(error.errno) if error.errno else error}", hint)
-
-
-class translated:
-    """Lets no OSError pass untranslated."""
-
-    __slots__ = ("_operation", "_path")
-
-    def __init__(self, operation: str, path: str) -> None:
-        self._operation = operation
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            raise translate(error, self._operation, self._path) from error
-
-
-def this_process(clock: Clock) -> str:
-    """The usual holder text of a lock: who, where, since when."""
-    since = datetime.fromtimestamp(clock.wall_ns() // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    return f"process {os.getpid()} on {socket.gethostname()}, since {since} UTC"
 
 
 class LocalFile:
@@ -189,21 +135,6 @@ def _behind(pieces: Sequence[Buffer], written: int) -> list[Buffer]:
     return remaining
 
 
-class LocalLock:
-    """An flock held. Closing the descriptor would do; unlocking first also ends it for forked children."""
-
-    __slots__ = ("_descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
-
-
 class LocalFiles:
     """`Files` on the operating system."""
 
@@ -277,20 +208,7 @@ class LocalFiles:
             os.close(descriptor)
 
     def lock(self, path: str, holder: str) -> LocalLock:
-        with translated("lock", path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.ftruncate(descriptor, 0)
-                _write_all(descriptor, 0, (holder.encode(),))
-            except BlockingIOError as error:
-                present = os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode(errors="replace")
-                os.close(descriptor)
-                raise held_by(path, present) from error
-            except OSError:
-                os.close(descriptor)
-                raise
-            return LocalLock(descriptor)
+        return take_lock(path, holder)
 
     def free_bytes(self, path: str) -> int:
         with translated("ask for free space at", path):
@@ -307,8 +225,3 @@ class LocalFiles:
                 with translated("read", size_path), open(size_path, encoding="ascii") as text:
                     return int(text.read())
         return SECTOR_BYTES_UNKNOWN
-
-
-def held_by(path: str, holder: str) -> Refused:
-    """What the second opener is told."""
-    return Refused(f"{path} is locked by {holder or 'somebody who has not written a name yet'}", "stop that one first")

@@ -1,0 +1,50 @@
+"""Replace a small file as a whole: after a power cut it is the old one or the new one, never a mix and never neither.
+
+What a power cut leaves after each call
+
+    remove old .tmp      the old file; perhaps the leftover .tmp still
+    create .tmp          the old file; perhaps an empty .tmp
+    write                the old file; perhaps a .tmp of any length, torn or zero-filled
+    sync .tmp            the old file; perhaps a whole .tmp (syncing a file does not sync its name)
+    rename over path     the old file or the new file, each whole: the bytes were synced before the name moved
+    sync directory       the new file
+
+Always true: the name is moved only onto synced bytes. Without that sync the rename may reach the disk first and leave
+an empty file under the old name; without the directory's sync the caller would be told "done" and find the old file.
+A leftover `.tmp` means nothing and is removed by the next call. Two callers at once for one path are misuse: the
+directory's lock keeps other processes out, and inside one process every path has one owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from warren.base.errors import WarrenError
+from warren.files.protocol import Buffer, Files, parent
+
+SUFFIX = ".tmp"
+
+
+def replace(files: Files, path: str, pieces: Sequence[Buffer]) -> None:
+    """Make `path` hold exactly `pieces`, durably. When it raises, `path` is whole: the old one, or — only if the
+    directory's sync failed — the old or the new."""
+    temporary = path + SUFFIX
+    if files.exists(temporary):
+        files.remove(temporary)
+    try:
+        _write_synced(files, temporary, pieces)
+        files.rename(temporary, path)
+    except WarrenError:
+        if files.exists(temporary):
+            files.remove(temporary)  # its room is wanted most when the disk is full
+        raise
+    files.sync_directory(parent(path))
+
+
+def _write_synced(files: Files, path: str, pieces: Sequence[Buffer]) -> None:
+    file = files.create(path)
+    try:
+        file.write_at(0, pieces)
+        file.sync()
+    finally:
+        file.close()

@@ -1,0 +1,69 @@
+"""The directory lock: one holder at a time, and a name to ask for.
+
+An flock on a file which keeps its holder's text. The kernel drops it when the holder's process dies, so no lock is ever
+stale; the text may be, and is believed only while the lock is held. Two processes can not hold it, nor can two openers
+in one process: an flock belongs to the open file, not to the process. The file is never removed: two openers could then
+hold two files of one name.
+
+A child that was forked without exec shares the open file and keeps the lock alive when the parent is killed: start
+workers by spawn. The text is overwritten before the file is cut to its length, so that a full disk, on which even one
+new block is too much, does not keep the owner from coming back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from datetime import UTC, datetime
+
+from warren.base.clock import Clock
+from warren.base.errors import Refused
+from warren.files.system_errors import translated
+
+HOLDER_BYTES_MAX = 4096
+
+
+def this_process(clock: Clock) -> str:
+    """The usual holder text of a lock: who, where, since when."""
+    since = datetime.fromtimestamp(clock.wall_ns() // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"process {os.getpid()} on {socket.gethostname()}, since {since} UTC"
+
+
+class LocalLock:
+    """Held until `release`. Closing would do; unlocking first also ends it for forked children."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+def take_lock(path: str, holder: str) -> LocalLock:
+    """Lock the file at `path` and leave `holder` in it, or be `Refused` with the present holder's text."""
+    text = holder.encode()[:HOLDER_BYTES_MAX]
+    with translated("lock", path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.pwrite(descriptor, text, 0)
+            os.ftruncate(descriptor, len(text))
+        except BlockingIOError as error:
+            present = os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode(errors="replace")
+            os.close(descriptor)
+            raise held_by(path, present) from error
+        except OSError:
+            os.close(descriptor)
+            raise
+        return LocalLock(descriptor)
+
+
+def held_by(path: str, holder: str) -> Refused:
+    """What the second opener is told."""
+    return Refused(f"{path} is locked by {holder or 'somebody who has not written a name yet'}", "stop that one first")
