@@ -1,0 +1,62 @@
+"""The sources as the house tests see them: every module of a tree, parsed, with its dotted name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+DOCS = ROOT / "docs"
+TESTS = ROOT / "tests"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    name: str  # warren.log.scan; a package's __init__ has the name of the package
+    place: str  # log/scan.py, seen from the package's root: how tables and messages name it
+    is_package: bool
+    text: str
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        """The package directly under the root that it belongs to; empty for the root itself."""
+        return self.name.split(".")[1] if "." in self.name else ""
+
+
+def modules_under(src: Path) -> list[Module]:
+    """Every module below `src`, sorted by path."""
+    return [_read(path, src) for path in sorted(src.rglob("*.py"))]
+
+
+def _read(path: Path, src: Path) -> Module:
+    relative = path.relative_to(src)
+    parts = list(relative.with_suffix("").parts)
+    is_package = parts[-1] == "__init__"
+    text = path.read_text(encoding="utf-8")
+    return Module(
+        name=".".join(parts[:-1] if is_package else parts),
+        place="/".join(relative.parts[1:]),
+        is_package=is_package,
+        text=text,
+        tree=ast.parse(text, filename=str(path)),
+    )
+
+
+def functions_of(tree: ast.AST) -> Iterator[Function]:
+    """Functions and methods, nested ones too, in no particular order."""
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def plant(root: Path, files: Mapping[str, str]) -> Path:
+    """Write a small tree of files, for rules to be tried on, and return its root."""
+    for place, text in files.items():
+        path = root / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root

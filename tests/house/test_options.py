@@ -1,0 +1,202 @@
+"""Every option is documented: settings by name and default, commands by name and option.
+
+docs/operating.md has one section for each settings class, its name in the heading, with one row per field: `name` |
+`default` | what it means. It has one section for each command (or one for a group of commands), its full name in the
+heading (`warren log inspect`), that names every option. A row whose field is gone is an offence as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import pytest
+import typer
+import typer.main
+
+from tests.house.markdown import Section, rows, sections
+from tests.house.source_tree import DOCS, SRC, modules_under
+
+OPERATING = DOCS / "operating.md"
+TYPERS_OWN = ("--install-completion", "--show-completion")
+
+
+class Parameter(Protocol):
+    @property
+    def opts(self) -> Sequence[str]: ...
+
+    @property
+    def secondary_opts(self) -> Sequence[str]: ...
+
+
+class Command(Protocol):
+    """What is asked of Typer's commands. A group has `commands` by name besides."""
+
+    @property
+    def params(self) -> Sequence[Parameter]: ...
+
+
+def commands_below(command: Command) -> Mapping[str, Command]:
+    below: Mapping[str, Command] = getattr(command, "commands", {})
+    return below
+
+
+def undocumented_settings(settings: type, page: list[Section]) -> list[str]:
+    """What the page leaves out, gets wrong or makes up about one settings class."""
+    name = settings.__name__
+    sections_of_it = [section for section in page if re.search(rf"\b{name}\b", section.title)]
+    if not sections_of_it:
+        return [f"{name}: no heading names it"]
+    told = {cells[0].strip("`"): cells for section in sections_of_it for cells in rows(section.text)}
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    return [
+        *(f"{name}.{field} has no row" for field in fields if field not in told),
+        *(f"{name} has no field {field}" for field in told if field not in fields),
+        *(
+            f"{name}.{field} has the default {_default(fields[field])!r}, its row says {told[field][1]}"
+            for field in fields
+            if field in told and told[field][1].strip("`") not in _spellings(_default(fields[field]))
+        ),
+    ]
+
+
+def _default(field: dataclasses.Field[object]) -> object:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return "required" if field.default is dataclasses.MISSING else field.default
+
+
+def _spellings(value: object) -> set[str]:
+    """The ways a default may be written: 67108864, 67_108_864 or 64 MiB are the same."""
+    spellings = {str(value), repr(value)}
+    if isinstance(value, int) and not isinstance(value, bool):
+        spellings |= {f"{value:_}", f"{value:,}"}
+        units = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+        spellings |= {f"{value // size} {unit}" for unit, size in units.items() if value and value % size == 0}
+    if value is None:
+        spellings.add("none")
+    return spellings
+
+
+def undocumented_options(command: Command, path: str, page: list[Section], inherited: str = "") -> list[str]:
+    """Options of a command and of those below it that no section of theirs or of a parent's names."""
+    heading = re.compile(rf"`{re.escape(path)}( [A-Z\[<-][^`]*)?`")  # arguments may follow: `warren log inspect DIR`
+    own = "\n".join(section.text for section in page if heading.search(section.title))
+    text = f"{inherited}\n{own}"
+    missing = [
+        f"{path} {option}"
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+        if option.startswith("--")
+        and option not in TYPERS_OWN
+        and not re.search(rf"{re.escape(option)}(?![\w-])", text)
+    ]
+    for name, below in commands_below(command).items():
+        missing += undocumented_options(below, f"{path} {name}", page, text)
+    if not commands_below(command) and not re.search(rf"{re.escape(path)}\b", text) and not own:
+        missing.append(f"{path} has no section")
+    return missing
+
+
+def _settings_classes() -> Iterator[type]:
+    for module in modules_under(SRC):
+        if re.search(r"^class \w*Settings\b", module.text, re.MULTILINE):
+            for value in vars(importlib.import_module(module.name)).values():
+                if isinstance(value, type) and value.__name__.endswith("Settings") and value.__module__ == module.name:
+                    assert dataclasses.is_dataclass(value), f"{value} should be a frozen dataclass"
+                    yield value
+
+
+def _page() -> list[Section]:
+    return sections(OPERATING.read_text(encoding="utf-8"))
+
+
+def test_every_setting_of_warren_is_documented() -> None:
+    page = _page()
+    assert not [offence for settings in _settings_classes() for offence in undocumented_settings(settings, page)]
+
+
+def test_every_command_line_option_of_warren_is_documented() -> None:
+    app = importlib.import_module("warren.cli.main").app
+    assert not undocumented_options(typer.main.get_command(app), "warren", _page())
+
+
+@dataclasses.dataclass(frozen=True)
+class SomeSettings:
+    channel_count: int = 4
+    file_bytes_max: int = 64 << 20
+    directory: str = dataclasses.field(default_factory=str)
+
+
+GOOD_ROWS = "| `channel_count` | `4` | … |\n| `file_bytes_max` | `64 MiB` | … |\n| `directory` | `` | … |"
+
+
+@pytest.mark.parametrize(
+    ("rows_told", "offence"),
+    [
+        (GOOD_ROWS.replace("channel_count", "channels"), "SomeSettings.channel_count has no row"),
+        (GOOD_ROWS.replace("channel_count", "channels"), "SomeSettings has no field channels"),
+        (GOOD_ROWS.replace("`4`", "`8`"), "SomeSettings.channel_count has the default 4, its row says `8`"),
+        (
+            GOOD_ROWS.replace("64 MiB", "64 KiB"),
+            "SomeSettings.file_bytes_max has the default 67108864, its row says `64 KiB`",
+        ),
+    ],
+)
+def test_a_setting_the_page_gets_wrong_is_found(rows_told: str, offence: str) -> None:
+    assert offence in undocumented_settings(SomeSettings, _settings_page("### SomeSettings", rows_told))
+
+
+def test_a_settings_class_without_a_heading_is_found() -> None:
+    assert undocumented_settings(SomeSettings, _settings_page("### AwesomeSettings", GOOD_ROWS))
+
+
+def test_a_setting_told_with_its_default_is_not_blamed() -> None:
+    assert not undocumented_settings(SomeSettings, _settings_page("### Some: `SomeSettings`", GOOD_ROWS))
+
+
+def _settings_page(heading: str, rows_told: str) -> list[Section]:
+    return sections(f"{heading}\n| setting | default | meaning |\n|---|---|---|\n{rows_told}\n")
+
+
+def _commands() -> Command:
+    app, log = typer.Typer(), typer.Typer()
+    app.add_typer(log, name="log")
+
+    @log.command()
+    def inspect(directory: str, json: bool = False, epoch: int = 0) -> None: ...
+
+    @app.command()
+    def demo() -> None: ...
+
+    return typer.main.get_command(app)
+
+
+DEMO = "## `warren demo`\nShows it at work.\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "offences"),
+    [
+        ("### `warren log inspect DIR`\n`--json`, `--no-json`, `--epoch E`", []),
+        ("### `warren log`\n`warren log inspect` takes `--json`, `--no-json`, `--epoch E`", []),
+        ("### `warren log inspect`\n`--json`, `--no-json`, `--epochs`", ["warren log inspect --epoch"]),
+        (
+            "### `warren log inspector`\n`--json`, `--no-json`, `--epoch`",
+            [
+                *(f"warren log inspect {option}" for option in ("--json", "--no-json", "--epoch")),
+                "warren log inspect has no section",
+            ],
+        ),
+    ],
+)
+def test_an_option_no_section_names_is_found(page: str, offences: list[str]) -> None:
+    assert undocumented_options(_commands(), "warren", sections(DEMO + page)) == offences
+
+
+def test_a_command_without_options_needs_a_section_too() -> None:
+    page = sections("### `warren log inspect`\n`--json`, `--no-json`, `--epoch`")
+    assert undocumented_options(_commands(), "warren", page) == ["warren demo has no section"]
