@@ -6,8 +6,6 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 PYTEST := $(RUN) -m pytest
 PURE := build/pure
-N ?= 2000
-KILLS ?= $(N)
 
 # The modules that mypyc compiles, and the sources whose constants it may have folded into them.
 MARKED := $(shell grep -rlx --include='*.py' '\# mypyc: compile' src 2>/dev/null | sort)
@@ -85,10 +83,10 @@ golden: setup  ## rewrite golden transcripts; the diff is reviewed like code
 	WARREN_GOLDEN=rewrite $(PYTEST) -k golden
 
 simulate: setup  ## crash simulation over N states (make simulate N=200000)
-	$(RUN) -m warren.testing.campaign --states $(N)
+	$(RUN) -m warren.testing.campaign --states $(or $(N),20000)
 
 torture: setup  ## kill -9 a real process N times on the real disk (make torture N=100)
-	$(RUN) -m tests.torture.kill_loop --kills $(KILLS)
+	$(RUN) -m tests.torture.kill_loop --kills $(or $(N),100)
 
 mutants: setup  ## seed faults one by one; the simulator must catch each
 	$(RUN) -m tests.mutants.run
