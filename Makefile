@@ -41,7 +41,7 @@ $(VENV)/.compiled: $(VENV)/.installed $(VENV)/.marked $(MARKED) $(if $(MARKED),$
 
 setup-spark: $(VENV)/.spark  ## add the Spark parts (PySpark, Arrow, Delta, a Java runtime) to .venv
 
-$(VENV)/.spark: $(VENV)/.compiled
+$(VENV)/.spark: $(VENV)/.installed | $(VENV)/.compiled
 	WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --editable '.[dev,spark]'
 	@touch $@
 

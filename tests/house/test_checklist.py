@@ -11,6 +11,7 @@ from tests.house.checklist_page import LINE, PAGE, NamedTest, every_test_under, 
 from tests.house.source_tree import ROOT, Function, plant
 
 ASSERTING_HELPERS = ("check", "assert_", "_check", "_assert_")
+ASSERTING_BY_NATURE = ("raises", "run_state_machine_as_test")
 
 
 def untrue_lines(text: str, ids: list[str], tests: list[NamedTest]) -> list[str]:
@@ -37,7 +38,7 @@ def _offence(id_: str, name: str, file: str | None, ids: list[str], tests: list[
 
 
 def asserts_something(test: Function) -> bool:
-    """An assert statement, pytest.raises, or a call of a helper whose name begins with check or assert_."""
+    """An assert, pytest.raises, a state machine that is run, or a helper whose name begins with check or assert_."""
     return any(
         isinstance(node, ast.Assert) or (isinstance(node, ast.Call) and _is_judge(node)) for node in ast.walk(test)
     )
@@ -51,7 +52,7 @@ def _is_judge(call: ast.Call) -> bool:
         if isinstance(call.func, ast.Name)
         else ""
     )
-    return name == "raises" or name.startswith(ASSERTING_HELPERS)
+    return name in ASSERTING_BY_NATURE or name.startswith(ASSERTING_HELPERS)
 
 
 def test_the_page_is_what_the_tests_say() -> None:
@@ -113,6 +114,7 @@ def test_the_first_test_by_file_and_line_stands_for_an_id(tmp_path: Path) -> Non
         "with pytest.raises(E): f()",
         "with raises(E): f()",
         "check(q)",
+        "run_state_machine_as_test(QueueMachine)",
         "invariants.check_all(q)",
         "assert_same(a, b)",
     ],
