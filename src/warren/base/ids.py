@@ -8,7 +8,9 @@ from typing import NewType
 
 Epoch = NewType("Epoch", int)  # one turn of the durability clock; 0 means "before the first"
 TimelineId = NewType("TimelineId", int)  # random; new on create, restore, fork and on opening a backup
-Incarnation = NewType("Incarnation", int)  # random; one life of one file, so that a recycled file's old blocks are not read
+Incarnation = NewType(
+    "Incarnation", int
+)  # random; one life of one file, so that a recycled file's old blocks are not read
 FileNumber = NewType("FileNumber", int)  # order of creation among log files
 ChannelId = NewType("ChannelId", int)  # one series of log files written one behind the other
 StreamId = NewType("StreamId", int)  # one independent sequence of entries, with a base of its own

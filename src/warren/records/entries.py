@@ -49,7 +49,9 @@ def draft_entries(
         columns.append((Tag.MAJOR, entries.majors))
     if versions is not Versions.FROM_HEADER:
         columns.append((Tag.MINOR, entries.minors))
-    columns += [(tag, c) for tag, c in ((Tag.UNDO_PREV, entries.undo_prev), (Tag.UNDO_NEXT, entries.undo_next)) if _told(c)]
+    columns += [
+        (tag, c) for tag, c in ((Tag.UNDO_PREV, entries.undo_prev), (Tag.UNDO_NEXT, entries.undo_next)) if _told(c)
+    ]
     if entries.epochs is not None:
         columns.append((Tag.EPOCH, entries.epochs))
     head: list[bytes] = []

@@ -1,0 +1,1 @@
+"""One durability clock: epochs, how they are closed, synced, witnessed and chained."""

@@ -1,0 +1,148 @@
+"""The epoch file: the durable witness.
+
+    slot 0 at byte 0, slot 1 at byte 4096, written in turn:
+    | magic u32 | checksum u32 | format u16 | files u16 | 0 u32 | sequence u64 | timeline u64 | durable u64 |
+    | manifest edits u64 | wall ns i64 | monotone wall ns i64 | digest 16 bytes |
+    | files × ( number u64, incarnation u64, end u64, running u32, 0 u32 ) |
+
+It says: every epoch up to `durable` was synced; these files reached this far then; this many manifest edits were
+synced. What does not agree with it is damage, however much it looks like a torn tail.
+
+A slot for E is written only after the sync of E has returned, so that other processes, which read epochs up to here
+and no further, are never shown what a power cut could take back. It is synced in the background, at most every 100 ms,
+and at stop: until then E+1's own bytes stand witness for E, for they were not written before E was durable
+(docs/decisions/0002-witness-off-the-path.md). One torn slot leaves the other.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+from warren.base.errors import Misuse, Refused
+from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
+from warren.durability.participant import FileEnd
+from warren.files.protocol import File, Files
+from warren.records.block import FileIdentity
+
+MAGIC = 0x45525257  # "WRRE"
+FORMAT_VERSION = 1
+SLOT_BYTES = 4096
+FILE_BYTES = 2 * SLOT_BYTES
+HEAD = struct.Struct("<IIHHIQQQQqq16s")
+assert HEAD.size == 80
+END = struct.Struct("<QQQII")
+assert END.size == 32
+FILES_MAX = (SLOT_BYTES - HEAD.size) // END.size
+CHECKED_FROM = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    timeline: TimelineId
+    durable: Epoch
+    digest: bytes
+    manifest_edits: int
+    wall_ns: int
+    monotone_ns: int
+    ends: tuple[FileEnd, ...]
+    sequence: int = 0
+
+
+def encode_slot(witness: Witness) -> bytes:
+    if len(witness.ends) > FILES_MAX:
+        raise Misuse(f"{len(witness.ends)} files take part in epochs, the epoch file has room for {FILES_MAX}")
+    ends = b"".join(END.pack(e.number, e.identity.incarnation, e.end, e.running, 0) for e in witness.ends)
+    raw = bytearray(
+        HEAD.pack(
+            MAGIC,
+            0,
+            FORMAT_VERSION,
+            len(witness.ends),
+            0,
+            witness.sequence,
+            witness.timeline,
+            witness.durable,
+            witness.manifest_edits,
+            witness.wall_ns,
+            witness.monotone_ns,
+            witness.digest,
+        )
+        + ends
+    )
+    struct.pack_into("<I", raw, 4, crc32(memoryview(raw)[CHECKED_FROM:]))
+    return bytes(raw)
+
+
+def decode_slot(raw: bytes) -> Witness | None:
+    """The witness in a slot, or None where no whole one stands."""
+    if len(raw) < HEAD.size:
+        return None
+    magic, checksum, version, count, _, sequence, timeline, durable, edits, wall, monotone, digest = HEAD.unpack_from(
+        raw
+    )
+    size = HEAD.size + count * END.size
+    if magic != MAGIC or size > len(raw) or crc32(raw[CHECKED_FROM:size]) != checksum:
+        return None
+    if version > FORMAT_VERSION:
+        raise Refused(
+            f"the epoch file has format {version}, this warren reads up to {FORMAT_VERSION}", "use a newer warren"
+        )
+    ends = tuple(
+        FileEnd(FileNumber(number), FileIdentity(TimelineId(timeline), Incarnation(life)), end, running)
+        for number, life, end, running, _ in END.iter_unpack(raw[HEAD.size : size])
+    )
+    return Witness(TimelineId(timeline), Epoch(durable), digest, edits, wall, monotone, ends, sequence)
+
+
+def read_witness(files: Files, path: str) -> tuple[Witness | None, list[str]]:
+    """The newest whole witness of the file, and what was wrong with the other slot, if anything was."""
+    file = files.open(path)
+    try:
+        raw = file.read_at(0, FILE_BYTES)
+    finally:
+        file.close()
+    slots = [raw[:SLOT_BYTES], raw[SLOT_BYTES:]]
+    found = [decode_slot(slot) for slot in slots]
+    problems = [
+        f"{path}: slot {index} is damaged" for index, slot in enumerate(slots) if found[index] is None and any(slot)
+    ]
+    whole = [witness for witness in found if witness is not None]
+    return max(whole, key=lambda witness: witness.sequence, default=None), problems
+
+
+class EpochFile:
+    """The open epoch file of the owner."""
+
+    def __init__(self, file: File, sequence: int) -> None:
+        self._file = file
+        self._sequence = sequence
+
+    @classmethod
+    def create(cls, files: Files, path: str, witness: Witness) -> EpochFile:
+        """An epoch file that says `witness`, synced; its name is the caller's to sync. If there is one already it is
+        written on, slot by slot, never zeroed: it may hold the only witness there is."""
+        file = files.open(path, writable=True) if files.exists(path) else files.create(path)
+        if file.size() < FILE_BYTES:
+            file.allocate(file.size(), FILE_BYTES - file.size())
+        epoch_file = cls(file, witness.sequence)
+        epoch_file.write(witness)
+        epoch_file.sync()
+        return epoch_file
+
+    def write(self, witness: Witness) -> None:
+        """Put the witness into the older slot. Not durable before `sync`."""
+        self._sequence += 1
+        slot = encode_slot(replace(witness, sequence=self._sequence))
+        self._file.write_at((self._sequence & 1) * SLOT_BYTES, [slot])
+
+    @property
+    def sequence(self) -> int:
+        return self._sequence
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()

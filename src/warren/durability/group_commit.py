@@ -1,0 +1,282 @@
+"""Natural group commit: one batch on its way to the disk; what arrives meanwhile is the next. No timer.
+
+    gathering E+1 ──switch──▶ closing blocks ──▶ write ──▶ sync all files at once ──▶ witness(E+1) ──▶ tell those who wait
+                   (gate)                        (no gate: appenders go on gathering E+2)
+
+Whoever waits for durability and finds nobody at it does it himself, in his own thread, with no hand-over; the others
+sleep until he is done. The background thread leads only for those who asked for a callback instead of waiting, and
+syncs the witness when it is 100 ms old.
+
+Always true
+* no byte of E+1 reaches the operating system before the sync of E has returned;
+* `durable` moves only after every participant of the epoch is synced, and epochs become durable in order;
+* a write or sync that fails ends it all: nothing is retried but a full disk, which waits until there is room.
+
+Not here: what a batch consists of (log/channels), rotation (log/rotation): both join through the `Turn` protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from warren.base.clock import Clock
+from warren.base.errors import Misuse, OutOfRoom, SyncFailed, WarrenError
+from warren.base.ids import Epoch, TimelineId
+from warren.base.threads import Threads
+from warren.durability.closing import Closing, ClosingPart
+from warren.durability.participant import Part, Participant
+from warren.durability.wall_times import WallMarks
+
+ROOM_POLL_SECONDS = 0.05
+WITNESS_AGE_SECONDS_MAX = 0.1
+
+
+@dataclass(slots=True)
+class Batch:
+    """One epoch on its way to the disk. `epoch` is None if there was nothing to write and only `after` matters."""
+
+    epoch: Epoch | None
+    parts: list[Part]
+    after: Callable[[], None] | None = None
+
+
+class Turn(Protocol):
+    """What the log does at the epoch switch."""
+
+    def gather(self) -> list[Participant]:
+        """Under the gate: the files that have blocks of the epoch being closed."""
+        ...
+
+    def at_switch(self) -> Callable[[], None] | None:
+        """Under the gate, behind the closing blocks: what must happen once this epoch is durable and before a byte of
+        the next one is written (a rotation), or None."""
+        ...
+
+    def witness(self) -> None:
+        """Behind the sync: write down that this epoch is durable."""
+        ...
+
+    def sync_witness(self) -> None: ...
+
+
+class GroupCommit:
+    def __init__(
+        self,
+        threads: Threads,
+        clock: Clock,
+        turn: Turn,
+        timeline: TimelineId,
+        durable: Epoch,
+        first: Epoch,
+        digest: bytes,
+        marks: WallMarks,
+    ) -> None:
+        self.gate = threads.condition()
+        self.timeline = timeline
+        self.durable = durable
+        self.open_epoch = first  # the epoch that is being gathered
+        self.digest = digest  # of the newest durable epoch
+        self.marks = marks
+        self.epochs_committed = 0
+        self.syncs = 0
+        self.is_out_of_room = False
+        self._threads = threads
+        self._turn = turn
+        self._previous = durable
+        self._closing_digest = digest
+        self._busy = False
+        self._failed: WarrenError | None = None
+        self._callbacks: list[Callable[[Epoch], None]] = []
+        self._bell = threads.condition()
+        self._rung = False
+        self._leaving = False
+        self._stopping = False
+        self._witness_is_stale = False
+        self._background_sleeps = False
+        self._background = threads.start("warren-commit", self._lead_in_background)
+
+    # -- for those who append ------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Under the gate: raise what ended the commit, if something did."""
+        if self._failed is not None:
+            raise self._failed
+        if self._stopping:
+            raise Misuse("the log is closed", "open it again")
+
+    def wait(self, epoch: Epoch) -> None:
+        """Return when `epoch` is durable; lead the commit if nobody does."""
+        while True:
+            with self.gate:
+                while self._busy and self.durable < epoch and self._failed is None:
+                    self.gate.wait()
+                if self.durable >= epoch:
+                    return
+                if self._failed is not None:
+                    raise self._failed
+                batch = self._switch()
+            if batch is None:
+                raise Misuse(
+                    f"epoch {epoch} holds nothing and will not become durable", "wait for an epoch that `end` returned"
+                )
+            self._commit(batch)
+
+    def make_room(self) -> bool:
+        """Too much is gathered: bring it out, or wait for who is at it. Call without the gate; False if there is nothing
+        to bring out."""
+        with self.gate:
+            if self._busy and self._failed is None:
+                self.gate.wait()
+                return True
+            self.check()
+            batch = self._switch()
+        if batch is not None:
+            self._commit(batch)
+        return batch is not None
+
+    def call_when_durable(self, callback: Callable[[Epoch], None]) -> None:
+        """Call back with every epoch that becomes durable, in order, from the leader's thread: be quick."""
+        with self.gate:
+            self._callbacks.append(callback)
+
+    def ring(self) -> None:
+        """Ask the background thread to commit what is gathered. Call without the gate."""
+        with self._bell:
+            self._rung = True
+            self._bell.notify_all()
+
+    def stop(self) -> None:
+        """Commit what is gathered, sync the witness, end the background thread. A full disk is an error now: nobody
+        waits for room in a log that is being closed."""
+        with self.gate:
+            self._leaving = True
+            self.gate.notify_all()
+        try:
+            while self.make_room():
+                pass
+        finally:
+            with self.gate:
+                self._stopping = True
+                self.gate.notify_all()
+            with self._bell:
+                self._bell.notify_all()
+            self._background.join()
+        if self._failed is None:
+            self._turn.sync_witness()
+
+    def fail(self, error: WarrenError) -> None:
+        """Stop confirming, for good."""
+        with self.gate:
+            if self._failed is None:
+                self._failed = error
+            self._busy = False
+            self.gate.notify_all()
+
+    # -- the commit itself ---------------------------------------------------------------------------------------
+
+    def _switch(self) -> Batch | None:
+        """Under the gate: close the gathered epoch and open the next one."""
+        gathered = self._turn.gather()
+        epoch = self._close(gathered) if gathered else None
+        parts = [participant.take() for participant in gathered]
+        after = self._turn.at_switch()
+        if epoch is None and after is None:
+            return None
+        self._busy = True
+        return Batch(epoch, parts, after)
+
+    def _close(self, gathered: list[Participant]) -> Epoch:
+        epoch = self.open_epoch
+        wall_ns, monotone_ns = self.marks.next_mark()
+        parts = tuple(
+            ClosingPart(p.number, p.identity.incarnation, p.end, p.running, p.blocks_pending) for p in gathered
+        )
+        closing = Closing(epoch, self._previous, wall_ns, monotone_ns, self._closing_digest, parts)
+        for participant in gathered:
+            participant.append(closing.draft(), epoch)
+        self._previous = epoch
+        self._closing_digest = closing.digest(self.timeline)
+        self.open_epoch = Epoch(epoch + 1)
+        return epoch
+
+    def _commit(self, batch: Batch) -> None:
+        try:
+            if batch.epoch is not None:
+                self._bring_to_disk(batch.parts)
+                self._declare_durable(batch.epoch)
+            if batch.after is not None:
+                self._wait_for_room(batch.after)
+        except BaseException as error:
+            self.fail(error if isinstance(error, WarrenError) else SyncFailed(f"the commit ended with {error!r}"))
+            raise
+        with self.gate:
+            self._busy = False
+            self.gate.notify_all()
+
+    def _bring_to_disk(self, parts: list[Part]) -> None:
+        for part in parts:
+            self._wait_for_room(lambda part=part: part.participant.write(part))
+        self._threads.together([part.participant.sync for part in parts])
+        self.syncs += len(parts)
+
+    def _declare_durable(self, epoch: Epoch) -> None:
+        with self.gate:
+            self.durable = epoch
+            self.digest = self._closing_digest
+            self.epochs_committed += 1
+            self._witness_is_stale = True
+        self._turn.witness()
+        for callback in self._callbacks:
+            callback(epoch)
+        with self._bell:
+            if self._background_sleeps:
+                self._bell.notify_all()
+
+    def _wait_for_room(self, write: Callable[[], None]) -> None:
+        """Do it; on a full disk keep trying until there is room. Nothing was synced yet, so nothing is believed."""
+        while True:
+            try:
+                write()
+            except OutOfRoom:
+                with self.gate:
+                    self.is_out_of_room = True
+                    if self._leaving:
+                        raise
+                    self.gate.wait(ROOM_POLL_SECONDS)
+                continue
+            self.is_out_of_room = False
+            return
+
+    # -- the background thread -----------------------------------------------------------------------------------
+
+    def _lead_in_background(self) -> None:
+        while True:
+            with self._bell:
+                if not self._rung and not self._stopping:
+                    self._background_sleeps = not self._witness_is_stale
+                    self._bell.wait(WITNESS_AGE_SECONDS_MAX if self._witness_is_stale else None)
+                    self._background_sleeps = False
+                rung, self._rung = self._rung, False
+            if self._stopping or self._failed is not None:
+                return
+            try:
+                if rung:
+                    self._lead_once()
+                elif self._witness_is_stale:
+                    self._witness_is_stale = False
+                    self._turn.sync_witness()
+            except WarrenError as error:
+                self.fail(error)
+                return
+
+    def _lead_once(self) -> None:
+        with self.gate:
+            while self._busy and self._failed is None:
+                self.gate.wait()
+            if self._failed is not None or self._stopping:
+                return
+            batch = self._switch()
+        if batch is not None:
+            self._commit(batch)

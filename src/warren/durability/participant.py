@@ -1,0 +1,121 @@
+"""A file that takes part in epochs.
+
+    | … blocks of E | closing E | blocks of E+1 being gathered …            <- `end`
+                                ^ `start` of the part of E+1
+
+Blocks get their place the moment they are appended, under the gate, so an entry's log sequence number is known before
+its bytes leave memory. At the epoch switch the gathered bytes become a `Part`, which the leader of the group commit
+writes and syncs while the next epoch gathers behind it.
+
+Always true: `end` and `running` describe the file as it will be once everything appended so far is written; space is
+allocated by whole containers before it is written, so a full disk speaks up before any byte of the epoch is out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+from warren.base.errors import Misuse
+from warren.base.ids import Epoch, FileNumber
+from warren.files.protocol import Buffer, File
+from warren.records.block import Draft, FileIdentity
+
+
+def run_on(running: int, checksum: int) -> int:
+    """The running checksum of a file after one more block."""
+    return crc32(checksum.to_bytes(4, "little"), running)
+
+
+@dataclass(frozen=True, slots=True)
+class FileEnd:
+    """How far a file reaches, and the running checksum of its blocks up to there."""
+
+    number: FileNumber
+    identity: FileIdentity
+    end: int
+    running: int
+
+
+@dataclass(slots=True)
+class Part:
+    """What one file contributes to one epoch: bytes at a place."""
+
+    participant: Participant
+    start: int
+    pieces: list[Buffer]
+    end: int
+    blocks: int
+
+
+class Participant:
+    __slots__ = (
+        "allocated",
+        "blocks_pending",
+        "container_bytes",
+        "end",
+        "handle",
+        "identity",
+        "number",
+        "pending",
+        "running",
+        "start",
+        "taken",
+    )
+
+    def __init__(
+        self, number: FileNumber, identity: FileIdentity, end: int, running: int, container_bytes: int
+    ) -> None:
+        self.number = number
+        self.identity = identity
+        self.end = end
+        self.running = running
+        self.container_bytes = container_bytes
+        self.handle: File | None = None  # a file about to be created has none yet
+        self.allocated = 0
+        self.start = end
+        self.pending: list[Buffer] = []
+        self.blocks_pending = 0
+        self.taken = self.as_end()  # as of the last epoch switch
+
+    def append(self, draft: Draft, epoch: Epoch, first: int = 0) -> int:
+        """Give a block its place behind everything else; its offset."""
+        offset = self.end
+        header, checksum = draft.place(self.identity, offset, epoch, first)
+        self.pending.append(header)
+        self.pending += draft.pieces
+        self.end = offset + draft.size_bytes
+        self.running = run_on(self.running, checksum)
+        self.blocks_pending += 1
+        return offset
+
+    def take(self) -> Part:
+        """Everything gathered since the last time."""
+        part = Part(self, self.start, self.pending, self.end, self.blocks_pending)
+        self.start, self.pending, self.blocks_pending = self.end, [], 0
+        self.taken = self.as_end()
+        return part
+
+    def as_end(self) -> FileEnd:
+        return FileEnd(self.number, self.identity, self.end, self.running)
+
+    def attach(self, handle: File, allocated: int) -> None:
+        self.handle = handle
+        self.allocated = allocated
+
+    def write(self, part: Part) -> None:
+        """Bring a part to the operating system. May be repeated after `OutOfRoom`: same bytes, same place."""
+        handle = self._handle()
+        if part.end > self.allocated:
+            wanted = -(-part.end // self.container_bytes) * self.container_bytes
+            handle.allocate(self.allocated, wanted - self.allocated)
+            self.allocated = wanted
+        handle.write_at(part.start, part.pieces)
+
+    def sync(self) -> None:
+        self._handle().sync()
+
+    def _handle(self) -> File:
+        if self.handle is None:
+            raise Misuse(f"log file {self.number} takes part in an epoch before it was created")
+        return self.handle

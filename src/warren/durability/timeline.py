@@ -1,0 +1,45 @@
+"""Timelines: which past a number belongs to.
+
+A timeline is a random 64-bit id, new on create, restore, fork and on opening a backup. Its ancestry says where each
+earlier timeline was left. Epoch numbers go on rising across a fork, so (timeline, epoch) never names two things; a
+reader that stands on a branch which was abandoned before its epoch is told where the fork was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warren.base.errors import Refused
+from warren.base.ids import Epoch, TimelineId
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    timeline: TimelineId
+    fork_epoch: Epoch  # the last epoch taken over from it
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    id: TimelineId
+    ancestry: tuple[Ancestor, ...] = ()  # oldest first
+
+    def fork(self, new: TimelineId, at: Epoch) -> Timeline:
+        return Timeline(new, (*self.ancestry, Ancestor(self.id, at)))
+
+    def admit(self, timeline: TimelineId, epoch: Epoch) -> None:
+        """Refuse a reader whose (timeline, epoch) is not part of this past."""
+        if timeline == self.id:
+            return
+        for ancestor in self.ancestry:
+            if ancestor.timeline == timeline:
+                if epoch <= ancestor.fork_epoch:
+                    return
+                raise Refused(
+                    f"epoch {epoch} of timeline {timeline:016x} was abandoned: this store left it at epoch {ancestor.fork_epoch}",
+                    f"start again from epoch {ancestor.fork_epoch} of timeline {self.id:016x}",
+                )
+        raise Refused(
+            f"timeline {timeline:016x} is not part of this store's past (timeline {self.id:016x})",
+            "it belongs to another store",
+        )

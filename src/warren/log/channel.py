@@ -1,0 +1,110 @@
+"""A channel: one series of log files, written one behind the other.
+
+Large sessions come as finished drafts. Small ones join the *open block*: a hundred clients with one entry each make one
+block, and each still knows its log sequence number at once, because the open block's place is fixed when it is opened
+and it is closed before anything is placed behind it.
+
+All of it happens under the commit's gate. Not here: when to switch (durability/group_commit), which file comes next
+(log/rotation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warren.base.ids import ChannelId, Epoch, Lsn, StreamId, lsn_of
+from warren.durability.participant import Participant
+from warren.log.rows import Rows
+from warren.records.block import Draft
+from warren.records.entries import Versions, draft_entries
+
+OPEN_BLOCK_BYTES_MAX = 256 << 10
+OPEN_BLOCK_ROWS_MAX = 1 << 14
+
+
+@dataclass(slots=True)
+class OpenBlock:
+    """Rows of small sessions, waiting to become one block."""
+
+    stream: StreamId
+    first: int
+    offset: int
+    rows: Rows = field(default_factory=Rows)
+    minors: list[int] = field(default_factory=list)
+
+    def is_full(self) -> bool:
+        return self.rows.size_bytes > OPEN_BLOCK_BYTES_MAX or len(self.minors) > OPEN_BLOCK_ROWS_MAX
+
+    def draft(self) -> Draft:
+        count = len(self.minors)
+        is_consecutive = self.minors[-1] - self.first == count - 1
+        columns = self.rows.columns(None if is_consecutive else self.minors)
+        return draft_entries(
+            columns, self.stream, versions=Versions.FROM_HEADER if is_consecutive else Versions.MINOR_ONLY
+        )
+
+
+class Channel:
+    def __init__(self, channel: ChannelId, participant: Participant) -> None:
+        self.id = channel
+        self.participant = participant
+        self.entries = 0  # in the present file
+        self.stream_ends: dict[StreamId, Lsn] = {}  # last LSN of each stream in the present file
+        self.first_epoch = Epoch(0)  # first and last epoch with entries in the present file
+        self.last_epoch = Epoch(0)
+        self.blocks_gathered = 0
+        self._open: OpenBlock | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """No entry ever went into the present file."""
+        return self.entries == 0
+
+    def has_gathered(self) -> bool:
+        return self._open is not None or self.participant.blocks_pending > 0
+
+    def place_draft(self, draft: Draft, epoch: Epoch, first: int) -> Lsn:
+        """Give a finished block its place; the LSN of its first entry."""
+        self.close_open_block(epoch)
+        offset = self.participant.append(draft, epoch, first)
+        self.blocks_gathered += 1
+        return self._note(draft.stream, offset, 0, draft.entries, epoch)
+
+    def place_rows(self, rows: Rows, stream: StreamId, epoch: Epoch, first: int) -> Lsn:
+        """Let a small session's rows join the open block; the LSN of its first row."""
+        block = self._open
+        if block is None or block.stream != stream or block.is_full():
+            self.close_open_block(epoch)
+            block = self._open = OpenBlock(stream, first, self.participant.end)
+        index = len(block.minors)
+        block.rows.extend(rows)
+        block.minors.extend(range(first, first + len(rows)))
+        return self._note(stream, block.offset, index, len(rows), epoch)
+
+    def close_open_block(self, epoch: Epoch) -> None:
+        block, self._open = self._open, None
+        if block is not None:
+            self.participant.append(block.draft(), epoch, block.first)
+            self.blocks_gathered += 1
+
+    def take_participant(self, epoch: Epoch) -> Participant | None:
+        """At the switch: the file, if it has bytes of this epoch."""
+        self.close_open_block(epoch)
+        self.blocks_gathered = 0
+        return self.participant if self.participant.blocks_pending else None
+
+    def move_to(self, participant: Participant) -> None:
+        """Go on in a new file."""
+        assert not self.has_gathered(), "a channel changes its file only between two epochs"
+        self.participant = participant
+        self.entries = 0
+        self.stream_ends = {}
+        self.first_epoch = self.last_epoch = Epoch(0)
+
+    def _note(self, stream: StreamId, offset: int, index: int, count: int, epoch: Epoch) -> Lsn:
+        number = self.participant.number
+        self.entries += count
+        self.first_epoch = self.first_epoch or epoch
+        self.last_epoch = epoch
+        self.stream_ends[stream] = lsn_of(number, offset, index + count - 1)
+        return lsn_of(number, offset, index)

@@ -1,0 +1,61 @@
+"""The first block of every log file: who it is.
+
+    | number u64 | channel u32 | purpose u32 | container bytes u64 | created, wall ns i64 |
+
+It is written and synced before the manifest names the file, so the manifest never points at nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from warren.base.errors import Damage, Refused
+from warren.base.ids import ChannelId, Epoch, FileNumber
+from warren.records.block import Draft, FileIdentity, Header, draft, look
+from warren.records.format import FORMAT_VERSION, HEADER, BlockKind
+
+BODY = struct.Struct("<QIIQq")
+assert BODY.size == 32
+FILE_HEADER_BYTES = HEADER.size + BODY.size
+
+
+class Purpose(IntEnum):
+    LOG = 1
+    COMPACTED = 2
+    SNAPSHOT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    number: FileNumber
+    channel: ChannelId
+    purpose: Purpose
+    container_bytes: int
+    created_ns: int
+
+    def draft(self) -> Draft:
+        body = BODY.pack(self.number, self.channel, self.purpose, self.container_bytes, self.created_ns)
+        return draft(BlockKind.FILE_HEADER, [body])
+
+    def placed(self, identity: FileIdentity) -> tuple[bytes, int]:
+        """The block's bytes and its checksum. It belongs to no epoch."""
+        made = self.draft()
+        header, checksum = made.place(identity, 0, Epoch(0))
+        return header + b"".join(made.pieces), checksum
+
+
+def read_file_header(view: memoryview, path: str) -> tuple[FileHeader, FileIdentity]:
+    found = look(view, 0, None)
+    if not isinstance(found, Header):
+        raise Damage(f"the file does not begin with a file header ({found.value})", path, 0)
+    if found.format > FORMAT_VERSION:
+        raise Refused(
+            f"{path} has block format {found.format}, this warren reads up to {FORMAT_VERSION}", "use a newer warren"
+        )
+    if found.kind != BlockKind.FILE_HEADER or found.body_bytes != BODY.size:
+        raise Damage("the file's first block is not a file header", path, 0)
+    number, channel, purpose, container_bytes, created_ns = BODY.unpack(view[found.body_at : found.end])
+    header = FileHeader(FileNumber(number), ChannelId(channel), Purpose(purpose), container_bytes, created_ns)
+    return header, FileIdentity(found.timeline, found.incarnation)

@@ -1,0 +1,135 @@
+"""What the manifest says, as a value. Edits make a new one; nobody sees half an edit.
+
+A change is a small JSON list, its first item the verb:
+
+    ["file", {…}]            this is what is now known of a file
+    ["drop", number]         the file is gone from the store
+    ["stream", {…}]          this is what is now known of a stream
+    ["set", {name: value}]   the scalars below
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from warren.base.errors import Refused
+from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, TimelineId
+from warren.durability.closing import NO_DIGEST
+from warren.durability.timeline import Ancestor, Timeline
+from warren.log.file_record import FileRecord, FileState
+
+MANIFEST_FORMAT = 1
+Change = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """A named sequence of entries. Streams that share a channel are multiplexed: they share its files."""
+
+    id: StreamId
+    name: str
+    channel: ChannelId
+    base: Lsn = Lsn(0)  # the first LSN that is still valid; everything of the stream before it may go
+    is_records: bool = True  # False: key-value entries, which compaction reclaims instead of the base
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestState:
+    timeline: Timeline
+    container_bytes: int
+    initial_containers: int
+    format: int = MANIFEST_FORMAT
+    edits: int = 0  # how many edits were ever made
+    next_file: FileNumber = FileNumber(1)
+    run_first_epoch: Epoch = Epoch(1)  # every epoch from here on was numbered one by one
+    epoch_floor: Epoch = Epoch(0)  # numbers up to here are used, durable or voided
+    durable: Epoch = Epoch(0)  # durable epoch at the last opening or stop
+    digest: str = NO_DIGEST.hex()  # chain digest of that epoch
+    monotone_ns: int = 0
+    horizon: Epoch = Epoch(0)  # history at or before this epoch is gone
+    horizon_digest: str = NO_DIGEST.hex()  # chain digest at the horizon: the anchor of what was purged
+    compacted: FileNumber = FileNumber(0)  # the compacted file in force, 0 for none
+    snapshot: FileNumber = FileNumber(0)  # the start-up snapshot, 0 for none
+    snapshot_epoch: Epoch = Epoch(0)  # … and the epoch it shows
+    files: Mapping[FileNumber, FileRecord] = field(default_factory=dict)
+    streams: Mapping[StreamId, StreamRecord] = field(default_factory=dict)
+
+    def apply(self, changes: Iterable[Change]) -> ManifestState:
+        files, streams, scalars = dict(self.files), dict(self.streams), {"edits": self.edits + 1}
+        for verb, *what in changes:
+            if verb == "file":
+                record = FileRecord.from_json(what[0])
+                files[record.number] = record
+            elif verb == "drop":
+                files.pop(what[0], None)
+            elif verb == "stream":
+                stream = StreamRecord(**what[0])
+                streams[stream.id] = stream
+            elif verb == "set":
+                scalars |= _scalars(what[0])
+            else:
+                raise Refused(
+                    f"the manifest has a change '{verb}', which this version does not know", "use a newer warren"
+                )
+        return replace(self, files=files, streams=streams, **scalars)
+
+    def of_state(self, state: FileState) -> list[FileRecord]:
+        return [record for _, record in sorted(self.files.items()) if record.state is state]
+
+    def to_json(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in _SCALARS}
+        plain["timeline"] = asdict(self.timeline)
+        plain["files"] = [record.to_json() for _, record in sorted(self.files.items())]
+        plain["streams"] = [asdict(stream) for _, stream in sorted(self.streams.items())]
+        return plain
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> ManifestState:
+        if raw.get("format", 0) > MANIFEST_FORMAT:
+            raise Refused(
+                f"the manifest has format {raw['format']}, this warren reads up to {MANIFEST_FORMAT}",
+                "use a newer warren",
+            )
+        scalars = _scalars({name: value for name, value in raw.items() if name not in ("files", "streams")})
+        records = [FileRecord.from_json(item) for item in raw["files"]]
+        streams = [StreamRecord(**item) for item in raw["streams"]]
+        return cls(
+            **scalars,
+            files={record.number: record for record in records},
+            streams={stream.id: stream for stream in streams},
+        )
+
+
+def file_change(record: FileRecord) -> Change:
+    return ["file", record.to_json()]
+
+
+def drop_change(number: FileNumber) -> Change:
+    return ["drop", number]
+
+
+def stream_change(stream: StreamRecord) -> Change:
+    return ["stream", asdict(stream)]
+
+
+def set_change(**values: Any) -> Change:
+    unknown = sorted(set(values) - _SCALARS)
+    assert not unknown, f"no such scalar in the manifest: {unknown}"
+    return ["set", values | ({"timeline": asdict(values["timeline"])} if "timeline" in values else {})]
+
+
+def _scalars(raw: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(raw) - _SCALARS)
+    if unknown:
+        raise Refused(f"the manifest sets '{unknown[0]}', which this version does not know", "use a newer warren")
+    made = dict(raw)
+    if "timeline" in raw:
+        told = raw["timeline"]
+        ancestry = tuple(Ancestor(TimelineId(item["timeline"]), Epoch(item["fork_epoch"])) for item in told["ancestry"])
+        made["timeline"] = Timeline(TimelineId(told["id"]), ancestry)
+    return made
+
+
+_SCALARS = {item.name for item in fields(ManifestState)} - {"files", "streams"}

@@ -1,0 +1,240 @@
+"""Opening a log directory, step by step; each step is idempotent, and each may be the last one before a power cut.
+
+    lock ─▶ manifest ─▶ witness and closing blocks ⇒ durable (log/recovery) ─▶ sync what was found
+         ─▶ quarantine a copy of what is voided ─▶ rename ─▶ new files ─▶ one manifest edit: sealed, voided, new numbers
+
+What was read from the page cache after a mere `kill -9` is synced before it is believed: a power cut later must not take
+back what opening has called durable. The edit that seals and voids comes before the first new epoch, so a number is
+never used twice. Files the manifest does not know cannot hold an entry; they are moved to quarantine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warren.base.chance import Chance
+from warren.base.clock import Clock
+from warren.base.errors import Damage, Refused
+from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, TimelineId, lsn_of
+from warren.base.threads import Threads
+from warren.durability.epoch_file import Witness, read_witness
+from warren.durability.participant import Participant
+from warren.durability.timeline import Timeline
+from warren.files.protocol import Files, join
+from warren.log.file_header import FILE_HEADER_BYTES, read_file_header
+from warren.log.file_record import FileRecord, FileState
+from warren.log.layout import DIRECTORIES, EPOCH, MANIFEST, QUARANTINE, active_name, epoch_of_name, is_wal, rotated_name
+from warren.log.manifest import Manifest, read_manifest
+from warren.log.manifest_state import Change, ManifestState, StreamRecord, file_change, set_change
+from warren.log.quarantine import set_aside_bytes, set_aside_file
+from warren.log.recovery import Judgement, Verified, examine, judge
+from warren.log.settings import CHANNELS_MAX, LogSettings, container_bytes_of
+from warren.records.format import BlockKind
+
+KV_STREAM = StreamId(0)
+
+
+@dataclass(slots=True)
+class Opened:
+    """What opening found: the ground the store is put on."""
+
+    manifest: Manifest
+    judgement: Judgement
+    first_epoch: Epoch
+    kept: dict[ChannelId, Participant]  # active files with nothing in them: written on
+    sealed: list[FileRecord]
+    witness_sequence: int
+    problems: list[str] = field(default_factory=list)
+
+
+def create_if_missing(files: Files, directory: str, settings: LogSettings, threads: Threads, chance: Chance) -> None:
+    """A new store: its directories and its first manifest."""
+    for name in DIRECTORIES:
+        files.make_directories(join(directory, name))
+    if files.exists(join(directory, MANIFEST)):
+        return
+    strangers = [name for name in files.list(directory) if is_wal(name)]
+    if strangers:
+        raise Damage(f"{directory} has log files ({strangers[0]}) but no manifest", join(directory, MANIFEST), 0)
+    size = container_bytes_of(settings, files.sector_bytes(directory))
+    streams = {KV_STREAM: StreamRecord(KV_STREAM, "kv", ChannelId(0), is_records=False)}
+    state = ManifestState(
+        Timeline(TimelineId(chance.id64())), size, max(2, settings.initial_containers), streams=streams
+    )
+    Manifest(files, directory, threads, chance, state).close()
+
+
+def recover(files: Files, directory: str, threads: Threads, chance: Chance, clock: Clock) -> Opened:
+    """Judge what is there and make it the ground of a new run."""
+    files.sync_directory(directory)
+    state = read_manifest(files, directory)
+    witness, problems = newest_witness(files, directory, state)
+    if witness is not None and state.edits < witness.manifest_edits:
+        raise Damage(
+            f"the manifest ends with edit {state.edits}, {witness.manifest_edits} were synced",
+            join(directory, MANIFEST),
+            0,
+        )
+    judgement = judge_directory(files, directory, state, witness)
+    problems += _set_aside_strangers(files, directory, state)
+    for item in judgement.files:
+        _sync(files, item.examined.path)
+    manifest = Manifest(files, directory, threads, chance, state)
+    for item in judgement.files:
+        _quarantine(files, directory, item)
+    sealed = [_sealed(item, clock.wall_ns()) for item in judgement.files if _has_content(item)]
+    kept = {i.examined.record.channel: _kept(files, i, state) for i in judgement.files if not _has_content(i)}
+    for record in sealed:
+        _rename(files, directory, record)
+    if sealed:
+        if files.exists(join(directory, EPOCH)):
+            files.rename(join(directory, EPOCH), join(directory, f"epoch.{judgement.durable:020d}"))
+        files.sync_directory(directory)
+    floor = Epoch(max(judgement.highest_seen, judgement.durable, state.epoch_floor))
+    return Opened(manifest, judgement, Epoch(floor + 1), kept, sealed, witness.sequence if witness else 0, problems)
+
+
+def opening_edit(opened: Opened, new_files: list[FileRecord], next_number: FileNumber) -> list[Change]:
+    """Seal, void and go on: the one edit that ends the opening."""
+    judgement = opened.judgement
+    changes = [file_change(record) for record in (*opened.sealed, *new_files)]
+    changes.append(
+        set_change(
+            next_file=next_number,
+            run_first_epoch=opened.first_epoch,
+            epoch_floor=Epoch(opened.first_epoch - 1),
+            durable=judgement.durable,
+            digest=judgement.digest.hex(),
+            monotone_ns=judgement.monotone_ns,
+        )
+    )
+    return changes
+
+
+def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[Witness | None, list[str]]:
+    """The newest witness of this timeline: the epoch file's, or that of a rotated one if it was caught on the way."""
+    names = [name for name in files.list(directory) if name == EPOCH or epoch_of_name(name) is not None]
+    found: list[Witness] = []
+    problems: list[str] = []
+    for name in names:
+        witness, told = read_witness(files, join(directory, name))
+        problems += told
+        if witness is not None and witness.timeline == state.timeline.id:
+            found.append(witness)
+    return max(found, key=lambda witness: (witness.durable, witness.sequence), default=None), problems
+
+
+def judge_directory(files: Files, directory: str, state: ManifestState, witness: Witness | None) -> Judgement:
+    active = state.of_state(FileState.ACTIVE)
+    examined = []
+    for record in active:
+        path = find_file(files, directory, record)
+        file = files.open(path)
+        examined.append(examine(record, path, file.view()))
+        file.close()
+    sealed_to = max((r.last_epoch for r in state.of_state(FileState.SEALED)), default=Epoch(0))
+    floor = Epoch(max(state.durable, sealed_to))
+    return judge(examined, witness, floor, bytes.fromhex(state.digest), state.run_first_epoch)
+
+
+def find_file(files: Files, directory: str, record: FileRecord) -> str:
+    """The path of a file, which a power cut may have left under either name."""
+    for name in (record.name, rotated_name(record.channel, record.number), active_name(record.channel)):
+        path = join(directory, name)
+        if files.exists(path) and number_of(files, path) == record.number:
+            return path
+    raise Damage(f"log file {record.number} ({record.name}) is missing", join(directory, record.name), 0)
+
+
+def number_of(files: Files, path: str) -> FileNumber | None:
+    """The number in a file's own header, or None if it has no whole one."""
+    file = files.open(path)
+    try:
+        return read_file_header(memoryview(file.read_at(0, FILE_HEADER_BYTES)), path)[0].number
+    except Damage:
+        return None
+    finally:
+        file.close()
+
+
+def check_channel_count(count: int) -> None:
+    if not 1 <= count <= CHANNELS_MAX:
+        raise Refused(f"{count} channels: a log has 1 to {CHANNELS_MAX}", "set channel_count accordingly")
+
+
+def _has_content(item: Verified) -> bool:
+    return len(item.headers) > 1 or item.voided is not None
+
+
+def _sync(files: Files, path: str) -> None:
+    file = files.open(path, writable=True)
+    file.sync()
+    file.close()
+
+
+def _set_aside_strangers(files: Files, directory: str, state: ManifestState) -> list[str]:
+    """Log files that no edit ever named: made for an edit which did not come."""
+    known = {(record.number, record.incarnation) for record in state.files.values()}
+    told = []
+    for name in files.list(directory):
+        if not is_wal(name):
+            continue
+        path = join(directory, name)
+        if _life_of(files, path) not in known:
+            set_aside_file(files, directory, name)
+            told.append(f"{path}: unknown to the manifest, moved to {QUARANTINE}/")
+    return told
+
+
+def _life_of(files: Files, path: str) -> tuple[int, int] | None:
+    file = files.open(path)
+    try:
+        header, identity = read_file_header(memoryview(file.read_at(0, FILE_HEADER_BYTES)), path)
+        return header.number, identity.incarnation
+    except Damage:
+        return None
+    finally:
+        file.close()
+
+
+def _quarantine(files: Files, directory: str, item: Verified) -> None:
+    if item.voided is not None:
+        voided = item.voided
+        name = f"{item.examined.record.number:010d}-{voided.start}-{voided.end}.voided"
+        set_aside_bytes(files, directory, name, item.examined.view[voided.start : voided.end])
+
+
+def _sealed(item: Verified, wall_ns: int) -> FileRecord:
+    record = item.examined.record
+    data = [header for header in item.headers if header.kind == BlockKind.ENTRIES]
+    ends: dict[StreamId, Lsn] = {}
+    for header in data:
+        ends[header.stream] = lsn_of(record.number, header.offset, header.entries - 1)
+    return record.changed(
+        state=FileState.SEALED,
+        name=rotated_name(record.channel, record.number),
+        end=item.end.end,
+        running=item.end.running,
+        entries=sum(header.entries for header in data),
+        first_epoch=data[0].epoch if data else Epoch(0),
+        last_epoch=data[-1].epoch if data else Epoch(0),
+        last_wall_ns=wall_ns,
+        sealed_ns=wall_ns,
+        stream_ends=tuple(sorted(ends.items())),
+        voided=(item.voided,) if item.voided else (),
+    )
+
+
+def _kept(files: Files, item: Verified, state: ManifestState) -> Participant:
+    end = item.end
+    participant = Participant(end.number, end.identity, end.end, end.running, state.container_bytes)
+    handle = files.open(item.examined.path, writable=True)
+    participant.attach(handle, handle.size())
+    return participant
+
+
+def _rename(files: Files, directory: str, record: FileRecord) -> None:
+    old = find_file(files, directory, record)
+    new = join(directory, record.name)
+    if old != new:
+        files.rename(old, new)

@@ -1,0 +1,45 @@
+"""Quarantine: what does not count is kept, not deleted.
+
+`quarantine/` holds copies of voided bytes and whole files that nobody knows. It has its own budget: above it an alarm is
+shown, and an operator decides.
+"""
+
+from __future__ import annotations
+
+from warren.files.protocol import Buffer, Files, join
+from warren.log.layout import QUARANTINE
+
+
+def set_aside_bytes(files: Files, directory: str, name: str, data: Buffer) -> str:
+    """Keep a copy of some bytes under a name that says where they were. Doing it twice keeps one copy."""
+    path = join(directory, QUARANTINE, name)
+    if files.exists(path) and files.stat(path).size_bytes == len(data):
+        return path
+    file = files.open(path, writable=True) if files.exists(path) else files.create(path)
+    file.write_at(0, [data])
+    file.sync()
+    file.close()
+    files.sync_directory(join(directory, QUARANTINE))
+    return path
+
+
+def set_aside_file(files: Files, directory: str, name: str) -> str:
+    """Move a file of the directory into quarantine."""
+    path = join(directory, QUARANTINE, free_name(files, directory, name))
+    files.rename(join(directory, name), path)
+    files.sync_directory(join(directory, QUARANTINE))
+    files.sync_directory(directory)
+    return path
+
+
+def free_name(files: Files, directory: str, name: str) -> str:
+    taken = set(files.list(join(directory, QUARANTINE)))
+    number = 0
+    while (candidate := f"{name}.{number}") in taken:
+        number += 1
+    return candidate
+
+
+def quarantine_bytes(files: Files, directory: str) -> int:
+    home = join(directory, QUARANTINE)
+    return sum(files.stat(join(home, name)).size_bytes for name in files.list(home)) if files.exists(home) else 0

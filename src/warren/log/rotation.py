@@ -1,0 +1,204 @@
+"""Rotation: log files change at an epoch switch, and nowhere else.
+
+    request ──queue──▶ switch of epoch E (under the gate): channels go on in new files, at most one request per switch
+                       E durable ─▶ witness synced ─▶ pwal_0000 → pwal_0000.<number>, epoch → epoch.<E> ─▶ names synced
+                                 ─▶ new files and epoch file created, synced, names synced ─▶ one manifest edit
+    the answer ◀── when every session that was open at the switch has ended (or the deadline passed)
+
+An epoch lies in one file of each channel, whole: the switch is the border. Sessions that end before it are in the
+rotated files, whatever they were waiting for. No byte is written to a new file before the manifest names it, and none to
+an old one after it was renamed. The answer lists all rotated files as the manifest knows them: nobody looks into the
+directory for it, where a later rotation may already have been.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warren.base.clock import Clock
+from warren.base.ids import Epoch
+from warren.durability.group_commit import GroupCommit
+from warren.durability.participant import FileEnd, Participant
+from warren.files.protocol import Files, join
+from warren.log.appender import Appender
+from warren.log.channel import Channel
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileRecord, FileState
+from warren.log.layout import active_name, rotated_name
+from warren.log.log_files import LogFiles
+from warren.log.manifest import Manifest
+from warren.log.manifest_state import Change, file_change, set_change
+from warren.log.turn import Witnesses
+
+if TYPE_CHECKING:
+    from warren.log.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class RotationResult:
+    epoch: Epoch  # the last epoch in the files rotated now
+    rotated: tuple[FileRecord, ...]  # all rotated log files, oldest first
+    is_complete: bool  # False: the deadline passed with sessions of before still open
+
+
+@dataclass(slots=True)
+class Request:
+    sessions: set[Session] = field(default_factory=set)
+    result: RotationResult | None = None
+
+
+@dataclass(slots=True)
+class Move:
+    """One channel's change of files."""
+
+    channel: Channel
+    old: Participant
+    sealed: FileRecord
+    new: Participant
+
+
+class Rotation:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        clock: Clock,
+        manifest: Manifest,
+        log_files: LogFiles,
+        channels: Sequence[Channel],
+        appender: Appender,
+        commit: GroupCommit,
+        witnesses: Witnesses,
+        rotate_bytes: int,
+        reply_seconds_max: float,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._clock = clock
+        self._manifest = manifest
+        self._log_files = log_files
+        self._channels = channels
+        self._appender = appender
+        self._commit = commit
+        self._witnesses = witnesses
+        self._rotate_bytes = rotate_bytes
+        self._reply_seconds_max = reply_seconds_max
+        self._queue: deque[Request] = deque()
+        self.rotations = 0
+
+    def rotate(self) -> RotationResult:
+        """Ask for a rotation and wait for its answer."""
+        request = Request()
+        with self._commit.gate:
+            self._commit.check()
+            self._queue.append(request)
+        while request.result is None:
+            self._commit.make_room()
+        return self._await_sessions(request, request.result)
+
+    def at_switch(self) -> Callable[[], None] | None:
+        """Under the gate: take one request, or notice a file that has grown enough."""
+        request = self._queue.popleft() if self._queue else None
+        is_due = any(channel.participant.end >= self._rotate_bytes for channel in self._channels)
+        if request is None and not is_due:
+            return None
+        moves = [self._plan(channel) for channel in self._channels if not channel.is_empty]
+        if request is not None:
+            request.sessions = set(self._appender.open_sessions)
+            self._appender.awaited_sessions |= request.sessions
+        steps = self._steps(moves, Epoch(self._commit.open_epoch - 1), request)
+        return lambda: _run(steps)
+
+    def _plan(self, channel: Channel) -> Move:
+        old = channel.participant
+        record = self._manifest.state.files[old.number]
+        sealed = sealed_record(record, old.taken, channel, self._clock.wall_ns(), self._commit.marks.monotone_ns)
+        new = self._log_files.plan_log_file(channel.id)
+        channel.move_to(new)
+        return Move(channel, old, sealed, new)
+
+    def _steps(self, moves: list[Move], epoch: Epoch, request: Request | None) -> deque[Callable[[], None]]:
+        """What remains to be done, in order. Each step may be repeated if the disk was full."""
+        if not moves:
+            return deque([lambda: self._answer(request, epoch)])
+        return deque(
+            [
+                self._witnesses.sync,
+                lambda: self._rename(moves),
+                lambda: self._witnesses.rename(epoch),
+                lambda: self._files.sync_directory(self._directory),
+                *[lambda move=move: self._create(move) for move in moves],
+                lambda: self._witnesses.create(self._commit),
+                lambda: self._files.sync_directory(self._directory),
+                lambda: self._edit(moves),
+                lambda: self._answer(request, epoch),
+            ]
+        )
+
+    def _rename(self, moves: list[Move]) -> None:
+        for move in moves:
+            old, new = active_name(move.channel.id), rotated_name(move.channel.id, move.old.number)
+            if not self._files.exists(join(self._directory, new)):
+                self._files.rename(join(self._directory, old), join(self._directory, new))
+
+    def _create(self, move: Move) -> None:
+        self._log_files.create(move.new)
+        if move.new not in self._witnesses.speaks_of:
+            self._witnesses.speaks_of.append(move.new)
+
+    def _edit(self, moves: list[Move]) -> None:
+        changes: list[Change] = [file_change(move.sealed) for move in moves]
+        changes += [file_change(self._log_files.record_of(move.new, move.channel.id)) for move in moves]
+        commit = self._commit
+        changes.append(
+            set_change(next_file=self._log_files.next_number, durable=commit.durable, digest=commit.digest.hex())
+        )
+        self._manifest.commit(changes)
+        for move in moves:
+            self._witnesses.speaks_of.remove(move.old)
+            if move.old.handle is not None:
+                move.old.handle.close()
+        self._witnesses.write(self._commit)
+        self.rotations += 1
+
+    def _answer(self, request: Request | None, epoch: Epoch) -> None:
+        if request is not None:
+            request.result = RotationResult(epoch, rotated_files(self._manifest), True)
+
+    def _await_sessions(self, request: Request, result: RotationResult) -> RotationResult:
+        deadline = self._clock.monotonic_ns() + int(self._reply_seconds_max * 1e9)
+        with self._commit.gate:
+            while request.sessions & self._appender.open_sessions:
+                left = (deadline - self._clock.monotonic_ns()) / 1e9
+                if left <= 0:
+                    return RotationResult(result.epoch, result.rotated, False)
+                self._commit.gate.wait(left)
+        return result
+
+
+def rotated_files(manifest: Manifest) -> tuple[FileRecord, ...]:
+    return tuple(r for r in manifest.state.of_state(FileState.SEALED) if r.purpose is Purpose.LOG)
+
+
+def sealed_record(record: FileRecord, end: FileEnd, channel: Channel, wall_ns: int, monotone_ns: int) -> FileRecord:
+    return record.changed(
+        state=FileState.SEALED,
+        name=rotated_name(channel.id, record.number),
+        end=end.end,
+        running=end.running,
+        entries=channel.entries,
+        first_epoch=channel.first_epoch,
+        last_epoch=channel.last_epoch,
+        last_wall_ns=monotone_ns,
+        sealed_ns=wall_ns,
+        stream_ends=tuple(sorted(channel.stream_ends.items())),
+    )
+
+
+def _run(steps: deque[Callable[[], None]]) -> None:
+    while steps:
+        steps[0]()
+        steps.popleft()

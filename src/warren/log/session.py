@@ -1,0 +1,230 @@
+"""A session: entries that become durable together, or not at all.
+
+    session = store.begin()
+    session.put(storage, b"key", b"value")
+    epoch = session.end()                      # written whole, into the epoch of its end
+    store.wait(epoch)                          # … and durable
+
+Everything is kept in memory until `end`; an open session holds up nobody. Entries without an explicit write version get
+(epoch, n-th entry of the epoch), so that what ends later is newer. Three ways in, fastest last: one entry, lists of bytes,
+columns. A session belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from warren.base.errors import Misuse
+from warren.base.ids import UINT64_MAX, Epoch, Lsn, StorageId, StreamId
+from warren.log.entries import EntryKind
+from warren.log.rows import Rows
+from warren.records.block import Draft
+from warren.records.columns import EntryColumns, Texts
+from warren.records.entries import Versions, draft_entries
+from warren.records.format import ENTRY_BYTES_MAX
+from warren.records.numbers import Numbers
+
+if TYPE_CHECKING:
+    from warren.log.appender import Appender
+
+SMALL_BYTES_MAX = 64 << 10
+SMALL_ROWS_MAX = 1024
+Version = tuple[int, int]  # (major, minor)
+Batch = tuple[EntryColumns, Versions]
+
+
+class Session:
+    """One session on one channel. Made by `LogStore.begin`."""
+
+    def __init__(self, appender: Appender, channel: int, stream: StreamId, block_bytes: int, bytes_max: int) -> None:
+        self._appender = appender
+        self._channel = channel
+        self._stream = stream
+        self._block_bytes = block_bytes
+        self._bytes_max = bytes_max
+        self._batches: list[Batch] = []
+        self._rows = Rows()
+        self._versions: list[Version] | None = None  # of the rows, where they were given
+        self._size_bytes = 0
+        self._is_open = True
+        self.epoch: Epoch | None = None  # set by `end`
+        self.first_lsn: Lsn | None = None  # of its first entry, set by `end`
+        appender.session_began(self)
+
+    # -- one entry -----------------------------------------------------------------------------------------------
+
+    def put(self, storage: StorageId, key: bytes, value: bytes, version: Version | None = None) -> None:
+        self._add(EntryKind.PUT, storage, key, value, version)
+
+    def remove(self, storage: StorageId, key: bytes, version: Version | None = None) -> None:
+        self._add(EntryKind.REMOVE, storage, key, b"", version)
+
+    def clear_storage(self, storage: StorageId, version: Version | None = None) -> None:
+        """Everything older in the storage is gone."""
+        self._add(EntryKind.CLEAR_STORAGE, storage, b"", b"", version)
+
+    def add_storage(self, storage: StorageId, version: Version | None = None) -> None:
+        self._add(EntryKind.ADD_STORAGE, storage, b"", b"", version)
+
+    def remove_storage(self, storage: StorageId, version: Version | None = None) -> None:
+        self._add(EntryKind.REMOVE_STORAGE, storage, b"", b"", version)
+
+    def record(self, value: bytes, undo_prev: Lsn = Lsn(0), undo_next: Lsn = Lsn(0), key: bytes = b"") -> None:
+        """One record of the session's stream, linked back to earlier ones."""
+        self._take(len(key) + len(value))
+        self._start_rows(None)
+        self._rows.add(EntryKind.RECORD, 0, key, value, undo_prev, undo_next)
+
+    # -- many ----------------------------------------------------------------------------------------------------
+
+    def put_many(
+        self,
+        storage: StorageId,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        versions: Sequence[Version] | None = None,
+    ) -> None:
+        """Lists of bytes, side by side."""
+        if len(keys) != len(values) or (versions is not None and len(versions) != len(keys)):
+            raise Misuse(f"{len(keys)} keys, {len(values)} values, {len(versions or keys)} versions: the lists differ")
+        if versions is None:
+            self.put_columns(storage, Texts.of_list(keys), Texts.of_list(values))
+            return
+        for key, value, version in zip(keys, values, versions, strict=True):
+            self.put(storage, key, value, version)
+
+    def put_columns(
+        self,
+        storage: StorageId,
+        keys: Texts,
+        values: Texts,
+        majors: Numbers | None = None,
+        minors: Numbers | None = None,
+    ) -> None:
+        """Columns, not copied: leave the arrays alone until the session's epoch is durable."""
+        self._add_columns(EntryKind.PUT, storage, keys, values, majors, minors)
+
+    def remove_many(self, storage: StorageId, keys: Sequence[bytes]) -> None:
+        self._add_columns(EntryKind.REMOVE, storage, Texts.of_list(keys), Texts.empty(len(keys)), None, None)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def end(self) -> Epoch:
+        """Write the session whole into the present epoch; the epoch to wait for."""
+        self._finish()
+        if not self._batches and len(self._rows) <= SMALL_ROWS_MAX and self._rows.size_bytes <= SMALL_BYTES_MAX:
+            if self._versions is None:
+                self.epoch, self.first_lsn = self._appender.append_rows(self, self._channel, self._stream, self._rows)
+                return self.epoch
+        self._flush_rows()
+        drafts = [made for batch in self._batches for made in self._drafts(*batch)]
+        self.epoch, self.first_lsn = self._appender.append_drafts(self, self._channel, drafts)
+        return self.epoch
+
+    def commit(self) -> Epoch:
+        """End it and wait until it is durable."""
+        epoch = self.end()
+        self._appender.wait(epoch)
+        return epoch
+
+    def abort(self) -> None:
+        """Forget it. Nothing of it was ever written."""
+        self._finish()
+        self._appender.session_ended(self)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        """Commit, or abort if an error passes by."""
+        if self._is_open:
+            if kind is None:
+                self.commit()
+            else:
+                self.abort()
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        if not self._is_open:
+            raise Misuse("the session has ended", "begin another one")
+        self._is_open = False
+
+    def _take(self, size: int) -> None:
+        if not self._is_open:
+            raise Misuse("the session has ended", "begin another one")
+        if size > ENTRY_BYTES_MAX:
+            raise Misuse(f"an entry of {size} bytes is over the limit of {ENTRY_BYTES_MAX}", "cut it into chunks")
+        self._grow(size)
+
+    def _grow(self, size: int) -> None:
+        self._size_bytes += size
+        if self._size_bytes > self._bytes_max:
+            raise Misuse(
+                f"the session holds more than {self._bytes_max} bytes", "end it in between, or raise session_bytes_max"
+            )
+
+    def _add(self, kind: EntryKind, storage: StorageId, key: bytes, value: bytes, version: Version | None) -> None:
+        self._take(len(key) + len(value))
+        if not 0 <= storage <= UINT64_MAX:
+            raise Misuse(f"storage {storage} does not fit 64 bits")
+        self._start_rows(version)
+        self._rows.add(kind, storage, key, value)
+        if version is not None and self._versions is not None:
+            self._versions.append(version)
+
+    def _start_rows(self, version: Version | None) -> None:
+        """Rows with and without a given version do not mix in one batch."""
+        if len(self._rows) and (self._versions is None) != (version is None):
+            self._flush_rows()
+        if not len(self._rows):
+            self._versions = None if version is None else []
+
+    def _flush_rows(self) -> None:
+        if not len(self._rows):
+            return
+        if self._versions is None:
+            self._batches.append((self._rows.columns(), Versions.FROM_HEADER))
+        else:
+            majors, minors = [v[0] for v in self._versions], [v[1] for v in self._versions]
+            self._batches.append((self._rows.columns(minors, majors), Versions.WRITTEN))
+        self._rows, self._versions = Rows(), None
+
+    def _add_columns(
+        self,
+        kind: EntryKind,
+        storage: StorageId,
+        keys: Texts,
+        values: Texts,
+        majors: Numbers | None,
+        minors: Numbers | None,
+    ) -> None:
+        count = keys.count
+        if values.count != count or any(n is not None and n.count != count for n in (majors, minors)):
+            raise Misuse(f"{count} keys and {values.count} values: the columns differ in length")
+        if (majors is None) != (minors is None):
+            raise Misuse("a write version has two parts: give majors and minors, or neither")
+        if count == 0:
+            return
+        self._take(0)
+        self._check_sizes(keys, values)
+        self._grow(keys.size_bytes + values.size_bytes)
+        self._flush_rows()
+        none = Numbers(count, 0)
+        columns = EntryColumns(
+            Numbers(count, kind), Numbers(count, storage), majors or none, minors or none, keys, values, none, none
+        )
+        self._batches.append((columns, Versions.FROM_HEADER if majors is None else Versions.WRITTEN))
+
+    def _check_sizes(self, keys: Texts, values: Texts) -> None:
+        if keys.size_bytes + values.size_bytes <= ENTRY_BYTES_MAX:
+            return
+        _, key_sizes = keys.bounds()
+        _, value_sizes = values.bounds()
+        largest = int((key_sizes + value_sizes).max())
+        if largest > ENTRY_BYTES_MAX:
+            raise Misuse(f"an entry of {largest} bytes is over the limit of {ENTRY_BYTES_MAX}", "cut it into chunks")
+
+    def _drafts(self, columns: EntryColumns, versions: Versions) -> list[Draft]:
+        return [draft_entries(part, self._stream, versions=versions) for part in columns.split(self._block_bytes)]

@@ -1,0 +1,42 @@
+"""Everything that can be set about the log store, with units. Documented in docs/operating.md; a test compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CONTAINER_BYTES_MIN = 512 << 10
+CHANNELS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    channel_count: int = 1  # series of log files written in parallel for key-value sessions
+    container_bytes: int = (
+        1 << 20
+    )  # unit of allocation inside a log file; at least 512 KiB, rounded up to a whole sector
+    initial_containers: int = 2  # containers a new log file starts with; at least 2
+    max_write_buffers: int = 10  # blocks gathered before they are flushed without being asked for
+    block_bytes: int = 1 << 20  # a session's entries are cut into blocks of about this size
+    session_bytes_max: int = 256 << 20  # largest session
+    rotate_bytes: int = 64 << 20  # a log file of this size is rotated at the next epoch switch
+    rotation_reply_seconds_max: float = 30.0  # longest a rotation's answer waits for sessions that were open
+    merge_memory_bytes: int = 512 << 20  # memory a merge may use; above it the merge works in pieces on disk
+    scan_threads: int = 2  # files scanned at once
+    snapshot_at_stop: bool = True  # write the start-up snapshot at a clean stop
+    compaction_garbage_ratio: float = (
+        0.5  # share of bytes that may be superseded before compaction starts; 0: never by itself
+    )
+    compaction_bytes_min: int = 64 << 20  # uncompacted bytes below which compaction does not start by itself
+    compaction_poll_seconds: float = 1.0  # how often ctrl/start_compaction is looked for
+    retention_seconds: float = 86400.0  # history kept this long …
+    retention_bytes: int = 1 << 30  # … and at most this much of it; 0 in either: none
+    quarantine_bytes_max: int = 1 << 30  # above it an alarm is shown; nothing is deleted
+    pin_seconds: float = 300.0  # a pin that is not renewed for this long lapses
+    recycle_files: bool = False  # reuse freed log files instead of creating new ones
+    use_worker_process: bool = True  # compaction and snapshots in a niced process of their own
+
+
+def container_bytes_of(settings: LogSettings, sector_bytes: int) -> int:
+    """The container size in force: never below 512 KiB, a whole number of sectors."""
+    size = max(settings.container_bytes, CONTAINER_BYTES_MIN)
+    return -(-size // sector_bytes) * sector_bytes

@@ -1,0 +1,78 @@
+"""Walking a file block by block, and finding the way again behind damage.
+
+`walk` follows the blocks of one life of one file until something is not a good block; `next_good` looks behind that for
+the next one which is. Who may be where is judged elsewhere: a tear in the last epoch is a power cut's doing, the same
+bytes below the durable witness are damage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+from warren.records.block import FileIdentity, Header, look
+from warren.records.format import ALIGNMENT_BYTES, MAGIC
+from warren.records.verdict import Verdict
+
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+_FIND_STEP_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    headers: list[Header]
+    runnings: list[int]  # running checksum behind each block
+    end: int
+    stopped_by: Verdict  # GOOD: the wanted stop was reached
+
+    @property
+    def running(self) -> int:
+        return self.runnings[-1] if self.runnings else 0
+
+
+def walk(
+    view: memoryview, identity: FileIdentity | None, start: int = 0, stop: int | None = None, running: int = 0
+) -> Walk:
+    """Good blocks from `start` until `stop` (or until there is none), with the running checksum behind each."""
+    headers: list[Header] = []
+    runnings: list[int] = []
+    offset = start
+    verdict = Verdict.GOOD
+    while stop is None or offset < stop:
+        found = look(view, offset, identity)
+        if isinstance(found, Verdict):
+            verdict = found
+            break
+        headers.append(found)
+        running = crc32(found.checksum.to_bytes(4, "little"), running)
+        runnings.append(running)
+        offset = found.end
+    return Walk(headers, runnings, offset, verdict)
+
+
+def next_good(view: memoryview, identity: FileIdentity | None, start: int) -> Header | None:
+    """The first good block of this life at or behind `start`."""
+    at = start
+    while at < len(view):
+        chunk = bytes(view[at : at + _FIND_STEP_BYTES + len(_MAGIC_BYTES) - 1])
+        found = chunk.find(_MAGIC_BYTES)
+        while found >= 0:
+            if (at + found) % ALIGNMENT_BYTES == 0:
+                header = look(view, at + found, identity)
+                if isinstance(header, Header):
+                    return header
+            found = chunk.find(_MAGIC_BYTES, found + 1)
+        at += _FIND_STEP_BYTES
+    return None
+
+
+def extent(view: memoryview, start: int) -> int:
+    """The end of the last byte that is not zero, or `start`: how far something was written behind `start`."""
+    end = len(view)
+    while end > start:
+        begin = max(start, end - _FIND_STEP_BYTES)
+        kept = bytes(view[begin:end]).rstrip(b"\0")
+        if kept:
+            return begin + len(kept)
+        end = begin
+    return start
