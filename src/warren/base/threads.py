@@ -58,7 +58,7 @@ class SystemThreads:
         self._pool: ThreadPoolExecutor | None = None
 
     def condition(self) -> Condition:
-        return threading.Condition(threading.Lock())  # type: ignore[return-value]  # its __exit__ returns None at run time
+        return threading.Condition(threading.Lock())
 
     def start(self, name: str, body: Callable[[], None]) -> Running:
         thread = threading.Thread(target=body, name=name, daemon=True)
@@ -72,13 +72,9 @@ class SystemThreads:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._pool_size_max, thread_name_prefix="warren-together")
         futures = [self._pool.submit(job) for job in jobs[1:]]
-        first: BaseException | None = None
         try:
             jobs[0]()
-        except BaseException as error:
-            first = error
-        wait(futures)
-        errors = [first] if first else []
-        errors += [error for future in futures if (error := future.exception())]
-        if errors:
-            raise errors[0]
+        finally:
+            wait(futures)
+        for future in futures:
+            future.result()

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from warren.base.clock import Clock
@@ -217,7 +218,7 @@ class GroupCommit:
 
     def _bring_to_disk(self, parts: list[Part]) -> None:
         for part in parts:
-            self._wait_for_room(lambda part=part: part.participant.write(part))
+            self._wait_for_room(partial(part.participant.write, part))
         self._threads.together([part.participant.sync for part in parts])
         self.syncs += len(parts)
 

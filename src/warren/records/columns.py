@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +75,7 @@ class Texts:
     def to_list(self) -> list[bytes]:
         data = self.heap.tobytes()
         edges = self.offsets.array().tolist()
-        return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        return [data[a:b] for a, b in pairwise(edges)]
 
     def part(self, start: int, stop: int) -> Texts:
         return Texts(self.heap, self.offsets.part(start, stop + 1))

@@ -101,7 +101,7 @@ def _from_zero(texts: Texts) -> Numbers:
 
 
 def _slice(texts: Texts) -> memoryview:
-    return memoryview(np.ascontiguousarray(texts.heap[texts.start : texts.end]))
+    return np.ascontiguousarray(texts.heap[texts.start : texts.end]).data
 
 
 def _encode(tag: int, numbers: Numbers, entries: EntryColumns) -> tuple[bytes, list[Buffer], int]:
@@ -111,7 +111,7 @@ def _encode(tag: int, numbers: Numbers, entries: EntryColumns) -> tuple[bytes, l
         raw = np.ascontiguousarray(numbers.deltas)
         size = raw.nbytes
         descriptor = COLUMN.pack(tag, Encoding.OFFSET, raw.itemsize, 0, size, numbers.base)
-        return descriptor, [memoryview(raw).cast("B"), bytes(padded(size) - size)], padded(size)
+        return descriptor, [raw.data.cast("B"), bytes(padded(size) - size)], padded(size)
     if numbers.step:
         step = numbers.step.to_bytes(8, "little", signed=True)
         return COLUMN.pack(tag, Encoding.SEQUENCE, 0, 0, 8, numbers.base), [step], 8

@@ -4,8 +4,8 @@
     | timeline u64 | incarnation u64 | own offset u64 | epoch u64 | first u64 |             64 bytes
     | body, a multiple of 8 bytes long, its padding zeros |
 
-The checksum is CRC-32 over the body followed by the header behind the checksum field, so that a body's part of it can be
-computed before its place in the file is known, and so that nothing in a block lies outside it.
+The checksum is CRC-32 over the body followed by the header behind the checksum field, so that a body's part of it can
+be computed before its place in the file is known, and so that nothing in a block lies outside it.
 
 Always true: a block stands at a multiple of 8; its header names the offset it stands at, the life of the file it was
 written in and the timeline, so a block that was copied, moved, or left over from an earlier life of a recycled file is

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 U64 = npt.NDArray[np.uint64]
 AnyUnsigned = npt.NDArray[Any]
-WIDTHS = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
+WIDTHS: dict[int, np.dtype[Any]] = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
 
 @dataclass(frozen=True, slots=True)
