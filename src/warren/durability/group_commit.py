@@ -98,6 +98,11 @@ class GroupCommit:
         self._background_sleeps = False
         self._background = threads.start("warren-commit", self._lead_in_background)
 
+    @property
+    def closed(self) -> tuple[Epoch, bytes]:
+        """Under the gate: the epoch that was closed last, and the chain's digest at it."""
+        return self._previous, self._closing_digest
+
     # -- for those who append ------------------------------------------------------------------------------------
 
     def check(self) -> None:

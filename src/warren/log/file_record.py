@@ -49,7 +49,9 @@ class FileRecord:
     last_epoch: Epoch = Epoch(0)
     first_wall_ns: int = 0
     last_wall_ns: int = 0
-    sealed_ns: int = 0  # wall time of the sealing
+    sealed_ns: int = 0  # wall time of the sealing …
+    sealed_epoch: Epoch = Epoch(0)  # … the epoch that was closed last by then …
+    sealed_digest: str = ""  # … and the chain's digest at it
     index_at: int = 0  # sorted files: where the index begins
     sources: tuple[FileNumber, ...] = ()  # compacted files: the log files that went into it
     stream_ends: tuple[tuple[int, int], ...] = ()  # (stream, its last LSN in this file)

@@ -50,6 +50,7 @@ class ManifestState:
     monotone_ns: int = 0
     horizon: Epoch = Epoch(0)  # history at or before this epoch is gone
     horizon_digest: str = NO_DIGEST.hex()  # chain digest at the horizon: the anchor of what was purged
+    is_cut: bool = False  # a copy that was cut out of a store: opening it begins a new timeline
     compacted: FileNumber = FileNumber(0)  # the compacted file in force, 0 for none
     snapshot: FileNumber = FileNumber(0)  # the start-up snapshot, 0 for none
     snapshot_epoch: Epoch = Epoch(0)  # … and the epoch it shows
@@ -57,7 +58,8 @@ class ManifestState:
     streams: Mapping[StreamId, StreamRecord] = field(default_factory=dict)
 
     def apply(self, changes: Iterable[Change]) -> ManifestState:
-        files, streams, scalars = dict(self.files), dict(self.streams), {"edits": self.edits + 1}
+        files, streams = dict(self.files), dict(self.streams)
+        scalars: dict[str, Any] = {"edits": self.edits + 1}
         for verb, *what in changes:
             if verb == "file":
                 record = FileRecord.from_json(what[0])

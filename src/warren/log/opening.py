@@ -82,7 +82,7 @@ def recover(files: Files, directory: str, threads: Threads, chance: Chance, cloc
     manifest = Manifest(files, directory, threads, chance, state)
     for item in judgement.files:
         _quarantine(files, directory, item)
-    sealed = [_sealed(item, clock.wall_ns()) for item in judgement.files if _has_content(item)]
+    sealed = [_sealed(item, judgement, clock.wall_ns()) for item in judgement.files if _has_content(item)]
     kept = {i.examined.record.channel: _kept(files, i, state) for i in judgement.files if not _has_content(i)}
     for record in sealed:
         _rename(files, directory, record)
@@ -204,7 +204,7 @@ def _quarantine(files: Files, directory: str, item: Verified) -> None:
         set_aside_bytes(files, directory, name, item.examined.view[voided.start : voided.end])
 
 
-def _sealed(item: Verified, wall_ns: int) -> FileRecord:
+def _sealed(item: Verified, judgement: Judgement, wall_ns: int) -> FileRecord:
     record = item.examined.record
     data = [header for header in item.headers if header.kind == BlockKind.ENTRIES]
     ends: dict[StreamId, Lsn] = {}
@@ -220,6 +220,8 @@ def _sealed(item: Verified, wall_ns: int) -> FileRecord:
         last_epoch=data[-1].epoch if data else Epoch(0),
         last_wall_ns=wall_ns,
         sealed_ns=wall_ns,
+        sealed_epoch=judgement.durable,
+        sealed_digest=judgement.digest.hex(),
         stream_ends=tuple(sorted(ends.items())),
         voided=(item.voided,) if item.voided else (),
     )

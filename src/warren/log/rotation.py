@@ -115,7 +115,7 @@ class Rotation:
     def _plan(self, channel: Channel) -> Move:
         old = channel.participant
         record = self._manifest.state.files[old.number]
-        sealed = sealed_record(record, old.taken, channel, self._clock.wall_ns(), self._commit.marks.monotone_ns)
+        sealed = sealed_record(record, old.taken, channel, self._clock.wall_ns(), self._commit)
         new = self._log_files.plan_log_file(channel.id)
         channel.move_to(new)
         return Move(channel, old, sealed, new)
@@ -183,7 +183,10 @@ def rotated_files(manifest: Manifest) -> tuple[FileRecord, ...]:
     return tuple(r for r in manifest.state.of_state(FileState.SEALED) if r.purpose is Purpose.LOG)
 
 
-def sealed_record(record: FileRecord, end: FileEnd, channel: Channel, wall_ns: int, monotone_ns: int) -> FileRecord:
+def sealed_record(
+    record: FileRecord, end: FileEnd, channel: Channel, wall_ns: int, commit: GroupCommit
+) -> FileRecord:
+    epoch, digest = commit.closed
     return record.changed(
         state=FileState.SEALED,
         name=rotated_name(channel.id, record.number),
@@ -192,8 +195,10 @@ def sealed_record(record: FileRecord, end: FileEnd, channel: Channel, wall_ns: i
         entries=channel.entries,
         first_epoch=channel.first_epoch,
         last_epoch=channel.last_epoch,
-        last_wall_ns=monotone_ns,
+        last_wall_ns=commit.marks.monotone_ns,
         sealed_ns=wall_ns,
+        sealed_epoch=epoch,
+        sealed_digest=digest.hex(),
         stream_ends=tuple(sorted(channel.stream_ends.items())),
     )
 

@@ -1,0 +1,49 @@
+"""The compaction catalog: a view of the manifest, in the words of the seed.
+
+    compacted file      the sorted file that stands for everything compacted so far
+    detached PWALs      the rotated files that went into it: passed over from now on
+    max epoch           the last epoch that is in it
+
+A rotated file is chosen by *membership*: it is a target unless the catalog names it as compacted. The seed's rule by epoch
+(first session's epoch greater than the catalog's) would drop a file whose first session is old; it is used only the safe
+way round, where a file's last epoch decides (checklist C-25), and there it says the same as membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from warren.base.ids import Epoch, FileNumber
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileRecord, FileState
+from warren.log.manifest_state import ManifestState
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionCatalog:
+    compacted: FileRecord | None
+    detached: frozenset[FileNumber]
+    max_epoch: Epoch
+
+    @classmethod
+    def of(cls, state: ManifestState) -> CompactionCatalog:
+        record = state.files.get(state.compacted)
+        if record is None:
+            return cls(None, frozenset(), Epoch(0))
+        return cls(record, frozenset(record.sources), record.last_epoch)
+
+    def targets(self, rotated: Iterable[FileRecord]) -> list[FileRecord]:
+        """Of the rotated files, those that were never compacted and hold key-value entries."""
+        return [record for record in rotated if record.number not in self.detached and has_key_values(record)]
+
+
+def has_key_values(record: FileRecord) -> bool:
+    return any(stream == 0 for stream, _ in record.stream_ends)
+
+
+def snapshot_inputs(state: ManifestState) -> list[FileRecord]:
+    """What a start-up snapshot reads: the compacted file and every log file not in it, oldest first."""
+    catalog = CompactionCatalog.of(state)
+    logs = [r for _, r in sorted(state.files.items()) if r.purpose is Purpose.LOG and r.state is FileState.SEALED]
+    return ([catalog.compacted] if catalog.compacted else []) + catalog.targets(logs)

@@ -1,0 +1,132 @@
+"""Purge: letting go of free files, in an order no power cut and no reader can spoil.
+
+    1  manifest: these files are doomed, the horizon is H, the chain's anchor is D
+    2  pins are read again: a doomed file that somebody pinned meanwhile stays until the pin goes
+    3  names are removed (or handed to the recycle pool), the directory is synced
+    4  manifest: the files are dropped
+
+A crash behind 1 or 3 leaves doomed files: the next purge goes on with them, whether they are still there or not.
+History is cut off at its old end only, so that what remains has no gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warren.base.clock import Clock
+from warren.base.ids import Epoch
+from warren.base.threads import Threads
+from warren.files.protocol import Files, join
+from warren.files.recycle import RecyclePool
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileRecord, FileState
+from warren.log.layout import epoch_of_name
+from warren.log.lives import Life, lives
+from warren.log.manifest import Manifest
+from warren.log.manifest_state import Change, ManifestState, drop_change, file_change, set_change
+from warren.log.pins import Pin, Pins
+from warren.log.settings import LogSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    files: tuple[str, ...]
+    freed_bytes: int
+    horizon: Epoch
+    pinned_bytes: int
+
+
+class Purge:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        clock: Clock,
+        threads: Threads,
+        manifest: Manifest,
+        pins: Pins,
+        settings: LogSettings,
+        pool: RecyclePool | None,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._clock = clock
+        self._lock = threads.condition()
+        self._manifest = manifest
+        self._pins = pins
+        self._settings = settings
+        self._pool = pool
+
+    def run(self) -> Purged:
+        with self._lock:
+            self._pins.drop_lapsed()
+            self._revoke_over_cap()
+            self._doom(self._of_life(Life.FREE, self._pins.live()))
+            return self._remove_doomed()
+
+    def _of_life(self, life: Life, pins: list[Pin]) -> list[FileRecord]:
+        state, settings = self._manifest.state, self._settings
+        now = self._clock.wall_ns()
+        found = lives(state, pins, now, settings.retention_seconds, settings.retention_bytes)
+        return [record for number, record in sorted(state.files.items()) if found[number] is life]
+
+    def _doom(self, free: list[FileRecord]) -> None:
+        fresh = [record for record in free if record.state is not FileState.DOOMED]
+        if not fresh:
+            return
+        changes: list[Change] = [file_change(record.changed(state=FileState.DOOMED)) for record in fresh]
+        changes += horizon_change(self._manifest.state, fresh)
+        self._manifest.commit(changes)
+
+    def _remove_doomed(self) -> Purged:
+        pins = self._pins.live()
+        doomed = self._manifest.state.of_state(FileState.DOOMED)
+        going = [record for record in doomed if not any(pin.holds(record) for pin in pins)]
+        for record in going:
+            self._remove(record)
+        self._remove_epoch_files()
+        if going:
+            self._files.sync_directory(self._directory)
+            self._manifest.commit([drop_change(record.number) for record in going])
+        staying = sum(record.end for record in doomed) - sum(record.end for record in going)
+        freed = sum(record.end for record in going)
+        return Purged(tuple(record.name for record in going), freed, self._manifest.state.horizon, staying)
+
+    def _remove(self, record: FileRecord) -> None:
+        path = join(self._directory, record.name)
+        if not self._files.exists(path):
+            return  # a purge before a crash came this far
+        may_recycle = record.purpose is Purpose.LOG and not record.is_handed_out
+        if not (may_recycle and self._pool is not None and self._pool.offer(path)):
+            self._files.remove(path)
+
+    def _remove_epoch_files(self) -> None:
+        """A rotated epoch file goes with the log files it was rotated with."""
+        for name in self._files.list(self._directory):
+            epoch = epoch_of_name(name)
+            if epoch is not None and epoch <= self._manifest.state.horizon:
+                self._files.remove(join(self._directory, name))
+
+    def _revoke_over_cap(self) -> None:
+        """A pin holds back no more bytes than it may."""
+        for pin in self._pins.live():
+            if pin.bytes_max:
+                others = [other for other in self._pins.live() if other.id != pin.id]
+                held = sum(r.end for r in self._of_life(Life.FREE, others) if pin.holds(r))
+                if held > pin.bytes_max:
+                    self._pins.revoke(pin.id)
+
+
+def horizon_change(state: ManifestState, going: list[FileRecord]) -> list[Change]:
+    """History ends behind the newest file that goes. A replaced compacted file takes the time up to the next one with it."""
+    horizon, digest = state.horizon, state.horizon_digest
+    bases = sorted((r.sealed_epoch, r.sealed_digest) for r in state.files.values() if r.purpose is Purpose.COMPACTED)
+    for record in going:
+        reach = (record.sealed_epoch, record.sealed_digest)
+        if record.purpose is Purpose.SNAPSHOT:
+            continue
+        if record.purpose is Purpose.COMPACTED:
+            reach = next((base for base in bases if base > reach), reach)
+        if reach[0] > horizon:
+            horizon, digest = reach
+    return [set_change(horizon=horizon, horizon_digest=digest)] if horizon != state.horizon else []
