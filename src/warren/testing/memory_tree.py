@@ -61,11 +61,11 @@ class Tree:
         node = self.find(old)
         source, source_name = self._place(old)
         target, target_name = self._place(new)
-        if isinstance(node, DirectoryNode) and _names(new)[: len(_names(old))] == _names(old):
-            raise OSError(errno.EINVAL, "into itself")
         replaced = target.entries.get(target_name)
         if replaced is node:
             return None  # two names of one file: POSIX does nothing, and so do we
+        if isinstance(node, DirectoryNode) and _names(new)[: len(_names(old))] == _names(old):
+            raise OSError(errno.EINVAL, "into itself")
         _may_replace(node, replaced)
         operation = self._next_operation()
         if source is target:
@@ -76,10 +76,7 @@ class Tree:
         return _unlinked(replaced)
 
     def link(self, old: str, new: str) -> None:
-        node = self.find(old)
-        if isinstance(node, DirectoryNode):
-            raise OSError(errno.EPERM, "is a directory")
-        self._enter(new, node)
+        self._enter(new, self.find(old))
 
     def remove(self, path: str) -> FileNode:
         node = self.file(path)
@@ -94,10 +91,12 @@ class Tree:
         place, name = self._place(path)
         place.change(self._next_operation(), (name, None))
 
-    def _enter(self, path: str, node: FileNode) -> None:
+    def _enter(self, path: str, node: Node) -> None:
         place, name = self._place(path)
         if name in place.entries:
-            raise OSError(errno.EEXIST, "exists")
+            raise FileExistsError(errno.EEXIST, "exists")
+        if isinstance(node, DirectoryNode):
+            raise OSError(errno.EPERM, "a directory has one name")
         place.change(self._next_operation(), (name, node))
         node.links += 1
 

@@ -1,0 +1,210 @@
+"""The machine's disk: what only a real operating system can show."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from warren.base.clock import SystemClock
+from warren.base.errors import DiskFailure, Misuse, OutOfRoom, Refused, SyncFailed
+from warren.files import local
+from warren.files.local import LocalFiles
+from warren.files.lock import this_process
+from warren.files.protocol import parent
+from warren.files.system_errors import translate
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "f")
+
+
+def test_a_short_write_is_continued_where_it_stopped(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, sizes = os.pwritev, []
+
+    def three_bytes_at_most(descriptor: int, pieces: Sequence[bytes], offset: int) -> int:
+        sizes.append(sum(memoryview(piece).nbytes for piece in pieces))
+        return real(descriptor, [b"".join(pieces)[:3]], offset)
+
+    monkeypatch.setattr(os, "pwritev", three_bytes_at_most)
+    file = LocalFiles().create(path)
+    file.write_at(2, [b"ab", b"", memoryview(b"cdef"), b"g"])
+    assert sizes == [7, 4, 1]
+    assert file.read_at(0, 99) == b"\0\0abcdefg"
+    file.close()
+
+
+def test_a_write_of_nothing_by_the_system_is_a_failure_and_no_endless_loop(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "pwritev", lambda *_: 0)
+    file = LocalFiles().create(path)
+    with pytest.raises(DiskFailure, match="write"):
+        file.write_at(0, [b"x"])
+    file.close()
+
+
+def test_a_short_read_is_continued(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = LocalFiles().create(path)
+    file.write_at(0, [b"0123456789"])
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: real(descriptor, min(size, 3), offset))
+    assert file.read_at(1, 8) == b"12345678"
+    assert file.read_at(8, 8) == b"89"
+    file.close()
+
+
+def test_after_a_failed_sync_the_handle_is_dead_though_the_system_would_go_on(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = LocalFiles().create(path)
+    file.write_at(0, [b"x"])
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(local, "_sync_data", fail)
+    with pytest.raises(SyncFailed, match=r"sync .*/f: Input/output error"):
+        file.sync()
+    monkeypatch.undo()
+    for attempt in (file.sync, lambda: file.write_at(0, [b"y"]), lambda: file.allocate(0, 1)):
+        with pytest.raises(SyncFailed, match="an earlier sync failed"):
+            attempt()
+    assert file.read_at(0, 1) == b"x"
+    file.close()
+
+
+def test_a_failed_directory_sync_is_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(SyncFailed, match="sync directory"):
+        LocalFiles().sync_directory(str(tmp_path))
+
+
+def test_each_new_directory_is_synced_into_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(LocalFiles, "sync_directory", lambda self, path: synced.append(path))
+    LocalFiles().make_directories(f"{tmp_path}/a/b")
+    LocalFiles().make_directories(f"{tmp_path}/a/b")
+    assert synced == [f"{tmp_path}", f"{tmp_path}/a"]
+
+
+def test_only_the_owner_may_look_into_what_we_make(tmp_path: Path) -> None:
+    files = LocalFiles()
+    files.make_directories(f"{tmp_path}/d")
+    files.create(f"{tmp_path}/d/f").close()
+    files.lock(f"{tmp_path}/d/lock", "me").release()
+    modes = [stat.S_IMODE((tmp_path / "d" / name).stat().st_mode) for name in ("", "f", "lock")]
+    assert modes == [0o700, 0o600, 0o600]
+
+
+def test_allocated_room_is_real_and_no_hole(path: str) -> None:
+    file = LocalFiles().create(path)
+    file.allocate(0, 3 << 20)
+    file.sync()
+    assert os.stat(path).st_blocks * 512 >= 3 << 20
+    file.close()
+
+
+def test_a_full_disk_is_out_of_room() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    file = LocalFiles().open("/dev/full", writable=True)
+    with pytest.raises(OutOfRoom, match="No space left on device\n  hint: free some space"):
+        file.write_at(0, [b"x"])
+    file.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "family", "hint"),
+    [
+        (errno.EROFS, Refused, "mounted read-only"),
+        (errno.EACCES, Refused, "access"),
+        (errno.ENOTDIR, Refused, "a file stands where a directory is needed"),
+        (errno.ENOSPC, OutOfRoom, "free some space"),
+        (errno.EDQUOT, OutOfRoom, "quota"),
+        (errno.EIO, DiskFailure, "dmesg"),
+        (errno.EMFILE, DiskFailure, "ulimit"),
+    ],
+)
+def test_each_system_error_has_a_family_and_a_hint(number: int, family: type, hint: str) -> None:
+    error = translate(OSError(number, "text"), "open", "/some/path")
+    assert type(error) is family
+    assert error.what == f"cannot open /some/path: {os.strerror(number)}"
+    assert hint in error.hint
+
+
+def test_descriptors_are_closed_again(tmp_path: Path) -> None:
+    files = LocalFiles()
+    files.lock(f"{tmp_path}/warm-up", "me").release()
+    before = len(os.listdir("/proc/self/fd"))
+    held = files.lock(f"{tmp_path}/lock", "me")
+    for _ in range(10):
+        files.make_directories(f"{tmp_path}/d/e")
+        files.sync_directory(str(tmp_path))
+        with pytest.raises(Refused):
+            files.lock(f"{tmp_path}/lock", "you")
+        with pytest.raises(Refused):
+            files.open(str(tmp_path))
+        file = files.create(f"{tmp_path}/f")
+        file.write_at(0, [b"x"])
+        del_view = file.view()
+        file.close()
+        del del_view
+        files.remove(f"{tmp_path}/f")
+    held.release()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_lock_is_seen_by_another_process_and_ends_with_its_holder(tmp_path: Path) -> None:
+    path = f"{tmp_path}/lock"
+    script = (
+        "import sys, time; from warren.files.local import LocalFiles; from warren.files.lock import this_process;"
+        "from warren.base.clock import SystemClock; held = LocalFiles().lock(sys.argv[1], this_process(SystemClock()));"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, env=environment) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(Refused, match=rf"locked by process {holder.pid} on .+, since 20.* UTC"):
+            LocalFiles().lock(path, "me")
+        holder.kill()
+        holder.wait()
+    LocalFiles().lock(path, "me").release()
+
+
+def test_a_shorter_holder_replaces_the_whole_text(tmp_path: Path) -> None:
+    LocalFiles().lock(f"{tmp_path}/lock", "a long name").release()
+    LocalFiles().lock(f"{tmp_path}/lock", "short").release()
+    assert (tmp_path / "lock").read_text() == "short"
+
+
+def test_this_process_names_itself() -> None:
+    assert this_process(SystemClock()).startswith(f"process {os.getpid()} on ")
+
+
+def test_the_parent_of_a_path_is_where_its_name_stands() -> None:
+    assert [parent(path) for path in ("/a/b", "/a", "a/b", "a")] == ["/a", "/", "a", "."]
+
+
+def test_a_directory_can_be_made_under_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    LocalFiles().make_directories("here/below")
+    assert (tmp_path / "here" / "below").is_dir()
+
+
+def test_misuse_is_told_from_failure(path: str) -> None:
+    file = LocalFiles().create(path)
+    file.close()
+    with pytest.raises(Misuse):
+        file.write_at(0, [b"x"])
