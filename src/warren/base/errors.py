@@ -47,5 +47,6 @@ class Damage(WarrenError):
     def __init__(self, what: str, path: str = "", offset: int = 0, hint: str = "") -> None:
         where = f" ({path} at byte {offset})" if path else ""
         super().__init__(what + where, hint or "run `warren log verify DIR`, then `warren log repair DIR`")
+        self.bare = what  # without the place
         self.path = path
         self.offset = offset

@@ -7,8 +7,8 @@ Every file written in epoch E ends E with the same closing body, naming all part
 its own closing block) and the running checksum of its blocks. They are synced in parallel, with no second serial sync:
 E is durable if and only if every named part verifies.
 
-The digest of an epoch covers timeline, epoch and body, and the body holds the digest before it: a chain which nobody can
-cut an epoch out of unseen. Wall time is in it at most every 100 ms, else both fields are 0.
+The digest of an epoch covers timeline, epoch and body, and the body holds the digest before it: a chain which nobody
+can cut an epoch out of unseen. Wall time is in it at most every 100 ms, else both fields are 0.
 """
 
 from __future__ import annotations

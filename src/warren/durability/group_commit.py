@@ -1,6 +1,6 @@
 """Natural group commit: one batch on its way to the disk; what arrives meanwhile is the next. No timer.
 
-    gathering E+1 ──switch──▶ closing blocks ──▶ write ──▶ sync all files at once ──▶ witness(E+1) ──▶ tell those who wait
+    gathering E+1 ──switch──▶ closing blocks ──▶ write ──▶ sync all files at once ──▶ witness(E+1) ──▶ tell who waits
                    (gate)                        (no gate: appenders go on gathering E+2)
 
 Whoever waits for durability and finds nobody at it does it himself, in his own thread, with no hand-over; the others
@@ -130,8 +130,8 @@ class GroupCommit:
             self._commit(batch)
 
     def make_room(self) -> bool:
-        """Too much is gathered: bring it out, or wait for who is at it. Call without the gate; False if there is nothing
-        to bring out."""
+        """Too much is gathered: bring it out, or wait for who is at it. Call without the gate; False if there is
+        nothing to bring out."""
         with self.gate:
             if self._busy and self._failed is None:
                 self.gate.wait()
@@ -171,6 +171,15 @@ class GroupCommit:
             self._background.join()
         if self._failed is None:
             self._turn.sync_witness()
+
+    def give_up(self) -> None:
+        """End the background thread and leave everything as it is on disk."""
+        with self.gate:
+            self._leaving = self._stopping = True
+            self.gate.notify_all()
+        with self._bell:
+            self._bell.notify_all()
+        self._background.join()
 
     def fail(self, error: WarrenError) -> None:
         """Stop confirming, for good."""

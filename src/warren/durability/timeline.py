@@ -36,7 +36,8 @@ class Timeline:
                 if epoch <= ancestor.fork_epoch:
                     return
                 raise Refused(
-                    f"epoch {epoch} of timeline {timeline:016x} was abandoned: this store left it at epoch {ancestor.fork_epoch}",
+                    f"epoch {epoch} of timeline {timeline:016x} was abandoned: this store left it "
+                    f"at epoch {ancestor.fork_epoch}",
                     f"start again from epoch {ancestor.fork_epoch} of timeline {self.id:016x}",
                 )
         raise Refused(

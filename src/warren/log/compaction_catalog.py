@@ -4,9 +4,9 @@
     detached PWALs      the rotated files that went into it: passed over from now on
     max epoch           the last epoch that is in it
 
-A rotated file is chosen by *membership*: it is a target unless the catalog names it as compacted. The seed's rule by epoch
-(first session's epoch greater than the catalog's) would drop a file whose first session is old; it is used only the safe
-way round, where a file's last epoch decides (checklist C-25), and there it says the same as membership.
+A rotated file is chosen by *membership*: it is a target unless the catalog names it as compacted. The seed's rule by
+epoch (first session's epoch greater than the catalog's) would drop a file whose first session is old; it is used only
+the safe way round, where a file's last epoch decides (checklist C-25), and there it says the same as membership.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from warren.base.ids import FileNumber
+from warren.base.ids import FileNumber, StreamId
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
@@ -38,7 +38,7 @@ def is_needed(state: ManifestState, record: FileRecord) -> bool:
     compacted = state.files.get(state.compacted)
     is_compacted = compacted is not None and record.number in compacted.sources
     for stream_id, last_lsn in record.stream_ends:
-        stream = state.streams[stream_id]
+        stream = state.streams[StreamId(stream_id)]
         if last_lsn >= stream.base if stream.is_records else not is_compacted:
             return True
     return False

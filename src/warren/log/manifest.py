@@ -2,10 +2,10 @@
 
     block 0: the whole state | block 1: an edit | block 2: an edit | …            blocks of kind EDIT, bodies JSON
 
-An edit is one block, so it is there or it is not. `commit` returns when it is synced. Whatever is to become of files —
-sealing, voiding, a compaction's result, a purge — happens when an edit says so, and only the holder of the directory lock
-writes one. On opening for writing the edits are folded into a new manifest, put in place by rename; so is a manifest that
-has grown long.
+An edit is one block, so it is there or it is not. `commit` returns when it is synced. Whatever is to become of files
+— sealing, voiding, a compaction's result, a purge — happens when an edit says so, and only the holder of the
+directory lock writes one. On opening for writing the edits are folded into a new manifest, put in place by rename; so
+is a manifest that has grown long.
 
 A torn last edit was never answered and is passed over; whether more than that is missing the epoch file knows, which
 counts the edits that were synced.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from warren.base.chance import Chance
 from warren.base.errors import Damage, Refused
@@ -52,7 +53,7 @@ def read_manifest(files: Files, directory: str) -> ManifestState:
     return state
 
 
-def _body(view: memoryview, header: Header, path: str) -> object:
+def _body(view: memoryview, header: Header, path: str) -> Any:
     try:
         return json.loads(bytes(view[header.body_at : header.end]).rstrip(b"\0"))
     except ValueError as error:

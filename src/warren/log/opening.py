@@ -3,14 +3,14 @@
     lock ─▶ manifest ─▶ witness and closing blocks ⇒ durable (log/recovery) ─▶ sync what was found
          ─▶ quarantine a copy of what is voided ─▶ rename ─▶ new files ─▶ one manifest edit: sealed, voided, new numbers
 
-What was read from the page cache after a mere `kill -9` is synced before it is believed: a power cut later must not take
-back what opening has called durable. The edit that seals and voids comes before the first new epoch, so a number is
-never used twice. Files the manifest does not know cannot hold an entry; they are moved to quarantine.
+What was read from the page cache after a mere `kill -9` is synced before it is believed: a power cut later must not
+take back what opening has called durable. The edit that seals and voids comes before the first new epoch, so a number
+is never used twice. Files the manifest does not know cannot hold an entry; they are moved to quarantine.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from warren.base.chance import Chance
 from warren.base.clock import Clock
@@ -23,7 +23,18 @@ from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
 from warren.log.file_header import FILE_HEADER_BYTES, read_file_header
 from warren.log.file_record import FileRecord, FileState
-from warren.log.layout import DIRECTORIES, EPOCH, MANIFEST, QUARANTINE, active_name, epoch_of_name, is_wal, rotated_name
+from warren.log.jobs import clear_staging
+from warren.log.layout import (
+    DIRECTORIES,
+    EPOCH,
+    MANIFEST,
+    QUARANTINE,
+    STAGING,
+    active_name,
+    epoch_of_name,
+    is_wal,
+    rotated_name,
+)
 from warren.log.manifest import Manifest, read_manifest
 from warren.log.manifest_state import Change, ManifestState, StreamRecord, file_change, set_change
 from warren.log.quarantine import set_aside_bytes, set_aside_file
@@ -51,6 +62,8 @@ def create_if_missing(files: Files, directory: str, settings: LogSettings, threa
     """A new store: its directories and its first manifest."""
     for name in DIRECTORIES:
         files.make_directories(join(directory, name))
+    for name in files.list(join(directory, STAGING)):
+        clear_staging(files, join(directory, STAGING, name))
     if files.exists(join(directory, MANIFEST)):
         return
     strangers = [name for name in files.list(directory) if is_wal(name)]
@@ -68,6 +81,9 @@ def recover(files: Files, directory: str, threads: Threads, chance: Chance, cloc
     """Judge what is there and make it the ground of a new run."""
     files.sync_directory(directory)
     state = read_manifest(files, directory)
+    if state.is_cut:
+        fork = state.timeline.fork(TimelineId(chance.id64()), state.durable)
+        state = replace(state, is_cut=False, timeline=fork)
     witness, problems = newest_witness(files, directory, state)
     if witness is not None and state.edits < witness.manifest_edits:
         raise Damage(

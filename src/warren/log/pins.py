@@ -6,9 +6,9 @@ A pin is a file, so that any process can take one, whether the store's owner run
 and every file that holds epochs from `from_epoch` on, until it expires; a reader that lives renews it. A reader that
 comes too late, or was too slow, is told "gone, horizon is H": never a gap.
 
-Reader and purge meet without a lock, each writing before it looks: the reader writes its pin, then reads the manifest; the
-purge writes `doomed` into the manifest, then reads the pins. Whichever order the four take, either the purge sees the
-pin and leaves the bytes where they are, or the reader sees that they are doomed and does not begin.
+Reader and purge meet without a lock, each writing before it looks: the reader writes its pin, then reads the
+manifest; the purge writes `doomed` into the manifest, then reads the pins. Whichever order the four take, either the
+purge sees the pin and leaves the bytes where they are, or the reader sees that they are doomed and does not begin.
 """
 
 from __future__ import annotations
@@ -100,18 +100,18 @@ class Pins:
         if self._files.exists(self._path(identity)):
             self._files.remove(self._path(identity))
 
-    def list(self) -> list[Pin]:
+    def every(self) -> list[Pin]:
         """Every pin, lapsed ones too. A file that is not a pin of ours is passed over."""
         names = self._files.list(self._home) if self._files.exists(self._home) else []
         return [pin for name in names if _NAME.fullmatch(name) and (pin := self._read(name)) is not None]
 
     def live(self) -> list[Pin]:
         now = self._clock.wall_ns()
-        return [pin for pin in self.list() if pin.expires_ns >= now]
+        return [pin for pin in self.every() if pin.expires_ns >= now]
 
     def drop_lapsed(self) -> list[Pin]:
         now = self._clock.wall_ns()
-        lapsed = [pin for pin in self.list() if pin.expires_ns < now]
+        lapsed = [pin for pin in self.every() if pin.expires_ns < now]
         for pin in lapsed:
             self.revoke(pin.id)
         return lapsed

@@ -118,7 +118,7 @@ class Purge:
 
 
 def horizon_change(state: ManifestState, going: list[FileRecord]) -> list[Change]:
-    """History ends behind the newest file that goes. A replaced compacted file takes the time up to the next one with it."""
+    """History ends behind the newest file that goes. A replaced compacted file takes the time up to the next one along."""
     horizon, digest = state.horizon, state.horizon_digest
     bases = sorted((r.sealed_epoch, r.sealed_digest) for r in state.files.values() if r.purpose is Purpose.COMPACTED)
     for record in going:

@@ -1,7 +1,7 @@
 """Quarantine: what does not count is kept, not deleted.
 
-`quarantine/` holds copies of voided bytes and whole files that nobody knows. It has its own budget: above it an alarm is
-shown, and an operator decides.
+`quarantine/` holds copies of voided bytes and whole files that nobody knows. It has its own budget: above it an alarm
+is shown, and an operator decides.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     the answer ◀── when every session that was open at the switch has ended (or the deadline passed)
 
 An epoch lies in one file of each channel, whole: the switch is the border. Sessions that end before it are in the
-rotated files, whatever they were waiting for. No byte is written to a new file before the manifest names it, and none to
-an old one after it was renamed. The answer lists all rotated files as the manifest knows them: nobody looks into the
-directory for it, where a later rotation may already have been.
+rotated files, whatever they were waiting for. No byte is written to a new file before the manifest names it, and none
+to an old one after it was renamed. The answer lists all rotated files as the manifest knows them: nobody looks into
+the directory for it, where a later rotation may already have been.
 """
 
 from __future__ import annotations
@@ -146,8 +146,7 @@ class Rotation:
 
     def _create(self, move: Move) -> None:
         self._log_files.create(move.new)
-        if move.new not in self._witnesses.speaks_of:
-            self._witnesses.speaks_of.append(move.new)
+        self._witnesses.speak_of(move.new)
 
     def _edit(self, moves: list[Move]) -> None:
         changes: list[Change] = [file_change(move.sealed) for move in moves]
@@ -158,7 +157,7 @@ class Rotation:
         )
         self._manifest.commit(changes)
         for move in moves:
-            self._witnesses.speaks_of.remove(move.old)
+            self._witnesses.no_longer_speak_of(move.old)
             if move.old.handle is not None:
                 move.old.handle.close()
         self._witnesses.write(self._commit)
@@ -183,9 +182,7 @@ def rotated_files(manifest: Manifest) -> tuple[FileRecord, ...]:
     return tuple(r for r in manifest.state.of_state(FileState.SEALED) if r.purpose is Purpose.LOG)
 
 
-def sealed_record(
-    record: FileRecord, end: FileEnd, channel: Channel, wall_ns: int, commit: GroupCommit
-) -> FileRecord:
+def sealed_record(record: FileRecord, end: FileEnd, channel: Channel, wall_ns: int, commit: GroupCommit) -> FileRecord:
     epoch, digest = commit.closed
     return record.changed(
         state=FileState.SEALED,

@@ -5,9 +5,9 @@
     epoch = session.end()                      # written whole, into the epoch of its end
     store.wait(epoch)                          # … and durable
 
-Everything is kept in memory until `end`; an open session holds up nobody. Entries without an explicit write version get
-(epoch, n-th entry of the epoch), so that what ends later is newer. Three ways in, fastest last: one entry, lists of bytes,
-columns. A session belongs to one thread.
+Everything is kept in memory until `end`; an open session holds up nobody. Entries without an explicit write version
+get (epoch, n-th entry of the epoch), so that what ends later is newer. Three ways in, fastest last: one entry, lists
+of bytes, columns. A session belongs to one thread.
 """
 
 from __future__ import annotations
@@ -113,10 +113,9 @@ class Session:
     def end(self) -> Epoch:
         """Write the session whole into the present epoch; the epoch to wait for."""
         self._finish()
-        if not self._batches and len(self._rows) <= SMALL_ROWS_MAX and self._rows.size_bytes <= SMALL_BYTES_MAX:
-            if self._versions is None:
-                self.epoch, self.first_lsn = self._appender.append_rows(self, self._channel, self._stream, self._rows)
-                return self.epoch
+        if self._is_small():
+            self.epoch, self.first_lsn = self._appender.append_rows(self, self._channel, self._stream, self._rows)
+            return self.epoch
         self._flush_rows()
         drafts = [made for batch in self._batches for made in self._drafts(*batch)]
         self.epoch, self.first_lsn = self._appender.append_drafts(self, self._channel, drafts)
@@ -150,6 +149,12 @@ class Session:
         if not self._is_open:
             raise Misuse("the session has ended", "begin another one")
         self._is_open = False
+
+    def _is_small(self) -> bool:
+        """Small enough to share a block with others."""
+        rows = self._rows
+        is_short = len(rows) <= SMALL_ROWS_MAX and rows.size_bytes <= SMALL_BYTES_MAX
+        return is_short and not self._batches and self._versions is None
 
     def _take(self, size: int) -> None:
         if not self._is_open:

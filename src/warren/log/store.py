@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from warren.base.chance import Chance, SystemChance
 from warren.base.clock import Clock, SystemClock
@@ -24,15 +25,23 @@ from warren.files.protocol import DirectoryLock, Files, join
 from warren.files.recycle import RecyclePool
 from warren.log.appender import Appender
 from warren.log.channel import Channel
+from warren.log.compaction import Compaction
+from warren.log.control import CompactionThread
+from warren.log.cut import Cut, make_cut
 from warren.log.layout import LOCK, RECYCLE
 from warren.log.log_files import LogFiles
 from warren.log.manifest import Manifest
-from warren.log.manifest_state import set_change
+from warren.log.manifest_state import StreamRecord, file_change, set_change, stream_change
 from warren.log.opening import KV_STREAM, Opened, check_channel_count, create_if_missing, opening_edit, recover
+from warren.log.pins import Pins
+from warren.log.purge import Purge, Purged
 from warren.log.rotation import Rotation, RotationResult
 from warren.log.session import Session
 from warren.log.settings import LogSettings
+from warren.log.snapshot import Snapshot, Snapshots
+from warren.log.streams import Stream, Streams
 from warren.log.turn import LogTurn, Witnesses
+from warren.log.worker import InlineWorker, ProcessWorker, Progress, SizedWorker, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +116,50 @@ class LogStore:
             settings.rotation_reply_seconds_max,
         )
         turn.rotate_if_due = self.rotation.at_switch
+        self.pins = Pins(files, directory, machine.clock, machine.chance)
+        self.purger = Purge(
+            files, directory, machine.clock, threads, self.manifest, self.pins, settings, self.recycle_pool
+        )
+        self._worker = self._make_worker()
+        self.compaction = Compaction(
+            files,
+            directory,
+            machine.clock,
+            threads,
+            self.manifest,
+            self.log_files,
+            self.rotation,
+            self._worker,
+            settings,
+        )
+        self._snapshots = Snapshots(
+            files, directory, machine.clock, self.manifest, self.log_files, self._worker, settings
+        )
+        self.streams = Streams(
+            files, directory, self.manifest, self.channels, self.begin, self._add_channel, lambda: self.commit.durable
+        )
+
+    def _ready(self, progress: Progress) -> None:
+        """Let there be epochs, make the start-up snapshot, start the compaction thread."""
         self._start_run()
+        self._snapshot = self._snapshots.at_start(self.commit.durable, progress)
+        self._compaction_thread = CompactionThread(
+            self.machine.files,
+            self.directory,
+            self.machine.clock,
+            self.machine.threads,
+            self,
+            self.settings.compaction_poll_seconds,
+        )
 
     @classmethod
-    def open(cls, directory: str, settings: LogSettings | None = None, machine: Machine | None = None) -> LogStore:
+    def open(
+        cls,
+        directory: str,
+        settings: LogSettings | None = None,
+        machine: Machine | None = None,
+        progress: Progress = lambda share: None,
+    ) -> LogStore:
         """Open a log directory, or make one. Returns when it can be written to and read from."""
         settings, machine = settings or LogSettings(), machine or Machine.real()
         check_channel_count(settings.channel_count)
@@ -120,10 +169,16 @@ class LogStore:
         try:
             create_if_missing(files, directory, settings, machine.threads, machine.chance)
             opened = recover(files, directory, machine.threads, machine.chance, machine.clock)
-            return cls(directory, settings, machine, lock, opened)
+            store = cls(directory, settings, machine, lock, opened)
         except BaseException:
             lock.release()
             raise
+        try:
+            store._ready(progress)
+        except BaseException:
+            store.abandon()
+            raise
+        return store
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -152,14 +207,55 @@ class LogStore:
     def durable(self) -> Epoch:
         return self.commit.durable
 
+    def stream(self, name: str, channel: int | None = None) -> Stream:
+        """A named sequence of records, on a channel of its own unless it shares one."""
+        return self.streams.open(name, channel)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The state as of opening, or as of the last `refresh`."""
+        return self._snapshot
+
+    def refresh(self) -> Snapshot:
+        """A snapshot of what is durable now."""
+        result = self.rotation.rotate()
+        self._snapshot = self._snapshots.make(result.epoch)
+        return self._snapshot
+
+    def cut(self, epoch: Epoch | None = None) -> Cut:
+        """The store at an epoch (now, if none is named) as a set of immutable files, pinned."""
+        sealed_to = max((r.sealed_epoch for r in self.manifest.state.files.values()), default=Epoch(0))
+        if epoch is None or epoch > sealed_to:
+            rotated = self.rotation.rotate()
+            epoch = rotated.epoch if epoch is None else epoch
+        if epoch > self.durable:
+            raise Refused(f"epoch {epoch} is not durable", f"the newest is {self.durable}")
+        files, pins = self.machine.files, self.pins
+        return make_cut(files, self.directory, self.manifest, pins, epoch, self.settings.pin_seconds)
+
+    # -- upkeep --------------------------------------------------------------------------------------------------
+
+    def compact(self, progress: Progress = lambda share: None) -> dict[str, Any]:
+        return self.compaction.run(progress)
+
+    def is_compaction_due(self) -> bool:
+        return self.compaction.is_due()
+
+    def purge(self) -> Purged:
+        return self.purger.run()
+
     # -- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what is gathered, witness it, let go of the directory."""
+        """Commit what is gathered, keep a snapshot for the next start, witness it, let go of the directory."""
         if not self._is_open:
             return
         self._is_open = False
         try:
+            self._compaction_thread.stop()
+            if self.settings.snapshot_at_stop and self.manifest.state.snapshot_epoch < self._newest_epoch():
+                self.refresh()
             self.commit.stop()
             marks = self.commit.marks.monotone_ns
             self.manifest.commit(
@@ -168,6 +264,12 @@ class LogStore:
         finally:
             self._let_go()
 
+    def abandon(self) -> None:
+        """Let go of everything as it is, as if the process had ended here."""
+        self._is_open = False
+        self.commit.give_up()
+        self._let_go()
+
     def __enter__(self) -> LogStore:
         return self
 
@@ -175,6 +277,28 @@ class LogStore:
         self.close()
 
     # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _newest_epoch(self) -> Epoch:
+        """The newest epoch that is durable or about to be."""
+        with self.commit.gate:
+            has_gathered = any(channel.has_gathered() for channel in self.channels)
+            return self.commit.open_epoch if has_gathered else self.commit.durable
+
+    def _make_worker(self) -> Worker:
+        inline = InlineWorker(self.machine.files, self.machine.threads)
+        return SizedWorker(inline, ProcessWorker()) if self.settings.use_worker_process else inline
+
+    def _add_channel(self, stream: StreamRecord) -> None:
+        """A channel of its own for a new stream: file, witness, edit, and only then the first byte."""
+        participant = self.log_files.plan_log_file(stream.channel)
+        self.log_files.create(participant)
+        self.witnesses.speak_of(participant)
+        self.machine.files.sync_directory(self.directory)
+        record = self.log_files.record_of(participant, stream.channel)
+        next_file = set_change(next_file=self.log_files.next_number)
+        self.manifest.commit([file_change(record), stream_change(stream), next_file])
+        with self.commit.gate:
+            self.channels.append(Channel(stream.channel, participant))
 
     def _recycle_pool(self) -> RecyclePool | None:
         """Only files that a durable edit has dropped, and that were never handed out, are offered to it."""

@@ -1,8 +1,8 @@
 """The log's part in every commit: who takes part, what is witnessed, when files change.
 
-The witness names every file that the manifest calls active, with its end as of the durable epoch. During a rotation that
-is the old and the new files together, until the manifest has sealed the old ones: whichever of the two a power cut
-leaves newer, the other can be checked against it.
+The witness names every file that the manifest calls active, with its end as of the durable epoch. During a rotation
+that is the old and the new files together, until the manifest has sealed the old ones: whichever of the two a power
+cut leaves newer, the other can be checked against it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,15 @@ class Witnesses:
         self._file: EpochFile | None = None
         self._sequence = sequence
         self.speaks_of: list[Participant] = []
+
+    def speak_of(self, participant: Participant) -> None:
+        with self._lock:
+            if participant not in self.speaks_of:
+                self.speaks_of.append(participant)
+
+    def no_longer_speak_of(self, participant: Participant) -> None:
+        with self._lock:
+            self.speaks_of.remove(participant)
 
     def write(self, commit: GroupCommit) -> None:
         with self._lock:

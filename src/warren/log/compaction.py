@@ -1,0 +1,169 @@
+"""Compaction: the rotated files and the compacted file before them become one compacted file.
+
+    1  rotate                                          targets are chosen from its answer, never from the directory
+    2  a job merges targets + previous compacted file into staging/<job>/, synced           (log/jobs, log/worker)
+    3  the proposal is checked: are its inputs still what the manifest says?
+    4  staging/<job>/output → pwal_0000.compacted.<number>, directory synced
+    5  one manifest edit: the new file is in force, its sources are detached
+    6  later, apart: purge (log/purge). Targets are not deleted here.
+
+What a power cut leaves: behind 2 a staging directory (cleared on opening); behind 4 a file the manifest does not know
+(removed on opening: it is a copy); behind 5 the new state, with the previous file waiting for the purge. At no step is
+there a moment without a whole set of files.
+
+Offline compaction is the same, by a process that opened the store for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from warren.base.clock import Clock
+from warren.base.errors import Refused
+from warren.base.ids import ChannelId, Epoch
+from warren.base.threads import Threads
+from warren.files.protocol import Files, join
+from warren.log.compaction_catalog import CompactionCatalog
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileRecord, FileState
+from warren.log.jobs import Job
+from warren.log.layout import STAGING, compacted_name
+from warren.log.log_files import LogFiles
+from warren.log.manifest import Manifest
+from warren.log.manifest_state import ManifestState, file_change, set_change
+from warren.log.rotation import Rotation
+from warren.log.settings import LogSettings
+from warren.log.worker import Progress, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a job hands over: from which files it was made, and what came out."""
+
+    inputs: tuple[FileRecord, ...]
+    output: FileRecord
+    staged: str  # path of the file in staging
+    entries_in: int
+
+
+class Compaction:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        clock: Clock,
+        threads: Threads,
+        manifest: Manifest,
+        log_files: LogFiles,
+        rotation: Rotation,
+        worker: Worker,
+        settings: LogSettings,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._clock = clock
+        self._manifest = manifest
+        self._log_files = log_files
+        self._rotation = rotation
+        self._worker = worker
+        self._settings = settings
+        self._lock = threads.condition()
+
+    def run(self, progress: Progress = lambda share: None) -> dict[str, Any]:
+        """Compact everything up to now; what was done, for the result file. Never two at once."""
+        with self._lock:
+            rotated = self._rotation.rotate()
+            catalog = CompactionCatalog.of(self._manifest.state)
+            targets = catalog.targets(rotated.rotated)
+            if not targets:
+                return {"compacted": 0, "entries": 0, "message": "nothing to compact"}
+            inputs = ([catalog.compacted] if catalog.compacted else []) + targets
+            proposal = self._propose(inputs, rotated.epoch, progress)
+            self.commit(proposal)
+            return {
+                "compacted": len(targets),
+                "entries_in": proposal.entries_in,
+                "entries": proposal.output.entries,
+                "epoch": proposal.output.last_epoch,
+                "file": proposal.output.name,
+                "bytes": proposal.output.end,
+            }
+
+    def is_due(self) -> bool:
+        """Every uncompacted byte may supersede a compacted one: is their share above the ratio?"""
+        ratio = self._settings.compaction_garbage_ratio
+        state = self._manifest.state
+        catalog = CompactionCatalog.of(state)
+        sealed = [record for record in state.of_state(FileState.SEALED) if record.purpose is Purpose.LOG]
+        fresh = sum(record.end for record in catalog.targets(sealed))
+        old = catalog.compacted.end if catalog.compacted else 0
+        return ratio > 0 and fresh >= self._settings.compaction_bytes_min and fresh >= ratio * (fresh + old)
+
+    def commit(self, proposal: Proposal) -> None:
+        """Put a proposal in force, if its inputs are still current."""
+        state = self._manifest.state
+        check_current(state, proposal.inputs)
+        self._files.rename(proposal.staged, join(self._directory, proposal.output.name))
+        self._files.sync_directory(self._directory)
+        self._manifest.commit([file_change(proposal.output), set_change(compacted=proposal.output.number)])
+
+    def _propose(self, inputs: list[FileRecord], epoch: Epoch, progress: Progress) -> Proposal:
+        number, identity = self._log_files.take_number(), self._log_files.new_identity()
+        self._manifest.commit([set_change(next_file=self._log_files.next_number)])
+        staging = join(self._directory, STAGING, f"compaction-{number}")
+        job = Job(
+            self._directory, staging, number, identity, Purpose.COMPACTED, tuple(inputs), epoch, True,
+            self._settings.merge_memory_bytes, self._clock.wall_ns(),
+        )  # fmt: skip
+        made = self._worker.run(job, progress)
+        sources = {record.number for record in inputs if record.purpose is Purpose.LOG}
+        sources |= {n for record in inputs for n in record.sources if n in self._manifest.state.files}
+        output = output_record(job, made, compacted_name(number), self._clock.wall_ns()).changed(
+            sources=tuple(sorted(sources)),
+            sealed_epoch=epoch,
+            sealed_digest=max((r.sealed_epoch, r.sealed_digest) for r in inputs)[1],
+            stream_ends=((0, 0),),
+        )
+        return Proposal(tuple(inputs), output, join(staging, "output"), made["entries_in"])
+
+
+def check_current(state: ManifestState, inputs: tuple[FileRecord, ...]) -> None:
+    """A proposal made from files that are no longer what they were is refused, and costs nothing."""
+    for record in inputs:
+        known = state.files.get(record.number)
+        if (
+            known is None
+            or known.state is not FileState.SEALED
+            or (known.incarnation, known.end, known.voided)
+            != (
+                record.incarnation,
+                record.end,
+                record.voided,
+            )
+        ):
+            raise Refused(
+                f"the proposal was made from log file {record.number}, which has changed since", "compact again"
+            )
+    bases = [record.number for record in inputs if record.purpose is Purpose.COMPACTED]
+    if bases != ([state.compacted] if state.compacted else []):
+        raise Refused("the proposal was made from a compacted file that is no longer in force", "compact again")
+
+
+def output_record(job: Job, made: dict[str, Any], name: str, wall_ns: int) -> FileRecord:
+    return FileRecord(
+        job.number,
+        ChannelId(0),
+        job.identity.timeline,
+        job.identity.incarnation,
+        job.purpose,
+        FileState.SEALED,
+        name,
+        end=made["end"],
+        running=made["running"],
+        entries=made["entries"],
+        first_epoch=min((r.first_epoch for r in job.inputs if r.entries), default=Epoch(0)),
+        last_epoch=job.epoch,
+        sealed_ns=wall_ns,
+        index_at=made["index_at"],
+    )

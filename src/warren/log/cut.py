@@ -1,0 +1,140 @@
+"""A cut: the store as it was at one epoch, as a set of immutable files and a manifest.
+
+One operation behind points in time, backup and fork. The files are not copied: a file that reaches beyond the epoch is
+taken with the end it had then. `write_to` links them into a directory and puts a manifest beside them; opening that
+directory begins a new timeline, so that its epochs are never taken for those of the store it came from.
+
+A state is found by the newest compacted file at or before the epoch and the raw log behind it. What was purged cannot
+be cut: `Gone` names the horizon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from warren.base.chance import Chance
+from warren.base.errors import Gone
+from warren.base.ids import Epoch, FileNumber
+from warren.base.threads import Threads
+from warren.durability.closing import read_closing
+from warren.files.protocol import Files, join
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileRecord, FileState
+from warren.log.lives import is_needed
+from warren.log.manifest import Manifest
+from warren.log.manifest_state import ManifestState, file_change
+from warren.log.pins import Pin, Pins
+from warren.records.block import Header
+from warren.records.format import BlockKind
+from warren.records.walk import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    epoch: Epoch
+    state: ManifestState  # what the cut's own manifest says
+    pin: Pin  # holds the files until it is released or lapses
+    directory: str
+
+    @property
+    def paths(self) -> list[str]:
+        return [join(self.directory, record.name) for _, record in sorted(self.state.files.items())]
+
+    def write_to(self, files: Files, threads: Threads, chance: Chance, directory: str) -> None:
+        """Link the files into a new directory; its manifest comes last and makes it a store."""
+        files.make_directories(directory)
+        for record in self.state.files.values():
+            files.link(join(self.directory, record.name), join(directory, record.name))
+        files.sync_directory(directory)
+        Manifest(files, directory, threads, chance, self.state).close()
+
+
+def make_cut(files: Files, directory: str, manifest: Manifest, pins: Pins, epoch: Epoch, pin_seconds: float) -> Cut:
+    """Cut at an epoch all of whose files are sealed (rotate first)."""
+    chosen = choose_files(manifest.state, epoch)
+    pin, _ = pins.take("cut", pin_seconds, numbers=[record.number for record in chosen])
+    manifest.commit([file_change(record.changed(is_handed_out=True)) for record in chosen])
+    trimmed, digest = _trim(files, directory, manifest.state, chosen, epoch)
+    base = next((record.number for record in trimmed if record.purpose is Purpose.COMPACTED), FileNumber(0))
+    state = replace(
+        manifest.state,
+        is_cut=True,
+        run_first_epoch=Epoch(epoch + 1),
+        epoch_floor=epoch,
+        durable=epoch,
+        digest=digest.hex(),
+        compacted=base,
+        snapshot=FileNumber(0),
+        snapshot_epoch=Epoch(0),
+        files={record.number: record for record in trimmed},
+    )
+    return Cut(epoch, state, pin, directory)
+
+
+def choose_files(state: ManifestState, epoch: Epoch) -> list[FileRecord]:
+    """The compacted file to start from, and the log files behind it that reach into the wanted past."""
+    sealed = [record for record in state.of_state(FileState.SEALED) if record.purpose is not Purpose.SNAPSHOT]
+    base = _choose_base(state, sealed, epoch)
+    passed = set(base.sources) if base else set()
+    logs = [
+        record
+        for record in sealed
+        if record.purpose is Purpose.LOG
+        and record.first_epoch <= epoch
+        and (record.number not in passed or is_needed(state, record))
+    ]
+    return ([base] if base else []) + logs
+
+
+def _choose_base(state: ManifestState, sealed: list[FileRecord], epoch: Epoch) -> FileRecord | None:
+    in_force = state.files.get(state.compacted)
+    if in_force is None or epoch >= in_force.last_epoch:
+        return in_force
+    bases = [r for r in sealed if r.purpose is Purpose.COMPACTED and state.horizon <= r.last_epoch <= epoch]
+    if bases:
+        return max(bases, key=lambda record: record.last_epoch)
+    if state.horizon == 0:
+        return None
+    raise Gone(f"epoch {epoch} is gone, horizon is {state.horizon}", f"cut at epoch {in_force.last_epoch} or later")
+
+
+def _trim(
+    files: Files, directory: str, state: ManifestState, chosen: list[FileRecord], epoch: Epoch
+) -> tuple[list[FileRecord], bytes]:
+    """The records as of the epoch, and the chain's digest at it."""
+    trimmed: list[FileRecord] = []
+    digests: list[tuple[Epoch, bytes]] = [(Epoch(0), bytes.fromhex(state.horizon_digest))]
+    for record in chosen:
+        if record.purpose is Purpose.COMPACTED:
+            trimmed.append(record)
+            digests.append((record.last_epoch, bytes.fromhex(record.sealed_digest)))
+            continue
+        file = files.open(join(directory, record.name))
+        view = file.view()
+        file.close()
+        walked = walk(view, record.identity, 0, record.end)
+        kept = list(takewhile(lambda header: header.epoch <= epoch, walked.headers))
+        closings = [header for header in kept if header.kind == BlockKind.CLOSING]
+        if closings:
+            last = closings[-1]
+            closing = read_closing(last.epoch, view[last.body_at : last.end])
+            digests.append((last.epoch, closing.digest(record.timeline)))
+        trimmed.append(_as_of(record, kept, walked.runnings[len(kept) - 1]))
+    return trimmed, max(digests)[1]
+
+
+def _as_of(record: FileRecord, kept: list[Header], running: int) -> FileRecord:
+    end = kept[-1].end
+    if end == record.end:
+        return record
+    data = [header for header in kept if header.kind == BlockKind.ENTRIES]
+    ends = {header.stream: (record.number << 32) + header.offset + header.entries - 1 for header in data}
+    return record.changed(
+        end=end,
+        running=running,
+        entries=sum(header.entries for header in data),
+        last_epoch=data[-1].epoch if data else Epoch(0),
+        stream_ends=tuple(sorted(ends.items())),
+        voided=tuple(part for part in record.voided if part.end <= end),
+    )

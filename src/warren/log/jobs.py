@@ -1,0 +1,109 @@
+"""The job behind compaction and start-up snapshot: merge sealed files into one sorted file in staging.
+
+A job is plain data, so that it can be handed to another process; it reads only sealed files, writes only below its own
+staging directory, and syncs what it wrote. What it returns is a proposal's figures; nothing is in force by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, StreamId, TimelineId
+from warren.base.threads import Threads
+from warren.durability.participant import run_on
+from warren.files.protocol import Files, join
+from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose
+from warren.log.file_record import FileRecord
+from warren.log.merge import merge
+from warren.log.scan import LogInput
+from warren.log.sorted_file import SortedWriter
+from warren.records.block import FileIdentity
+
+Progress = Callable[[float], None]
+OUTPUT = "output"
+SPILLS = "spills"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    directory: str
+    staging: str
+    number: FileNumber
+    identity: FileIdentity
+    purpose: Purpose
+    inputs: tuple[FileRecord, ...]
+    epoch: Epoch  # entries of later epochs are left out
+    is_bottom: bool  # the oldest input is among the inputs: tombstones may go
+    memory_bytes: int
+    created_ns: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "directory": self.directory,
+            "staging": self.staging,
+            "number": self.number,
+            "identity": list(self.identity),
+            "purpose": int(self.purpose),
+            "inputs": [record.to_json() for record in self.inputs],
+            "epoch": self.epoch,
+            "is_bottom": self.is_bottom,
+            "memory_bytes": self.memory_bytes,
+            "created_ns": self.created_ns,
+        }
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Job:
+        timeline, incarnation = raw["identity"]
+        made = {
+            **raw,
+            "identity": FileIdentity(TimelineId(timeline), Incarnation(incarnation)),
+            "purpose": Purpose(raw["purpose"]),
+            "inputs": tuple(FileRecord.from_json(item) for item in raw["inputs"]),
+        }
+        return cls(**made)
+
+
+def run_job(files: Files, threads: Threads, job: Job, progress: Progress) -> dict[str, Any]:
+    """Merge; the figures of the file that was made."""
+    clear_staging(files, job.staging)
+    files.make_directories(job.staging)
+    inputs = [LogInput(files, job.directory, record, job.epoch, streams=(StreamId(0),)) for record in job.inputs]
+    entries_in = sum(record.entries for record in job.inputs)
+    header = FileHeader(job.number, ChannelId(0), job.purpose, 0, job.created_ns)
+    raw, checksum = header.placed(job.identity)
+    file = files.create(join(job.staging, OUTPUT))
+    try:
+        file.write_at(0, [raw])
+        writer = SortedWriter(file, job.identity, FILE_HEADER_BYTES, job.epoch, run_on(0, checksum))
+        done = 0
+        for batch in [merge([b for i in inputs for b in i.batches()], job.is_bottom)]:
+            writer.add(batch)
+            done += batch.count
+            progress(min(1.0, done / max(1, entries_in)))
+        made = writer.finish()
+        file.sync()
+    finally:
+        file.close()
+    files.sync_directory(job.staging)
+    return {
+        "entries_in": entries_in,
+        "entries": made.entries,
+        "end": made.end_offset,
+        "running": made.running_checksum,
+        "index_at": made.index_offset,
+    }
+
+
+def clear_staging(files: Files, path: str) -> None:
+    """Remove a staging directory and what is in it: two levels at most, a job makes no more."""
+    if not files.exists(path):
+        return
+    for name in files.list(path):
+        inner = join(path, name)
+        if files.stat(inner).is_directory:
+            clear_staging(files, inner)
+        else:
+            files.remove(inner)
+    files.remove_directory(path)

@@ -1,0 +1,135 @@
+"""Where heavy work runs: in a niced process of its own, over sealed files.
+
+    owner                                     worker
+    job (one line of JSON)        ──stdin──▶  reads sealed files, writes staging/<job>/, syncs
+    {"progress": 0.4}             ◀─stdout──
+    {"result": {…}} | {"error": {…}}          ends
+
+The worker holds no lock and edits nothing: what it hands over is a proposal, which the owner checks and commits
+(log/compaction). It dies with its owner: when its standard input closes, it stops. `InlineWorker` runs the same job in
+the caller's thread — the simulator's choice, and a small log's, for which a process would cost more than the job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from warren.base.errors import Damage, DiskFailure, Misuse, OutOfRoom, Refused, SyncFailed, WarrenError
+from warren.base.threads import SystemThreads, Threads
+from warren.files.local import LocalFiles
+from warren.files.protocol import Files
+from warren.log.jobs import Job, run_job
+
+Progress = Callable[[float], None]
+NICENESS = 10
+_FAMILIES: dict[str, type[WarrenError]] = {
+    family.__name__: family for family in (Misuse, Refused, OutOfRoom, DiskFailure, SyncFailed)
+}
+
+
+class Worker(Protocol):
+    def run(self, job: Job, progress: Progress) -> dict[str, Any]:
+        """Do the job; its proposal. Raises what the job raised."""
+        ...
+
+
+class InlineWorker:
+    def __init__(self, files: Files, threads: Threads) -> None:
+        self._files = files
+        self._threads = threads
+
+    def run(self, job: Job, progress: Progress) -> dict[str, Any]:
+        return run_job(self._files, self._threads, job, progress)
+
+
+class SizedWorker:
+    """Small jobs inline, large ones in a process."""
+
+    def __init__(self, small: Worker, large: Worker, small_bytes_max: int = 32 << 20) -> None:
+        self._small = small
+        self._large = large
+        self._small_bytes_max = small_bytes_max
+
+    def run(self, job: Job, progress: Progress) -> dict[str, Any]:
+        size = sum(record.end for record in job.inputs)
+        return (self._small if size <= self._small_bytes_max else self._large).run(job, progress)
+
+
+class ProcessWorker:
+    """One process per job; it starts in a tenth of a second and gives all its memory back."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, job: Job, progress: Progress) -> dict[str, Any]:
+        command = [sys.executable, "-m", "warren.log.worker"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            self._process = process
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(json.dumps(job.to_json()).encode() + b"\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                told = json.loads(line)
+                if "progress" in told:
+                    progress(told["progress"])
+                elif "result" in told:
+                    process.stdin.close()
+                    process.wait()
+                    result: dict[str, Any] = told["result"]
+                    return result
+                else:
+                    raise _error_of(told["error"])
+        raise DiskFailure(f"the worker process ended with status {process.returncode} and without a word")
+
+    def stop(self) -> None:
+        """End a job that is under way: its staging directory is cleared when the log is opened."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+
+def _error_of(told: dict[str, Any]) -> WarrenError:
+    if told["family"] == Damage.__name__:
+        return Damage(told["what"], told["path"], told["offset"], told["hint"])
+    return _FAMILIES.get(told["family"], DiskFailure)(told["what"], told["hint"])
+
+
+def _told(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, Damage):
+        return {"family": "Damage", "what": error.bare, "hint": error.hint, "path": error.path, "offset": error.offset}
+    if isinstance(error, WarrenError):
+        return {"family": type(error).__name__, "what": error.what, "hint": error.hint}
+    return {"family": "DiskFailure", "what": f"the worker failed: {error!r}", "hint": "see its standard error"}
+
+
+def _end_with_owner() -> None:
+    """Our standard input ends when the owner does. Read without a buffer, whose lock would outlive the job."""
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    job = Job.from_json(json.loads(sys.stdin.buffer.readline()))
+    threading.Thread(target=_end_with_owner, daemon=True).start()
+    told: dict[str, Any]
+    try:
+        told = {"result": run_job(LocalFiles(), SystemThreads(), job, lambda share: _say({"progress": share}))}
+    except Exception as error:
+        told = {"error": _told(error)}
+    _say(told)
+
+
+def _say(told: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
