@@ -120,6 +120,20 @@ def test_later_writes_may_reach_the_disk_before_earlier_ones() -> None:
     assert {(b"a", b"b"), (b"b", b"a"), (b"c", b"\0"), (b"\0", b"\0")} <= heads
 
 
+def test_two_writes_into_one_sector_may_reach_it_in_either_order() -> None:
+    disk = disk_with(bytes(15))
+    write(disk, 0, b"a" * 10)
+    write(disk, 5, b"b" * 10)
+    write(disk, 20, b"the last one, which may be torn at any byte")
+    assert {state[:15] for state in left(disk)} == {
+        bytes(15),
+        b"a" * 10 + bytes(5),
+        bytes(5) + b"b" * 10,
+        b"a" * 5 + b"b" * 10,
+        b"a" * 10 + b"b" * 5,
+    }
+
+
 def test_a_dropped_rename_gives_the_old_file_back_and_a_kept_one_is_whole() -> None:
     disk = disk_with(b"old")
     file = disk.create("/f.tmp")
@@ -204,10 +218,11 @@ def test_a_crash_leaves_the_old_disk_as_it_was_and_shares_nothing_with_it() -> N
         after.remove("/f")
     assert disk.contents("/f") == b"new"
     assert left(disk, SYNCED) == {b"old"}
-    write(disk, 0, b"later", is_synced=True)
-    crashed = disk.crash(ALL, SeededChance(1))
-    write(disk, 0, b"LATER", is_synced=True)
-    assert crashed.contents("/f") == b"later"
+    for contents in (b"later", b"LATER"):
+        write(disk, 0, contents, is_synced=True)
+        crashed = [disk.crash(model, SeededChance(1)) for model in CrashModel]
+        write(disk, 0, b"again", is_synced=True)
+        assert [after.contents("/f") for after in crashed] == [contents] * 3
 
 
 def test_one_seed_is_one_crash() -> None:
@@ -260,6 +275,15 @@ def test_room_comes_back_when_the_last_name_and_the_last_handle_are_gone() -> No
     disk.create("/b").close()
     disk.rename("/b", "/a")
     assert disk.crash(ALL, SeededChance(0)).used_bytes == 0
+
+
+def test_room_is_counted_anew_after_a_crash() -> None:
+    disk = disk_with(b"12345")
+    disk.link("/f", "/g")
+    disk.sync_directory("/")
+    write(disk, 5, b"678")
+    disk.create("/h").write_at(0, [b"9"])
+    assert [disk.crash(model, SeededChance(0)).used_bytes for model in (ALL, SYNCED)] == [9, 5]
 
 
 def test_a_read_only_disk_can_be_read_and_nothing_else() -> None:

@@ -276,6 +276,49 @@ def test_a_power_cut_in_a_started_thread_ends_main() -> None:
         threads.run(main)
 
 
+def test_a_power_cut_in_one_job_ends_the_others_it_ran_together_with() -> None:
+    def once(seed: int) -> None:
+        threads = SteppedThreads(seed)
+
+        def cut() -> None:
+            threads.pause()
+            raise PowerCut("in a job")
+
+        def forever() -> None:
+            while True:
+                threads.pause()
+
+        with pytest.raises(PowerCut, match="in a job"):
+            threads.run(lambda: threads.together([forever, cut] if seed % 2 else [cut, forever]))
+
+    for seed in range(20):
+        once(seed)
+
+
+def test_a_wait_that_timed_out_is_forgotten_by_its_condition() -> None:
+    clock = ManualClock()
+    threads = SteppedThreads(1, clock)
+    first, second = threads.condition(), threads.condition()
+
+    def wait_twice() -> None:
+        with first:
+            assert not first.wait(1)
+        with second:
+            assert not second.wait(10)
+
+    def main() -> None:
+        waiter = threads.start("waiter", wait_twice)
+        while not second._waiting:
+            with (pause := threads.condition()):
+                pause.wait(0.4)
+        with first:
+            first.notify_all()
+        waiter.join()
+
+    threads.run(main)
+    assert clock.monotonic_ns() >= 11 * SECOND_NS
+
+
 def test_nobody_runs_on_while_the_first_one_unwinds() -> None:
     def once(seed: int) -> None:
         threads = SteppedThreads(seed, switch_probability=1)

@@ -126,8 +126,7 @@ class SteppedCondition:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        if self._is_mine():  # not so when a wait was ended before it could take the lock again
-            self._let_go()
+        self._let_go()  # also when a wait was ended before it had the lock again: by then nobody can take it
 
     def wait(self, timeout: float | None = None) -> bool:
         self._must_be_mine("wait on")
