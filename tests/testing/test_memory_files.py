@@ -244,6 +244,16 @@ def test_a_lock_dies_with_the_power() -> None:
     disk.crash(ALL, SeededChance(0)).lock("/lock", "you").release()
 
 
+def test_the_lock_of_a_killed_holder_is_free_and_its_late_release_frees_nobody_elses() -> None:
+    disk = MemoryFiles()
+    killed = disk.lock("/lock", "killed")
+    disk.forget_locks()
+    disk.lock("/lock", "next")
+    killed.release()
+    with pytest.raises(Refused, match="locked by next"):
+        disk.lock("/lock", "third")
+
+
 def test_a_full_disk_takes_what_fits_says_so_and_goes_on_when_there_is_room() -> None:
     disk = MemoryFiles(capacity_bytes=10)
     file = disk.create("/f")

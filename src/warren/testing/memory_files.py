@@ -99,14 +99,13 @@ class MemoryFile:
 
 
 class MemoryLock:
-    def __init__(self, locks: dict[int, str], number: int) -> None:
+    def __init__(self, locks: dict[int, MemoryLock], number: int, holder: str) -> None:
+        self.holder = holder
         self._locks = locks
         self._number = number
-        self._is_held = True
 
     def release(self) -> None:
-        if self._is_held:
-            self._is_held = False
+        if self._locks.get(self._number) is self:  # not so the second time, nor after its holder was killed
             del self._locks[self._number]
 
 
@@ -122,7 +121,7 @@ class MemoryFiles:
         self.used_bytes = 0
         self._sector_bytes = sector_bytes
         self._tree = Tree()
-        self._locks: dict[int, str] = {}  # holder by inode number
+        self._locks: dict[int, MemoryLock] = {}  # by inode number
         self._guard = threading.Lock()
 
     def crash(self, model: CrashModel, chance: Chance) -> MemoryFiles:
@@ -132,6 +131,10 @@ class MemoryFiles:
         after._tree = Tree(survivors.directory(self._tree.root), self._tree.inodes)
         after.used_bytes = survivors.used_bytes()
         return after
+
+    def forget_locks(self) -> None:
+        """Whoever held a lock is dead: `kill -9` runs no cleanup, and the kernel lets go."""
+        self._locks.clear()
 
     def contents(self, path: str) -> bytes:
         """All bytes of a file, as reads see them."""
@@ -203,10 +206,10 @@ class MemoryFiles:
             except FileNotFoundError:
                 node = self._tree.create(path)
             if node.number in self._locks:
-                raise held_by(path, self._locks[node.number])
+                raise held_by(path, self._locks[node.number].holder)
             self._write(node, 0, holder.encode().ljust(node.size_bytes))
-            self._locks[node.number] = holder
-            return MemoryLock(self._locks, node.number)
+            lock = self._locks[node.number] = MemoryLock(self._locks, node.number, holder)
+            return lock
 
     def free_bytes(self, path: str) -> int:
         with _Operation(self, "ask for free space at", path):
