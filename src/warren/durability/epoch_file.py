@@ -17,7 +17,7 @@ and at stop: until then E+1's own bytes stand witness for E, for they were not w
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from zlib import crc32
 
 from warren.base.errors import Misuse, Refused
@@ -50,7 +50,7 @@ class Witness:
     sequence: int = 0
 
 
-def encode_slot(witness: Witness) -> bytes:
+def encode_slot(witness: Witness, sequence: int) -> bytes:
     if len(witness.ends) > FILES_MAX:
         raise Misuse(f"{len(witness.ends)} files take part in epochs, the epoch file has room for {FILES_MAX}")
     ends = b"".join(END.pack(e.number, e.identity.incarnation, e.end, e.running, 0) for e in witness.ends)
@@ -61,7 +61,7 @@ def encode_slot(witness: Witness) -> bytes:
             FORMAT_VERSION,
             len(witness.ends),
             0,
-            witness.sequence,
+            sequence,
             witness.timeline,
             witness.durable,
             witness.manifest_edits,
@@ -134,7 +134,7 @@ class EpochFile:
     def write(self, witness: Witness) -> None:
         """Put the witness into the older slot. Not durable before `sync`."""
         self._sequence += 1
-        slot = encode_slot(replace(witness, sequence=self._sequence))
+        slot = encode_slot(witness, self._sequence)
         self._file.write_at((self._sequence & 1) * SLOT_BYTES, [slot])
 
     @property

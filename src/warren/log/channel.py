@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from warren.base.ids import ChannelId, Epoch, Lsn, StreamId, lsn_of
 from warren.durability.participant import Participant
 from warren.log.rows import Rows
-from warren.records.block import Draft
-from warren.records.entries import Versions, draft_entries
+from warren.records.block import Draft, draft
+from warren.records.format import BlockKind
+from warren.records.lists import body_of_rows
 
 OPEN_BLOCK_BYTES_MAX = 256 << 10
 OPEN_BLOCK_ROWS_MAX = 1 << 14
@@ -38,10 +39,17 @@ class OpenBlock:
     def draft(self) -> Draft:
         count = len(self.minors)
         is_consecutive = self.minors[-1] - self.first == count - 1
-        columns = self.rows.columns(None if is_consecutive else self.minors)
-        return draft_entries(
-            columns, self.stream, versions=Versions.FROM_HEADER if is_consecutive else Versions.MINOR_ONLY
+        rows = self.rows
+        body = body_of_rows(
+            rows.kinds,
+            rows.storages,
+            rows.keys,
+            rows.values,
+            rows.undo_prev,
+            rows.undo_next,
+            None if is_consecutive else self.minors,
         )
+        return draft(BlockKind.ENTRIES, list(body), count, self.stream)
 
 
 class Channel:
