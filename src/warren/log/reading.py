@@ -4,8 +4,8 @@
     the witness speaks of
 
 Only epochs up to the epoch file's durable one may be read: what lies beyond it stands in the page cache, and a power
-cut may still take it back. A rotation renames files while we look, so whatever is not found where it was named is looked
-for again from the beginning.
+cut may still take it back. A rotation renames files while we look, so whatever is not found where it was named is
+looked for again from the beginning.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from zlib import crc32
 
 import numpy as np
 
-from warren.base.errors import Damage, WarrenError
+from warren.base.errors import Damage, Refused, WarrenError
 from warren.base.ids import UINT64_MAX, Epoch, StreamId
 from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, join
@@ -33,12 +33,13 @@ from warren.log.scan_verdict import AtNondurable, FileScan, Problem, Range, Scan
 from warren.records.block import Header, look
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
-from warren.records.format import BlockKind
+from warren.records.format import FORMAT_VERSION, BlockKind
 from warren.records.numbers import Numbers
 from warren.records.verdict import Verdict
 from warren.records.walk import next_good
 
 EVERY_EPOCH = Epoch(UINT64_MAX)
+WITH_ENTRIES = (BlockKind.ENTRIES, BlockKind.SORTED)
 
 
 def scan_one(
@@ -154,13 +155,16 @@ class _Walk:
         return at
 
     def _add(self, header: Header) -> None:
+        if header.format > FORMAT_VERSION:
+            what = f"log file {self._record.number} has blocks of format {header.format}"
+            raise Refused(f"{what}, this warren reads up to {FORMAT_VERSION}", "use a newer warren")
         if self._last is not None and header.epoch < self._last.epoch and self._record.purpose is Purpose.LOG:
             what = f"epoch {header.epoch} stands behind epoch {self._last.epoch}"
             self._problems.append(Problem(what, header.offset, header.end))
         if (header.kind == BlockKind.FILE_HEADER) != (header.offset == 0):
             self._problems.append(Problem("a file header is missing or misplaced", header.offset, header.end))
         self._blocks += 1
-        self._entries += header.entries
+        self._entries += header.entries if header.kind in WITH_ENTRIES else 0
         self._running = crc32(header.checksum.to_bytes(4, "little"), self._running)
         self._last = header
 
@@ -200,7 +204,7 @@ def entries_of(
 ) -> Iterator[EntryColumns]:
     """The entries of a scanned file whose epochs lie in [from_epoch, up_to_epoch], block by block."""
     for header in trusted(scan.view, scan.good):
-        if header.kind not in (BlockKind.ENTRIES, BlockKind.SORTED) or not header.entries:
+        if header.kind not in WITH_ENTRIES or not header.entries:
             continue
         if streams is not None and header.stream not in streams:
             continue

@@ -48,7 +48,8 @@ def judge_tail(scan: FileScan, durable: Epoch, at_nondurable: AtNondurable) -> F
     for broken in tail.broken if at_nondurable is not AtNondurable.IGNORE else ():
         is_marked = bool(marks) or _is_marked(scan.record.voided, broken)
         verdict = max(verdict, ScanVerdict.BROKEN_AFTER_MARKED if is_marked else ScanVerdict.BROKEN_AFTER)
-        problems.append(Problem("the tail is broken" + (", behind a mark" if is_marked else ""), *broken))
+        what = "the tail is broken" + (", behind a mark" if is_marked else "")
+        problems.append(Problem(what, *broken, is_tail=True))
     highest = max([scan.max_epoch, *(header.epoch for header in tail.whole)])
     return replace(scan, verdict=verdict, problems=tuple(problems), marks=marks, max_epoch=Epoch(highest))
 
@@ -90,4 +91,4 @@ def _mark(nondurable: list[Header]) -> Voided:
 def _beyond(nondurable: list[Header], durable: Epoch) -> Problem:
     first, last = nondurable[0], nondurable[-1]
     what = f"{len(nondurable)} blocks of epochs {first.epoch} … {last.epoch} lie beyond the durable epoch {durable}"
-    return Problem(what, first.offset, last.end)
+    return Problem(what, first.offset, last.end, is_tail=True)

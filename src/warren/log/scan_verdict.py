@@ -74,6 +74,7 @@ class Problem:
     offset: int
     end: int
     hit: Hit | None = None
+    is_tail: bool = False  # stands behind everything that counts: a power cut's doing, or a writer's
 
     def __str__(self) -> str:
         hits = f"; hits {self.hit}" if self.hit else ""
