@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
+from warren.base.errors import Misuse
 from warren.base.ids import Epoch, Incarnation, StreamId, TimelineId
 from warren.records.format import (
     BLOCK_BYTES_MAX,
@@ -98,8 +99,10 @@ class Draft:
 
 
 def draft(kind: BlockKind, pieces: list[Buffer], entries: int = 0, stream: StreamId = StreamId(0)) -> Draft:
-    """A draft of the pieces, padded with zeros to a multiple of 8."""
+    """A draft of the pieces, padded with zeros to a multiple of 8. What could not be read again is not drafted."""
     size = sum(len(piece) for piece in pieces)
+    if size > BLOCK_BYTES_MAX:
+        raise Misuse(f"a block of {size} bytes is over the limit of {BLOCK_BYTES_MAX}: nobody could read it", "split it")
     if padding := padded(size) - size:
         pieces = [*pieces, bytes(padding)]
     checksum = 0

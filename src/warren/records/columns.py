@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from warren.records.format import BLOCK_HEAP_BYTES_MAX, BLOCK_ROWS_MAX
 from warren.records.numbers import WIDTHS, Numbers, narrowest
 
 Heap = npt.NDArray[np.uint8]
@@ -116,14 +117,16 @@ class EntryColumns:
         return replace(self, majors=majors, minors=minors)
 
     def split(self, bytes_max: int) -> Iterator[EntryColumns]:
-        """Pieces whose keys and values come to at most `bytes_max` (a single larger entry stands alone)."""
-        if self.keys.size_bytes + self.values.size_bytes <= bytes_max:
+        """Pieces whose keys and values come to at most `bytes_max` (a single larger entry stands alone), each of which
+        fits a block, however small its entries and wide its columns are."""
+        bytes_max = min(bytes_max, BLOCK_HEAP_BYTES_MAX)
+        if self.keys.size_bytes + self.values.size_bytes <= bytes_max and self.count <= BLOCK_ROWS_MAX:
             yield self
             return
         edges = self.keys.offsets.array() + self.values.offsets.array()
         start = 0
         while start < self.count:
             stop = int(np.searchsorted(edges, edges[start] + np.uint64(bytes_max), side="right")) - 1
-            stop = min(max(stop, start + 1), self.count)
+            stop = min(max(stop, start + 1), start + BLOCK_ROWS_MAX, self.count)
             yield self.part(start, stop)
             start = stop

@@ -77,6 +77,8 @@ def read_entries(view: memoryview, header: Header) -> EntryColumns:
     at = BODY_HEAD.size + COLUMN.size * count
     if count > COLUMNS_MAX or not at <= heap_at <= len(body):
         raise Damage("a block's column directory does not fit its body", offset=header.offset)
+    if header.entries > len(body):  # a constant column takes no bytes: the count alone would say how much to allocate
+        raise Damage(f"a block of {len(body)} bytes claims {header.entries} entries", offset=header.offset)
     columns: dict[int, Numbers] = {}
     for index in range(count):
         tag, encoding, width, _, size, base = COLUMN.unpack_from(body, BODY_HEAD.size + COLUMN.size * index)

@@ -41,6 +41,8 @@ COLUMN = struct.Struct("<BBBBIQ")
 assert COLUMN.size == 16
 
 BLOCK_BYTES_MAX = 8 << 20
+BLOCK_HEAP_BYTES_MAX = 4 << 20  # keys and values a writer puts into one block …
+BLOCK_ROWS_MAX = 1 << 16  # … and entries: with every column 8 bytes wide the two stay below BLOCK_BYTES_MAX
 ENTRY_BYTES_MAX = 1 << 20
 COLUMNS_MAX = 64
 
