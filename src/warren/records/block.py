@@ -102,7 +102,9 @@ def draft(kind: BlockKind, pieces: list[Buffer], entries: int = 0, stream: Strea
     """A draft of the pieces, padded with zeros to a multiple of 8. What could not be read again is not drafted."""
     size = sum(len(piece) for piece in pieces)
     if size > BLOCK_BYTES_MAX:
-        raise Misuse(f"a block of {size} bytes is over the limit of {BLOCK_BYTES_MAX}: nobody could read it", "split it")
+        raise Misuse(
+            f"a block of {size} bytes is over the limit of {BLOCK_BYTES_MAX}: nobody could read it", "split it"
+        )
     if padding := padded(size) - size:
         pieces = [*pieces, bytes(padding)]
     checksum = 0
