@@ -1,6 +1,6 @@
 """The epoch file: the durable witness.
 
-    slot 0 at byte 0, slot 1 at byte 4096, written in turn:
+    slot 0 at byte 0, slot 1 at byte 4096; the one that was not synced last is written:
     | magic u32 | checksum u32 | format u16 | files u16 | 0 u32 | sequence u64 | timeline u64 | durable u64 |
     | manifest edits u64 | wall ns i64 | monotone wall ns i64 | digest 16 bytes |
     | files × ( number u64, incarnation u64, end u64, running u32, 0 u32 ) |
@@ -11,7 +11,8 @@ synced. What does not agree with it is damage, however much it looks like a torn
 A slot for E is written only after the sync of E has returned, so that other processes, which read epochs up to here
 and no further, are never shown what a power cut could take back. It is synced in the background, at most every 100 ms,
 and at stop: until then E+1's own bytes stand witness for E, for they were not written before E was durable
-(docs/decisions/0002-witness-off-the-path.md). One torn slot leaves the other.
+(docs/decisions/0002-witness-off-the-path.md). Until the next sync all witnesses go to one and the same slot: whatever
+a power cut makes of it, the other one is whole.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from warren.records.block import FileIdentity
 
 MAGIC = 0x45525257  # "WRRE"
 FORMAT_VERSION = 1
-SLOT_BYTES = 4096
+SLOT_BYTES = 8192  # room for two files of each of 100 channels: a rotation's old and new ones
 FILE_BYTES = 2 * SLOT_BYTES
 HEAD = struct.Struct("<IIHHIQQQQqq16s")
 assert HEAD.size == 80
@@ -115,27 +116,33 @@ def read_witness(files: Files, path: str) -> tuple[Witness | None, list[str]]:
 class EpochFile:
     """The open epoch file of the owner."""
 
-    def __init__(self, file: File, sequence: int) -> None:
+    def __init__(self, file: File, sequence: int, slot: int) -> None:
+        """`slot` is the one that may be lost: not the one in which the newest witness stands."""
         self._file = file
         self._sequence = sequence
+        self._slot = slot
+        self._is_written = False  # since the last sync
 
     @classmethod
     def create(cls, files: Files, path: str, witness: Witness) -> EpochFile:
         """An epoch file that says `witness`, synced; its name is the caller's to sync. If there is one already it is
-        written on, slot by slot, never zeroed: it may hold the only witness there is."""
+        written on, slot by slot, never zeroed: it may hold the only witness there is. It is synced first, since its newest
+        witness may be in the page cache only."""
         file = files.open(path, writable=True) if files.exists(path) else files.create(path)
         if file.size() < FILE_BYTES:
             file.allocate(file.size(), FILE_BYTES - file.size())
-        epoch_file = cls(file, witness.sequence)
+        else:
+            file.sync()
+        epoch_file = cls(file, witness.sequence, _older_slot(file))
         epoch_file.write(witness)
         epoch_file.sync()
         return epoch_file
 
     def write(self, witness: Witness) -> None:
-        """Put the witness into the older slot. Not durable before `sync`."""
+        """Put the witness into the slot that was not synced last. Not durable before `sync`."""
         self._sequence += 1
-        slot = encode_slot(witness, self._sequence)
-        self._file.write_at((self._sequence & 1) * SLOT_BYTES, [slot])
+        self._file.write_at(self._slot * SLOT_BYTES, [encode_slot(witness, self._sequence)])
+        self._is_written = True
 
     @property
     def sequence(self) -> int:
@@ -143,6 +150,14 @@ class EpochFile:
 
     def sync(self) -> None:
         self._file.sync()
+        if self._is_written:
+            self._slot, self._is_written = 1 - self._slot, False
 
     def close(self) -> None:
         self._file.close()
+
+
+def _older_slot(file: File) -> int:
+    found = [decode_slot(file.read_at(index * SLOT_BYTES, SLOT_BYTES)) for index in range(2)]
+    first, second = (-1 if witness is None else witness.sequence for witness in found)
+    return 0 if first <= second else 1

@@ -25,7 +25,6 @@ from warren.log.file_header import FILE_HEADER_BYTES
 from warren.log.file_record import FileRecord, Voided
 from warren.records.block import Header
 from warren.records.format import BlockKind
-from warren.records.verdict import Verdict
 from warren.records.walk import Walk, extent, next_good, walk
 
 
@@ -65,14 +64,16 @@ def examine(record: FileRecord, path: str, view: memoryview) -> Examined:
     if not walked.headers or walked.headers[0].kind != BlockKind.FILE_HEADER:
         raise Damage("an active log file does not begin with its file header", path, 0)
     behind: list[Header] = []
-    if walked.stopped_by is Verdict.TORN or walked.stopped_by is Verdict.STALE:
+    # Behind zeros too: of two sectors the second may have reached the disk and the first not, and its number is used.
+    written_to = extent(view, walked.end)
+    if written_to > walked.end:
         found = next_good(view, record.identity, walked.end + 8)
         while found is not None:
             behind.append(found)
             found = next_good(view, record.identity, found.end)
     # In a recycled file the bytes of its earlier life stand behind: only good blocks say how far this one came.
     last = behind[-1].end if behind else walked.end
-    return Examined(record, path, view, walked, tuple(behind), last if record.is_recycled else extent(view, walked.end))
+    return Examined(record, path, view, walked, tuple(behind), last if record.is_recycled else written_to)
 
 
 def judge(
@@ -102,7 +103,9 @@ def judge(
 
 
 def _check_against_witness(item: Examined, witness: Witness | None) -> None:
-    wanted = [end for end in (witness.ends if witness else ()) if end.number == item.record.number]
+    # A witness from an opening which did not come to its end may name another life of this number: not this file.
+    ends = witness.ends if witness else ()
+    wanted = [end for end in ends if (end.number, end.identity) == (item.record.number, item.record.identity)]
     for end in wanted:
         if item.walked.end < end.end:
             raise Damage(
