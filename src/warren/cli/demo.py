@@ -1,0 +1,81 @@
+"""`warren demo`: the log store at work, for a moment, in a directory of its own."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.base.ids import StorageId
+from warren.cli.output import say, size
+
+if TYPE_CHECKING:
+    from warren.log.store import LogStore
+
+BATCH = 10_000
+KEYS = 100_000
+STORAGE = StorageId(1)
+TELL_SECONDS = 0.5
+
+
+def demo(
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="How long to append.")] = 2.0,
+    directory: Annotated[
+        str | None, typer.Option("--directory", help="Where to make the store; default: a new temporary directory.")
+    ] = None,
+) -> None:
+    """Make a store, append to it, close it, open it again, read back, verify."""
+    from warren.base.compiled import mode
+    from warren.log.store import LogStore
+
+    place = directory or tempfile.mkdtemp(prefix="warren-demo-")
+    say(f"a log store in {place} (hot modules: {mode()})")
+    with LogStore.open(place) as store:
+        _append(store, seconds)
+    began = time.monotonic()
+    with LogStore.open(place) as store:
+        held = len(store.snapshot())
+        value = store.snapshot().get(STORAGE, _key(7))
+        took = time.monotonic() - began
+        say(f"opened again in {took * 1000:.0f} ms: {held} keys, durable up to epoch {store.durable}")
+        say(f"  key {_key(7)!r} has {value!r}")
+    _verify(place)
+    say("\nwhat to type next")
+    for line in ("inspect", "verify", "dump --limit 5"):
+        say(f"  warren log {line} {place}")
+
+
+def _append(store: LogStore, seconds: float) -> None:
+    """Batches of entries, each waited for: what is counted is durable."""
+    began = told = time.monotonic()
+    done = 0
+    while True:
+        keys = [_key((done + row) % KEYS) for row in range(BATCH)]
+        with store.begin() as session:
+            session.put_many(STORAGE, keys, [b"value %d" % (done + row) for row in range(BATCH)])
+        done += BATCH
+        now = time.monotonic()
+        if now - told >= TELL_SECONDS or now - began >= seconds:
+            told = now
+            say(f"  {done:>10,} entries, {done / (now - began):>10,.0f} a second, durable epoch {store.durable}")
+        if now - began >= seconds:
+            return
+
+
+def _key(number: int) -> bytes:
+    return b"key %07d" % number
+
+
+def _verify(place: str) -> None:
+    from warren.base.threads import SystemThreads
+    from warren.files.local import LocalFiles
+    from warren.log.verify import verify
+
+    report = verify(LocalFiles(), place, SystemThreads())
+    checked = sum(scan.end for scan in report.files)
+    chain = report.chain
+    assert chain is not None
+    word = "good" if report.is_good else f"DAMAGED: {report.first_damage}"
+    say(f"verified {size(checked)}: {word}, {chain.linked} epochs linked in one chain")

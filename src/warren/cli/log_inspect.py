@@ -1,0 +1,180 @@
+"""`warren log inspect DIR`: what is there, and what each file is good for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warren.cli.output import AsJson, Directory, say, say_json, size, table
+
+if TYPE_CHECKING:
+    from warren.log.reading import ReadOnlyLog
+
+
+def inspect(
+    directory: Directory,
+    as_json: AsJson = False,
+    epoch: Annotated[
+        int | None, typer.Option("--epoch", min=1, help="Show how this epoch was closed: its participants and digest.")
+    ] = None,
+) -> None:
+    """List the files of a log directory with their lives, pins, horizon, timeline and witness. Changes nothing."""
+    from warren.files.local import LocalFiles
+    from warren.log.reading import open_for_reading
+
+    log = open_for_reading(LocalFiles(), directory)
+    found = {**_overview(log), "files": _files(log), "pins": _pins(log)}
+    if epoch is not None:
+        found["epoch"] = _closing(log, epoch)
+    if as_json:
+        say_json(found)
+    else:
+        _show(found)
+
+
+def _overview(log: ReadOnlyLog) -> dict[str, Any]:
+    from warren.log.quarantine import quarantine_bytes
+
+    state, witness = log.state, log.witness
+    return {
+        "directory": log.directory,
+        "durable": log.durable,
+        "horizon": state.horizon,
+        "timeline": f"{state.timeline.id:016x}",
+        "ancestry": [
+            {"timeline": f"{item.timeline:016x}", "fork_epoch": item.fork_epoch} for item in state.timeline.ancestry
+        ],
+        "witness": None
+        if witness is None
+        else {
+            "durable": witness.durable,
+            "digest": witness.digest.hex(),
+            "manifest_edits": witness.manifest_edits,
+            "wall": _moment(witness.wall_ns),
+            "ends": {end.number: end.end for end in witness.ends},
+        },
+        "manifest_edits": state.edits,
+        "epoch_floor": state.epoch_floor,
+        "compacted": state.compacted,
+        "snapshot": state.snapshot,
+        "snapshot_epoch": state.snapshot_epoch,
+        "streams": [
+            {"id": stream.id, "name": stream.name, "channel": stream.channel, "base": stream.base}
+            for stream in state.streams.values()
+        ],
+        "quarantine_bytes": quarantine_bytes(log.files, log.directory),
+        "problems": list(log.problems),
+    }
+
+
+def _files(log: ReadOnlyLog) -> list[dict[str, Any]]:
+    """Every file the manifest knows. Lives are judged by the default retention: settings are not in the directory."""
+    from warren.base.clock import SystemClock
+    from warren.log.lives import lives
+    from warren.log.settings import LogSettings
+
+    settings = LogSettings()
+    found = lives(
+        log.state,
+        _every_pin(log),
+        SystemClock().wall_ns(),
+        settings.retention_seconds,
+        settings.retention_bytes,
+    )
+    return [
+        {
+            "number": number,
+            "name": record.name,
+            "purpose": record.purpose.name.lower(),
+            "state": record.state.value,
+            "life": found[number].value,
+            "bytes": record.end,
+            "entries": record.entries,
+            "first_epoch": record.first_epoch,
+            "last_epoch": record.last_epoch,
+            "sources": list(record.sources),
+            "voided": [{"start": v.start, "end": v.end, "reason": v.reason} for v in record.voided],
+        }
+        for number, record in sorted(log.state.files.items())
+    ]
+
+
+def _pins(log: ReadOnlyLog) -> list[dict[str, Any]]:
+    return [
+        {"id": pin.id, "reader": pin.reader, "from_epoch": pin.from_epoch, "files": list(pin.files),
+         "expires": _moment(pin.expires_ns), "bytes_max": pin.bytes_max}
+        for pin in _every_pin(log)
+    ]  # fmt: skip
+
+
+def _every_pin(log: ReadOnlyLog) -> list[Any]:
+    from warren.base.chance import SystemChance
+    from warren.base.clock import SystemClock
+    from warren.log.pins import Pins
+
+    return list(Pins(log.files, log.directory, SystemClock(), SystemChance()).every())
+
+
+def _closing(log: ReadOnlyLog, epoch: int) -> dict[str, Any]:
+    """The closing block of an epoch, wherever it stands."""
+    from warren.base.errors import Gone, Refused
+    from warren.log.file_header import Purpose
+    from warren.log.verify_chain import closings_in
+
+    if epoch <= log.state.horizon:
+        raise Gone(f"epoch {epoch} is gone, horizon is {log.state.horizon}")
+    for record in log.records():
+        if record.purpose is Purpose.LOG:
+            for copy in closings_in(log.input_of(record).scan()):
+                if copy.closing.epoch == epoch:
+                    closing = copy.closing
+                    return {
+                        "epoch": epoch,
+                        "previous": closing.previous,
+                        "digest": closing.digest(record.timeline).hex(),
+                        "wall": _moment(closing.wall_ns),
+                        "parts": [{"file": p.file, "end": p.end, "blocks": p.blocks} for p in closing.parts],
+                    }
+    raise Refused(f"there is no durable epoch {epoch}", f"the newest is {log.durable}; numbers jump at a restart")
+
+
+def _moment(wall_ns: int) -> str | None:
+    return datetime.fromtimestamp(wall_ns / 1e9, UTC).isoformat(timespec="milliseconds") if wall_ns else None
+
+
+def _show(found: dict[str, Any]) -> None:
+    say(f"{found['directory']}: durable up to epoch {found['durable']}, history from epoch {found['horizon'] + 1} on")
+    say(f"timeline {found['timeline']}")
+    for item in found["ancestry"]:
+        say(f"  came from timeline {item['timeline']} at epoch {item['fork_epoch']}")
+    witness = found["witness"]
+    say(f"witness: epoch {witness['durable']}, {witness['wall']}" if witness else "witness: none")
+    say(f"manifest: {found['manifest_edits']} edits; snapshot of epoch {found['snapshot_epoch']}" + _kept(found))
+    rows = [
+        (f["number"], f["name"], f["state"], f["life"], size(f["bytes"]), f["entries"], _epochs(f), len(f["voided"]))
+        for f in found["files"]
+    ]
+    table("files", ("number", "name", "state", "life", "size", "entries", "epochs", "voided"), rows)
+    for file in found["files"]:
+        for voided in file["voided"]:
+            say(f"voided: {file['name']} bytes {voided['start']} … {voided['end']}: {voided['reason']}")
+    for pin in found["pins"]:
+        say(f"pin {pin['id']}: {pin['reader']} until {pin['expires']}, from epoch {pin['from_epoch']}")
+    for problem in found["problems"]:
+        say(f"warning: {problem}")
+    if "epoch" in found:
+        closing = found["epoch"]
+        say(f"epoch {closing['epoch']} follows {closing['previous']}, digest {closing['digest']}, {closing['wall']}")
+        for part in closing["parts"]:
+            say(f"  file {part['file']}: {part['blocks']} blocks up to byte {part['end']}")
+
+
+def _kept(found: dict[str, Any]) -> str:
+    kept = found["quarantine_bytes"]
+    return f"; {size(kept)} in quarantine" if kept else ""
+
+
+def _epochs(file: dict[str, Any]) -> str:
+    return f"{file['first_epoch']} … {file['last_epoch']}" if file["entries"] else "–"

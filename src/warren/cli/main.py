@@ -1,0 +1,65 @@
+"""`warren`: which commands there are, and how each of them ends.
+
+    0   good                        16   damage was found, or something could not be repaired
+    1   the disk failed or is full  64   wrong usage: an unknown option, no such directory, a directory in use
+
+An error of ours is a sentence and a hint on stderr, never a traceback; a traceback means that Warren has a fault. A
+command imports what it needs when it runs, so that `warren --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from warren.base.errors import Damage, DiskFailure, OutOfRoom, WarrenError
+from warren.cli import compact, demo, log_compact, log_dump, log_inspect, log_repair, log_verify
+
+GOOD = 0
+DISK = 1
+DAMAGE = 16
+USAGE = 64
+TYPERS_USAGE = 2
+
+app = typer.Typer(
+    name="warren",
+    help="A durable message broker on a log-structured store.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+log = typer.Typer(name="log", help="Look at, check, repair and compact a log directory.", no_args_is_help=True)
+app.add_typer(log)
+log.command("inspect")(log_inspect.inspect)
+log.command("verify")(log_verify.verify)
+log.command("repair")(log_repair.repair)
+log.command("compact")(log_compact.compact)
+log.command("dump")(log_dump.dump)
+app.command("compact")(compact.compact)
+app.command("demo")(demo.demo)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; its exit code."""
+    try:
+        app(arguments)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else GOOD if ended.code is None else DISK
+        return USAGE if code == TYPERS_USAGE else code
+    except WarrenError as error:
+        sys.stderr.write(f"warren: {error}\n")
+        return exit_code(error)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has enough: `warren log dump DIR | head`
+    return GOOD
+
+
+def exit_code(error: WarrenError) -> int:
+    if isinstance(error, Damage):
+        return DAMAGE
+    return DISK if isinstance(error, DiskFailure | OutOfRoom) else USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

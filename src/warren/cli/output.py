@@ -1,0 +1,45 @@
+"""How commands say things: one JSON object for programs, tables and sentences for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="The log directory.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+ThreadNum = Annotated[int, typer.Option("--thread-num", min=1, max=64, help="Files scanned at once.")]
+
+WIDTH_OF_PIPE = 160
+
+console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_PIPE)
+
+
+def say_json(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def say(line: str = "") -> None:
+    console.print(line, markup=False)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table, its last column as wide as it likes."""
+    made = Table(*columns, title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for row in rows:
+        made.add_row(*(str(cell) for cell in row))
+    console.print(made)
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} B"
