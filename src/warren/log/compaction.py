@@ -27,7 +27,7 @@ from warren.files.protocol import Files, join
 from warren.log.compaction_catalog import CompactionCatalog
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
-from warren.log.jobs import Job
+from warren.log.jobs import OUTPUT, Job, clear_staging
 from warren.log.layout import STAGING, compacted_name
 from warren.log.log_files import LogFiles
 from warren.log.manifest import Manifest
@@ -79,8 +79,12 @@ class Compaction:
             if not targets:
                 return {"compacted": 0, "entries": 0, "message": "nothing to compact"}
             inputs = ([catalog.compacted] if catalog.compacted else []) + targets
-            proposal = self._propose(inputs, rotated.epoch, progress)
-            self.commit(proposal)
+            staging = join(self._directory, STAGING, f"compaction-{inputs[-1].number}")
+            try:
+                proposal = self._propose(inputs, rotated.epoch, staging, progress)
+                self.commit(proposal)
+            finally:
+                clear_staging(self._files, staging)
             return {
                 "compacted": len(targets),
                 "entries_in": proposal.entries_in,
@@ -108,10 +112,9 @@ class Compaction:
         self._files.sync_directory(self._directory)
         self._manifest.commit([file_change(proposal.output), set_change(compacted=proposal.output.number)])
 
-    def _propose(self, inputs: list[FileRecord], epoch: Epoch, progress: Progress) -> Proposal:
+    def _propose(self, inputs: list[FileRecord], epoch: Epoch, staging: str, progress: Progress) -> Proposal:
         number, identity = self._log_files.take_number(), self._log_files.new_identity()
         self._manifest.commit([set_change(next_file=self._log_files.next_number)])
-        staging = join(self._directory, STAGING, f"compaction-{number}")
         job = Job(
             self._directory, staging, number, identity, Purpose.COMPACTED, tuple(inputs), epoch, True,
             self._settings.merge_memory_bytes, self._clock.wall_ns(),
@@ -125,7 +128,7 @@ class Compaction:
             sealed_digest=max((r.sealed_epoch, r.sealed_digest) for r in inputs)[1],
             stream_ends=((0, 0),),
         )
-        return Proposal(tuple(inputs), output, join(staging, "output"), made["entries_in"])
+        return Proposal(tuple(inputs), output, join(staging, OUTPUT), made["entries_in"])
 
 
 def check_current(state: ManifestState, inputs: tuple[FileRecord, ...]) -> None:

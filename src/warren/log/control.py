@@ -75,9 +75,10 @@ class CompactionThread:
         if self._files.exists(start):
             self._files.remove(start)
             self._write_result(self._compacted())
-        elif self._maintained.is_compaction_due():
+            return
+        if self._maintained.is_compaction_due():
             self._maintained.compact()
-            self._maintained.purge()
+        self._maintained.purge()
 
     def _compacted(self) -> dict[str, Any]:
         try:
