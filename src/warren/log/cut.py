@@ -60,6 +60,7 @@ def make_cut(files: Files, directory: str, manifest: Manifest, pins: Pins, epoch
     state = replace(
         manifest.state,
         is_cut=True,
+        is_clean=True,
         run_first_epoch=Epoch(epoch + 1),
         epoch_floor=epoch,
         durable=epoch,

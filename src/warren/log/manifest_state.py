@@ -50,6 +50,7 @@ class ManifestState:
     monotone_ns: int = 0
     horizon: Epoch = Epoch(0)  # history at or before this epoch is gone
     horizon_digest: str = NO_DIGEST.hex()  # chain digest at the horizon: the anchor of what was purged
+    is_clean: bool = False  # the last run ended by `close`: no epoch number was given out beyond the durable one
     is_cut: bool = False  # a copy that was cut out of a store: opening it begins a new timeline
     compacted: FileNumber = FileNumber(0)  # the compacted file in force, 0 for none
     snapshot: FileNumber = FileNumber(0)  # the start-up snapshot, 0 for none

@@ -43,6 +43,7 @@ from warren.log.settings import CHANNELS_MAX, LogSettings, container_bytes_of
 from warren.records.format import BlockKind
 
 KV_STREAM = StreamId(0)
+EPOCHS_IN_MEMORY = 2  # one on its way to the disk, one being gathered: their numbers were told to somebody
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ def create_if_missing(files: Files, directory: str, settings: LogSettings, threa
     size = container_bytes_of(settings, files.sector_bytes(directory))
     streams = {KV_STREAM: StreamRecord(KV_STREAM, "kv", ChannelId(0), is_records=False)}
     state = ManifestState(
-        Timeline(TimelineId(chance.id64())), size, max(2, settings.initial_containers), streams=streams
+        Timeline(TimelineId(chance.id64())), size, max(2, settings.initial_containers), is_clean=True, streams=streams
     )
     Manifest(files, directory, threads, chance, state).close()
 
@@ -107,6 +108,8 @@ def recover(files: Files, directory: str, threads: Threads, chance: Chance, cloc
             files.rename(join(directory, EPOCH), join(directory, f"epoch.{judgement.durable:020d}"))
         files.sync_directory(directory)
     floor = Epoch(max(judgement.highest_seen, judgement.durable, state.epoch_floor))
+    if not state.is_clean:
+        floor = Epoch(floor + EPOCHS_IN_MEMORY)
     return Opened(manifest, judgement, Epoch(floor + 1), kept, sealed, witness.sequence if witness else 0, problems)
 
 
@@ -117,6 +120,7 @@ def opening_edit(opened: Opened, new_files: list[FileRecord], next_number: FileN
     changes.append(
         set_change(
             next_file=next_number,
+            is_clean=False,
             run_first_epoch=opened.first_epoch,
             epoch_floor=Epoch(opened.first_epoch - 1),
             durable=judgement.durable,

@@ -259,7 +259,11 @@ class LogStore:
             self.commit.stop()
             marks = self.commit.marks.monotone_ns
             self.manifest.commit(
-                [set_change(durable=self.commit.durable, digest=self.commit.digest.hex(), monotone_ns=marks)]
+                [
+                    set_change(
+                        is_clean=True, durable=self.commit.durable, digest=self.commit.digest.hex(), monotone_ns=marks
+                    )
+                ]
             )
         finally:
             self._let_go()
