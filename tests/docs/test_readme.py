@@ -24,6 +24,9 @@ def test_the_commands_the_readme_names_run_on_what_its_example_left(tmp_path: Pa
     assert commands
     for command in commands:
         done = subprocess.run(
-            [sys.executable, "-m", "warren.cli.main", *command.split()[1:]], cwd=tmp_path, capture_output=True, check=False
+            [sys.executable, "-m", "warren.cli.main", *command.split()[1:]],
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
         )
         assert done.returncode == 0, (command, done.stderr)

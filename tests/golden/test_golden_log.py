@@ -64,13 +64,13 @@ class Script:
         return "\n".join(self.said) + "\n"
 
     def do_put(self, storage: str, key: str, value: str, channel: str = "0") -> None:
-        self._session(channel).put(int(storage), key.encode(), value.encode())  # type: ignore[arg-type]
+        self._session(channel).put(int(storage), key.encode(), value.encode())
 
     def do_remove(self, storage: str, key: str, channel: str = "0") -> None:
-        self._session(channel).remove(int(storage), key.encode())  # type: ignore[arg-type]
+        self._session(channel).remove(int(storage), key.encode())
 
     def do_clear(self, storage: str, channel: str = "0") -> None:
-        self._session(channel).clear_storage(int(storage))  # type: ignore[arg-type]
+        self._session(channel).clear_storage(int(storage))
 
     def do_end(self) -> None:
         """End every open session; not durable yet."""

@@ -33,6 +33,7 @@ DOORS: dict[str, set[str]] = {
     "files/local.py": FILES,
     "files/lock.py": FILES | {"socket"},  # the holder's text names the host
     "log/worker.py": PROCESSES,
+    "log/worker_process.py": {"os"},  # its priority, its standard input, its own end
     "testing/": EVERYTHING,
     "cli/": EVERYTHING,
     "bench/": EVERYTHING,

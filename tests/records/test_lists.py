@@ -10,7 +10,9 @@ from warren.records.entries import Versions, draft_entries
 from warren.records.lists import body_of_rows
 
 NUMBER = st.integers(0, 2**64 - 1)
-ROW = st.tuples(st.integers(0, 255), NUMBER | st.just(7), st.binary(max_size=300), st.binary(max_size=300), NUMBER, NUMBER)
+ROW = st.tuples(
+    st.integers(0, 255), NUMBER | st.just(7), st.binary(max_size=300), st.binary(max_size=300), NUMBER, NUMBER
+)
 
 
 def rows_of(items: list[tuple[int, int, bytes, bytes, int, int]]) -> Rows:

@@ -51,10 +51,12 @@ class CompactionThread:
         files.make_directories(self._home)
         self._thread = threads.start("warren-compaction", self._run)
 
-    def stop(self) -> None:
+    def stop(self, give_up: Callable[[], None] = lambda: None) -> None:
+        """End the thread; `give_up` ends the job it may be waiting for."""
         with self._bell:
             self._is_stopping = True
             self._bell.notify_all()
+        give_up()
         self._thread.join()
 
     @property

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from warren.base.errors import Misuse
-from warren.base.ids import UINT64_MAX, Epoch, Lsn, StorageId, StreamId
+from warren.base.ids import UINT64_MAX, Epoch, Lsn, StreamId
 from warren.log.entries import EntryKind
 from warren.log.rows import Rows
 from warren.records.block import Draft
@@ -54,20 +54,20 @@ class Session:
 
     # -- one entry -----------------------------------------------------------------------------------------------
 
-    def put(self, storage: StorageId, key: bytes, value: bytes, version: Version | None = None) -> None:
+    def put(self, storage: int, key: bytes, value: bytes, version: Version | None = None) -> None:
         self._add(EntryKind.PUT, storage, key, value, version)
 
-    def remove(self, storage: StorageId, key: bytes, version: Version | None = None) -> None:
+    def remove(self, storage: int, key: bytes, version: Version | None = None) -> None:
         self._add(EntryKind.REMOVE, storage, key, b"", version)
 
-    def clear_storage(self, storage: StorageId, version: Version | None = None) -> None:
+    def clear_storage(self, storage: int, version: Version | None = None) -> None:
         """Everything older in the storage is gone."""
         self._add(EntryKind.CLEAR_STORAGE, storage, b"", b"", version)
 
-    def add_storage(self, storage: StorageId, version: Version | None = None) -> None:
+    def add_storage(self, storage: int, version: Version | None = None) -> None:
         self._add(EntryKind.ADD_STORAGE, storage, b"", b"", version)
 
-    def remove_storage(self, storage: StorageId, version: Version | None = None) -> None:
+    def remove_storage(self, storage: int, version: Version | None = None) -> None:
         self._add(EntryKind.REMOVE_STORAGE, storage, b"", b"", version)
 
     def record(self, value: bytes, undo_prev: Lsn = Lsn(0), undo_next: Lsn = Lsn(0), key: bytes = b"") -> None:
@@ -80,7 +80,7 @@ class Session:
 
     def put_many(
         self,
-        storage: StorageId,
+        storage: int,
         keys: Sequence[bytes],
         values: Sequence[bytes],
         versions: Sequence[Version] | None = None,
@@ -96,7 +96,7 @@ class Session:
 
     def put_columns(
         self,
-        storage: StorageId,
+        storage: int,
         keys: Texts,
         values: Texts,
         majors: Numbers | None = None,
@@ -105,7 +105,7 @@ class Session:
         """Columns, not copied: leave the arrays alone until the session's epoch is durable."""
         self._add_columns(EntryKind.PUT, storage, keys, values, majors, minors)
 
-    def remove_many(self, storage: StorageId, keys: Sequence[bytes]) -> None:
+    def remove_many(self, storage: int, keys: Sequence[bytes]) -> None:
         self._add_columns(EntryKind.REMOVE, storage, Texts.of_list(keys), Texts.empty(len(keys)), None, None)
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Session:
                 f"the session holds more than {self._bytes_max} bytes", "end it in between, or raise session_bytes_max"
             )
 
-    def _add(self, kind: EntryKind, storage: StorageId, key: bytes, value: bytes, version: Version | None) -> None:
+    def _add(self, kind: EntryKind, storage: int, key: bytes, value: bytes, version: Version | None) -> None:
         self._take(len(key) + len(value))
         if not 0 <= storage <= UINT64_MAX:
             raise Misuse(f"storage {storage} does not fit 64 bits")
@@ -199,7 +199,7 @@ class Session:
     def _add_columns(
         self,
         kind: EntryKind,
-        storage: StorageId,
+        storage: int,
         keys: Texts,
         values: Texts,
         majors: Numbers | None,

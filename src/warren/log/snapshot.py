@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from warren.base.clock import Clock
 from warren.base.errors import Damage
-from warren.base.ids import Epoch, FileNumber, StorageId
+from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import Files, join
 from warren.log.compaction import output_record
 from warren.log.compaction_catalog import snapshot_inputs
@@ -41,16 +41,14 @@ class Snapshot:
     def __len__(self) -> int:
         return self._rows.entries if self._rows else 0
 
-    def get(self, storage: StorageId, key: bytes) -> bytes | None:
+    def get(self, storage: int, key: bytes) -> bytes | None:
         found = self._rows.get(storage, key) if self._rows else None
         return found.value if found else None
 
-    def range(
-        self, storage: StorageId, low: bytes = b"", high: bytes | None = None, reverse: bool = False
-    ) -> Iterator[Row]:
+    def range(self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False) -> Iterator[Row]:
         return self._rows.range(storage, low, high, reverse) if self._rows else iter(())
 
-    def prefix(self, storage: StorageId, start: bytes, reverse: bool = False) -> Iterator[Row]:
+    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[Row]:
         return self._rows.prefix(storage, start, reverse) if self._rows else iter(())
 
     def cursor(self) -> Iterator[Row]:

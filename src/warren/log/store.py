@@ -70,15 +70,20 @@ class LogStore:
         self.opened = opened
         self._lock = lock
         self._is_open = True
-        files, threads = machine.files, machine.threads
         self.manifest: Manifest = opened.manifest
-        state = self.manifest.state
         self.recycle_pool = self._recycle_pool()
+        self._wire_writing()
+        self._wire_upkeep()
+
+    def _wire_writing(self) -> None:
+        """From a session's end to the disk: channels, commit, rotation."""
+        files, directory, clock, threads = self._seams()
+        settings, opened, state = self.settings, self.opened, self.manifest.state
         self.log_files = LogFiles(
             files,
             directory,
-            machine.clock,
-            machine.chance,
+            clock,
+            self.machine.chance,
             threads,
             state.timeline.id,
             state.next_file,
@@ -92,20 +97,20 @@ class LogStore:
         judgement = opened.judgement
         self.commit = GroupCommit(
             threads,
-            machine.clock,
+            clock,
             turn,
             state.timeline.id,
             judgement.durable,
             opened.first_epoch,
             judgement.digest,
-            WallMarks(machine.clock, judgement.monotone_ns),
+            WallMarks(clock, judgement.monotone_ns),
         )
         turn.commit = self.commit
         self.appender = Appender(self.channels, self.commit, settings.max_write_buffers)
         self.rotation = Rotation(
             files,
             directory,
-            machine.clock,
+            clock,
             self.manifest,
             self.log_files,
             self.channels,
@@ -116,15 +121,18 @@ class LogStore:
             settings.rotation_reply_seconds_max,
         )
         turn.rotate_if_due = self.rotation.at_switch
-        self.pins = Pins(files, directory, machine.clock, machine.chance)
-        self.purger = Purge(
-            files, directory, machine.clock, threads, self.manifest, self.pins, settings, self.recycle_pool
-        )
+
+    def _wire_upkeep(self) -> None:
+        """What keeps the log short and readable: pins, purge, compaction, snapshot, streams."""
+        files, directory, clock, threads = self._seams()
+        settings = self.settings
+        self.pins = Pins(files, directory, clock, self.machine.chance)
+        self.purger = Purge(files, directory, clock, threads, self.manifest, self.pins, settings, self.recycle_pool)
         self._worker = self._make_worker()
         self.compaction = Compaction(
             files,
             directory,
-            machine.clock,
+            clock,
             threads,
             self.manifest,
             self.log_files,
@@ -132,9 +140,7 @@ class LogStore:
             self._worker,
             settings,
         )
-        self._snapshots = Snapshots(
-            files, directory, machine.clock, self.manifest, self.log_files, self._worker, settings
-        )
+        self._snapshots = Snapshots(files, directory, clock, self.manifest, self.log_files, self._worker, settings)
         self.streams = Streams(
             files, directory, self.manifest, self.channels, self.begin, self._add_channel, lambda: self.commit.durable
         )
@@ -253,7 +259,7 @@ class LogStore:
             return
         self._is_open = False
         try:
-            self._compaction_thread.stop()
+            self._compaction_thread.stop(self._worker.stop)
             if self.settings.snapshot_at_stop and self.manifest.state.snapshot_epoch < self._newest_epoch():
                 self.refresh()
             self.commit.stop()
@@ -281,6 +287,9 @@ class LogStore:
         self.close()
 
     # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _seams(self) -> tuple[Files, str, Clock, Threads]:
+        return self.machine.files, self.directory, self.machine.clock, self.machine.threads
 
     def _newest_epoch(self) -> Epoch:
         """The newest epoch that is durable or about to be."""

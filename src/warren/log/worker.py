@@ -13,21 +13,17 @@ the caller's thread — the simulator's choice, and a small log's, for which a p
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from warren.base.errors import Damage, DiskFailure, Misuse, OutOfRoom, Refused, SyncFailed, WarrenError
-from warren.base.threads import SystemThreads, Threads
-from warren.files.local import LocalFiles
+from warren.base.threads import Threads
 from warren.files.protocol import Files
 from warren.log.jobs import Job, run_job
 
 Progress = Callable[[float], None]
-NICENESS = 10
 _FAMILIES: dict[str, type[WarrenError]] = {
     family.__name__: family for family in (Misuse, Refused, OutOfRoom, DiskFailure, SyncFailed)
 }
@@ -38,6 +34,10 @@ class Worker(Protocol):
         """Do the job; its proposal. Raises what the job raised."""
         ...
 
+    def stop(self) -> None:
+        """Give up the job under way, if that can be done from outside; `run` then raises."""
+        ...
+
 
 class InlineWorker:
     def __init__(self, files: Files, threads: Threads) -> None:
@@ -46,6 +46,9 @@ class InlineWorker:
 
     def run(self, job: Job, progress: Progress) -> dict[str, Any]:
         return run_job(self._files, self._threads, job, progress)
+
+    def stop(self) -> None:
+        """An inline job is the caller's own time: it is short, and ends by itself."""
 
 
 class SizedWorker:
@@ -60,6 +63,10 @@ class SizedWorker:
         size = sum(record.end for record in job.inputs)
         return (self._small if size <= self._small_bytes_max else self._large).run(job, progress)
 
+    def stop(self) -> None:
+        self._small.stop()
+        self._large.stop()
+
 
 class ProcessWorker:
     """One process per job; it starts in a tenth of a second and gives all its memory back."""
@@ -68,7 +75,7 @@ class ProcessWorker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, job: Job, progress: Progress) -> dict[str, Any]:
-        command = [sys.executable, "-m", "warren.log.worker"]
+        command = [sys.executable, "-m", "warren.log.worker_process"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             self._process = process
             assert process.stdin is not None and process.stdout is not None
@@ -97,39 +104,3 @@ def _error_of(told: dict[str, Any]) -> WarrenError:
     if told["family"] == Damage.__name__:
         return Damage(told["what"], told["path"], told["offset"], told["hint"])
     return _FAMILIES.get(told["family"], DiskFailure)(told["what"], told["hint"])
-
-
-def _told(error: BaseException) -> dict[str, Any]:
-    if isinstance(error, Damage):
-        return {"family": "Damage", "what": error.bare, "hint": error.hint, "path": error.path, "offset": error.offset}
-    if isinstance(error, WarrenError):
-        return {"family": type(error).__name__, "what": error.what, "hint": error.hint}
-    return {"family": "DiskFailure", "what": f"the worker failed: {error!r}", "hint": "see its standard error"}
-
-
-def _end_with_owner() -> None:
-    """Our standard input ends when the owner does. Read without a buffer, whose lock would outlive the job."""
-    while os.read(0, 4096):
-        pass
-    os._exit(1)
-
-
-def main() -> None:
-    os.nice(NICENESS)
-    job = Job.from_json(json.loads(sys.stdin.buffer.readline()))
-    threading.Thread(target=_end_with_owner, daemon=True).start()
-    told: dict[str, Any]
-    try:
-        told = {"result": run_job(LocalFiles(), SystemThreads(), job, lambda share: _say({"progress": share}))}
-    except Exception as error:
-        told = {"error": _told(error)}
-    _say(told)
-
-
-def _say(told: dict[str, Any]) -> None:
-    sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
-    sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    main()
