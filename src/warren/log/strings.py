@@ -1,33 +1,32 @@
 """Strings spread over several heaps, under one row number, without copying them.
 
-A merge meets its keys and values in hundreds of blocks of a dozen mapped files. Each row keeps where its string starts
-and how long it is, in a numbering that runs through all heaps:
+A merge meets its keys and values in hundreds of blocks of a dozen mapped files. They stay there, in the page cache,
+until they are gathered into the output, once. Each row keeps the place of its string in eight bytes:
 
-    heaps    |ooooo file 7 ooooo| |ooo file 8 ooo| |ooooooo file 9 ooooooo|
-    edges    0                    5001             8002                    16003
-    starts         ^ row 0            ^ row 1           ^ row 2
+    | heap 6 bits | start in it 37 bits | length 21 bits |
 
-so that values stay in the page cache until they are gathered into the output, once. Blocks of one mapped file share one
-heap: the file. If the heaps are many all the same (batches from anywhere), they are copied into one.
-
-Always true: one number between two heaps belongs to neither, so strings of two heaps never look like neighbours.
+so that a string behaves like a number: looking one up costs one miss of the cache, not three. Blocks of one mapped file
+share one heap, the file. If the heaps are many all the same (batches from anywhere), they are copied into one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from warren.log.gather import Flags, Lengths, Positions, copy_strings, runs_joined, windows
-from warren.records.columns import EMPTY_HEAP, Heap, Texts
-from warren.records.numbers import U64
+from warren.base.errors import Misuse
+from warren.log.gather import Flags, Positions, copy_strings, windows
+from warren.log.heaps import HEAP_BITS, START_BITS, heaps_of
+from warren.records.columns import Heap, Texts
+from warren.records.format import ENTRY_BYTES_MAX
+from warren.records.numbers import U64, WIDTHS, Numbers, narrowest
 
 WORD_BYTES = 8
-_HEAPS_MAX = 64
+_LENGTH_BITS = 21
+assert _LENGTH_BITS + START_BITS + HEAP_BITS == 64 and ENTRY_BYTES_MAX < 1 << _LENGTH_BITS
+_LENGTH, _START = (1 << _LENGTH_BITS) - 1, (1 << START_BITS) - 1
 _ROWS_AT_ONCE = 1 << 16
 _FIRST_BYTES_OF_WORD = np.array([(1 << 64) - (1 << (64 - 8 * n)) for n in range(WORD_BYTES + 1)], dtype=np.uint64)
 
@@ -35,61 +34,68 @@ _FIRST_BYTES_OF_WORD = np.array([(1 << 64) - (1 << (64 - 8 * n)) for n in range(
 @dataclass(frozen=True, slots=True)
 class Strings:
     heaps: list[Heap]
-    edges: Positions  # where each heap begins
-    starts: Positions
-    lengths: npt.NDArray[np.int32]
+    places: U64
 
     @classmethod
     def of(cls, parts: Sequence[Texts]) -> Strings:
         """The strings of all parts, in order."""
-        heaps, origins = _heaps_of(parts)
-        edges = np.zeros(len(heaps) + 1, dtype=np.int64)
-        np.cumsum([len(heap) + 1 for heap in heaps], out=edges[1:])
-        count = sum(part.count for part in parts)
-        starts, lengths = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int32)
+        heaps, origins = heaps_of(parts)
+        places = np.empty(sum(part.count for part in parts), dtype=np.uint64)
         at = 0
         for part, (heap, origin) in zip(parts, origins, strict=True):
-            here = slice(at, at + part.count)
-            starts[here], lengths[here] = part.bounds()
-            starts[here] += edges[heap] + origin
+            starts, lengths = part.bounds()
+            if part.count and int(lengths.max()) > _LENGTH:
+                raise Misuse(f"a key or value of {lengths.max()} bytes is beyond the limit of {ENTRY_BYTES_MAX}")
+            starts += (heap << START_BITS) + origin
+            places[at : at + part.count] = (starts.view(np.uint64) << np.uint64(_LENGTH_BITS)) | lengths.view(np.uint64)
             at += part.count
-        return cls(heaps, edges[:-1], starts, lengths)
+        return cls(heaps, places)
 
     @property
     def count(self) -> int:
-        return len(self.starts)
+        return len(self.places)
+
+    def lengths(self, rows: Positions) -> Positions:
+        return (self.places[rows] & np.uint64(_LENGTH)).view(np.int64)
+
+    def longest(self) -> int:
+        return int((self.places & np.uint64(_LENGTH)).max()) if len(self.places) else 0
 
     def at(self, row: int) -> bytes:
-        heap = int(np.searchsorted(self.edges, self.starts[row], side="right")) - 1
-        start = int(self.starts[row] - self.edges[heap])
-        return self.heaps[heap][start : start + int(self.lengths[row])].tobytes()
+        place = int(self.places[row])
+        start = place >> _LENGTH_BITS & _START
+        return self.heaps[place >> (_LENGTH_BITS + START_BITS)][start : start + (place & _LENGTH)].tobytes()
 
     def gather(self, rows: Positions) -> Texts:
         """The strings of these rows, packed in this order."""
-        lengths = self.lengths[rows]
-        ends = np.cumsum(lengths, dtype=np.int64)
-        out = np.empty(int(ends[-1]), dtype=np.uint8) if len(ends) else EMPTY_HEAP
+        places = self.places[rows]
+        lengths = (places & np.uint64(_LENGTH)).view(np.int64)
+        starts = (places >> np.uint64(_LENGTH_BITS)).view(np.int64)
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        out = np.empty(int(offsets[-1]), dtype=np.uint8)
         for at in range(0, len(rows), _ROWS_AT_ONCE):
             some = slice(at, at + _ROWS_AT_ONCE)
-            self._copy(self.starts[rows[some]], lengths[some], out[int(ends[at]) - int(lengths[at]) :])
-        return Texts.of_lengths(out, lengths.astype(np.int64))
+            self._copy(starts[some], lengths[some], out, offsets[:-1][some])
+        return Texts(out, _as_numbers(offsets))
 
     def words(self, depth: int, rows: Positions) -> U64:
         """Bytes depth … depth + 7 of each string as one number, first byte highest, zeros behind a string's end."""
         out = np.empty(len(rows), dtype=np.uint64)
         for at in range(0, len(rows), _ROWS_AT_ONCE):
-            some = rows[at : at + _ROWS_AT_ONCE]
-            left = np.clip(self.lengths[some] - depth, 0, WORD_BYTES)
+            places = self.places[rows[at : at + _ROWS_AT_ONCE]]
             part = out[at : at + _ROWS_AT_ONCE]
-            for heap, members, starts in self._by_heap(self.starts[some]):
+            left = np.clip((places & np.uint64(_LENGTH)).view(np.int64) - depth, 0, WORD_BYTES)
+            for heap, members, starts in self._by_heap((places >> np.uint64(_LENGTH_BITS)).view(np.int64)):
                 part[members] = _load(heap, starts + depth)
             part &= _FIRST_BYTES_OF_WORD[left]
         return out
 
     def are_equal(self, left: Positions, right: Positions) -> Flags:
         """Whether the strings of left[i] and right[i] are the same."""
-        equal = self.lengths[left] == self.lengths[right]
-        worth = np.flatnonzero(equal & (self.lengths[left] > 0))
+        lengths = self.lengths(left)
+        equal: Flags = lengths == self.lengths(right)
+        worth = np.flatnonzero(equal & (lengths > 0))
         for at in range(0, len(worth), _ROWS_AT_ONCE):
             some = worth[at : at + _ROWS_AT_ONCE]
             mine, other = self.gather(left[some]), self.gather(right[some])
@@ -98,25 +104,31 @@ class Strings:
                 equal[some] = ~np.logical_or.reduceat(differs, firsts)
         return equal
 
-    def _copy(self, starts: Positions, lengths: Lengths, out: Heap) -> None:
-        starts, lengths = runs_joined(starts, lengths)
-        places = np.cumsum(lengths, dtype=np.int64) - lengths
-        for heap, members, local in self._by_heap(starts):
-            copy_strings(heap, local, out, places[members], lengths[members])
+    def _copy(self, starts: Positions, lengths: Positions, out: Heap, places: Positions) -> None:
+        follows = starts[1:] == starts[:-1] + lengths[:-1]
+        if 2 * np.count_nonzero(follows) > len(starts):  # sorted before: neighbours are copied as one long string
+            firsts = np.flatnonzero(np.concatenate(([True], ~follows)))
+            starts, places, lengths = starts[firsts], places[firsts], np.add.reduceat(lengths, firsts)
+        copy_strings(self.heaps, starts >> START_BITS, starts & _START, lengths, out, places)
 
     def _by_heap(self, starts: Positions) -> Iterator[tuple[Heap, slice | Positions, Positions]]:
         """Each heap that occurs, which of the starts lie in it, and where in it."""
-        first, last = (int(np.searchsorted(self.edges, edge, side="right")) - 1 for edge in (starts.min(), starts.max()))
-        if first == last:
-            yield self.heaps[first], slice(None), starts - self.edges[first]
+        heaps = (starts >> START_BITS).astype(np.uint8)
+        if (heaps == heaps[0]).all():
+            yield self.heaps[heaps[0]], slice(None), starts & _START
             return
-        heaps = (np.searchsorted(self.edges, starts, side="right") - 1).astype(np.uint8)
-        order = np.argsort(heaps, kind="stable")
-        bounds = np.searchsorted(heaps[order], np.arange(first, last + 2))
-        for heap, low, high in zip(range(first, last + 1), bounds, bounds[1:], strict=False):
-            if low < high:
-                members = order[low:high]
-                yield self.heaps[heap], members, starts[members] - self.edges[heap]
+        for heap in np.flatnonzero(np.bincount(heaps)).tolist():
+            members = np.flatnonzero(heaps == heap)
+            yield self.heaps[heap], members, starts[members] & _START
+
+
+def _as_numbers(offsets: Positions) -> Numbers:
+    """Offsets as a column: strings of equal length need none written."""
+    count = len(offsets)
+    step = int(offsets[-1]) // (count - 1) if count > 1 else 0
+    if count > 1 and int(offsets[1]) == step and (np.diff(offsets) == step).all():
+        return Numbers.sequence(count, 0, step)
+    return Numbers(count, 0, 0, offsets.astype(WIDTHS[narrowest(int(offsets[-1]))]))
 
 
 def _load(heap: Heap, starts: Positions) -> U64:
@@ -129,41 +141,3 @@ def _load(heap: Heap, starts: Positions) -> U64:
     inside = np.minimum(starts, last)
     beyond = np.minimum(starts - inside, WORD_BYTES - 1).astype(np.uint64)
     return windows(heap, WORD_BYTES)[inside].view(">u8").astype(np.uint64) << (beyond * np.uint64(8))
-
-
-def _heaps_of(parts: Sequence[Texts]) -> tuple[list[Heap], list[tuple[int, int]]]:
-    """The heaps the parts lie in, and for each part the number of its heap and where in it the part's heap begins."""
-    found: dict[int, int] = {}
-    heaps: list[Heap] = []
-    origins: list[tuple[int, int]] = []
-    for part in parts:
-        whole = _whole_of(part.heap)
-        number = found.setdefault(_address(whole), len(heaps))
-        if number == len(heaps):
-            heaps.append(whole)
-        origins.append((number, _address(part.heap) - _address(whole)))
-    if len(heaps) <= _HEAPS_MAX:
-        return heaps, origins
-    return _copied_into_one(parts)
-
-
-def _copied_into_one(parts: Sequence[Texts]) -> tuple[list[Heap], list[tuple[int, int]]]:
-    ends = np.cumsum([part.size_bytes for part in parts])
-    origins = [(0, int(end) - part.end) for part, end in zip(parts, ends, strict=True)]
-    return [np.concatenate([part.heap[part.start : part.end] for part in parts])], origins
-
-
-def _whole_of(heap: Heap) -> Heap:
-    """The array or buffer that `heap` is a view of, whole: blocks of one mapped file have it in common."""
-    if len(heap) == 0:
-        return heap
-    base: Any = heap
-    while isinstance(base, np.ndarray) and base.base is not None:
-        base = base.base
-    if isinstance(base, np.ndarray):
-        return base if base.dtype == np.uint8 and base.ndim == 1 and base.flags.c_contiguous else heap
-    return np.frombuffer(base.obj if isinstance(base, memoryview) else base, dtype=np.uint8)
-
-
-def _address(heap: Heap) -> int:
-    return int(heap.__array_interface__["data"][0])
