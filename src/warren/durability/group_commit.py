@@ -222,6 +222,8 @@ class GroupCommit:
                 self._bring_to_disk(batch.parts)
                 self._declare_durable(batch.epoch)
             if batch.after is not None:
+                with self.gate:
+                    self.gate.notify_all()  # whose epoch is durable need not wait until files have changed
                 self._wait_for_room(batch.after)
         except BaseException as error:
             self.fail(error if isinstance(error, WarrenError) else SyncFailed(f"the commit ended with {error!r}"))
