@@ -1,0 +1,148 @@
+"""A small log for the tests of this package: participants on a memory disk, and a turn that keeps a diary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from warren.base.clock import Clock
+from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
+from warren.base.threads import SystemThreads, Threads
+from warren.durability.closing import NO_DIGEST
+from warren.durability.group_commit import GroupCommit
+from warren.durability.participant import Participant
+from warren.durability.wall_times import WallMarks
+from warren.files.protocol import Buffer, File, Files
+from warren.records.block import FileIdentity, Header, draft
+from warren.records.format import BlockKind
+from warren.records.walk import walk
+from warren.testing.faulty_files import FaultyFiles
+from warren.testing.manual_clock import ManualClock
+from warren.testing.memory_files import MemoryFiles
+
+TIMELINE = TimelineId(0xAA)
+CONTAINER_BYTES = 4096
+
+
+def participant_on(files: Files, number: int, container_bytes: int = CONTAINER_BYTES) -> Participant:
+    """An empty file of its own, attached."""
+    identity = FileIdentity(TIMELINE, Incarnation(0xBB00 + number))
+    made = Participant(FileNumber(number), identity, 0, 0, container_bytes)
+    made.attach(files.create(path_of(number)), 0)
+    return made
+
+
+def path_of(number: int) -> str:
+    return f"/log{number}"
+
+
+def headers_in(raw: bytes, participant: Participant) -> list[Header]:
+    return walk(memoryview(raw), participant.identity).headers
+
+
+@dataclass(slots=True)
+class Diary:
+    """A `Turn`: who takes part is whoever has pending blocks; what happens is written down."""
+
+    participants: list[Participant]
+    events: list[str] = field(default_factory=list)
+    after: list[Callable[[], None] | None] = field(default_factory=list)
+    commit: GroupCommit | None = None
+
+    def gather(self) -> list[Participant]:
+        return [participant for participant in self.participants if participant.blocks_pending]
+
+    def at_switch(self) -> Callable[[], None] | None:
+        return self.after.pop(0) if self.after else None
+
+    def witness(self) -> None:
+        assert self.commit is not None
+        self.events.append(f"witness {self.commit.durable}")
+
+    def sync_witness(self) -> None:
+        self.events.append("sync witness")
+
+
+class Stage:
+    """A group commit over `count` files."""
+
+    def __init__(
+        self,
+        count: int = 1,
+        files: FaultyFiles | None = None,
+        threads: Threads | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.disk = files or FaultyFiles(MemoryFiles())
+        self.participants = [participant_on(self.disk, number) for number in range(1, count + 1)]
+        self.diary = Diary(self.participants)
+        clock = clock or ManualClock()
+        self.commit = GroupCommit(
+            threads or SystemThreads(),
+            clock,
+            self.diary,
+            TIMELINE,
+            Epoch(0),
+            Epoch(1),
+            NO_DIGEST,
+            WallMarks(clock),
+        )
+        self.diary.commit = self.commit
+
+    def append(self, body: bytes = b"entry", index: int = 0) -> Epoch:
+        """One block into the epoch being gathered."""
+        with self.commit.gate:
+            self.commit.check()
+            epoch = self.commit.open_epoch
+            self.participants[index].append(draft(BlockKind.EDIT, [body]), epoch)
+            return epoch
+
+    def kinds_of(self, index: int = 0) -> list[tuple[int, int]]:
+        """(epoch, kind) of each block that reached the file."""
+        participant = self.participants[index]
+        file = self.disk.open(path_of(participant.number))
+        raw = file.read_at(0, file.size())
+        file.close()
+        return [(header.epoch, header.kind) for header in headers_in(raw, participant)]
+
+    def steps_of(self, *operations: str) -> list[str]:
+        return [str(step) for step in self.disk.steps if step.operation in operations]
+
+
+class HookedFile:
+    """A `File` that tells when it is about to be synced."""
+
+    def __init__(self, inner: File, before_sync: Callable[[], None]) -> None:
+        self._inner = inner
+        self._before_sync = before_sync
+
+    @property
+    def path(self) -> str:
+        return self._inner.path
+
+    def write_at(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        self._inner.write_at(offset, pieces)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._inner.read_at(offset, size)
+
+    def allocate(self, offset: int, size: int) -> None:
+        self._inner.allocate(offset, size)
+
+    def size(self) -> int:
+        return self._inner.size()
+
+    def sync(self) -> None:
+        self._before_sync()
+        self._inner.sync()
+
+    def view(self) -> memoryview:
+        return self._inner.view()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def hook(participant: Participant, before_sync: Callable[[], None]) -> None:
+    assert participant.handle is not None
+    participant.handle = HookedFile(participant.handle, before_sync)

@@ -1,0 +1,491 @@
+"""Natural group commit: who is told what, when; and what happens when the disk is full, or lies down for good."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from tests.durability.stage import Stage, hook, path_of
+from tests.log.stage import QUIET, STORAGE, memory_machine, opened, put, quiet
+from warren.base.errors import Misuse, OutOfRoom, SyncFailed, WarrenError
+from warren.base.ids import Epoch
+from warren.durability.closing import NO_DIGEST, read_closing
+from warren.durability.group_commit import WITNESS_AGE_SECONDS_MAX
+from warren.log.settings import LogSettings
+from warren.log.store import LogStore
+from warren.records.format import BlockKind
+from warren.records.walk import walk
+from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.memory_files import SYNCED, MemoryFiles
+from warren.testing.seeded_chance import SeededChance
+from warren.testing.stepped_threads import SteppedThreads
+
+SEEDS = range(25)
+
+
+def stepped(seed: int, body: Callable[[SteppedThreads, MemoryFiles, Stage], None], count: int = 1) -> None:
+    """Run a body over a stage whose threads take turns by a seed."""
+    threads = SteppedThreads(seed)
+    memory = MemoryFiles()
+
+    def run() -> None:
+        disk = FaultyFiles(memory, pause=threads.pause)
+        body(threads, memory, Stage(count, disk, threads, threads.clock))
+
+    threads.run(run)
+
+
+def synced_epochs(memory: MemoryFiles, stage: Stage, index: int = 0) -> set[int]:
+    """Epochs whose closing block a power cut would leave."""
+    memory.sync_directory("/")
+    left = memory.crash(SYNCED, SeededChance(1)).contents(path_of(index + 1))
+    headers = walk(memoryview(left), stage.participants[index].identity).headers
+    return {header.epoch for header in headers if header.kind == BlockKind.CLOSING}
+
+
+def is_out_of_room(stage: Stage) -> bool:
+    return stage.commit.is_out_of_room
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nobody_is_told_before_every_file_of_the_epoch_is_synced(seed: int) -> None:
+    def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
+        told: list[Epoch] = []
+
+        def check(epoch: Epoch, index: int) -> None:
+            assert epoch in synced_epochs(memory, stage, index), f"epoch {epoch} was told and not synced"
+
+        def write(index: int) -> None:
+            for _ in range(4):
+                epoch = stage.append(index=index)
+                stage.commit.wait(epoch)
+                check(epoch, index)
+                told.append(epoch)
+
+        def called(epoch: Epoch) -> None:
+            assert any(epoch in synced_epochs(memory, stage, index) for index in range(2))
+
+        stage.commit.call_when_durable(called)
+        writers = [threads.start(f"writer {i}", partial(write, i % 2)) for i in range(4)]
+        for writer in writers:
+            writer.join()
+        assert len(told) == 16
+        stage.commit.stop()
+
+    stepped(seed, body, count=2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_epochs_become_durable_in_order_and_callbacks_hear_of_each_once(seed: int) -> None:
+    def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
+        heard: list[list[Epoch]] = [[], []]
+        for one in heard:
+            stage.commit.call_when_durable(one.append)
+
+        def write(is_waiting: bool) -> None:
+            for _ in range(5):
+                epoch = stage.append()
+                if is_waiting:
+                    stage.commit.wait(epoch)
+                else:
+                    stage.commit.ring()
+
+        writers = [threads.start(f"writer {i}", partial(write, i < 2)) for i in range(3)]
+        for writer in writers:
+            writer.join()
+        stage.commit.stop()
+        assert heard[0] == heard[1] == list(range(1, stage.commit.open_epoch))
+        assert stage.commit.durable == heard[0][-1]
+        assert stage.commit.epochs_committed == len(heard[0])
+        assert [kind for _, kind in stage.kinds_of()].count(BlockKind.EDIT) == 15
+
+    stepped(seed, body)
+
+
+def test_what_arrives_while_a_batch_is_on_its_way_is_the_next_batch() -> None:
+    stage = Stage()
+    late: list[Epoch] = []
+
+    def arrive() -> None:
+        if not late:
+            late.append(stage.append(b"late"))
+            assert stage.commit.durable == 0
+
+    hook(stage.participants[0], arrive)
+    first = stage.append(b"early")
+    stage.commit.wait(first)
+    assert (first, late) == (1, [2])
+    assert stage.commit.durable == 1
+    assert [epoch for epoch, _ in stage.kinds_of()] == [1, 1], "not a byte of the next epoch before the sync returned"
+    stage.commit.wait(late[0])
+    assert stage.kinds_of() == [
+        (1, BlockKind.EDIT),
+        (1, BlockKind.CLOSING),
+        (2, BlockKind.EDIT),
+        (2, BlockKind.CLOSING),
+    ]
+    stage.commit.stop()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_batch_is_on_its_way_at_a_time(seed: int) -> None:
+    """Rule 2: no byte of an epoch is written before the sync of the one before has returned."""
+
+    def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
+        def write() -> None:
+            for _ in range(3):
+                stage.commit.wait(stage.append())
+
+        for writer in [threads.start(f"writer {i}", write) for i in range(4)]:
+            writer.join()
+        stage.commit.stop()
+        operations = [step.operation for step in stage.disk.steps if step.operation in ("write", "sync")]
+        assert operations == ["write", "sync"] * stage.commit.epochs_committed
+        assert stage.commit.epochs_committed < 12, "writers that come together share an epoch"
+
+    stepped(seed, body)
+
+
+def test_who_finds_nobody_at_it_commits_in_his_own_thread() -> None:
+    stage = Stage()
+    threads: list[threading.Thread] = []
+    hook(stage.participants[0], lambda: threads.append(threading.current_thread()))
+    for _ in range(3):
+        stage.commit.wait(stage.append())
+    assert threads == [threading.current_thread()] * 3
+    stage.commit.stop()
+
+
+def test_a_ring_commits_in_the_background() -> None:
+    stage = Stage()
+    is_durable = threading.Event()
+    stage.commit.call_when_durable(lambda epoch: is_durable.set())
+    stage.append()
+    stage.commit.ring()
+    assert is_durable.wait(30)
+    assert stage.commit.durable == 1
+    stage.commit.stop()
+
+
+def test_a_hundred_blocks_gathered_are_one_epoch_one_closing_block_and_one_sync() -> None:
+    stage = Stage()
+    epochs = {stage.append(b"%d" % i) for i in range(100)}
+    for epoch in epochs:
+        stage.commit.wait(epoch)
+    assert epochs == {1}
+    assert stage.kinds_of() == [(1, BlockKind.EDIT)] * 100 + [(1, BlockKind.CLOSING)]
+    assert (stage.commit.epochs_committed, stage.commit.syncs) == (1, 1)
+    assert len(stage.steps_of("sync")) == 1
+    stage.commit.stop()
+
+
+def test_every_file_of_an_epoch_ends_it_with_the_names_of_all_of_them() -> None:
+    """Rule 1: the same closing block in each, naming file, life, end and running checksum of each; the others are
+    neither written nor synced."""
+    stage = Stage(count=3)
+    stage.append(index=0)
+    for index in (2, 2):
+        stage.append(b"more", index)
+    ends = [(p.number, p.identity.incarnation, p.end, p.running, p.blocks_pending) for p in stage.participants]
+    stage.commit.wait(Epoch(1))
+    bodies = []
+    for index in (0, 2):
+        raw = stage.disk.open(path_of(index + 1)).view()
+        last = walk(raw, stage.participants[index].identity).headers[-1]
+        assert last.kind == BlockKind.CLOSING
+        bodies.append(read_closing(last.epoch, raw[last.body_at : last.end]))
+    assert bodies[0] == bodies[1]
+    assert [(p.file, p.incarnation, p.end, p.running, p.blocks) for p in bodies[0].parts] == [ends[0], ends[2]]
+    assert sorted(stage.steps_of("sync")) == ["sync /log1", "sync /log3"]
+    assert stage.kinds_of(1) == []
+    stage.commit.stop()
+
+
+def test_closing_blocks_form_a_chain_and_the_newest_digest_is_known() -> None:
+    """Rule 13."""
+    stage = Stage()
+    for _ in range(3):
+        stage.commit.wait(stage.append())
+    raw = stage.disk.open(path_of(1)).view()
+    headers = walk(raw, stage.participants[0].identity).headers
+    closings = [read_closing(h.epoch, raw[h.body_at : h.end]) for h in headers if h.kind == BlockKind.CLOSING]
+    digest, previous = NO_DIGEST, 0
+    for closing in closings:
+        assert (closing.previous, closing.previous_digest) == (previous, digest)
+        digest, previous = closing.digest(stage.commit.timeline), closing.epoch
+    assert stage.commit.digest == digest
+    stage.commit.stop()
+
+
+def test_the_witness_is_written_behind_the_sync_and_before_the_callbacks() -> None:
+    stage = Stage()
+    hook(stage.participants[0], lambda: stage.diary.events.append("sync"))
+    stage.commit.call_when_durable(lambda epoch: stage.diary.events.append(f"told {epoch}"))
+    for _ in range(2):
+        stage.commit.wait(stage.append())
+    told = [event for event in stage.diary.events if event != "sync witness"]
+    assert told == ["sync", "witness 1", "told 1", "sync", "witness 2", "told 2"]
+    stage.commit.stop()
+
+
+def test_the_witness_is_synced_when_it_is_a_tenth_of_a_second_old_and_at_the_stop() -> None:
+    def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
+        bell = threads.condition()
+        stage.commit.wait(stage.append())
+        assert "sync witness" not in stage.diary.events
+        with bell:
+            bell.wait(3 * WITNESS_AGE_SECONDS_MAX)
+        assert stage.diary.events == ["witness 1", "sync witness"], "once, not again while nothing is new"
+        stage.commit.wait(stage.append())
+        stage.commit.stop()
+        assert stage.diary.events[-2:] == ["witness 2", "sync witness"]
+
+    stepped(3, body)
+
+
+def test_what_must_happen_at_the_switch_happens_between_two_epochs() -> None:
+    """A rotation's steps: when the epoch is durable, before a byte of the next one is written."""
+    stage = Stage()
+    seen: list[tuple[int, list[tuple[int, int]]]] = []
+
+    def step() -> None:
+        stage.append(b"gathered meanwhile")
+        seen.append((stage.commit.durable, stage.kinds_of()))
+
+    stage.diary.after = [step]
+    stage.commit.wait(stage.append())
+    assert seen == [(1, [(1, BlockKind.EDIT), (1, BlockKind.CLOSING)])]
+    stage.commit.stop()
+
+
+def test_what_must_happen_at_the_switch_happens_also_if_nothing_was_gathered() -> None:
+    stage = Stage()
+    ran: list[int] = []
+    stage.diary.after = [lambda: ran.append(1)]
+    assert stage.commit.make_room()
+    assert ran == [1]
+    assert stage.commit.open_epoch == 1, "no epoch was used up for it"
+    assert not stage.commit.make_room()
+    stage.commit.stop()
+
+
+def test_waiting_for_an_epoch_that_holds_nothing_is_a_mistake() -> None:
+    stage = Stage()
+    with pytest.raises(Misuse, match="holds nothing"):
+        stage.commit.wait(Epoch(1))
+    stage.commit.stop()
+
+
+def test_after_the_stop_nothing_is_taken_and_what_was_gathered_is_durable() -> None:
+    stage = Stage()
+    epoch = stage.append()
+    stage.commit.stop()
+    assert stage.commit.durable == epoch
+    assert stage.diary.events[-1] == "sync witness"
+    with pytest.raises(Misuse, match="closed"):
+        stage.append()
+    stage.commit.wait(epoch)
+
+
+# -- a disk that fails ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["sync", "write", "allocate"])
+def test_a_failure_is_fatal_and_nothing_is_tried_again(operation: str) -> None:
+    """Promise 3: stop confirming, never retry and believe."""
+    stage = Stage()
+    stage.commit.wait(stage.append())
+    if operation == "allocate":
+        stage.append(bytes(8192))
+    stage.disk.faults.append(Fault(Kind.IO_ERROR, operation))
+    epoch = stage.append()
+    with pytest.raises(WarrenError) as failure:
+        stage.commit.wait(epoch)
+    assert isinstance(failure.value, SyncFailed) == (operation == "sync")
+    steps = len(stage.disk.steps)
+    for again in (stage.append, partial(stage.commit.wait, epoch), stage.commit.make_room):
+        with pytest.raises(type(failure.value)):
+            again()
+    assert stage.commit.durable == 1
+    assert stage.diary.events == ["witness 1"]
+    with pytest.raises(type(failure.value)):
+        stage.commit.stop()
+    assert len(stage.disk.steps) == steps, "nothing was written or synced behind the failure"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_failed_sync_reaches_everybody_who_waits(seed: int) -> None:
+    def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
+        stage.commit.wait(stage.append())
+        stage.disk.faults.append(Fault(Kind.IO_ERROR, "sync"))
+        failures: list[SyncFailed] = []
+
+        def write() -> None:
+            try:
+                stage.commit.wait(stage.append())
+            except SyncFailed as failure:
+                failures.append(failure)
+
+        for writer in [threads.start(f"writer {i}", write) for i in range(5)]:
+            writer.join()
+        assert len(failures) == 5
+        assert stage.commit.durable == 1
+
+    stepped(seed, body)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_failed_sync_in_the_background_ends_it_for_everybody(seed: int) -> None:
+    def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
+        stage.disk.faults.append(Fault(Kind.IO_ERROR, "sync"))
+        epoch = stage.append()
+        stage.commit.ring()
+        with pytest.raises(SyncFailed):
+            stage.commit.wait(epoch)
+        with pytest.raises(SyncFailed):
+            stage.append()
+        with pytest.raises(SyncFailed):
+            stage.commit.stop()
+
+    stepped(seed, body)
+
+
+def test_one_file_of_several_that_fails_to_sync_makes_nothing_durable() -> None:
+    stage = Stage(count=3)
+    stage.disk.faults.append(Fault(Kind.IO_ERROR, "sync", "/log2"))
+    for index in range(3):
+        stage.append(index=index)
+    with pytest.raises(SyncFailed):
+        stage.commit.wait(Epoch(1))
+    assert stage.commit.durable == 0
+    assert stage.diary.events == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_full_disk_holds_writers_up_and_they_go_on_when_there_is_room(seed: int) -> None:
+    """Promise 3: without a restart, and nothing is declared durable before."""
+
+    def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
+        stage.commit.wait(stage.append())
+        memory.capacity_bytes = memory.used_bytes + 100
+        told: list[Epoch] = []
+
+        def write() -> None:
+            for _ in range(2):
+                epoch = stage.append(bytes(5000))
+                stage.commit.wait(epoch)
+                told.append(epoch)
+
+        writers = [threads.start(f"writer {i}", write) for i in range(3)]
+        while not is_out_of_room(stage):
+            threads.pause()
+        bell = threads.condition()
+        with bell:
+            bell.wait(5.0)
+        assert (stage.commit.durable, told) == (1, [])
+        memory.capacity_bytes = None
+        for writer in writers:
+            writer.join()
+        assert len(told) == 6
+        assert not is_out_of_room(stage)
+        assert sum(kind == BlockKind.EDIT for _, kind in stage.kinds_of()) == 7
+        stage.commit.stop()
+
+    stepped(seed, body)
+
+
+def test_a_full_disk_is_an_error_when_the_log_is_closed() -> None:
+    memory = MemoryFiles()
+    stage = Stage(files=FaultyFiles(memory))
+    stage.commit.wait(stage.append())
+    memory.capacity_bytes = memory.used_bytes
+    stage.append(bytes(8000))
+    with pytest.raises(OutOfRoom):
+        stage.commit.stop()
+    assert stage.commit.durable == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_those_whose_epoch_is_durable_are_told_though_a_rotation_finds_the_disk_full(seed: int) -> None:
+    def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
+        is_full = [True]
+
+        def step() -> None:
+            if is_full[0]:
+                raise OutOfRoom("full")
+
+        stage.diary.after = [step]
+        told: list[str] = []
+
+        def wait() -> None:
+            stage.commit.wait(Epoch(1))
+            told.append("durable")
+
+        stage.append()
+        writers = [threads.start(f"writer {i}", wait) for i in range(3)]
+        bell = threads.condition()
+        with bell:
+            bell.wait(3.0)
+        assert stage.commit.durable == 1
+        assert len(told) == 2, "all but the one who is at it, and who will be told when there is room"
+        is_full[0] = False
+        for writer in writers:
+            writer.join()
+        stage.commit.stop()
+
+    stepped(seed, body)
+
+
+# -- through the log ------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_small_sessions_make_one_block() -> None:
+    """DESIGN rule 25: a hundred clients with one entry each, one block, one epoch, one sync."""
+    with opened(MemoryFiles()) as store:
+        sessions = [store.begin() for _ in range(100)]
+        for number, session in enumerate(sessions):
+            session.put(STORAGE, b"%d" % number, b"value")
+        epochs = {session.end() for session in sessions}
+        before = store.commit.syncs
+        store.wait(max(epochs))
+        participant = store.channels[0].participant
+        assert participant.handle is not None
+        headers = walk(participant.handle.view(), participant.identity).headers
+        assert [header.kind for header in headers] == [BlockKind.FILE_HEADER, BlockKind.ENTRIES, BlockKind.CLOSING]
+        assert headers[1].entries == 100
+        assert (len(epochs), store.commit.syncs - before) == (1, 1)
+        assert len({session.first_lsn for session in sessions}) == 100
+
+
+def epochs_of_a_thousand_blocks(max_write_buffers: int) -> int:
+    with opened(MemoryFiles(), settings=quiet(max_write_buffers=max_write_buffers)) as store:
+        for number in range(300):
+            session = store.begin()
+            session.put_many(STORAGE, [b"%d" % number], [b"value"])
+            session.end()
+            assert store.channels[0].blocks_gathered <= max_write_buffers
+        store.close()
+        assert store.commit.syncs >= store.commit.epochs_committed
+        return store.commit.epochs_committed
+
+
+def test_fewer_write_buffers_flush_more_often() -> None:
+    """OP-10: max_write_buffers blocks are gathered before an automatic flush; the default is 10; lower flushes more."""
+    assert LogSettings().max_write_buffers == 10
+    assert epochs_of_a_thousand_blocks(1) == 300
+    few, usual, many = (epochs_of_a_thousand_blocks(buffers) for buffers in (2, 10, 1000))
+    assert few >= 150 > usual >= 30 > many == 1
+
+
+def test_every_epoch_costs_at_least_one_sync() -> None:
+    disk = FaultyFiles(MemoryFiles())
+    with LogStore.open("/log", replace(QUIET, channel_count=3), memory_machine(disk)) as store:
+        before = len(disk.steps)
+        for number in range(20):
+            put(store, b"key", channel=number % 3)
+        syncs = [step for step in disk.steps[before:] if step.operation == "sync" and "pwal" in step.path]
+        assert store.commit.epochs_committed == store.commit.syncs == len(syncs) == 20

@@ -1,0 +1,105 @@
+"""A file that takes part in epochs: places, running checksums, containers, and writing twice after a full disk."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+
+from tests.durability.stage import CONTAINER_BYTES, headers_in, participant_on, path_of
+from warren.base.errors import Misuse, OutOfRoom
+from warren.base.ids import Epoch, FileNumber
+from warren.durability.participant import Participant, run_on
+from warren.records.block import draft
+from warren.records.format import BlockKind
+from warren.records.walk import walk
+from warren.testing.faulty_files import FaultyFiles
+from warren.testing.memory_files import MemoryFiles
+
+
+def append(participant: Participant, body: bytes, epoch: int = 1) -> int:
+    return participant.append(draft(BlockKind.EDIT, [body]), Epoch(epoch))
+
+
+def test_a_block_has_its_place_before_its_bytes_leave_memory() -> None:
+    disk = MemoryFiles()
+    participant = participant_on(disk, 1)
+    assert append(participant, b"12345678") == 0
+    assert append(participant, b"123456789") == 72
+    assert participant.end == 72 + 64 + 16
+    assert disk.contents(path_of(1)) == b""
+
+
+def test_a_part_is_everything_since_the_last_one() -> None:
+    disk = MemoryFiles()
+    participant = participant_on(disk, 1)
+    append(participant, b"a")
+    append(participant, b"b")
+    first = participant.take()
+    append(participant, b"c", epoch=2)
+    second = participant.take()
+    assert (first.start, first.end, first.blocks) == (0, 144, 2)
+    assert (second.start, second.end, second.blocks) == (144, 216, 1)
+    assert participant.take().blocks == 0
+    participant.write(first)
+    assert [header.epoch for header in headers_in(disk.contents(path_of(1)), participant)] == [1, 1]
+    participant.write(second)
+    assert [header.epoch for header in headers_in(disk.contents(path_of(1)), participant)] == [1, 1, 2]
+
+
+def test_the_end_tells_how_the_file_will_be_and_taken_how_it_was_at_the_switch() -> None:
+    disk = MemoryFiles()
+    participant = participant_on(disk, 1)
+    append(participant, b"a")
+    participant.write(participant.take())
+    taken = participant.taken
+    append(participant, b"b")
+    walked = walk(memoryview(disk.contents(path_of(1))), participant.identity)
+    assert (taken.end, taken.running) == (walked.end, walked.running)
+    assert participant.taken is taken
+    assert participant.as_end().end == taken.end + 72
+    participant.write(participant.take())
+    walked = walk(memoryview(disk.contents(path_of(1))), participant.identity)
+    assert (participant.taken.end, participant.taken.running) == (walked.end, walked.running)
+
+
+def test_the_running_checksum_depends_on_every_block_and_on_their_order() -> None:
+    assert run_on(run_on(0, 1), 2) != run_on(run_on(0, 2), 1)
+    assert run_on(7, 9) == crc32(b"\x09\x00\x00\x00", 7)
+
+
+def test_space_is_allocated_by_whole_containers_before_it_is_written() -> None:
+    disk = FaultyFiles(MemoryFiles())
+    participant = participant_on(disk, 1)
+    append(participant, bytes(100))
+    participant.write(participant.take())
+    append(participant, bytes(CONTAINER_BYTES))
+    participant.write(participant.take())
+    append(participant, bytes(8))
+    participant.write(participant.take())
+    assert [step.operation for step in disk.steps] == ["create", "allocate", "write", "allocate", "write", "write"]
+    assert disk.stat(path_of(1)).size_bytes == 2 * CONTAINER_BYTES
+
+
+def test_a_full_disk_speaks_up_before_any_byte_of_the_part_is_out_and_the_part_can_be_written_again() -> None:
+    disk = MemoryFiles(capacity_bytes=CONTAINER_BYTES // 2)
+    participant = participant_on(disk, 1)
+    append(participant, b"entry")
+    part = participant.take()
+    for _ in range(2):
+        with pytest.raises(OutOfRoom):
+            participant.write(part)
+        assert not any(disk.contents(path_of(1)))
+    disk.capacity_bytes = 2 * CONTAINER_BYTES
+    participant.write(part)
+    assert len(headers_in(disk.contents(path_of(1)), participant)) == 1
+
+
+def test_a_file_that_was_not_created_takes_no_part() -> None:
+    other = participant_on(MemoryFiles(), 1)
+    participant = Participant(FileNumber(2), other.identity, 96, 0, CONTAINER_BYTES)
+    append(participant, b"planned files can be appended to in memory")
+    with pytest.raises(Misuse, match="before it was created"):
+        participant.write(participant.take())
+    with pytest.raises(Misuse, match="before it was created"):
+        participant.sync()
