@@ -21,7 +21,7 @@ from warren.durability.epoch_file import Witness, read_witness
 from warren.durability.participant import Participant
 from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
-from warren.log.file_header import FILE_HEADER_BYTES, read_file_header
+from warren.log.file_header import FILE_HEADER_BYTES, Purpose, read_file_header
 from warren.log.file_record import FileRecord, FileState
 from warren.log.jobs import clear_staging
 from warren.log.layout import (
@@ -43,6 +43,7 @@ from warren.log.settings import CHANNELS_MAX, LogSettings, container_bytes_of
 from warren.records.format import BlockKind
 
 KV_STREAM = StreamId(0)
+REWRITE_BYTES = 1 << 20
 EPOCHS_IN_MEMORY = 2  # one on its way to the disk, one being gathered: their numbers were told to somebody
 
 
@@ -93,9 +94,10 @@ def recover(files: Files, directory: str, threads: Threads, chance: Chance, cloc
             0,
         )
     judgement = judge_directory(files, directory, state, witness)
+    _check_sealed(files, directory, state)
     problems += _set_aside_strangers(files, directory, state)
     for item in judgement.files:
-        _sync(files, item.examined.path)
+        _make_durable(files, item, witness)
     manifest = Manifest(files, directory, threads, chance, state)
     for item in judgement.files:
         _quarantine(files, directory, item)
@@ -186,10 +188,29 @@ def _has_content(item: Verified) -> bool:
     return len(item.headers) > 1 or item.voided is not None
 
 
-def _sync(files: Files, path: str) -> None:
-    file = files.open(path, writable=True)
+def _make_durable(files: Files, item: Verified, witness: Witness | None) -> None:
+    """What was found behind the witness is written once more, byte for byte, and synced. Syncing alone is not enough:
+    where the sync of an earlier process failed, the system may take pages for clean that the disk never got."""
+    mine = item.end.number, item.end.identity
+    ends = [end.end for end in (witness.ends if witness else ()) if (end.number, end.identity) == mine]
+    file = files.open(item.examined.path, writable=True)
+    for start in range(max(ends, default=FILE_HEADER_BYTES), item.end.end, REWRITE_BYTES):
+        file.write_at(start, [bytes(item.examined.view[start : min(start + REWRITE_BYTES, item.end.end)])])
     file.sync()
     file.close()
+
+
+def _check_sealed(files: Files, directory: str, state: ManifestState) -> None:
+    """Sealed files stand under their own names, also those that a snapshot would let us go on without. One whose header
+    is damaged must not pass for a stranger and vanish into quarantine."""
+    for record in state.of_state(FileState.SEALED):
+        path = join(directory, record.name)
+        if record.purpose is Purpose.SNAPSHOT:
+            continue
+        if not files.exists(path):
+            raise Damage(f"log file {record.number} is missing", path, 0)
+        if _life_of(files, path) != (record.number, record.incarnation):
+            raise Damage(f"log file {record.number} does not begin with its file header", path, 0)
 
 
 def _set_aside_strangers(files: Files, directory: str, state: ManifestState) -> list[str]:
