@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from warren.base.errors import Damage, Refused
-from warren.base.ids import Epoch, FileNumber
+from warren.base.ids import Epoch
 from warren.durability.epoch_file import Witness
 from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, join
@@ -22,7 +22,7 @@ from warren.log.layout import MANIFEST
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import ManifestState
 from warren.log.opening import find_file, newest_witness
-from warren.log.scan import LogInput
+from warren.log.scan import LogInput, witnessed_end
 
 TRIES = 5
 
@@ -45,9 +45,8 @@ class ReadOnlyLog:
     def path_of(self, record: FileRecord) -> str:
         return find_file(self.files, self.directory, record)
 
-    def witnessed(self, number: FileNumber) -> FileEnd | None:
-        ends = self.witness.ends if self.witness else ()
-        return next((end for end in ends if end.number == number), None)
+    def witnessed(self, record: FileRecord) -> FileEnd | None:
+        return witnessed_end(self.witness.ends if self.witness else (), record)
 
     def records(self) -> list[FileRecord]:
         """Every file that is part of the store, oldest first."""
@@ -60,7 +59,7 @@ class ReadOnlyLog:
             record,
             self.durable,
             path=self.path_of(record),
-            witnessed=self.witnessed(record.number) if record.state is FileState.ACTIVE else None,
+            witnessed=self.witnessed(record),
         )
 
 

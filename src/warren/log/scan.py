@@ -15,7 +15,7 @@ durable is found (log/recovery), what becomes of damage (log/repair).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
@@ -61,6 +61,11 @@ def scan_one(
     else:
         walk.sealed()
     return judge_tail(walk.result(path), durable, at_nondurable)
+
+
+def witnessed_end(ends: Iterable[FileEnd], record: FileRecord) -> FileEnd | None:
+    """How far the witness says that a file reached. An end of another life of the same number says nothing of this."""
+    return next((end for end in ends if (end.number, end.identity) == (record.number, record.identity)), None)
 
 
 def map_file(files: Files, path: str) -> memoryview:
@@ -247,6 +252,11 @@ class LogInput:
 
     def __post_init__(self) -> None:
         self.path = self.path or join(self.directory, self.record.name)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Batches are views of the mapped file: keeping them costs no memory of ours."""
+        return True
 
     @property
     def entries(self) -> int:

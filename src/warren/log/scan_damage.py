@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
+from warren.log.file_header import FILE_HEADER_BYTES
 from warren.log.scan_verdict import Hit, Problem
 from warren.records.block import FileIdentity, Header
 from warren.records.entries import read_entries
@@ -35,16 +36,18 @@ def bad_range(
     if own is not None and (own.offset != start or (own.timeline, own.incarnation) != identity):
         own = None
     what = "a block's checksum does not hold" if own else "there is no block where one was written"
-    return Problem(what, start, end, _hit(view, start, own, before, behind))
+    if start == 0 and behind is not None and end == FILE_HEADER_BYTES:
+        return Problem(what, start, end, Hit(Epoch(0), Epoch(0), "file header", 0, ()))
+    return Problem(what, start, end, _hit(view, own, before, behind))
 
 
-def _hit(view: memoryview, start: int, own: Header | None, before: Header | None, behind: Header | None) -> Hit:
+def _hit(view: memoryview, own: Header | None, before: Header | None, behind: Header | None) -> Hit:
     first = _epoch_behind(before)
     last = behind.epoch if behind else first
     if own is not None and first <= own.epoch <= max(last, first + 1):
         first = own.epoch
-    kind = _kind_of(own) if start else "file header"
-    return Hit(first, max(first, last), kind, _entries_max(own, before, behind), _storages(view, own, before, behind))
+    entries, storages = _entries_max(own, before, behind), _storages(view, own, before, behind)
+    return Hit(first, max(first, last), _kind_of(own), entries, storages)
 
 
 def _epoch_behind(before: Header | None) -> Epoch:

@@ -29,7 +29,7 @@ from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, base_name, join
 from warren.log.file_record import FileRecord
 from warren.log.layout import is_wal
-from warren.log.scan import entries_of, scan_one
+from warren.log.scan import entries_of, scan_one, witnessed_end
 from warren.log.scan_verdict import AtNondurable, FileScan, ScanVerdict
 from warren.records.columns import EntryColumns
 
@@ -124,7 +124,7 @@ class _Run:
 
     def _scan(self, record: FileRecord) -> FileScan:
         job = self._job
-        witnessed = next((end for end in job.witnessed if end.number == record.number), None)
+        witnessed = witnessed_end(job.witnessed, record)
         scan = scan_one(job.files, job.path(record), record, job.durable, witnessed, job.at_nondurable)
         scan = settle(scan, job.fail_fast, job.report)
         if self._on_batch is not None and scan.verdict < ScanVerdict.UNEXPECTED:
