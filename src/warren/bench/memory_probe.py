@@ -1,0 +1,78 @@
+"""How much memory a rebuild takes, seen from outside: `python -m warren.bench.memory_probe ROOM` opens a store that has
+no snapshot, with little memory allowed and no worker process, and is watched while it does.
+
+Two numbers. *Anonymous* memory is what the process allocated: it is what `merge_memory_bytes` bounds, and it is looked
+at every few milliseconds. The *resident set* also counts pages of mapped log files, which the kernel keeps as long as
+nobody else wants them and drops without a word; its peak comes from the kernel itself.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from warren.base.errors import DiskFailure
+from warren.bench.stores import SETTINGS, opened
+
+MERGE_MEMORY_BYTES = 64 << 20
+READY = b"ready\n"
+_LOOK_SECONDS = 0.004
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """In MiB."""
+
+    base: float  # anonymous, before the store is opened: the interpreter, numpy and our modules
+    anonymous: float
+    resident: float
+
+
+def watch_rebuild(room: Path) -> Peak:
+    command = [sys.executable, "-m", "warren.bench.memory_probe", str(room)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        if process.stdout.readline() != READY:
+            raise DiskFailure("the process whose memory is watched did not start")
+        peak = base = _anonymous(process.pid)
+        process.stdin.write(READY)
+        process.stdin.flush()
+        resident = 0.0
+        while process.poll() is None:
+            peak = max(peak, _anonymous(process.pid))
+            resident = max(resident, _status(process.pid, "VmHWM"))
+            time.sleep(_LOOK_SECONDS)
+    if process.returncode:
+        raise DiskFailure(f"the rebuild whose memory is watched ended with status {process.returncode}")
+    return Peak(base, peak, resident)
+
+
+def _anonymous(pid: int) -> float:
+    return _status(pid, "RssAnon")
+
+
+def _status(pid: int, name: str) -> float:
+    """A number of /proc/PID/status in MiB; 0 once the process has ended, or where there is no such file."""
+    try:
+        told = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    found = re.search(rf"^{name}:\s*(\d+) kB", told, re.MULTILINE)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def main(room: Path) -> None:
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
+    sys.stdin.buffer.readline()
+    settings = replace(SETTINGS, merge_memory_bytes=MERGE_MEMORY_BYTES, use_worker_process=False)
+    with opened(room, settings) as store:
+        assert len(store.snapshot()) > 0
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
