@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import typer
 
 from warren.base.errors import Damage, DiskFailure, OutOfRoom, WarrenError
-from warren.cli import compact, demo, log_compact, log_dump, log_inspect, log_repair, log_verify
+from warren.cli import bench, compact, demo, log_compact, log_dump, log_inspect, log_repair, log_verify
 
 GOOD = 0
 DISK = 1
@@ -38,6 +38,7 @@ log.command("compact")(log_compact.compact)
 log.command("dump")(log_dump.dump)
 app.command("compact")(compact.compact)
 app.command("demo")(demo.demo)
+app.add_typer(bench.bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,95 @@
+"""`warren bench log`: the log store measured beside SQLite and the bare disk, held against bench/goals.toml."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.cli.output import AsJson, say, say_json, table
+from warren.cli.progress import Bar
+
+if TYPE_CHECKING:
+    from warren.bench.measurement import Measurement
+
+bench = typer.Typer(name="bench", help="Measure Warren against its goals.", no_args_is_help=True)
+
+Entries = Annotated[int, typer.Option("--entries", min=1000, help="How many entries to write.")]
+Home = Annotated[
+    Path | None,
+    typer.Option("--directory", help="Measure the disk of this directory, not the present one's.", show_default=False),
+]
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this row; may be repeated.")]
+
+
+@bench.callback()
+def suites() -> None:
+    """Keeps `log` a command with a name of its own, while it is the only one."""
+
+
+@bench.command("log")
+def log(as_json: AsJson = False, entries: Entries = 5_000_000, directory: Home = None, only: Only = None) -> None:
+    """Measure the log store. Writes to a temporary directory, and removes it."""
+    from warren.bench.goals import goals_of
+    from warren.bench.log_rows import check_rows, measure
+    from warren.bench.measurement import as_object
+    from warren.bench.run import run_in
+
+    wanted = check_rows(only or ())
+    with Narrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
+        measurements = measure(run, goals_of("log"), wanted)
+    if as_json:
+        say_json(as_object(measurements))
+    else:
+        _show(measurements)
+
+
+class Narrator:
+    """Tells on stderr which row is being measured, how far it is, and what came out."""
+
+    def __init__(self) -> None:
+        self._bars = ExitStack()
+        self._bar: Bar | None = None
+
+    def __enter__(self) -> Narrator:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._bars.close()
+
+    def began(self, row: str) -> None:
+        self._bars.close()
+        self._bar = self._bars.enter_context(Bar(row, 100, "%"))
+
+    def reached(self, share: float) -> None:
+        if self._bar is not None:
+            self._bar.reach(round(share * 100))
+
+    def measured(self, measurement: Measurement) -> None:
+        self._bars.close()
+        self._bar = None
+        sys.stderr.write(f"{measurement.name}: {_value(measurement)}\n")
+
+
+def _show(measurements: list[Measurement]) -> None:
+    from warren.bench.measurement import shown
+
+    rows = [(m.name, _value(m), shown(m.reference), shown(m.ratio), m.goal or "–", _verdict(m)) for m in measurements]
+    table("warren bench log", ("row", "value", "reference", "ratio", "goal", "holds"), rows)
+    missed = [m.name for m in measurements if not m.holds]
+    say(f"missed: {', '.join(missed)}" if missed else "every goal holds")
+
+
+def _value(measurement: Measurement) -> str:
+    from warren.bench.measurement import shown
+
+    return f"{shown(measurement.value)} {measurement.unit}"
+
+
+def _verdict(measurement: Measurement) -> str:
+    if measurement.goal is None:
+        return ""
+    return "yes" if measurement.holds else "NO"
