@@ -126,8 +126,8 @@ class EpochFile:
     @classmethod
     def create(cls, files: Files, path: str, witness: Witness) -> EpochFile:
         """An epoch file that says `witness`, synced; its name is the caller's to sync. If there is one already it is
-        written on, slot by slot, never zeroed: it may hold the only witness there is. It is synced first, since its newest
-        witness may be in the page cache only."""
+        written on, slot by slot, never zeroed: it may hold the only witness there is. It is synced first, since its
+        newest witness may be in the page cache only."""
         file = files.open(path, writable=True) if files.exists(path) else files.create(path)
         if file.size() < FILE_BYTES:
             file.allocate(file.size(), FILE_BYTES - file.size())

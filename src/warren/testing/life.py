@@ -1,0 +1,215 @@
+"""The life of one process on a simulated machine: it opens the store, does its lines of a script, and ends.
+
+    World       a disk, a clock, and the model of what must be there; processes come and go
+    Life        one process: opened ─▶ compared with the model ─▶ its lines ─▶ closed | killed | power cut
+
+Clients are threads that take turns by the seed of the world; the model is told of every step as soon as it is done,
+with no seam between the two. A client that meets an error stops; unless the script asked for faults, it is a violation.
+
+Always true: after `World.live` no thread of the process is left, its locks are free, and `World.disk` is what the next
+process finds. A killed process leaves its page cache behind, synced or not; a power cut leaves what the model of
+persistence leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from warren.base.errors import WarrenError
+from warren.base.ids import Epoch, StorageId
+from warren.log.entries import EntryKind
+from warren.log.session import Session
+from warren.log.settings import LogSettings
+from warren.log.store import LogStore, Machine
+from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.manual_clock import ManualClock
+from warren.testing.memory_files import CrashModel, MemoryFiles
+from warren.testing.model import Model, Seen, Violation, Write
+from warren.testing.reading import entries_of, epochs_on_disk, horizon, state_of
+from warren.testing.seeded_chance import SeededChance
+from warren.testing.stepped_threads import SteppedThreads
+from warren.testing.workload import Operation, phases, value_bytes
+
+DIRECTORY = "log"
+
+
+class Killed(BaseException):
+    """The process is gone. Only the simulator may catch this."""
+
+
+class World:
+    """A machine, and the model of what must be on its disk."""
+
+    def __init__(self, disk: MemoryFiles, model: Model, settings: LogSettings, seed: int) -> None:
+        self.disk = disk
+        self.model = model
+        self.settings = settings
+        self.clock = ManualClock()
+        self.chance = SeededChance(seed)
+        self.files = FaultyFiles(disk)
+
+    def live(self, operations: Sequence[Operation]) -> None:
+        """Let one process do these lines, from opening to its end. Raises `PowerCut` if the power goes meanwhile."""
+        threads = SteppedThreads(self.chance.id64(), self.clock)
+        self.files.pause, self.files.on_cut = threads.pause, threads.cut_power
+        try:
+            with suppress(Killed):
+                threads.run(Life(self, threads).run_all(list(operations)))
+        finally:
+            self.files.pause = self.files.on_cut = None
+            self.files.faults.clear()
+            self.disk.forget_locks()
+            self.model.witnessed(horizon(self.disk, DIRECTORY))
+            self.model.process_died()
+
+    def lose_power(self, model: CrashModel, chance: int) -> None:
+        """The machine stops and starts again with what is left."""
+        self.disk = self.disk.crash(model, SeededChance(chance))
+        self.files.inner = self.disk
+        self.restore_power()
+
+    def restore_power(self, steps: int | None = None) -> None:
+        """The machine runs again, for so many steps or for good."""
+        self.files.is_cut = False
+        self.files.cut_fraction = None
+        self.files.cut_at = None if steps is None else len(self.files.steps) + steps
+
+
+class Life:
+    """One process. Its lines are done by the methods named `_do_…`."""
+
+    def __init__(self, world: World, threads: SteppedThreads) -> None:
+        self._world = world
+        self._model = world.model
+        self._threads = threads
+        self._sessions: dict[int, Session] = {}
+        self._expects_errors = False
+
+    def run_all(self, operations: list[Operation]) -> Callable[[], None]:
+        def body() -> None:
+            self._store = self._opened()
+            for is_everybodys, group in phases(operations):
+                if is_everybodys:
+                    self._run(group)
+                else:
+                    self._run_beside(group)
+
+        return body
+
+    def _opened(self) -> LogStore:
+        world = self._world
+        highest, contents = epochs_on_disk(world.disk, DIRECTORY)
+        machine = Machine(world.files, world.clock, self._threads, world.chance)
+        try:
+            store = LogStore.open(DIRECTORY, world.settings, machine)
+        except WarrenError as error:
+            raise Violation(f"the store does not open: {type(error).__name__}: {error}") from error
+        entries = entries_of(world.disk, DIRECTORY, store.manifest.state)
+        first_epoch, state = store.commit.open_epoch, state_of(store.snapshot())
+        self._model.compare(Seen(store.durable, first_epoch, highest, state, entries, contents))
+        store.call_when_durable(self._model.confirm)
+        return store
+
+    # -- whose turn it is ----------------------------------------------------------------------------------------
+
+    def _run_beside(self, operations: list[Operation]) -> None:
+        lines: dict[str, list[Operation]] = {}
+        for operation in operations:
+            lines.setdefault(operation.client, []).append(operation)
+        others = [self._threads.start(name, partial(self._run, own)) for name, own in list(lines.items())[1:]]
+        self._run(next(iter(lines.values())))
+        for other in others:
+            other.join()
+
+    def _run(self, operations: list[Operation]) -> None:
+        for operation in operations:
+            try:
+                getattr(self, "_do_" + operation.verb.replace("-", "_"))(operation)
+            except WarrenError as error:
+                if self._expects_errors:
+                    return
+                raise Violation(f"'{operation}' raised {type(error).__name__}: {error}") from error
+
+    # -- what clients do -----------------------------------------------------------------------------------------
+
+    def _do_begin(self, operation: Operation) -> None:
+        number = operation.number(0)
+        self._sessions[number] = self._store.begin(operation.number(1))
+        self._model.begin(number)
+
+    def _do_put(self, operation: Operation) -> None:
+        number, storage = operation.number(0), StorageId(operation.number(1))
+        key, value = operation.arguments[2].encode(), value_bytes(operation.arguments[3])
+        self._sessions[number].put(storage, key, value)
+        self._model.write(number, Write(EntryKind.PUT, storage, key, value))
+
+    def _do_remove(self, operation: Operation) -> None:
+        number, storage, key = operation.number(0), StorageId(operation.number(1)), operation.arguments[2].encode()
+        self._sessions[number].remove(storage, key)
+        self._model.write(number, Write(EntryKind.REMOVE, storage, key))
+
+    def _do_clear(self, operation: Operation) -> None:
+        number, storage = operation.number(0), StorageId(operation.number(1))
+        self._sessions[number].clear_storage(storage)
+        self._model.write(number, Write(EntryKind.CLEAR_STORAGE, storage))
+
+    def _do_end(self, operation: Operation) -> None:
+        number = operation.number(0)
+        self._model.ending(number)
+        self._model.ended(number, self._sessions[number].end())
+
+    def _do_wait(self, operation: Operation) -> None:
+        epoch = self._sessions[operation.number(0)].epoch or Epoch(0)
+        self._store.wait(epoch)
+        self._model.confirm(epoch)
+
+    def _do_commit(self, operation: Operation) -> None:
+        self._do_end(operation)
+        self._do_wait(operation)
+
+    def _do_abort(self, operation: Operation) -> None:
+        self._sessions[operation.number(0)].abort()
+        self._model.aborted(operation.number(0))
+
+    def _do_flush(self, operation: Operation) -> None:
+        self._store.flush()
+
+    def _do_rotate(self, operation: Operation) -> None:
+        self._model.confirm(self._store.rotate().epoch)
+
+    def _do_compact(self, operation: Operation) -> None:
+        self._store.compact()
+
+    def _do_purge(self, operation: Operation) -> None:
+        self._model.is_purged = True
+        self._store.purge()
+
+    # -- what happens to everybody -------------------------------------------------------------------------------
+
+    def _do_advance(self, operation: Operation) -> None:
+        self._world.clock.advance_ns(operation.number(0) * 1_000_000)
+        for _ in range(8):
+            self._threads.pause()
+
+    def _do_check(self, operation: Operation) -> None:
+        """Nobody writes: what the store shows now must be everything that has ended."""
+        snapshot = self._store.refresh()
+        self._model.confirm_ended()
+        self._model.judge_state(state_of(snapshot))
+
+    def _do_reopen(self, operation: Operation) -> None:
+        self._store.close()
+        self._model.confirm_ended()
+
+    def _do_kill(self, operation: Operation) -> None:
+        raise Killed
+
+    def _do_power_cut(self, operation: Operation) -> None:
+        raise Killed  # the rest is the world's to do
+
+    def _do_fail(self, operation: Operation) -> None:
+        kind, act, path = operation.arguments
+        self._expects_errors = True
+        self._world.files.faults.append(Fault(Kind[kind.upper().replace("-", "_")], act, path))

@@ -1,0 +1,244 @@
+"""What must be there: the oracle of the simulator.
+
+    begin ──▶ OPEN ──end called──▶ ENDING ──end returned──▶ UNCERTAIN ──wait returned, callback, close──▶ CERTAIN
+               │ abort, crash         │ crash: is it there?     │ crash: is it there?
+               ▼                      ▼ no        yes ▶ CERTAIN  ▼ no       yes ▶ CERTAIN
+              GONE ◀──────────────────┴──────────────────────────┘            and CERTAIN stays, for ever
+
+A session is there whole or not at all, and sessions are there in order: if one of epoch e is, so is every one that
+ended in an epoch below. So what a reopened store shows must be the state after *all sessions up to one epoch*, the
+store's own `durable`; this epoch must be at least as high as anything that was confirmed, and as the horizon that other
+processes may have read. What was not there once is gone for good.
+
+Always true of epochs: a number stands for one content; new ones begin above every number found on the disk.
+
+Not here: how a disk is read (`reading`), how a store is driven (`life`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from warren.log.entries import EntryKind
+
+State = dict[tuple[int, bytes], bytes]  # (storage, key) → value
+
+
+class Violation(AssertionError):
+    """The store broke a promise."""
+
+
+class Standing(Enum):
+    OPEN = "open"
+    ENDING = "ending"
+    UNCERTAIN = "uncertain"
+    CERTAIN = "certain"
+    GONE = "gone"
+
+
+THERE_PERHAPS = (Standing.ENDING, Standing.UNCERTAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    kind: EntryKind
+    storage: int
+    key: bytes = b""
+    value: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.kind.name.lower()} {self.storage} {self.key!r} {_short(self.value)}"
+
+
+@dataclass(slots=True)
+class SessionNote:
+    number: int
+    writes: list[Write] = field(default_factory=list)
+    standing: Standing = Standing.OPEN
+    epoch: int = 0
+    order: int = 0  # among all sessions: who ended first
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry that was read back from the valid part of a log file."""
+
+    epoch: int
+    write: Write
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a reopened store shows."""
+
+    durable: int
+    first_epoch: int  # the next new one
+    highest_on_disk: int  # of any block that was there before it was opened
+    state: State
+    entries: tuple[Found, ...]
+    contents: Mapping[tuple[int, int], bytes]  # (timeline, epoch) → digest of its closing block
+
+
+class Model:
+    """Is told what is done and what was promised; judges what is seen."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, SessionNote] = {}
+        self.confirmed = 0  # highest epoch that somebody was told to be durable
+        self.horizon = 0  # highest epoch that another process may have read in the epoch file
+        self.is_purged = False  # old entries may be missing from the log; their effect may not
+        self._ended = 0
+        self._contents: dict[tuple[int, int], bytes] = {}
+
+    def copy(self) -> Model:
+        """A model that goes on from here on its own."""
+        other = copy(self)
+        other.sessions = {n: replace(session, writes=list(session.writes)) for n, session in self.sessions.items()}
+        other._contents = dict(self._contents)
+        return other
+
+    # -- what is done --------------------------------------------------------------------------------------------
+
+    def begin(self, number: int) -> None:
+        self.sessions[number] = SessionNote(number)
+
+    def write(self, number: int, write: Write) -> None:
+        self.sessions[number].writes.append(write)
+
+    def ending(self, number: int) -> None:
+        self.sessions[number].standing = Standing.ENDING
+
+    def ended(self, number: int, epoch: int) -> None:
+        self._end(self.sessions[number], epoch, Standing.CERTAIN if epoch <= self.confirmed else Standing.UNCERTAIN)
+
+    def aborted(self, number: int) -> None:
+        self.sessions[number].standing = Standing.GONE
+
+    def confirm(self, epoch: int) -> None:
+        """Somebody was told that this epoch is durable, and with it everything before."""
+        self.confirmed = max(self.confirmed, epoch)
+        for session in self._of(Standing.UNCERTAIN):
+            if session.epoch <= epoch:
+                session.standing = Standing.CERTAIN
+
+    def confirm_ended(self) -> None:
+        """The store was closed: whatever had ended is durable."""
+        self.confirm(max((session.epoch for session in self._of(Standing.UNCERTAIN)), default=0))
+
+    def witnessed(self, horizon: int) -> None:
+        self.horizon = max(self.horizon, horizon)
+
+    def process_died(self) -> None:
+        for session in self._of(Standing.OPEN):
+            session.standing = Standing.GONE
+
+    # -- what is seen --------------------------------------------------------------------------------------------
+
+    def compare(self, seen: Seen) -> None:
+        """Judge a reopened store. What was uncertain is certain or gone from now on."""
+        self._judge_epochs(seen)
+        self._judge_confirmed(seen)
+        self._learn_epochs(seen.entries)
+        for session in self._of(*THERE_PERHAPS):
+            is_there = session.standing is Standing.UNCERTAIN and session.epoch <= seen.durable
+            session.standing = Standing.CERTAIN if is_there else Standing.GONE
+        self._judge_entries(seen.entries)
+        self.judge_state(seen.state)
+        self.confirmed = self.horizon = seen.durable
+
+    def judge_state(self, state: State) -> None:
+        """Is this the state after everything that is certain?"""
+        expected = self.expected()
+        if state == expected:
+            return
+        wrong = sorted(place for place in expected.keys() | state.keys() if expected.get(place) != state.get(place))
+        told = "; ".join(f"{p} is {_short(state.get(p))} instead of {_short(expected.get(p))}" for p in wrong[:4])
+        raise Violation(f"the state read back is wrong in {len(wrong)} places: {told}")
+
+    def expected(self) -> State:
+        """The state after everything that is certain."""
+        state: State = {}
+        for session in sorted(self._of(Standing.CERTAIN), key=lambda session: (session.epoch, session.order)):
+            for write in session.writes:
+                apply(state, write)
+        return state
+
+    def _judge_epochs(self, seen: Seen) -> None:
+        if seen.first_epoch <= max(seen.highest_on_disk, seen.durable):
+            raise Violation(
+                f"epoch {seen.first_epoch} is used again: blocks of epoch {seen.highest_on_disk} are on the disk, "
+                f"{seen.durable} is durable"
+            )
+        for (timeline, epoch), digest in seen.contents.items():
+            if self._contents.setdefault((timeline, epoch), digest) != digest:
+                raise Violation(f"epoch {epoch} was used twice: its closing block is not the one seen before")
+
+    def _judge_confirmed(self, seen: Seen) -> None:
+        if seen.durable < self.confirmed:
+            lost = [s.number for s in self._of(Standing.CERTAIN) if s.epoch > seen.durable]
+            raise Violation(
+                f"epoch {self.confirmed} was confirmed, only {seen.durable} is durable: sessions {lost} are lost"
+            )
+        if seen.durable < self.horizon:
+            raise Violation(f"the epoch file showed others epoch {self.horizon}, only {seen.durable} is durable")
+
+    def _learn_epochs(self, entries: Iterable[Found]) -> None:
+        """A session whose `end` never returned may be there all the same: then the log says in which epoch."""
+        ending = {session.writes[0]: session for session in self._of(Standing.ENDING) if session.writes}
+        for found in entries:
+            if (session := ending.pop(found.write, None)) is not None:
+                self._end(session, found.epoch, Standing.UNCERTAIN)
+
+    def _judge_entries(self, entries: Iterable[Found]) -> None:
+        """Nothing in the log that was never written or is gone, and no session by halves."""
+        owners = {w: s for s in self.sessions.values() for w in s.writes if w.kind is EntryKind.PUT}
+        found_puts: dict[int, int] = {}
+        for found in entries:
+            if found.write.kind is not EntryKind.PUT:
+                continue
+            owner = owners.get(found.write)
+            if owner is None:
+                raise Violation(f"the log has {found.write} in epoch {found.epoch}, which nobody wrote")
+            if owner.standing is not Standing.CERTAIN or owner.epoch != found.epoch:
+                raise Violation(
+                    f"session {owner.number} of epoch {owner.epoch} is {owner.standing.value}, "
+                    f"but the log has {found.write} in epoch {found.epoch}"
+                )
+            found_puts[owner.number] = found_puts.get(owner.number, 0) + 1
+        if not self.is_purged:
+            self._judge_whole(found_puts)
+
+    def _judge_whole(self, found_puts: Mapping[int, int]) -> None:
+        for session in self._of(Standing.CERTAIN):
+            wanted = sum(write.kind is EntryKind.PUT for write in session.writes)
+            found = found_puts.get(session.number, 0)
+            if found != wanted:
+                raise Violation(
+                    f"session {session.number} (epoch {session.epoch}) has {found} of its {wanted} puts in the log"
+                )
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _of(self, *standings: Standing) -> list[SessionNote]:
+        return [session for session in self.sessions.values() if session.standing in standings]
+
+    def _end(self, session: SessionNote, epoch: int, standing: Standing) -> None:
+        self._ended += 1
+        session.epoch, session.order, session.standing = epoch, self._ended, standing
+
+
+def apply(state: State, write: Write) -> None:
+    if write.kind is EntryKind.PUT:
+        state[write.storage, write.key] = write.value
+    elif write.kind is EntryKind.REMOVE:
+        state.pop((write.storage, write.key), None)
+    else:
+        for place in [place for place in state if place[0] == write.storage]:
+            del state[place]
+
+
+def _short(value: bytes | None) -> str:
+    return "absent" if value is None else repr(value[:12])

@@ -1,0 +1,103 @@
+"""Reading a simulated disk beside the store: the simulator's own eyes.
+
+The state is read through the store, as a user would. Everything else is read here, from the bytes: what the log files
+the manifest names hold up to their valid ends, which epochs have left any block at all, and how far the epoch file lets
+other processes read. It knows the block format (records) and the manifest, and nothing of scan, merge and recovery: an
+oracle which shares the product's code shares its faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+
+from warren.durability.epoch_file import read_witness
+from warren.files.protocol import join
+from warren.log.entries import EntryKind
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileRecord, FileState
+from warren.log.layout import EPOCH, is_wal
+from warren.log.manifest_state import ManifestState
+from warren.log.snapshot import Snapshot
+from warren.records.block import FileIdentity, Header
+from warren.records.entries import read_entries
+from warren.records.format import BlockKind
+from warren.records.walk import next_good, walk
+from warren.testing.memory_files import MemoryFiles
+from warren.testing.model import Found, State, Violation, Write
+
+Contents = dict[tuple[int, int], bytes]  # (timeline, epoch) → digest of its closing block
+
+
+def horizon(disk: MemoryFiles, directory: str) -> int:
+    """The epoch up to which another process would read now: what the page cache shows of the epoch file."""
+    path = join(directory, EPOCH)
+    if not disk.exists(path):
+        return 0
+    witness, _ = read_witness(disk, path)
+    return witness.durable if witness is not None else 0
+
+
+def epochs_on_disk(disk: MemoryFiles, directory: str) -> tuple[int, Contents]:
+    """The highest epoch of any good block in any log file, valid or not, and the closing blocks there are."""
+    highest, contents = 0, Contents()
+    for view in _log_views(disk, directory):
+        for header in _all_blocks(view):
+            highest = max(highest, header.epoch)
+            if header.kind == BlockKind.CLOSING:
+                digest = blake2b(view[header.body_at : header.end], digest_size=16).digest()
+                if contents.setdefault((header.timeline, header.epoch), digest) != digest:
+                    raise Violation(f"epoch {header.epoch} was used twice: the log has two closing blocks that differ")
+    return highest, contents
+
+
+def entries_of(disk: MemoryFiles, directory: str, manifest: ManifestState) -> tuple[Found, ...]:
+    """Every entry in the valid part of a sealed log file."""
+    sealed = [r for r in manifest.of_state(FileState.SEALED) if r.purpose is Purpose.LOG]
+    return tuple(found for record in sealed for found in _entries_of_file(disk, directory, record))
+
+
+def state_of(snapshot: Snapshot) -> State:
+    """What a user of the store is shown."""
+    return {(row.storage, row.key): row.value for row in snapshot.cursor()}
+
+
+def _log_views(disk: MemoryFiles, directory: str) -> Iterator[memoryview]:
+    for name in disk.list(directory) if disk.exists(directory) else []:
+        if is_wal(name):
+            yield memoryview(disk.contents(join(directory, name)))
+
+
+def _all_blocks(view: memoryview) -> Iterator[Header]:
+    """Good blocks, behind damage too. The life is that of the file's own header: what a recycled file has of earlier
+    ones is not there."""
+    first = next_good(view, None, 0)
+    if first is None:
+        return
+    identity = FileIdentity(first.timeline, first.incarnation)
+    found: Header | None = first
+    while found is not None:
+        walked = walk(view, identity, found.offset)
+        yield from walked.headers
+        found = next_good(view, identity, walked.end + 8)
+
+
+def _entries_of_file(disk: MemoryFiles, directory: str, record: FileRecord) -> Iterator[Found]:
+    path = join(directory, record.name)
+    if not disk.exists(path):
+        raise Violation(f"the manifest names {record.name}, which is not there")
+    view = memoryview(disk.contents(path))
+    walked = walk(view, record.identity, 0, record.end)
+    if walked.end != record.end or walked.running != record.running:
+        raise Violation(f"{record.name} is not whole up to byte {record.end}: good blocks end at {walked.end}")
+    for header in walked.headers:
+        if header.kind == BlockKind.ENTRIES:
+            yield from _entries_of_block(view, header)
+
+
+def _entries_of_block(view: memoryview, header: Header) -> Iterator[Found]:
+    columns = read_entries(view, header)
+    keys, values = columns.keys.to_list(), columns.values.to_list()
+    kinds, storages = columns.kinds.array().tolist(), columns.storages.array().tolist()
+    for kind, storage, key, value in zip(kinds, storages, keys, values, strict=True):
+        yield Found(header.epoch, Write(EntryKind(kind), storage, key, value))

@@ -1,0 +1,178 @@
+"""Workloads from seeds: a shape and a number make a script, the same one every time.
+
+A shape says what a workload is about; the seed says how it goes in detail. Keys and storages are few, so that puts,
+removes and clears meet; values are now and then larger than a sector or a container, so that writes can be torn and
+files must grow.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from warren.base.errors import Misuse
+from warren.testing.workload import EVERYBODY, Operation, Script
+
+KEYS = 5
+STORAGES = (1, 2)
+SIZES = ("", "", "", "*700", "*1600", "*5000")
+
+
+class Draft:
+    """A script being written."""
+
+    def __init__(self, seed: str, channels: int, keys_apart: bool = False, sessions: int = 0) -> None:
+        self.chance = random.Random(seed)
+        self.operations: list[Operation] = []
+        self._channels = channels
+        self._keys_apart = keys_apart  # each client has keys of its own
+        self._sessions = sessions  # numbers used so far
+
+    def say(self, client: str, verb: str, *arguments: object) -> None:
+        self.operations.append(Operation(client, verb, tuple(map(str, arguments))))
+
+    def everybody(self, verb: str, *arguments: object) -> None:
+        self.say(EVERYBODY, verb, *arguments)
+
+    def open_session(self, client: str) -> int:
+        """Begin a session and put something into it."""
+        self._sessions += 1
+        number = self._sessions
+        self.say(client, "begin", number, self.chance.randrange(self._channels))
+        self._put(client, number, 0)
+        for index in range(1, self.chance.choice((1, 1, 2, 3))):
+            match self.chance.randrange(6):
+                case 0:
+                    self.say(client, "clear", number, self._storage())
+                case 1 | 2:
+                    self.say(client, "remove", number, self._storage(), self._key(client))
+                case _:
+                    self._put(client, number, index)
+        return number
+
+    def session(self, client: str, endings: tuple[str, ...] = ("commit", "commit", "end", "abort")) -> None:
+        number = self.open_session(client)
+        self.say(client, self.chance.choice(endings), number)
+
+    def sessions(self, clients: str, rounds: int, endings: tuple[str, ...] = ("commit", "commit", "end")) -> None:
+        """A few sessions of several clients beside each other."""
+        for _ in range(rounds):
+            for client in clients:
+                self.session(client, endings)
+
+    def _put(self, client: str, number: int, index: int) -> None:
+        value = f"s{number}.{index}" + self.chance.choice(SIZES)
+        self.say(client, "put", number, self._storage(), self._key(client), value)
+
+    def _storage(self) -> int:
+        return self.chance.choice(STORAGES)
+
+    def _key(self, client: str) -> str:
+        return (client if self._keys_apart else "k") + str(self.chance.randrange(KEYS))
+
+
+def append(draft: Draft) -> None:
+    """Several clients on several channels; some wait, some do not, some change their minds."""
+    draft.sessions("abc", 3, ("commit", "end", "end", "abort"))
+    draft.say("a", "flush")
+    draft.everybody("advance", 150)
+    draft.sessions("ab", 1)
+
+
+def rotate(draft: Draft) -> None:
+    """Rotations between and beside sessions, one of them open all the while."""
+    draft.sessions("ab", 1)
+    open_session = draft.open_session("a")
+    draft.say("b", "rotate")
+    draft.session("b")
+    draft.say("a", "commit", open_session)
+    draft.everybody("advance", draft.chance.choice((0, 150)))
+    draft.sessions("a", 1)
+    draft.say("a", "rotate")
+    draft.session("a", ("end",))
+    draft.say("b", "rotate")
+
+
+def recover(draft: Draft) -> None:
+    """Short lives, ended in every way, one after the other."""
+    for _ in range(4):
+        draft.sessions("ab", 1)
+        draft.session("a", ("end", "abort"))
+        match draft.chance.randrange(4):
+            case 0:
+                draft.everybody("reopen")
+            case 1:
+                draft.everybody("kill")
+            case 2:
+                draft.say("c", "kill")
+                draft.everybody("kill")
+            case _:
+                model = draft.chance.choice(("all", "synced", "reordered"))
+                draft.everybody("power-cut", model, draft.chance.randrange(1000))
+    draft.session("a", ("commit",))
+
+
+def compact(draft: Draft) -> None:
+    """Compactions, also while sessions come and go, and over what an earlier one has made."""
+    draft.sessions("ab", 1)
+    draft.say("a", "compact")
+    draft.session("b", ("commit",))
+    draft.everybody("check")
+    draft.sessions("ab", 1)
+    draft.say("b", "compact")
+    draft.session("a", ("commit",))
+
+
+def purge(draft: Draft) -> None:
+    """What was compacted goes, and nothing of it comes back."""
+    draft.sessions("ab", 1, ("commit",))
+    draft.say("a", "compact")
+    draft.say("a", "purge")
+    draft.session("b", ("commit",))
+    draft.everybody("reopen")
+    draft.sessions("ab", 1, ("commit",))
+    draft.say("a", "compact")
+    draft.say("a", "purge")
+
+
+def crowd(draft: Draft) -> None:
+    """More than the buffers hold: the store flushes by itself, and clients lead and follow each other."""
+    draft.sessions("abcd", 3, ("end", "end", "commit"))
+
+
+def create(draft: Draft) -> None:
+    """A store that is not there yet."""
+    draft.session("a", ("commit",))
+    draft.everybody("reopen")
+    draft.session("a", ("commit",))
+
+
+def failing(draft: Draft) -> None:
+    """A sync fails: nothing of it may be believed, not even by the next process."""
+    draft.sessions("ab", 1)
+    draft.everybody("fail", "io-error", "sync", draft.chance.choice(("*pwal_*", "*pwal_0000", "*epoch")))
+    draft.sessions("ab", 2)
+    draft.everybody("kill")
+    draft.sessions("a", 2, ("commit",))
+
+
+SHAPES: dict[str, tuple[Callable[[Draft], None], dict[str, int]]] = {
+    "append": (append, {"channels": 3}),
+    "rotate": (rotate, {"channels": 2}),
+    "compact": (compact, {"channels": 2}),
+    "purge": (purge, {"channels": 2}),
+    "recycle": (purge, {"channels": 2, "recycle": 1}),
+    "recover": (recover, {"channels": 2}),
+    "crowd": (crowd, {"channels": 2, "buffers": 1, "keys_apart": 1}),
+    "create": (create, {"channels": 1, "fresh": 1}),
+    "failing": (failing, {"channels": 2}),
+}
+
+
+def generate(shape: str, seed: int) -> Script:
+    if shape not in SHAPES:
+        raise Misuse(f"there is no workload {shape!r}", f"there are {', '.join(SHAPES)}")
+    write, settings = SHAPES[shape]
+    draft = Draft(f"{shape} {seed}", settings["channels"], bool(settings.get("keys_apart")))
+    write(draft)
+    return Script(tuple(draft.operations), {**settings, "seed": seed})
