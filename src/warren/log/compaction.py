@@ -8,8 +8,8 @@
     6  later, apart: purge (log/purge). Targets are not deleted here.
 
 What a power cut leaves: behind 2 a staging directory (cleared on opening); behind 4 a file the manifest does not know
-(removed on opening: it is a copy); behind 5 the new state, with the previous file waiting for the purge. At no step is
-there a moment without a whole set of files.
+(set aside on opening: it is a copy); behind 5 the new state, with the previous file waiting for the purge. At no step
+is there a moment without a whole set of files.
 
 Offline compaction is the same, by a process that opened the store for it.
 """
@@ -81,7 +81,7 @@ class Compaction:
             inputs = ([catalog.compacted] if catalog.compacted else []) + targets
             staging = join(self._directory, STAGING, f"compaction-{inputs[-1].number}")
             try:
-                proposal = self._propose(inputs, rotated.epoch, staging, progress)
+                proposal = self._propose(inputs, staging, progress)
                 self.commit(proposal)
             finally:
                 clear_staging(self._files, staging)
@@ -112,7 +112,9 @@ class Compaction:
         self._files.sync_directory(self._directory)
         self._manifest.commit([file_change(proposal.output), set_change(compacted=proposal.output.number)])
 
-    def _propose(self, inputs: list[FileRecord], epoch: Epoch, staging: str, progress: Progress) -> Proposal:
+    def _propose(self, inputs: list[FileRecord], staging: str, progress: Progress) -> Proposal:
+        # Behind the newest input only streams were written: its epoch and its digest are those of the new file, too.
+        epoch, digest = max((record.sealed_epoch, record.sealed_digest) for record in inputs)
         number, identity = self._log_files.take_number(), self._log_files.new_identity()
         self._manifest.commit([set_change(next_file=self._log_files.next_number)])
         job = Job(
@@ -125,7 +127,7 @@ class Compaction:
         output = output_record(job, made, compacted_name(number), self._clock.wall_ns()).changed(
             sources=tuple(sorted(sources)),
             sealed_epoch=epoch,
-            sealed_digest=max((r.sealed_epoch, r.sealed_digest) for r in inputs)[1],
+            sealed_digest=digest,
             stream_ends=((0, 0),),
         )
         return Proposal(tuple(inputs), output, join(staging, OUTPUT), made["entries_in"])
