@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from warren.base.errors import Misuse
-from warren.base.ids import UINT64_MAX, Epoch, Lsn, StreamId
+from warren.base.ids import Epoch, Lsn, StreamId
+from warren.log.admission import check_64_bits, check_columns, check_size, check_strings
 from warren.log.entries import EntryKind
 from warren.log.rows import Rows
 from warren.records.block import Draft
 from warren.records.columns import EntryColumns, Texts
 from warren.records.entries import Versions, draft_entries
-from warren.records.format import ENTRY_BYTES_MAX
 from warren.records.numbers import Numbers
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Session:
 
     def record(self, value: bytes, undo_prev: Lsn = Lsn(0), undo_next: Lsn = Lsn(0), key: bytes = b"") -> None:
         """One record of the session's stream, linked back to earlier ones."""
+        check_strings(key, value)
+        check_64_bits("link", undo_prev, undo_next)
         self._take(len(key) + len(value))
         self._start_rows(None)
         self._rows.add(EntryKind.RECORD, 0, key, value, undo_prev, undo_next)
@@ -89,7 +91,7 @@ class Session:
         if len(keys) != len(values) or (versions is not None and len(versions) != len(keys)):
             raise Misuse(f"{len(keys)} keys, {len(values)} values, {len(versions or keys)} versions: the lists differ")
         if versions is None:
-            self.put_columns(storage, Texts.of_list(keys), Texts.of_list(values))
+            self.put_columns(storage, _texts(keys), _texts(values))
             return
         for key, value, version in zip(keys, values, versions, strict=True):
             self.put(storage, key, value, version)
@@ -106,19 +108,18 @@ class Session:
         self._add_columns(EntryKind.PUT, storage, keys, values, majors, minors)
 
     def remove_many(self, storage: int, keys: Sequence[bytes]) -> None:
-        self._add_columns(EntryKind.REMOVE, storage, Texts.of_list(keys), Texts.empty(len(keys)), None, None)
+        self._add_columns(EntryKind.REMOVE, storage, _texts(keys), Texts.empty(len(keys)), None, None)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def end(self) -> Epoch:
         """Write the session whole into the present epoch; the epoch to wait for."""
         self._finish()
-        if self._is_small():
-            self.epoch, self.first_lsn = self._appender.append_rows(self, self._channel, self._stream, self._rows)
-            return self.epoch
-        self._flush_rows()
-        drafts = [made for batch in self._batches for made in self._drafts(*batch)]
-        self.epoch, self.first_lsn = self._appender.append_drafts(self, self._channel, drafts)
+        try:
+            self.epoch, self.first_lsn = self._append()
+        except BaseException:
+            self._appender.session_ended(self)
+            raise
         return self.epoch
 
     def commit(self) -> Epoch:
@@ -150,6 +151,13 @@ class Session:
             raise Misuse("the session has ended", "begin another one")
         self._is_open = False
 
+    def _append(self) -> tuple[Epoch, Lsn]:
+        if self._is_small():
+            return self._appender.append_rows(self, self._channel, self._stream, self._rows)
+        self._flush_rows()
+        drafts = [made for batch in self._batches for made in self._drafts(*batch)]
+        return self._appender.append_drafts(self, self._channel, drafts)
+
     def _is_small(self) -> bool:
         """Small enough to share a block with others."""
         rows = self._rows
@@ -159,21 +167,22 @@ class Session:
     def _take(self, size: int) -> None:
         if not self._is_open:
             raise Misuse("the session has ended", "begin another one")
-        if size > ENTRY_BYTES_MAX:
-            raise Misuse(f"an entry of {size} bytes is over the limit of {ENTRY_BYTES_MAX}", "cut it into chunks")
+        check_size(size)
         self._grow(size)
 
     def _grow(self, size: int) -> None:
-        self._size_bytes += size
-        if self._size_bytes > self._bytes_max:
+        if self._size_bytes + size > self._bytes_max:
             raise Misuse(
                 f"the session holds more than {self._bytes_max} bytes", "end it in between, or raise session_bytes_max"
             )
+        self._size_bytes += size
 
     def _add(self, kind: EntryKind, storage: int, key: bytes, value: bytes, version: Version | None) -> None:
+        check_strings(key, value)
+        check_64_bits("storage", storage)
+        if version is not None:
+            check_64_bits("version", *version)
         self._take(len(key) + len(value))
-        if not 0 <= storage <= UINT64_MAX:
-            raise Misuse(f"storage {storage} does not fit 64 bits")
         self._start_rows(version)
         self._rows.add(kind, storage, key, value)
         if version is not None and self._versions is not None:
@@ -205,15 +214,12 @@ class Session:
         majors: Numbers | None,
         minors: Numbers | None,
     ) -> None:
+        check_64_bits("storage", storage)
+        check_columns(keys, values, majors, minors)
         count = keys.count
-        if values.count != count or any(n is not None and n.count != count for n in (majors, minors)):
-            raise Misuse(f"{count} keys and {values.count} values: the columns differ in length")
-        if (majors is None) != (minors is None):
-            raise Misuse("a write version has two parts: give majors and minors, or neither")
+        self._take(0)
         if count == 0:
             return
-        self._take(0)
-        self._check_sizes(keys, values)
         self._grow(keys.size_bytes + values.size_bytes)
         self._flush_rows()
         none = Numbers(count, 0)
@@ -222,14 +228,12 @@ class Session:
         )
         self._batches.append((columns, Versions.FROM_HEADER if majors is None else Versions.WRITTEN))
 
-    def _check_sizes(self, keys: Texts, values: Texts) -> None:
-        if keys.size_bytes + values.size_bytes <= ENTRY_BYTES_MAX:
-            return
-        _, key_sizes = keys.bounds()
-        _, value_sizes = values.bounds()
-        largest = int((key_sizes + value_sizes).max())
-        if largest > ENTRY_BYTES_MAX:
-            raise Misuse(f"an entry of {largest} bytes is over the limit of {ENTRY_BYTES_MAX}", "cut it into chunks")
-
     def _drafts(self, columns: EntryColumns, versions: Versions) -> list[Draft]:
         return [draft_entries(part, self._stream, versions=versions) for part in columns.split(self._block_bytes)]
+
+
+def _texts(items: Sequence[bytes]) -> Texts:
+    try:
+        return Texts.of_list(items)
+    except TypeError as error:
+        raise Misuse(f"keys and values are bytes: {error}", "encode them") from error
