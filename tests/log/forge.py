@@ -1,0 +1,155 @@
+"""Log files made by hand for the tests of scan, verify and repair, and a small store with everything in it.
+
+A `Forge` appends blocks to one file on a memory disk, good ones and others, and knows what a manifest would say of it.
+"""
+
+from __future__ import annotations
+
+from warren.base.clock import Clock
+from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, StorageId, TimelineId
+from warren.base.threads import SystemThreads
+from warren.durability.closing import NO_DIGEST, Closing, ClosingPart
+from warren.durability.participant import FileEnd, Participant, run_on
+from warren.files.protocol import join
+from warren.log.entries import EntryKind
+from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose
+from warren.log.file_record import FileRecord, FileState, Voided
+from warren.log.layout import active_name, rotated_name
+from warren.log.rows import Rows
+from warren.log.settings import LogSettings
+from warren.log.store import LogStore, Machine
+from warren.records.block import FileIdentity
+from warren.records.entries import Versions, draft_entries
+from warren.testing.manual_clock import ManualClock
+from warren.testing.memory_files import MemoryFiles
+from warren.testing.seeded_chance import SeededChance
+
+DIRECTORY = "/log"
+STORAGE = StorageId(7)
+TIMELINE = TimelineId(0x1111)
+QUIET = LogSettings(
+    channel_count=2,
+    container_bytes=1,
+    use_worker_process=False,
+    compaction_poll_seconds=1e6,
+    compaction_garbage_ratio=0,
+    snapshot_at_stop=False,
+)
+
+
+class Forge:
+    """One log file being made."""
+
+    def __init__(self, files: MemoryFiles, number: int = 1, channel: int = 0, room: int = 8192) -> None:
+        self.files = files
+        self.number, self.channel = FileNumber(number), ChannelId(channel)
+        self.identity = FileIdentity(TIMELINE, Incarnation(0x2222 + number))
+        if not files.exists(DIRECTORY):
+            files.make_directories(DIRECTORY)
+        self.path = join(DIRECTORY, active_name(self.channel))
+        self._file = files.create(self.path)
+        self._file.allocate(0, room)
+        raw, checksum = FileHeader(self.number, self.channel, Purpose.LOG, room, 0).placed(self.identity)
+        self._file.write_at(0, [raw])
+        self.participant = Participant(self.number, self.identity, FILE_HEADER_BYTES, run_on(0, checksum), room)
+        self.participant.attach(self._file, room)
+        self._previous = Epoch(0)
+
+    def entries(self, epoch: int, *keys: bytes) -> int:
+        """A block of puts; its offset."""
+        rows = Rows()
+        for key in keys:
+            rows.add(EntryKind.PUT, STORAGE, key, b"value of " + key)
+        offset = self.participant.append(draft_entries(rows.columns(), versions=Versions.FROM_HEADER), Epoch(epoch))
+        self._write()
+        return offset
+
+    def close_epoch(self, epoch: int) -> int:
+        """A closing block that names this file alone; its offset."""
+        file = self.participant
+        part = ClosingPart(file.number, self.identity.incarnation, file.end, file.running, 1)
+        closing = Closing(Epoch(epoch), self._previous, 0, 0, NO_DIGEST, (part,))
+        offset = file.append(closing.draft(), Epoch(epoch))
+        self._previous = Epoch(epoch)
+        self._write()
+        return offset
+
+    def epoch(self, epoch: int, *keys: bytes) -> int:
+        """A whole epoch; the offset of its first block."""
+        offset = self.entries(epoch, *keys)
+        self.close_epoch(epoch)
+        return offset
+
+    def torn(self, size: int = 40) -> int:
+        """The beginning of a block that never got its end; its offset."""
+        offset = self.participant.end
+        self._file.write_at(offset, [b"WRRN" + b"\x55" * (size - 4)])
+        return offset
+
+    def spoil(self, offset: int) -> None:
+        """One bit of the byte is the other one."""
+        byte = self._file.read_at(offset, 1)[0]
+        self._file.write_at(offset, [bytes([byte ^ 1])])
+
+    @property
+    def end(self) -> int:
+        return self.participant.end
+
+    def witnessed(self) -> FileEnd:
+        return self.participant.as_end()
+
+    def active(self, *voided: Voided) -> FileRecord:
+        return FileRecord(
+            self.number, self.channel, self.identity.timeline, self.identity.incarnation, Purpose.LOG,
+            FileState.ACTIVE, active_name(self.channel), voided=voided,
+        )  # fmt: skip
+
+    def sealed(self, *voided: Voided) -> FileRecord:
+        """Rotate the file as it is now."""
+        name = rotated_name(self.channel, self.number)
+        self.files.rename(self.path, join(DIRECTORY, name))
+        self.path = join(DIRECTORY, name)
+        return self.active(*voided).changed(
+            state=FileState.SEALED, name=name, end=self.participant.end, running=self.participant.running
+        )
+
+    def _write(self) -> None:
+        self.participant.write(self.participant.take())
+
+
+def machine(files: MemoryFiles, seed: int = 1, clock: Clock | None = None) -> Machine:
+    return Machine(files, clock or ManualClock(), SystemThreads(), SeededChance(seed))
+
+
+def put(store: LogStore, key: bytes, channel: int = 0) -> Epoch:
+    session = store.begin(channel)
+    session.put(STORAGE, key, b"value of " + key)
+    return session.commit()
+
+
+def small_store(is_stopped: bool = True, settings: LogSettings = QUIET) -> MemoryFiles:
+    """Two channels; epochs 1 … 4 in rotated files, 5 … 8 in active ones; stopped, or dead with its witness synced."""
+    files = MemoryFiles()
+    store = LogStore.open(DIRECTORY, settings, machine(files))
+    for number in range(8):
+        if number == 4:
+            store.rotate()
+        put(store, b"key %d" % number, number % 2)
+    if is_stopped:
+        store.close()
+    else:
+        store.witnesses.sync()
+        store.abandon()
+    return files
+
+
+def held(files: MemoryFiles, settings: LogSettings = QUIET, seed: int = 2) -> dict[bytes, bytes]:
+    """What a store opened on this disk serves."""
+    store = LogStore.open(DIRECTORY, settings, machine(files, seed))
+    try:
+        return {row.key: row.value for row in store.snapshot().cursor()}
+    finally:
+        store.abandon()
+
+
+EVERYTHING = {b"key %d" % number: b"value of key %d" % number for number in range(8)}
