@@ -84,6 +84,7 @@ class GroupCommit:
         self.syncs = 0
         self.is_out_of_room = False
         self._threads = threads
+        self._clock = clock
         self._turn = turn
         self._previous = durable
         self._closing_digest = digest
@@ -94,7 +95,7 @@ class GroupCommit:
         self._rung = False
         self._leaving = False
         self._stopping = False
-        self._witness_is_stale = False
+        self._stale_since_ns: int | None = None  # how long the witness has not been synced
         self._background_sleeps = False
         self._background = threads.start("warren-commit", self._lead_in_background)
 
@@ -209,8 +210,9 @@ class GroupCommit:
             ClosingPart(p.number, p.identity.incarnation, p.end, p.running, p.blocks_pending) for p in gathered
         )
         closing = Closing(epoch, self._previous, wall_ns, monotone_ns, self._closing_digest, parts)
+        body = closing.draft()
         for participant in gathered:
-            participant.append(closing.draft(), epoch)
+            participant.append(body, epoch)
         self._previous = epoch
         self._closing_digest = closing.digest(self.timeline)
         self.open_epoch = Epoch(epoch + 1)
@@ -243,7 +245,8 @@ class GroupCommit:
             self.durable = epoch
             self.digest = self._closing_digest
             self.epochs_committed += 1
-            self._witness_is_stale = True
+            if self._stale_since_ns is None:
+                self._stale_since_ns = self._clock.monotonic_ns()
         self._turn.witness()
         for callback in self._callbacks:
             callback(epoch)
@@ -272,8 +275,10 @@ class GroupCommit:
         while True:
             with self._bell:
                 if not self._rung and not self._stopping:
-                    self._background_sleeps = not self._witness_is_stale
-                    self._bell.wait(WITNESS_AGE_SECONDS_MAX if self._witness_is_stale else None)
+                    left = self._witness_seconds_left()
+                    self._background_sleeps = left is None
+                    if left is None or left > 0:
+                        self._bell.wait(left)
                     self._background_sleeps = False
                 rung, self._rung = self._rung, False
             if self._stopping or self._failed is not None:
@@ -281,12 +286,20 @@ class GroupCommit:
             try:
                 if rung:
                     self._lead_once()
-                elif self._witness_is_stale:
-                    self._witness_is_stale = False
+                left = self._witness_seconds_left()
+                if left is not None and left <= 0:
+                    self._stale_since_ns = None
                     self._turn.sync_witness()
             except WarrenError as error:
                 self.fail(error)
                 return
+
+    def _witness_seconds_left(self) -> float | None:
+        """How long the witness may still stay unsynced; None if there is nothing new in it."""
+        since = self._stale_since_ns
+        if since is None:
+            return None
+        return WITNESS_AGE_SECONDS_MAX - (self._clock.monotonic_ns() - since) / 1e9
 
     def _lead_once(self) -> None:
         with self.gate:

@@ -113,7 +113,9 @@ class LocalFile:
 
 def _write_all(descriptor: int, offset: int, pieces: Sequence[Buffer]) -> int:
     """Write the pieces, however many calls it takes; return the offset behind them."""
-    end = offset + sum(piece.nbytes if isinstance(piece, memoryview) else len(piece) for piece in pieces)
+    end = offset
+    for piece in pieces:
+        end += piece.nbytes if isinstance(piece, memoryview) else len(piece)
     while offset < end:
         written = os.pwritev(descriptor, pieces, offset)
         if written == 0:

@@ -70,6 +70,7 @@ class LogStore:
         self.opened = opened
         self._lock = lock
         self._is_open = True
+        self._compaction_thread: CompactionThread | None = None
         self.manifest: Manifest = opened.manifest
         self.recycle_pool = self._recycle_pool()
         self._wire_writing()
@@ -259,7 +260,7 @@ class LogStore:
             return
         self._is_open = False
         try:
-            self._compaction_thread.stop(self._worker.stop)
+            self._end_compaction()
             if self.settings.snapshot_at_stop and self.manifest.state.snapshot_epoch < self._newest_epoch():
                 self.refresh()
             self.commit.stop()
@@ -277,6 +278,7 @@ class LogStore:
     def abandon(self) -> None:
         """Let go of everything as it is, as if the process had ended here."""
         self._is_open = False
+        self._end_compaction()
         self.commit.give_up()
         self._let_go()
 
@@ -287,6 +289,10 @@ class LogStore:
         self.close()
 
     # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _end_compaction(self) -> None:
+        if self._compaction_thread is not None:
+            self._compaction_thread.stop(self._worker.stop)
 
     def _seams(self) -> tuple[Files, str, Clock, Threads]:
         return self.machine.files, self.directory, self.machine.clock, self.machine.threads
