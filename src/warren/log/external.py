@@ -118,7 +118,7 @@ class _External:
             for batch in each.batches():
                 load.append(batch)
                 used += batch.count * ENTRY_INDEX_BYTES
-                used += 0 if each.is_mapped else batch.keys.size_bytes + batch.values.size_bytes
+                used += 0 if each.is_mapped else 2 * (batch.keys.size_bytes + batch.values.size_bytes)
                 if 2 * used >= self._workshop.memory_bytes_max:
                     yield load
                     load, used = [], 0

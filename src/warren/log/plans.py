@@ -53,8 +53,8 @@ class Input(Protocol):
 
 
 def memory_bytes_of(inputs: Sequence[Input]) -> int:
-    """What put_only would need for these inputs."""
-    return sum(each.entries * ENTRY_INDEX_BYTES + (0 if each.is_mapped else each.size_bytes) for each in inputs)
+    """What put_only would need for these inputs: an index, and room for what is not mapped, which may be copied."""
+    return sum(each.entries * ENTRY_INDEX_BYTES + (0 if each.is_mapped else 2 * each.size_bytes) for each in inputs)
 
 
 def put_only(
