@@ -59,9 +59,6 @@ class Diary:
         assert self.commit is not None
         self.events.append(f"witness {self.commit.durable}")
 
-    def sync_witness(self) -> None:
-        self.events.append("sync witness")
-
 
 class Stage:
     """A group commit over `count` files."""

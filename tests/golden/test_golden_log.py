@@ -127,6 +127,7 @@ class Script:
             self.said += [f"refused: {line.strip()}" for line in str(error).splitlines()]
 
     def do_show(self) -> None:
+        self.store.witness()
         for name in self.files.list(DIRECTORY):
             if is_wal(name):
                 self._show_file(name)

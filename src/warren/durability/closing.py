@@ -30,7 +30,7 @@ DIGEST_BYTES = 16
 NO_DIGEST = bytes(DIGEST_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClosingPart:
     file: FileNumber
     incarnation: Incarnation
@@ -39,7 +39,7 @@ class ClosingPart:
     blocks: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Closing:
     epoch: Epoch
     previous: Epoch

@@ -1,11 +1,11 @@
 """Natural group commit: one batch on its way to the disk; what arrives meanwhile is the next. No timer.
 
-    gathering E+1 ──switch──▶ closing blocks ──▶ write ──▶ sync all files at once ──▶ witness(E+1) ──▶ tell who waits
+    gathering E+1 ──switch──▶ closing blocks ──▶ write ──▶ sync all files at once ──▶ E+1 is durable: tell who waits
                    (gate)                        (no gate: appenders go on gathering E+2)
 
 Whoever waits for durability and finds nobody at it does it himself, in his own thread, with no hand-over; the others
 sleep until he is done. The background thread leads only for those who asked for a callback instead of waiting, and
-syncs the witness when it is 100 ms old.
+writes and syncs the witness, at most 100 ms behind.
 
 Always true
 * no byte of E+1 reaches the operating system before the sync of E has returned;
@@ -56,10 +56,8 @@ class Turn(Protocol):
         ...
 
     def witness(self) -> None:
-        """Behind the sync: write down that this epoch is durable."""
+        """Write down which epoch is durable, and sync that."""
         ...
-
-    def sync_witness(self) -> None: ...
 
 
 class GroupCommit:
@@ -95,7 +93,7 @@ class GroupCommit:
         self._rung = False
         self._leaving = False
         self._stopping = False
-        self._stale_since_ns: int | None = None  # how long the witness has not been synced
+        self._stale_since_ns: int | None = None  # since when the witness is behind
         self._background_sleeps = False
         self._background = threads.start("warren-commit", self._lead_in_background)
 
@@ -171,7 +169,7 @@ class GroupCommit:
                 self._bell.notify_all()
             self._background.join()
         if self._failed is None:
-            self._turn.sync_witness()
+            self._turn.witness()
 
     def give_up(self) -> None:
         """End the background thread and leave everything as it is on disk."""
@@ -222,7 +220,7 @@ class GroupCommit:
         try:
             if batch.epoch is not None:
                 self._bring_to_disk(batch.parts)
-                self._declare_durable(batch.epoch)
+                self._declare_durable(batch.epoch, batch.parts)
             if batch.after is not None:
                 with self.gate:
                     self.gate.notify_all()  # whose epoch is durable need not wait until files have changed
@@ -240,14 +238,15 @@ class GroupCommit:
         self._threads.together([part.participant.sync for part in parts])
         self.syncs += len(parts)
 
-    def _declare_durable(self, epoch: Epoch) -> None:
+    def _declare_durable(self, epoch: Epoch, parts: list[Part]) -> None:
         with self.gate:
+            for part in parts:
+                part.participant.durable_end = part.reach
             self.durable = epoch
             self.digest = self._closing_digest
             self.epochs_committed += 1
             if self._stale_since_ns is None:
                 self._stale_since_ns = self._clock.monotonic_ns()
-        self._turn.witness()
         for callback in self._callbacks:
             callback(epoch)
         with self._bell:
@@ -289,13 +288,13 @@ class GroupCommit:
                 left = self._witness_seconds_left()
                 if left is not None and left <= 0:
                     self._stale_since_ns = None
-                    self._turn.sync_witness()
+                    self._turn.witness()
             except WarrenError as error:
                 self.fail(error)
                 return
 
     def _witness_seconds_left(self) -> float | None:
-        """How long the witness may still stay unsynced; None if there is nothing new in it."""
+        """How long the witness may still stay behind; None if it is not."""
         since = self._stale_since_ns
         if since is None:
             return None

@@ -27,7 +27,7 @@ def run_on(running: int, checksum: int) -> int:
     return crc32(checksum.to_bytes(4, "little"), running)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, like all that is made for every epoch: freezing costs a microsecond a field
 class FileEnd:
     """How far a file reaches, and the running checksum of its blocks up to there."""
 
@@ -44,8 +44,11 @@ class Part:
     participant: Participant
     start: int
     pieces: list[Buffer]
-    end: int
-    blocks: int
+    reach: FileEnd  # of the file, once this part is written
+
+    @property
+    def end(self) -> int:
+        return self.reach.end
 
 
 class Participant:
@@ -53,6 +56,7 @@ class Participant:
         "allocated",
         "blocks_pending",
         "container_bytes",
+        "durable_end",
         "end",
         "handle",
         "identity",
@@ -76,7 +80,7 @@ class Participant:
         self.start = end
         self.pending: list[Buffer] = []
         self.blocks_pending = 0
-        self.taken = self.as_end()  # as of the last epoch switch
+        self.taken = self.durable_end = self.as_end()  # as of the last epoch switch, as of the last durable epoch
 
     def append(self, draft: Draft, epoch: Epoch, first: int = 0) -> int:
         """Give a block its place behind everything else; its offset."""
@@ -91,9 +95,9 @@ class Participant:
 
     def take(self) -> Part:
         """Everything gathered since the last time."""
-        part = Part(self, self.start, self.pending, self.end, self.blocks_pending)
-        self.start, self.pending, self.blocks_pending = self.end, [], 0
         self.taken = self.as_end()
+        part = Part(self, self.start, self.pending, self.taken)
+        self.start, self.pending, self.blocks_pending = self.end, [], 0
         return part
 
     def as_end(self) -> FileEnd:

@@ -126,7 +126,7 @@ class Rotation:
             return deque([lambda: self._answer(request, epoch)])
         return deque(
             [
-                self._witnesses.sync,
+                lambda: self._witnesses.write(self._commit),
                 lambda: self._rename(moves),
                 lambda: self._witnesses.rename(epoch),
                 lambda: self._files.sync_directory(self._directory),

@@ -42,13 +42,10 @@ class Witnesses:
             self.speaks_of.remove(participant)
 
     def write(self, commit: GroupCommit) -> None:
+        """Say what is durable now, and sync it."""
         with self._lock:
             if self._file is not None:
                 self._file.write(self._witness(commit))
-
-    def sync(self) -> None:
-        with self._lock:
-            if self._file is not None:
                 self._file.sync()
 
     def create(self, commit: GroupCommit) -> None:
@@ -73,10 +70,11 @@ class Witnesses:
                 self._file = None
 
     def _witness(self, commit: GroupCommit) -> Witness:
-        ends = tuple(participant.taken for participant in self.speaks_of)
         edits = self._manifest.state.edits
-        monotone = commit.marks.monotone_ns
-        return Witness(commit.timeline, commit.durable, commit.digest, edits, monotone, monotone, ends, self._sequence)
+        with commit.gate:  # an epoch and the ends it gave the files belong together
+            ends = tuple(participant.durable_end for participant in self.speaks_of)
+            durable, digest, monotone = commit.durable, commit.digest, commit.marks.monotone_ns
+        return Witness(commit.timeline, durable, digest, edits, monotone, monotone, ends, self._sequence)
 
 
 class LogTurn:
@@ -100,6 +98,3 @@ class LogTurn:
     def witness(self) -> None:
         assert self.commit is not None
         self._witnesses.write(self.commit)
-
-    def sync_witness(self) -> None:
-        self._witnesses.sync()
