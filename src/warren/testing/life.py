@@ -13,26 +13,33 @@ persistence leaves.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from warren.base.errors import WarrenError
+from warren.base.errors import Damage, WarrenError
 from warren.base.ids import Epoch, StorageId
+from warren.files.protocol import base_name, join
 from warren.log.entries import EntryKind
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileState
+from warren.log.repair import Repair
 from warren.log.session import Session
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore, Machine
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.decay import flip_bit
+from warren.testing.faulty_files import Fault, FaultyFiles, Kind, Pages
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import CrashModel, MemoryFiles
 from warren.testing.model import Model, Seen, Violation, Write
-from warren.testing.reading import entries_of, epochs_on_disk, horizon, state_of
+from warren.testing.reading import durable_blocks, entries_of, epochs_on_disk, horizon, state_of
 from warren.testing.seeded_chance import SeededChance
 from warren.testing.stepped_threads import SteppedThreads
 from warren.testing.workload import Operation, phases, value_bytes
 
 DIRECTORY = "log"
+TAKEN = "taken"
 
 
 class Killed(BaseException):
@@ -70,6 +77,16 @@ class World:
         self.files.inner = self.disk
         self.restore_power()
 
+    def decay(self, chance: int) -> None:
+        """One bit of one durable block flips."""
+        blocks = durable_blocks(self.disk, DIRECTORY)
+        if blocks:
+            rolled = random.Random(chance)
+            path, header, writes = rolled.choice(blocks)
+            end = rolled.choice((header.body_at, header.end))
+            flip_bit(self.disk, path, rolled.randrange(header.offset * 8, end * 8))
+            self.model.decay(writes)
+
     def restore_power(self, steps: int | None = None) -> None:
         """The machine runs again, for so many steps or for good."""
         self.files.is_cut = False
@@ -101,16 +118,30 @@ class Life:
     def _opened(self) -> LogStore:
         world = self._world
         highest, contents = epochs_on_disk(world.disk, DIRECTORY)
-        machine = Machine(world.files, world.clock, self._threads, world.chance)
-        try:
-            store = LogStore.open(DIRECTORY, world.settings, machine)
-        except WarrenError as error:
-            raise Violation(f"the store does not open: {type(error).__name__}: {error}") from error
-        entries = entries_of(world.disk, DIRECTORY, store.manifest.state)
+        store = self._open_or_repair(Machine(world.files, world.clock, self._threads, world.chance))
+        entries = entries_of(world.disk, DIRECTORY, store.manifest.state, bool(self._model.decayed))
         first_epoch, state = store.commit.open_epoch, state_of(store.snapshot())
         self._model.compare(Seen(store.durable, first_epoch, highest, state, entries, contents))
+        self._check_taken()
         store.call_when_durable(self._model.confirm)
         return store
+
+    def _check_taken(self) -> None:
+        for path, contents in self._model.taken.items():
+            if self._world.disk.contents(path) != contents:
+                raise Violation(f"{path}, a link that somebody took, is not what it was")
+
+    def _open_or_repair(self, machine: Machine) -> LogStore:
+        """A store that has decayed may say so, and is repaired; any other must open."""
+        settings = self._world.settings
+        try:
+            return LogStore.open(DIRECTORY, settings, machine)
+        except Damage as error:
+            if not self._model.decayed:
+                raise Violation(f"the store does not open: {error}") from error
+        self._model.is_repaired = True
+        Repair(machine.files, DIRECTORY, machine.clock, machine.threads, machine.chance).run()
+        return LogStore.open(DIRECTORY, settings, machine)
 
     # -- whose turn it is ----------------------------------------------------------------------------------------
 
@@ -186,6 +217,17 @@ class Life:
         self._model.is_purged = True
         self._store.purge()
 
+    def _do_link(self, operation: Operation) -> None:
+        """Somebody, a backup perhaps, links every sealed file of the log into a directory of his own."""
+        files = self._world.files
+        files.make_directories(TAKEN)
+        for record in self._store.manifest.state.of_state(FileState.SEALED):
+            taken = join(TAKEN, base_name(record.name))
+            if record.purpose is Purpose.LOG and not files.exists(taken):
+                files.link(join(DIRECTORY, record.name), taken)
+                files.sync_directory(TAKEN)
+                self._model.taken[taken] = self._world.disk.contents(taken)
+
     # -- what happens to everybody -------------------------------------------------------------------------------
 
     def _do_advance(self, operation: Operation) -> None:
@@ -209,7 +251,15 @@ class Life:
     def _do_power_cut(self, operation: Operation) -> None:
         raise Killed  # the rest is the world's to do
 
+    def _do_decay(self, operation: Operation) -> None:
+        raise Killed
+
     def _do_fail(self, operation: Operation) -> None:
-        kind, act, path = operation.arguments
+        kind, act, path, pages, times = operation.arguments
         self._expects_errors = True
-        self._world.files.faults.append(Fault(Kind[kind.upper().replace("-", "_")], act, path))
+        fault = Fault(_kind(kind), act, path, times=int(times), pages=Pages[pages.upper()])
+        self._world.files.faults.append(fault)
+
+
+def _kind(word: str) -> Kind:
+    return Kind[word.upper().replace("-", "_")]

@@ -17,7 +17,7 @@ Not here: how a disk is read (`reading`), how a store is driven (`life`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -89,6 +89,9 @@ class Model:
         self.sessions: dict[int, SessionNote] = {}
         self.confirmed = 0  # highest epoch that somebody was told to be durable
         self.horizon = 0  # highest epoch that another process may have read in the epoch file
+        self.decayed: set[Write] = set()  # entries of blocks that are damaged: a repair may lose them, nothing else may
+        self.is_repaired = False  # a repair was begun
+        self.taken: dict[str, bytes] = {}  # files that somebody has linked, and must find unchanged
         self.is_purged = False  # old entries may be missing from the log; their effect may not
         self._ended = 0
         self._contents: dict[tuple[int, int], bytes] = {}
@@ -98,6 +101,7 @@ class Model:
         other = copy(self)
         other.sessions = {n: replace(session, writes=list(session.writes)) for n, session in self.sessions.items()}
         other._contents = dict(self._contents)
+        other.decayed, other.taken = set(self.decayed), dict(self.taken)
         return other
 
     # -- what is done --------------------------------------------------------------------------------------------
@@ -131,6 +135,9 @@ class Model:
     def witnessed(self, horizon: int) -> None:
         self.horizon = max(self.horizon, horizon)
 
+    def decay(self, writes: Iterable[Write]) -> None:
+        self.decayed |= set(writes)
+
     def process_died(self) -> None:
         for session in self._of(Standing.OPEN):
             session.standing = Standing.GONE
@@ -154,16 +161,20 @@ class Model:
         expected = self.expected()
         if state == expected:
             return
+        if self.is_repaired and state == self.expected(without=self.decayed):
+            self._forget_decayed()
+            return
         wrong = sorted(place for place in expected.keys() | state.keys() if expected.get(place) != state.get(place))
         told = "; ".join(f"{p} is {_short(state.get(p))} instead of {_short(expected.get(p))}" for p in wrong[:4])
         raise Violation(f"the state read back is wrong in {len(wrong)} places: {told}")
 
-    def expected(self) -> State:
+    def expected(self, without: Container[Write] = ()) -> State:
         """The state after everything that is certain."""
         state: State = {}
         for session in sorted(self._of(Standing.CERTAIN), key=lambda session: (session.epoch, session.order)):
             for write in session.writes:
-                apply(state, write)
+                if write not in without:
+                    apply(state, write)
         return state
 
     def _judge_epochs(self, seen: Seen) -> None:
@@ -207,13 +218,14 @@ class Model:
                     f"session {owner.number} of epoch {owner.epoch} is {owner.standing.value}, "
                     f"but the log has {found.write} in epoch {found.epoch}"
                 )
-            found_puts[owner.number] = found_puts.get(owner.number, 0) + 1
+            if found.write not in self.decayed:
+                found_puts[owner.number] = found_puts.get(owner.number, 0) + 1
         if not self.is_purged:
             self._judge_whole(found_puts)
 
     def _judge_whole(self, found_puts: Mapping[int, int]) -> None:
         for session in self._of(Standing.CERTAIN):
-            wanted = sum(write.kind is EntryKind.PUT for write in session.writes)
+            wanted = sum(w.kind is EntryKind.PUT and w not in self.decayed for w in session.writes)
             found = found_puts.get(session.number, 0)
             if found != wanted:
                 raise Violation(
@@ -224,6 +236,12 @@ class Model:
 
     def _of(self, *standings: Standing) -> list[SessionNote]:
         return [session for session in self.sessions.values() if session.standing in standings]
+
+    def _forget_decayed(self) -> None:
+        """They were lost, and said to be: from now on they were never there."""
+        for session in self.sessions.values():
+            session.writes = [write for write in session.writes if write not in self.decayed]
+        self.decayed = set()
 
     def _end(self, session: SessionNote, epoch: int, standing: Standing) -> None:
         self._ended += 1

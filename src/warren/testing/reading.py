@@ -51,15 +51,28 @@ def epochs_on_disk(disk: MemoryFiles, directory: str) -> tuple[int, Contents]:
     return highest, contents
 
 
-def entries_of(disk: MemoryFiles, directory: str, manifest: ManifestState) -> tuple[Found, ...]:
-    """Every entry in the valid part of a sealed log file."""
+def entries_of(disk: MemoryFiles, directory: str, manifest: ManifestState, is_decayed: bool) -> tuple[Found, ...]:
+    """Every entry in the valid part of a sealed log file. Where the disk has decayed, of what can be read."""
     sealed = [r for r in manifest.of_state(FileState.SEALED) if r.purpose is Purpose.LOG]
-    return tuple(found for record in sealed for found in _entries_of_file(disk, directory, record))
+    return tuple(found for record in sealed for found in _entries_of_file(disk, directory, record, is_decayed))
 
 
 def state_of(snapshot: Snapshot) -> State:
     """What a user of the store is shown."""
     return {(row.storage, row.key): row.value for row in snapshot.cursor()}
+
+
+def durable_blocks(disk: MemoryFiles, directory: str) -> list[tuple[str, Header, list[Write]]]:
+    """Blocks of entries that must be there, since the epoch file says so; with their paths and entries."""
+    durable = horizon(disk, directory)
+    found = []
+    for name in disk.list(directory):
+        path = join(directory, name)
+        view = memoryview(disk.contents(path)) if is_wal(name) else memoryview(b"")
+        for header in _all_blocks(view):
+            if header.kind == BlockKind.ENTRIES and header.epoch <= durable:
+                found.append((path, header, [entry.write for entry in _entries_of_block(view, header)]))
+    return found
 
 
 def _log_views(disk: MemoryFiles, directory: str) -> Iterator[memoryview]:
@@ -82,17 +95,28 @@ def _all_blocks(view: memoryview) -> Iterator[Header]:
         found = next_good(view, identity, walked.end + 8)
 
 
-def _entries_of_file(disk: MemoryFiles, directory: str, record: FileRecord) -> Iterator[Found]:
+def _entries_of_file(disk: MemoryFiles, directory: str, record: FileRecord, is_decayed: bool) -> Iterator[Found]:
     path = join(directory, record.name)
     if not disk.exists(path):
         raise Violation(f"the manifest names {record.name}, which is not there")
     view = memoryview(disk.contents(path))
+    for header in _valid_blocks(view, record, is_decayed):
+        if header.kind == BlockKind.ENTRIES:
+            yield from _entries_of_block(view, header)
+
+
+def _valid_blocks(view: memoryview, record: FileRecord, is_decayed: bool) -> Iterator[Header]:
+    if is_decayed or record.voided:
+        for header in _all_blocks(view):
+            if header.end <= record.end and not any(
+                v.start < header.end and header.offset < v.end for v in record.voided
+            ):
+                yield header
+        return
     walked = walk(view, record.identity, 0, record.end)
     if walked.end != record.end or walked.running != record.running:
         raise Violation(f"{record.name} is not whole up to byte {record.end}: good blocks end at {walked.end}")
-    for header in walked.headers:
-        if header.kind == BlockKind.ENTRIES:
-            yield from _entries_of_block(view, header)
+    yield from walked.headers
 
 
 def _entries_of_block(view: memoryview, header: Header) -> Iterator[Found]:

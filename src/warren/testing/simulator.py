@@ -138,8 +138,11 @@ class Simulator:
 def _play(world: World, script: Script) -> None:
     for life in script.lives():
         world.live(life)
-        if life[-1].verb == "power-cut":
-            world.lose_power(CrashModel(life[-1].arguments[0]), life[-1].number(1))
+        match life[-1]:
+            case Operation(verb="power-cut", arguments=(model, chance)):
+                world.lose_power(CrashModel(model), int(chance))
+            case Operation(verb="decay", arguments=(chance,)):
+                world.decay(int(chance))
 
 
 def _after(world: World, spec: Spec, chance: random.Random) -> World:

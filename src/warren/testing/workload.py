@@ -8,8 +8,11 @@
     b put 2 7 k4 s2.0
     b commit 2                           end and wait
     . advance 150                        everybody: first all clients come to the end of their lines; then 150 ms pass
-    a rotate
+    a rotate                             likewise: compact, purge; link: somebody takes hard links of all sealed files
     . kill                               the process dies; what it wrote is still in the page cache; it is started again
+    . power-cut reordered 7              … or only what the disk happened to have (`memory_crash`, seed 7)
+    . decay 7                            … or it dies, and one bit flips in a block of the durable log
+    . fail io-error sync *pwal_* clean 1 from here on operations fail (`testing.faults`)
     # a remark
 
 Lines of one client run in order. Lines of different clients run beside each other, as the seed of the threads has it,
@@ -44,6 +47,7 @@ CLIENT_VERBS: dict[str, tuple[str, ...]] = {
     "rotate": (),
     "compact": (),
     "purge": (),
+    "link": (),
     "kill": (),
 }
 EVERYBODYS_VERBS: dict[str, tuple[str, ...]] = {
@@ -52,12 +56,11 @@ EVERYBODYS_VERBS: dict[str, tuple[str, ...]] = {
     "reopen": (),
     "kill": (),
     "power-cut": ("model", "chance"),
-    "fail": ("kind", "operation", "path"),
-    "decay": ("count",),
-    "repair": (),
+    "decay": ("chance",),
+    "fail": ("kind", "operation", "path", "pages", "times"),
 }
-LIFE_ENDS = ("reopen", "kill", "power-cut", "repair")  # behind these lines a new process opens the store
-NUMBERS = ("session", "channel", "storage", "milliseconds", "chance", "count")
+LIFE_ENDS = ("reopen", "kill", "power-cut", "decay")  # behind these lines a new process opens the store
+NUMBERS = ("session", "channel", "storage", "milliseconds", "chance", "times")
 
 
 @dataclass(frozen=True, slots=True)

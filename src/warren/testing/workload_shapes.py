@@ -135,6 +135,32 @@ def purge(draft: Draft) -> None:
     draft.say("a", "purge")
 
 
+def recycle(draft: Draft) -> None:
+    """Log files get a second life: not those that somebody holds on to, and nothing of the first is read."""
+    draft.sessions("ab", 1, ("commit",))
+    if draft.chance.random() < 0.5:
+        draft.say("a", "rotate")
+        draft.say("a", "link")
+    for _ in range(2):
+        draft.say("a", "compact")
+        draft.say("a", "purge")
+        draft.say("a", "rotate")
+        draft.sessions("ab", 1, ("commit", "end"))
+    draft.say("a", "rotate")
+
+
+def busy(draft: Draft) -> None:
+    """Rotations and compactions beside each other."""
+    draft.sessions("ab", 1)
+    draft.say("a", "compact")
+    draft.say("b", "rotate")
+    draft.session("b")
+    draft.say("b", "rotate")
+    draft.session("a")
+    draft.session("c")
+    draft.say("c", "rotate")
+
+
 def crowd(draft: Draft) -> None:
     """More than the buffers hold: the store flushes by itself, and clients lead and follow each other."""
     draft.sessions("abcd", 3, ("end", "end", "commit"))
@@ -150,10 +176,34 @@ def create(draft: Draft) -> None:
 def failing(draft: Draft) -> None:
     """A sync fails: nothing of it may be believed, not even by the next process."""
     draft.sessions("ab", 1)
-    draft.everybody("fail", "io-error", "sync", draft.chance.choice(("*pwal_*", "*pwal_0000", "*epoch")))
+    path = draft.chance.choice(("*pwal_*", "*pwal_*", "*pwal_0000", "*epoch", "*manifest*"))
+    draft.everybody("fail", "io-error", "sync", path, draft.chance.choice(("dirty", "clean", "dropped")), 1)
     draft.sessions("ab", 2)
+    if draft.chance.random() < 0.5:
+        draft.say("a", "rotate")
     draft.everybody("kill")
     draft.sessions("a", 2, ("commit",))
+
+
+def full(draft: Draft) -> None:
+    """The disk is full for a while: writers wait, nothing is lost."""
+    draft.sessions("ab", 1)
+    operation, path = draft.chance.choice((("allocate", "*"), ("write", "*pwal_*"), ("write", "*"), ("create", "*")))
+    draft.everybody("fail", "no-space", operation, path, "dirty", draft.chance.randrange(1, 6))
+    draft.sessions("ab", 1)
+    draft.say("a", draft.chance.choice(("rotate", "compact")))
+    draft.session("b")
+
+
+def repair(draft: Draft) -> None:
+    """A durable block decays: the start stops there, and a repair loses that block and no other."""
+    draft.sessions("ab", 1)
+    if draft.chance.random() < 0.5:
+        draft.say("a", "rotate")
+    draft.sessions("ab", 1, ("commit",))
+    draft.everybody("advance", 150)
+    draft.everybody("decay", draft.chance.randrange(1000))
+    draft.sessions("ab", 1, ("commit",))
 
 
 SHAPES: dict[str, tuple[Callable[[Draft], None], dict[str, int]]] = {
@@ -161,11 +211,14 @@ SHAPES: dict[str, tuple[Callable[[Draft], None], dict[str, int]]] = {
     "rotate": (rotate, {"channels": 2}),
     "compact": (compact, {"channels": 2}),
     "purge": (purge, {"channels": 2}),
-    "recycle": (purge, {"channels": 2, "recycle": 1}),
+    "recycle": (recycle, {"channels": 2, "recycle": 1}),
+    "busy": (busy, {"channels": 2}),
     "recover": (recover, {"channels": 2}),
     "crowd": (crowd, {"channels": 2, "buffers": 1, "keys_apart": 1}),
     "create": (create, {"channels": 1, "fresh": 1}),
     "failing": (failing, {"channels": 2}),
+    "full": (full, {"channels": 2}),
+    "repair": (repair, {"channels": 2}),
 }
 
 
