@@ -14,7 +14,7 @@ from warren.files.protocol import join
 from warren.log.entries import EntryKind
 from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose
 from warren.log.file_record import FileRecord, FileState, Voided
-from warren.log.layout import active_name, rotated_name
+from warren.log.layout import active_name, is_wal, rotated_name
 from warren.log.rows import Rows
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore, Machine
@@ -138,9 +138,17 @@ def small_store(is_stopped: bool = True, settings: LogSettings = QUIET) -> Memor
     if is_stopped:
         store.close()
     else:
-        store.witnesses.sync()
+        store.witnesses.write(store.commit)
         store.abandon()
     return files
+
+
+def shrink(files: MemoryFiles) -> None:
+    """Take away the zeros that were allocated ahead: they are many, and say nothing."""
+    for name in files.list(DIRECTORY):
+        if is_wal(name):
+            contents = files.contents(join(DIRECTORY, name)).rstrip(b"\0")
+            files.set_contents(join(DIRECTORY, name), contents + bytes(64 + -len(contents) % 8))
 
 
 def held(files: MemoryFiles, settings: LogSettings = QUIET, seed: int = 2) -> dict[bytes, bytes]:

@@ -108,8 +108,8 @@ class _Walk:
 
     def active(self, durable: Epoch, witnessed: FileEnd | None) -> None:
         """As far as blocks are good and durable; then over what is bad, if something durable stands behind it."""
-        voided = min((voided.start for voided in self._record.voided), default=len(self._view))
-        at = self._follow(0, voided, durable)
+        voided = min((voided.start for voided in self._record.voided), default=UINT64_MAX)
+        at = self._follow(0, min(voided, len(self._view)), durable)
         wanted = min(max(witnessed.end if witnessed else 0, self._last_durable(at, durable)), voided)
         self._over(at, wanted, durable)
         if witnessed and not self._problems and self._running_at(witnessed.end) != witnessed.running:

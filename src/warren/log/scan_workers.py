@@ -92,7 +92,8 @@ class _Run:
 
     def result(self) -> ScanResult:
         workers = max(1, min(self._job.thread_num, len(self._ahead)))
-        started = [self._job.threads.start(f"warren-scan-{number}", self._work) for number in range(workers)]
+        started = [self._job.threads.start(f"warren-scan-{number}", self._work) for number in range(1, workers)]
+        self._work()  # the caller is a worker too
         for worker in started:
             worker.join()
         if self._error is not None:

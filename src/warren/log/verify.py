@@ -19,15 +19,16 @@ from warren.log.file_header import Purpose, read_file_header
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import MANIFEST, active_name, rotated_name
 from warren.log.manifest import read_manifest
-from warren.log.opening import judge_directory, newest_witness, number_of
+from warren.log.opening import judge_directory, number_of
 from warren.log.reading import ReadOnlyLog
-from warren.log.scan import WITH_ENTRIES, scan_one, trusted
+from warren.log.scan import WITH_ENTRIES, map_file, scan_one, trusted
 from warren.log.scan_verdict import FileScan, ScanVerdict
 from warren.log.scan_workers import LogScan
 from warren.log.verify_chain import Link, prove_chain
 from warren.log.verify_directory import check_directory, check_surroundings
 from warren.log.verify_report import VerifyReport
 from warren.records.entries import read_entries
+from warren.records.walk import walk
 
 
 def verify(
@@ -114,6 +115,8 @@ def _lost_with(record: FileRecord) -> str:
 
 
 def _judge_file(scan: FileScan, log: ReadOnlyLog, report: VerifyReport) -> None:
+    if scan.verdict is ScanVerdict.FAILED and not _is_still_part(log, scan.record):
+        return
     is_derived = scan.record.purpose is Purpose.SNAPSHOT
     for problem in scan.problems:
         if problem.is_tail:
@@ -156,15 +159,21 @@ def _undecodable(scan: FileScan) -> list[tuple[int, str]]:
 
 def _judge_active(log: ReadOnlyLog, report: VerifyReport) -> None:
     """What opening would say: epochs beyond the witness whose being there proves that earlier ones were durable. A
-    running store moves its witness on while we look, and then nothing is proved."""
+    running store writes on while we look from file to file, and then nothing is proved."""
     if not report.is_good:
         return
     try:
+        before = _reach(log)
         judge_directory(log.files, log.directory, log.state, log.witness)
     except Damage as error:
-        now, _ = newest_witness(log.files, log.directory, log.state)
-        if (now and now.sequence) == (log.witness and log.witness.sequence):
+        if _reach(log) == before:
             report.damage(error.path, error.offset, error.what)
+
+
+def _reach(log: ReadOnlyLog) -> list[tuple[str, int]]:
+    """How far the good blocks of each active file reach at this moment."""
+    places = [(record, place_of(log, record)) for record in log.state.of_state(FileState.ACTIVE)]
+    return [(path, walk(map_file(log.files, path), record.identity).end) for record, path in places if path]
 
 
 def _anchor(log: ReadOnlyLog) -> Link:
