@@ -16,9 +16,9 @@ from warren.durability.participant import run_on
 from warren.files.protocol import Files, join
 from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose
 from warren.log.file_record import FileRecord
-from warren.log.merge import merge
 from warren.log.scan import LogInput
 from warren.log.sorted_file import SortedWriter
+from warren.log.sorting import Workshop, sorted_merge
 from warren.records.block import FileIdentity
 
 Progress = Callable[[float], None]
@@ -71,6 +71,7 @@ def run_job(files: Files, threads: Threads, job: Job, progress: Progress) -> dic
     files.make_directories(job.staging)
     inputs = [LogInput(files, job.directory, record, job.epoch, streams=(StreamId(0),)) for record in job.inputs]
     entries_in = sum(record.entries for record in job.inputs)
+    workshop = Workshop(threads, files, join(job.staging, SPILLS), job.memory_bytes)
     header = FileHeader(job.number, ChannelId(0), job.purpose, 0, job.created_ns)
     raw, checksum = header.placed(job.identity)
     file = files.create(join(job.staging, OUTPUT))
@@ -78,7 +79,7 @@ def run_job(files: Files, threads: Threads, job: Job, progress: Progress) -> dic
         file.write_at(0, [raw])
         writer = SortedWriter(file, job.identity, FILE_HEADER_BYTES, job.epoch, run_on(0, checksum))
         done = 0
-        for batch in [merge([b for i in inputs for b in i.batches()], job.is_bottom)]:
+        for batch in sorted_merge(inputs, job.is_bottom, workshop):
             writer.add(batch)
             done += batch.count
             progress(min(1.0, done / max(1, entries_in)))
