@@ -6,6 +6,9 @@ retained   history reads it: the raw log and replaced compacted files, for `rete
            `retention_bytes`, whichever ends first
 pinned     a reader holds it
 free       nobody does
+
+History is given up from its old end only: once a file is too old or one too many, so is every file before it, whatever
+the clock said when it was sealed. Old means sealed at an earlier epoch: a channel that seldom writes has low numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from warren.base.ids import FileNumber, StreamId
+from warren.base.ids import Epoch, FileNumber, StreamId
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
@@ -32,11 +35,10 @@ def is_needed(state: ManifestState, record: FileRecord) -> bool:
     if record.state is FileState.DOOMED:
         return False
     if record.purpose is Purpose.COMPACTED:
-        return record.number == state.compacted
+        return record.number in state.compacted
     if record.purpose is Purpose.SNAPSHOT:
         return record.number == state.snapshot
-    compacted = state.files.get(state.compacted)
-    is_compacted = compacted is not None and record.number in compacted.sources
+    is_compacted = any(record.number in state.files[number].sources for number in state.compacted)
     for stream_id, last_lsn in record.stream_ends:
         stream = state.streams[StreamId(stream_id)]
         if last_lsn >= stream.base if stream.is_records else not is_compacted:
@@ -49,18 +51,35 @@ def lives(
 ) -> dict[FileNumber, Life]:
     """The life of every file the manifest knows."""
     found: dict[FileNumber, Life] = {}
-    kept_bytes = 0
-    for number, record in sorted(state.files.items(), reverse=True):  # newest first: history is cut off at its old end
+    kept_bytes, is_kept = 0, True
+    for record in sorted(state.files.values(), key=lambda record: (record.sealed_epoch, record.number), reverse=True):
+        life = Life.FREE
         if record.state is FileState.ACTIVE:
-            found[number] = Life.ACTIVE
+            life = Life.ACTIVE
         elif is_needed(state, record):
-            found[number] = Life.NEEDED
+            life = Life.NEEDED
         elif record.state is not FileState.DOOMED and record.purpose is not Purpose.SNAPSHOT:
             kept_bytes += record.end
             is_young = now_ns - record.sealed_ns < retention_seconds * 1e9
-            found[number] = Life.RETAINED if is_young and kept_bytes <= retention_bytes else Life.FREE
-        else:
-            found[number] = Life.FREE
-        if found[number] is Life.FREE and any(pin.holds(record) for pin in pins):
-            found[number] = Life.PINNED
+            is_kept = is_kept and is_young and kept_bytes <= retention_bytes
+            life = Life.RETAINED if is_kept else Life.FREE
+        found[record.number] = Life.PINNED if life is Life.FREE and is_held(state, record, pins) else life
     return found
+
+
+def is_held(state: ManifestState, record: FileRecord, pins: Sequence[Pin]) -> bool:
+    """A pin holds the files it names, and those whose going would move the horizon to where it reads, or past it."""
+    epoch, _ = reach(state, record)
+    return any(record.number in pin.files or (pin.from_epoch is not None and pin.from_epoch <= epoch) for pin in pins)
+
+
+def reach(state: ManifestState, record: FileRecord) -> tuple[Epoch, str]:
+    """Up to where history goes along with a file, and the chain's digest there. A replaced compacted file takes the
+    time up to the next one along: the log behind it has nothing to stand on any more."""
+    own = (record.sealed_epoch, record.sealed_digest)
+    if record.purpose is Purpose.SNAPSHOT:
+        return Epoch(0), ""
+    if record.purpose is Purpose.LOG:
+        return own
+    bases = [(r.sealed_epoch, r.sealed_digest) for r in state.files.values() if r.purpose is Purpose.COMPACTED]
+    return min((base for base in bases if base > own), default=own)

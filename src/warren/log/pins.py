@@ -3,8 +3,8 @@
     pins/<id>.json     { reader, timeline, from_epoch, files, expires_ns, bytes_max }
 
 A pin is a file, so that any process can take one, whether the store's owner runs or not. It protects the files it names
-and every file that holds epochs from `from_epoch` on, until it expires; a reader that lives renews it. A reader that
-comes too late, or was too slow, is told "gone, horizon is H": never a gap.
+and everything from `from_epoch` on (log/lives), until it expires; a reader that lives renews it. A reader that comes
+too late, or was too slow, is told "gone, horizon is H": never a gap.
 
 Reader and purge meet without a lock, each writing before it looks: the reader writes its pin, then reads the
 manifest; the purge writes `doomed` into the manifest, then reads the pins. Whichever order the four take, either the
@@ -24,7 +24,7 @@ from warren.base.errors import Gone, Refused
 from warren.base.ids import Epoch, FileNumber, TimelineId
 from warren.files import atomic
 from warren.files.protocol import Files, join
-from warren.log.file_record import FileRecord, FileState
+from warren.log.file_record import FileState
 from warren.log.layout import PINS
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import ManifestState
@@ -41,11 +41,6 @@ class Pin:
     files: tuple[FileNumber, ...]
     expires_ns: int
     bytes_max: int  # 0: no cap
-
-    def holds(self, record: FileRecord) -> bool:
-        if record.number in self.files:
-            return True
-        return self.from_epoch is not None and record.last_epoch >= self.from_epoch
 
 
 class Pins:
@@ -83,22 +78,40 @@ class Pins:
 
     def renew(self, pin: Pin, seconds: float) -> Pin:
         """Hold it longer. A pin that was revoked or has lapsed cannot be renewed: its files may be gone."""
-        if self._clock.wall_ns() > pin.expires_ns or not self._files.exists(self._path(pin.id)):
-            state = read_manifest(self._files, self._directory)
-            raise Gone(
-                f"the pin of {pin.reader} has lapsed: horizon is {state.horizon}",
-                f"begin again at epoch {state.horizon + 1} or later",
-            )
+        if self._has_lapsed(pin) or not self._files.exists(self._path(pin.id)):
+            raise self._lapsed(pin)
         renewed = replace(pin, expires_ns=self._clock.wall_ns() + int(seconds * 1e9))
         self._write(renewed)
+        # Written, then looked: a purge that took the old pin for lapsed or revoked is seen by what it did.
+        if self._has_lapsed(pin):
+            self.release(renewed)
+            raise self._lapsed(pin)
+        try:
+            check_not_gone(read_manifest(self._files, self._directory), pin.from_epoch, pin.files)
+        except Gone:
+            self.release(renewed)
+            raise
         return renewed
+
+    def _has_lapsed(self, pin: Pin) -> bool:
+        return self._clock.wall_ns() > pin.expires_ns
+
+    def _lapsed(self, pin: Pin) -> Gone:
+        horizon = read_manifest(self._files, self._directory).horizon
+        return Gone(
+            f"the pin of {pin.reader} has lapsed: horizon is {horizon}", f"begin again at epoch {horizon + 1} or later"
+        )
 
     def release(self, pin: Pin) -> None:
         self.revoke(pin.id)
 
     def revoke(self, identity: str) -> None:
-        if self._files.exists(self._path(identity)):
-            self._files.remove(self._path(identity))
+        path = self._path(identity)
+        try:
+            self._files.remove(path)
+        except Refused:
+            if self._files.exists(path):  # else somebody else was quicker
+                raise
 
     def every(self) -> list[Pin]:
         """Every pin, lapsed ones too. A file that is not a pin of ours is passed over."""
@@ -125,9 +138,12 @@ class Pins:
 
     def _read(self, name: str) -> Pin | None:
         path = join(self._home, name)
-        if not self._files.exists(path):
+        try:
+            file = self._files.open(path)
+        except Refused:
+            if self._files.exists(path):
+                raise
             return None  # released a moment ago
-        file = self._files.open(path)
         try:
             raw = json.loads(file.read_at(0, file.size()))
             return Pin(**{**raw, "files": tuple(raw["files"])})

@@ -6,7 +6,10 @@
     4  manifest: the files are dropped
 
 A crash behind 1 or 3 leaves doomed files: the next purge goes on with them, whether they are still there or not.
-History is cut off at its old end only, so that what remains has no gap.
+History is cut off at its old end only, so that what remains has no gap, and never where a live pin reads.
+
+A file that a pin was ever seen to hold counts as handed out and is not recycled: a reader whose pin has lapsed may
+still have it mapped, and must see old bytes or none.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from warren.files.recycle import RecyclePool
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import epoch_of_name
-from warren.log.lives import Life, lives
+from warren.log.lives import Life, is_held, lives, reach
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import Change, ManifestState, drop_change, file_change, set_change
 from warren.log.pins import Pin, Pins
@@ -59,10 +62,20 @@ class Purge:
 
     def run(self) -> Purged:
         with self._lock:
+            self._note_handed_out()
             self._pins.drop_lapsed()
             self._revoke_over_cap()
             self._doom(self._of_life(Life.FREE, self._pins.live()))
             return self._remove_doomed()
+
+    def _note_handed_out(self) -> None:
+        if self._pool is None or not (pins := self._pins.every()):
+            return
+        state = self._manifest.state
+        logs = [r for r in state.files.values() if r.purpose is Purpose.LOG and r.state is not FileState.ACTIVE]
+        fresh = [record for record in logs if not record.is_handed_out and is_held(state, record, pins)]
+        if fresh:
+            self._manifest.commit([file_change(record.changed(is_handed_out=True)) for record in fresh])
 
     def _of_life(self, life: Life, pins: list[Pin]) -> list[FileRecord]:
         state, settings = self._manifest.state, self._settings
@@ -80,17 +93,18 @@ class Purge:
 
     def _remove_doomed(self) -> Purged:
         pins = self._pins.live()
-        doomed = self._manifest.state.of_state(FileState.DOOMED)
-        going = [record for record in doomed if not any(pin.holds(record) for pin in pins)]
+        state = self._manifest.state
+        doomed = state.of_state(FileState.DOOMED)
+        going = [record for record in doomed if not is_held(state, record, pins)]
         for record in going:
             self._remove(record)
         self._remove_epoch_files()
         if going:
             self._files.sync_directory(self._directory)
             self._manifest.commit([drop_change(record.number) for record in going])
-        staying = sum(record.end for record in doomed) - sum(record.end for record in going)
         freed = sum(record.end for record in going)
-        return Purged(tuple(record.name for record in going), freed, self._manifest.state.horizon, staying)
+        pinned = sum(record.end for record in self._of_life(Life.PINNED, pins))
+        return Purged(tuple(record.name for record in going), freed, self._manifest.state.horizon, pinned)
 
     def _remove(self, record: FileRecord) -> None:
         path = join(self._directory, record.name)
@@ -108,25 +122,15 @@ class Purge:
                 self._files.remove(join(self._directory, name))
 
     def _revoke_over_cap(self) -> None:
-        """A pin holds back no more bytes than it may."""
+        """A pin holds back no more bytes than it may, whoever else holds them, too."""
+        state, unpinned = self._manifest.state, self._of_life(Life.FREE, [])
         for pin in self._pins.live():
-            if pin.bytes_max:
-                others = [other for other in self._pins.live() if other.id != pin.id]
-                held = sum(r.end for r in self._of_life(Life.FREE, others) if pin.holds(r))
-                if held > pin.bytes_max:
-                    self._pins.revoke(pin.id)
+            held = sum(record.end for record in unpinned if is_held(state, record, [pin]))
+            if pin.bytes_max and held > pin.bytes_max:
+                self._pins.revoke(pin.id)
 
 
 def horizon_change(state: ManifestState, going: list[FileRecord]) -> list[Change]:
-    """History ends behind the newest file that goes. A replaced compacted file takes the time up to the next one along."""
-    horizon, digest = state.horizon, state.horizon_digest
-    bases = sorted((r.sealed_epoch, r.sealed_digest) for r in state.files.values() if r.purpose is Purpose.COMPACTED)
-    for record in going:
-        reach = (record.sealed_epoch, record.sealed_digest)
-        if record.purpose is Purpose.SNAPSHOT:
-            continue
-        if record.purpose is Purpose.COMPACTED:
-            reach = next((base for base in bases if base > reach), reach)
-        if reach[0] > horizon:
-            horizon, digest = reach
-    return [set_change(horizon=horizon, horizon_digest=digest)] if horizon != state.horizon else []
+    """History ends behind the newest file that goes."""
+    reached = max(reach(state, record) for record in going)
+    return [set_change(horizon=reached[0], horizon_digest=reached[1])] if reached[0] > state.horizon else []

@@ -1,0 +1,218 @@
+"""The lives of a sealed file: who needs it, how long history keeps it, who holds it — and in which order it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.log.upkeep_stage import Stage, life_of, put, sealed
+from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, StreamId, TimelineId
+from warren.durability.timeline import Timeline
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileRecord, FileState
+from warren.log.lives import Life, is_needed, lives, reach
+from warren.log.manifest_state import ManifestState, StreamRecord
+from warren.log.pins import Pin
+
+KV = StreamRecord(StreamId(0), "kv", ChannelId(0), is_records=False)
+HOUR_NS = 3600 * 10**9
+
+
+def log_file(number: int, epoch: int, sealed_ns: int = 0, streams: Mapping[int, int] | None = None) -> FileRecord:
+    """A rotated file of 1000 bytes whose epochs end with `epoch`; `streams` says the last LSN of each in it."""
+    ends = tuple(sorted((streams if streams is not None else {0: number << 32}).items()))
+    return FileRecord(
+        FileNumber(number), ChannelId(0), TimelineId(1), Incarnation(number), Purpose.LOG, FileState.SEALED, "name",
+        end=1000, entries=1, first_epoch=Epoch(epoch), last_epoch=Epoch(epoch), sealed_epoch=Epoch(epoch),
+        sealed_digest=f"d{epoch}", sealed_ns=sealed_ns, stream_ends=ends,
+    )  # fmt: skip
+
+
+def compacted(number: int, epoch: int, sources: tuple[int, ...], sealed_ns: int = 0) -> FileRecord:
+    made = log_file(number, epoch, sealed_ns)
+    return replace(made, purpose=Purpose.COMPACTED, sources=tuple(FileNumber(n) for n in sources))
+
+
+def manifest(*records: FileRecord, in_force: int = 0, streams: tuple[StreamRecord, ...] = (KV,)) -> ManifestState:
+    return ManifestState(
+        Timeline(TimelineId(1)),
+        4096,
+        2,
+        compacted=FileNumber(in_force),
+        files={record.number: record for record in records},
+        streams={stream.id: stream for stream in streams},
+    )
+
+
+def lives_of(state: ManifestState, *pins: Pin, now_ns: int = 0, seconds: float = 0, size: int = 1 << 40) -> list[str]:
+    """The life of each file, by number."""
+    found = lives(state, pins, now_ns, seconds, size)
+    return [str(found[number]) for number in sorted(found)]
+
+
+def pin(from_epoch: int | None = None, *files: int) -> Pin:
+    epoch = None if from_epoch is None else Epoch(from_epoch)
+    return Pin("0" * 16, "reader", TimelineId(1), epoch, tuple(FileNumber(n) for n in files), 1 << 62, 0)
+
+
+# -- needed ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_file_is_needed_until_it_is_compacted() -> None:
+    """What is in no durable sorted file yet is not free, whatever retention says."""
+    assert lives_of(manifest(log_file(1, 5))) == ["needed"]
+    base = compacted(2, 5, (1,))
+    assert lives_of(manifest(log_file(1, 5), base)) == ["needed", "free"], (
+        "a file that no edit put in force frees nothing"
+    )
+    assert lives_of(manifest(log_file(1, 5), base, in_force=2)) == ["free", "needed"]
+
+
+def test_a_file_of_records_is_needed_until_every_stream_in_it_has_moved_its_base_past_it() -> None:
+    """One that does not move keeps the file for all."""
+    moving, resting = StreamRecord(StreamId(1), "moving", ChannelId(1)), StreamRecord(StreamId(2), "rest", ChannelId(1))
+    record = log_file(1, 5, streams={1: (1 << 32) + 64, 2: (1 << 32) + 90})
+    for moved, rested, needed in ((64, 90, True), (65, 90, True), (64, 91, True), (65, 91, False)):
+        bases = (replace(moving, base=Lsn((1 << 32) + moved)), replace(resting, base=Lsn((1 << 32) + rested)))
+        assert is_needed(manifest(record, streams=(KV, *bases)), record) == needed
+
+
+def test_a_mixed_file_is_needed_for_its_key_values_and_for_its_records_apart() -> None:
+    record = log_file(1, 5, streams={0: 1 << 32, 1: (1 << 32) + 64})
+    stream = StreamRecord(StreamId(1), "messages", ChannelId(0))
+    passed = replace(stream, base=Lsn((1 << 32) + 65))
+    base = compacted(2, 5, (1,))
+    assert is_needed(manifest(record, base, in_force=2, streams=(KV, stream)), record)
+    assert is_needed(manifest(record, streams=(KV, passed)), record)
+    assert not is_needed(manifest(record, base, in_force=2, streams=(KV, passed)), record)
+
+
+def test_a_file_with_nothing_in_it_is_not_needed() -> None:
+    assert not is_needed(manifest(), log_file(1, 5, streams={}))
+
+
+# -- retained ----------------------------------------------------------------------------------------------------------
+
+
+def state_with_history(count: int, sealed_ns: list[int] | None = None) -> ManifestState:
+    """`count` compacted log files, one epoch each."""
+    logs = [log_file(n, n, (sealed_ns or [0] * count)[n - 1]) for n in range(1, count + 1)]
+    base = compacted(count + 1, count, tuple(range(1, count + 1)))
+    return manifest(*logs, base, in_force=count + 1)
+
+
+def test_history_is_kept_for_so_many_seconds() -> None:
+    state = state_with_history(2, [0, HOUR_NS])
+    assert lives_of(state, now_ns=2 * HOUR_NS, seconds=3600.5) == ["free", "retained", "needed"]
+    assert lives_of(state, now_ns=2 * HOUR_NS, seconds=3600.0) == ["free", "free", "needed"]
+    assert lives_of(state, now_ns=2 * HOUR_NS, seconds=7201.0) == ["retained", "retained", "needed"]
+
+
+def test_history_is_kept_up_to_so_many_bytes() -> None:
+    state = state_with_history(3)
+    for size, kept in ((0, 0), (999, 0), (1000, 1), (1999, 1), (2000, 2), (3000, 3)):
+        expected = ["free"] * (3 - kept) + ["retained"] * kept + ["needed"]
+        assert lives_of(state, seconds=1, size=size) == expected
+
+
+def test_either_limit_ends_history_and_zero_means_none() -> None:
+    state = state_with_history(1)
+    assert lives_of(state, now_ns=1, seconds=0, size=1 << 40) == ["free", "needed"]
+    assert lives_of(state, now_ns=1, seconds=1e9, size=0) == ["free", "needed"]
+
+
+def test_a_channel_that_seldom_writes_is_not_taken_for_the_oldest_by_its_low_number() -> None:
+    """Its file was made first and sealed last: by numbers the newest history would go first."""
+    seldom, often = log_file(1, 9), [log_file(n, n) for n in (2, 3, 4)]
+    state = manifest(seldom, *often, compacted(5, 9, (1, 2, 3, 4)), in_force=5)
+    assert lives_of(state, seconds=1, size=2000) == ["retained", "free", "free", "retained", "needed"]
+
+
+def test_a_clock_that_was_set_back_makes_no_hole_in_history() -> None:
+    """The older file bears the later time: it goes all the same, since what follows it has gone."""
+    state = state_with_history(3, [5 * HOUR_NS, HOUR_NS, 5 * HOUR_NS])
+    assert lives_of(state, now_ns=6 * HOUR_NS, seconds=2 * 3600) == ["free", "free", "retained", "needed"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8),
+    st.integers(0, 9),
+    st.floats(0, 9),
+    st.integers(0, 9000),
+)
+def test_whatever_the_times_history_has_one_edge(
+    files: list[tuple[int, int]], now: int, seconds: float, size: int
+) -> None:
+    logs = [log_file(n, epoch, ns * 10**9) for n, (epoch, ns) in enumerate(files, 1)]
+    state = manifest(*logs, compacted(99, 10, tuple(range(1, 99))), in_force=99)
+    found = lives(state, (), now * 10**9, seconds, size)
+    free = [record.sealed_epoch for record in logs if found[record.number] is Life.FREE]
+    kept = [record.sealed_epoch for record in logs if found[record.number] is Life.RETAINED]
+    assert not free or not kept or max(free) <= min(kept)
+
+
+def test_a_start_up_snapshot_is_derived_and_no_history() -> None:
+    snapshot = replace(log_file(2, 5), purpose=Purpose.SNAPSHOT)
+    state = manifest(log_file(1, 5), snapshot)
+    assert lives_of(state, seconds=1e9) == ["needed", "free"]
+    assert lives_of(replace(state, snapshot=FileNumber(2)), seconds=1e9) == ["needed", "needed"]
+
+
+# -- pinned ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pin_holds_the_files_it_names_and_only_those_that_would_go() -> None:
+    state = state_with_history(3)
+    assert lives_of(state, pin(None, 1, 2)) == ["pinned", "pinned", "free", "needed"]
+    assert lives_of(state, pin(None, 1, 4), seconds=1) == ["retained", "retained", "retained", "needed"]
+
+
+def test_a_pin_holds_everything_from_its_epoch_on() -> None:
+    assert lives_of(state_with_history(3), pin(2)) == ["free", "pinned", "pinned", "needed"]
+    assert lives_of(state_with_history(3), pin(4)) == ["free", "free", "free", "needed"]
+
+
+def test_a_pin_holds_a_file_whose_going_would_move_the_horizon_past_it() -> None:
+    """The file ends with epoch 3, but was sealed at 6: the horizon would stand at 6, and the reader at 5."""
+    record = replace(log_file(1, 3), sealed_epoch=Epoch(6))
+    state = manifest(record, compacted(2, 6, (1,)), in_force=2)
+    assert lives_of(state, pin(5)) == ["pinned", "needed"]
+    assert lives_of(state, pin(7)) == ["free", "needed"]
+
+
+def test_a_pin_holds_the_replaced_compacted_file_its_past_stands_on() -> None:
+    old, new = compacted(2, 5, (1,)), compacted(4, 20, (1, 3))
+    state = manifest(log_file(1, 5), old, log_file(3, 20), new, in_force=4)
+    assert reach(state, old) == (20, "d20")
+    assert lives_of(state, pin(10)) == ["free", "pinned", "pinned", "needed"]
+    assert lives_of(state, pin(21)) == ["free", "free", "free", "needed"]
+
+
+def test_a_doomed_file_is_free_or_pinned_and_nothing_else() -> None:
+    doomed = replace(log_file(1, 5), state=FileState.DOOMED)
+    assert lives_of(manifest(doomed), seconds=1e9) == ["free"]
+    assert lives_of(manifest(doomed), pin(None, 1), seconds=1e9) == ["pinned"]
+
+
+# -- in a store --------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_lives_through_active_needed_retained_pinned_and_free() -> None:
+    stage = Stage(retention_seconds=60.0, retention_bytes=1 << 30)
+    with stage.store() as store:
+        put(store, {b"a": b"1"})
+        active = store.manifest.state.files[store.channels[0].participant.number]
+        assert life_of(store, active) is Life.ACTIVE
+        store.rotate()
+        [record] = sealed(store)
+        assert life_of(store, record) is Life.NEEDED
+        store.compact()
+        assert life_of(store, record) is Life.RETAINED
+        pinned, _ = store.pins.take("reader", 3600.0, numbers=[record.number])
+        stage.advance(61)
+        assert life_of(store, record) is Life.PINNED
+        store.pins.release(pinned)
+        assert life_of(store, record) is Life.FREE
