@@ -52,8 +52,7 @@ def catalog(store: LogStore) -> CompactionCatalog:
 
 
 def compacted_file(store: LogStore) -> FileRecord:
-    found = catalog(store).compacted
-    assert found is not None
+    (found,) = catalog(store).compacted
     return found
 
 
@@ -152,7 +151,7 @@ def log_file(number: int, first: int, last: int) -> FileRecord:
 def test_a_rotated_file_is_a_target_unless_the_catalog_names_it_however_old_its_first_session_is() -> None:
     """CO-08, C-25: by the seed's rule a file that begins at or before the catalog's epoch would be lost."""
     compacted = replace(log_file(9, 1, 10), purpose=Purpose.COMPACTED, sources=(FileNumber(1), FileNumber(2)))
-    view = CompactionCatalog(compacted, frozenset(compacted.sources), Epoch(10))
+    view = CompactionCatalog((compacted,), frozenset(compacted.sources), Epoch(10))
     members = [log_file(1, 1, 5), log_file(2, 6, 10)]
     begins_early, begins_late = log_file(3, 7, 12), log_file(4, 13, 14)
     assert view.targets([*members, begins_early, begins_late]) == [begins_early, begins_late]
@@ -248,7 +247,7 @@ def test_the_catalog_says_which_file_is_in_force_what_went_into_it_and_up_to_whi
     """CO-13: compacted file, detached PWALs, max epoch (docs/formats/compaction_catalog.md); it survives a restart."""
     stage = Stage(retention_seconds=1e6, retention_bytes=1 << 30)
     with stage.store() as store:
-        assert catalog(store) == CompactionCatalog(None, frozenset(), Epoch(0))
+        assert catalog(store) == CompactionCatalog((), frozenset(), Epoch(0))
         put(store, {b"a": b"1"})
         first = store.rotate().rotated
         epoch = put(store, {b"b": b"2"})
@@ -339,7 +338,7 @@ def test_the_last_durable_epoch_of_a_snapshot_comes_from_the_epoch_file() -> Non
     store = stage.open()
     put(store, {b"a": b"1"})
     epoch = put(store, {b"b": b"2"})
-    store.witnesses.sync()
+    store.witness()
     store.abandon()
     witness, _ = read_witness(stage.disk, f"{DIRECTORY}/epoch")
     assert witness is not None and witness.durable == epoch
@@ -578,7 +577,7 @@ def test_a_failing_disk_under_the_job_leaves_the_log_as_it_was() -> None:
             files.faults.append(Fault(Kind.IO_ERROR, operation, "*/output"))
             with pytest.raises(WarrenError, match="output"):
                 store.compact()
-            assert store.manifest.state.compacted == 0
+            assert store.manifest.state.compacted == ()
         assert store.compact()["entries"] == 1
 
 

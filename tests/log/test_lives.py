@@ -41,7 +41,7 @@ def manifest(*records: FileRecord, in_force: int = 0, streams: tuple[StreamRecor
         Timeline(TimelineId(1)),
         4096,
         2,
-        compacted=FileNumber(in_force),
+        compacted=(FileNumber(in_force),) if in_force else (),
         files={record.number: record for record in records},
         streams={stream.id: stream for stream in streams},
     )

@@ -48,7 +48,7 @@ def _planned(log: ReadOnlyLog) -> dict[str, Any]:
     targets = catalog.targets([record for record in logs if record.state is FileState.SEALED])
     active = [log.input_of(record) for record in logs if record.state is FileState.ACTIVE]
     fresh = [source for source in active if source.scan().entries]
-    records = ([catalog.compacted] if catalog.compacted else []) + targets if targets or fresh else []
+    records = [*catalog.compacted, *targets] if targets or fresh else []
     return {
         "dry_run": True,
         "files": [*(record.name for record in records), *(source.record.name for source in fresh)],

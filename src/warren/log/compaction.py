@@ -42,8 +42,8 @@ class Proposal:
     """What a job hands over: from which files it was made, and what came out."""
 
     inputs: tuple[FileRecord, ...]
-    output: FileRecord
-    staged: str  # path of the file in staging
+    outputs: tuple[FileRecord, ...]  # by key range, one behind the other
+    staged: tuple[str, ...]  # their paths in staging
     entries_in: int
 
 
@@ -78,21 +78,14 @@ class Compaction:
             targets = catalog.targets(rotated.rotated)
             if not targets:
                 return {"compacted": 0, "entries": 0, "message": "nothing to compact"}
-            inputs = ([catalog.compacted] if catalog.compacted else []) + targets
+            inputs = [*catalog.compacted, *targets]
             staging = join(self._directory, STAGING, f"compaction-{inputs[-1].number}")
             try:
                 proposal = self._propose(inputs, staging, progress)
                 self.commit(proposal)
             finally:
                 clear_staging(self._files, staging)
-            return {
-                "compacted": len(targets),
-                "entries_in": proposal.entries_in,
-                "entries": proposal.output.entries,
-                "epoch": proposal.output.last_epoch,
-                "file": proposal.output.name,
-                "bytes": proposal.output.end,
-            }
+            return told_of(proposal)
 
     def is_due(self) -> bool:
         """Every uncompacted byte may supersede a compacted one: is their share above the ratio?"""
@@ -101,16 +94,18 @@ class Compaction:
         catalog = CompactionCatalog.of(state)
         sealed = [record for record in state.of_state(FileState.SEALED) if record.purpose is Purpose.LOG]
         fresh = sum(record.end for record in catalog.targets(sealed))
-        old = catalog.compacted.end if catalog.compacted else 0
+        old = sum(record.end for record in catalog.compacted)
         return ratio > 0 and fresh >= self._settings.compaction_bytes_min and fresh >= ratio * (fresh + old)
 
     def commit(self, proposal: Proposal) -> None:
         """Put a proposal in force, if its inputs are still current."""
         state = self._manifest.state
         check_current(state, proposal.inputs)
-        self._files.rename(proposal.staged, join(self._directory, proposal.output.name))
+        for staged, output in zip(proposal.staged, proposal.outputs, strict=True):
+            self._files.rename(staged, join(self._directory, output.name))
         self._files.sync_directory(self._directory)
-        self._manifest.commit([file_change(proposal.output), set_change(compacted=proposal.output.number)])
+        changes = [file_change(output) for output in proposal.outputs]
+        self._manifest.commit([*changes, set_change(compacted=tuple(output.number for output in proposal.outputs))])
 
     def _propose(self, inputs: list[FileRecord], staging: str, progress: Progress) -> Proposal:
         # Behind the newest input only streams were written: its epoch and its digest are those of the new file, too.
@@ -130,7 +125,20 @@ class Compaction:
             sealed_digest=digest,
             stream_ends=((0, 0),),
         )
-        return Proposal(tuple(inputs), output, join(staging, OUTPUT), made["entries_in"])
+        return Proposal(tuple(inputs), (output,), (join(staging, OUTPUT),), made["entries_in"])
+
+
+def told_of(proposal: Proposal) -> dict[str, Any]:
+    """What a compaction did, for the result file."""
+    outputs = proposal.outputs
+    return {
+        "compacted": sum(1 for record in proposal.inputs if record.purpose is Purpose.LOG),
+        "entries_in": proposal.entries_in,
+        "entries": sum(output.entries for output in outputs),
+        "epoch": outputs[0].last_epoch,
+        "file": ", ".join(output.name for output in outputs),
+        "bytes": sum(output.end for output in outputs),
+    }
 
 
 def check_current(state: ManifestState, inputs: tuple[FileRecord, ...]) -> None:
@@ -150,8 +158,8 @@ def check_current(state: ManifestState, inputs: tuple[FileRecord, ...]) -> None:
             raise Refused(
                 f"the proposal was made from log file {record.number}, which has changed since", "compact again"
             )
-    bases = [record.number for record in inputs if record.purpose is Purpose.COMPACTED]
-    if bases != ([state.compacted] if state.compacted else []):
+    bases = tuple(record.number for record in inputs if record.purpose is Purpose.COMPACTED)
+    if bases != state.compacted:
         raise Refused("the proposal was made from a compacted file that is no longer in force", "compact again")
 
 

@@ -1,6 +1,6 @@
 """The compaction catalog: a view of the manifest, in the words of the seed.
 
-    compacted file      the sorted file that stands for everything compacted so far
+    compacted files     the sorted files, one behind the other by key, that stand for everything compacted so far
     detached PWALs      the rotated files that went into it: passed over from now on
     max epoch           the last epoch that is in it
 
@@ -22,16 +22,15 @@ from warren.log.manifest_state import ManifestState
 
 @dataclass(frozen=True, slots=True)
 class CompactionCatalog:
-    compacted: FileRecord | None
+    compacted: tuple[FileRecord, ...]
     detached: frozenset[FileNumber]
     max_epoch: Epoch
 
     @classmethod
     def of(cls, state: ManifestState) -> CompactionCatalog:
-        record = state.files.get(state.compacted)
-        if record is None:
-            return cls(None, frozenset(), Epoch(0))
-        return cls(record, frozenset(record.sources), record.last_epoch)
+        records = tuple(state.files[number] for number in state.compacted)
+        detached = frozenset(number for record in records for number in record.sources)
+        return cls(records, detached, max((record.last_epoch for record in records), default=Epoch(0)))
 
     def targets(self, rotated: Iterable[FileRecord]) -> list[FileRecord]:
         """Of the rotated files, those that were never compacted and hold key-value entries."""
@@ -46,4 +45,4 @@ def snapshot_inputs(state: ManifestState) -> list[FileRecord]:
     """What a start-up snapshot reads: the compacted file and every log file not in it, oldest first."""
     catalog = CompactionCatalog.of(state)
     logs = [r for _, r in sorted(state.files.items()) if r.purpose is Purpose.LOG and r.state is FileState.SEALED]
-    return ([catalog.compacted] if catalog.compacted else []) + catalog.targets(logs)
+    return [*catalog.compacted, *catalog.targets(logs)]

@@ -56,7 +56,7 @@ def make_cut(files: Files, directory: str, manifest: Manifest, pins: Pins, epoch
     pin, _ = pins.take("cut", pin_seconds, numbers=[record.number for record in chosen])
     manifest.commit([file_change(record.changed(is_handed_out=True)) for record in chosen])
     trimmed, digest = _trim(files, directory, manifest.state, chosen, epoch)
-    base = next((record.number for record in trimmed if record.purpose is Purpose.COMPACTED), FileNumber(0))
+    bases = tuple(record.number for record in trimmed if record.purpose is Purpose.COMPACTED)
     state = replace(
         manifest.state,
         is_cut=True,
@@ -65,7 +65,7 @@ def make_cut(files: Files, directory: str, manifest: Manifest, pins: Pins, epoch
         epoch_floor=epoch,
         durable=epoch,
         digest=digest.hex(),
-        compacted=base,
+        compacted=bases,
         snapshot=FileNumber(0),
         snapshot_epoch=Epoch(0),
         files={record.number: record for record in trimmed},
@@ -76,8 +76,8 @@ def make_cut(files: Files, directory: str, manifest: Manifest, pins: Pins, epoch
 def choose_files(state: ManifestState, epoch: Epoch) -> list[FileRecord]:
     """The compacted file to start from, and the log files behind it that reach into the wanted past."""
     sealed = [record for record in state.of_state(FileState.SEALED) if record.purpose is not Purpose.SNAPSHOT]
-    base = _choose_base(state, sealed, epoch)
-    passed = set(base.sources) if base else set()
+    bases = _choose_bases(state, sealed, epoch)
+    passed = {number for base in bases for number in base.sources}
     logs = [
         record
         for record in sealed
@@ -85,19 +85,22 @@ def choose_files(state: ManifestState, epoch: Epoch) -> list[FileRecord]:
         and record.first_epoch <= epoch
         and (record.number not in passed or is_needed(state, record))
     ]
-    return ([base] if base else []) + logs
+    return [*bases, *logs]
 
 
-def _choose_base(state: ManifestState, sealed: list[FileRecord], epoch: Epoch) -> FileRecord | None:
-    in_force = state.files.get(state.compacted)
-    if in_force is None or epoch >= in_force.last_epoch:
+def _choose_bases(state: ManifestState, sealed: list[FileRecord], epoch: Epoch) -> list[FileRecord]:
+    """The newest compacted files at or before the epoch: those in force, or replaced ones of which none is gone."""
+    in_force = [state.files[number] for number in state.compacted]
+    newest = max((record.last_epoch for record in in_force), default=Epoch(0))
+    if epoch >= newest:
         return in_force
-    bases = [r for r in sealed if r.purpose is Purpose.COMPACTED and state.horizon <= r.last_epoch <= epoch]
-    if bases:
-        return max(bases, key=lambda record: record.last_epoch)
+    older = [r for r in sealed if r.purpose is Purpose.COMPACTED and state.horizon <= r.last_epoch <= epoch]
+    if older:
+        chosen = max(record.last_epoch for record in older)
+        return [record for record in older if record.last_epoch == chosen]
     if state.horizon == 0:
-        return None
-    raise Gone(f"epoch {epoch} is gone, horizon is {state.horizon}", f"cut at epoch {in_force.last_epoch} or later")
+        return []
+    raise Gone(f"epoch {epoch} is gone, horizon is {state.horizon}", f"cut at epoch {newest} or later")
 
 
 def _trim(

@@ -52,7 +52,7 @@ class ManifestState:
     horizon_digest: str = NO_DIGEST.hex()  # chain digest at the horizon: the anchor of what was purged
     is_clean: bool = False  # the last run ended by `close`: no epoch number was given out beyond the durable one
     is_cut: bool = False  # a copy that was cut out of a store: opening it begins a new timeline
-    compacted: FileNumber = FileNumber(0)  # the compacted file in force, 0 for none
+    compacted: tuple[FileNumber, ...] = ()  # the compacted files in force, by key range; they share their sources
     snapshot: FileNumber = FileNumber(0)  # the start-up snapshot, 0 for none
     snapshot_epoch: Epoch = Epoch(0)  # … and the epoch it shows
     files: Mapping[FileNumber, FileRecord] = field(default_factory=dict)
@@ -128,6 +128,8 @@ def _scalars(raw: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise Refused(f"the manifest sets '{unknown[0]}', which this version does not know", "use a newer warren")
     made = dict(raw)
+    if "compacted" in raw:
+        made["compacted"] = tuple(raw["compacted"])
     if "timeline" in raw:
         told = raw["timeline"]
         ancestry = tuple(Ancestor(TimelineId(item["timeline"]), Epoch(item["fork_epoch"])) for item in told["ancestry"])

@@ -207,10 +207,10 @@ class Repair:
             values |= {"snapshot": FileNumber(0), "snapshot_epoch": Epoch(0)}
         if report.timeline is not None:
             chosen = choose_files(state, durable)
-            base = [record.number for record in chosen if record.purpose is Purpose.COMPACTED]
-            values |= {"timeline": report.timeline, "compacted": base[0] if base else FileNumber(0)}
-        elif state.compacted in dropped:
-            values |= {"compacted": FileNumber(0)}
+            bases = tuple(record.number for record in chosen if record.purpose is Purpose.COMPACTED)
+            values |= {"timeline": report.timeline, "compacted": bases}
+        elif dropped & set(state.compacted):
+            values |= {"compacted": tuple(number for number in state.compacted if number not in dropped)}
         changes = [file_change(plan.record) for plan in report.repairs if plan.record.number not in dropped]
         return [*changes, *(drop_change(FileNumber(number)) for number in sorted(dropped)), set_change(**values)]
 
