@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren.log.gather import copy_strings, numbers_at, spans
@@ -65,6 +65,7 @@ def test_strings_of_every_length_are_copied_whole_and_nothing_beside_them(length
     assert target[[0, length + 1, length + 2, 2 * length + 3, 2 * length + 4]].tolist() == [255] * 5
 
 
+@settings(deadline=None)
 @given(
     lengths=st.lists(st.one_of(st.integers(0, 40), st.sampled_from(LENGTHS)), min_size=1, max_size=30),
     order=st.randoms(use_true_random=False),
@@ -123,6 +124,7 @@ def test_threads_may_gather_from_the_same_strings_at_once() -> None:
     assert [string for part in found for string in part] == [strings[row] for row in rows.tolist()]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=20), st.integers(0, 24))
 def test_words_are_eight_bytes_padded_with_zeros(strings: list[bytes], depth: int) -> None:
     words = Strings.of([Texts.of_list(strings)]).words(depth, np.arange(len(strings)))
@@ -130,6 +132,7 @@ def test_words_are_eight_bytes_padded_with_zeros(strings: list[bytes], depth: in
     assert words.tolist() == [int.from_bytes(word, "big") for word in padded]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), min_size=1, max_size=20), st.booleans())
 def test_equality_is_that_of_bytes(pairs: list[tuple[bytes, bytes]], are_same: bool) -> None:
     pairs = [(left, left if are_same else right) for left, right in pairs]

@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.merge_model import KEYS
@@ -43,6 +43,9 @@ def rounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """So that small inputs go through every branch that large ones go through."""
     if request.param != "python finishes":
         monkeypatch.setattr(module, "_FEW", 0)
+        monkeypatch.setattr(module, "_AT_ONCE", 7)
+        monkeypatch.setattr("warren.log.key_words._AT_ONCE", 7)
+        monkeypatch.setattr("warren.log.strings._ROWS_AT_ONCE", 5)
     if request.param == "one round at most":
         monkeypatch.setattr(module, "_ROUNDS_MAX", 1)
 
@@ -52,22 +55,27 @@ STORAGES = st.sampled_from([0, 1, 2, 1 << 40, (1 << 64) - 1])
 
 @pytest.mark.usefixtures("rounds")
 class TestAgainstSorted:
+    @settings(deadline=None)
     @given(st.lists(st.tuples(STORAGES, KEYS), min_size=1, max_size=60), st.integers(1, 4))
     def test_any_keys(self, named: Named, range_count: int) -> None:
         check_order(named, range_count)
 
+    @settings(deadline=None)
     @given(st.lists(st.binary(max_size=40), min_size=1, max_size=60), st.binary(max_size=30))
     def test_a_common_prefix(self, keys: list[bytes], prefix: bytes) -> None:
         check_order([(7, prefix + key) for key in keys])
 
+    @settings(deadline=None)
     @given(st.lists(st.integers(0, 300), min_size=1, max_size=60))
     def test_digits_behind_a_name(self, numbers: list[int]) -> None:
         check_order([(1, b"customer:%09d:order" % number) for number in numbers])
 
+    @settings(deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1)), min_size=1, max_size=60))
     def test_numbers_as_keys(self, numbers: list[tuple[int, int]]) -> None:
         check_order([(0, queue.to_bytes(8, "big") + sequence.to_bytes(8, "big")) for queue, sequence in numbers])
 
+    @settings(deadline=None)
     @given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.sampled_from([b"\0", b"\xff", b"a"]))
     def test_keys_that_differ_in_length_only(self, lengths: list[int], byte: bytes) -> None:
         check_order([(0, byte * length) for length in lengths])

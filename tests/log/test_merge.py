@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.merge_model import Entry, columns_of, entries_of, histories, merged_by_hand
@@ -26,11 +26,13 @@ def kept(*entries: Entry, is_bottom: bool = True) -> list[Entry]:
     return one_input
 
 
+@settings(deadline=None)
 @given(histories(), st.booleans())
 def test_merge_is_what_a_dict_would_hold(inputs: list[list[Entry]], is_bottom: bool) -> None:
     assert merged(inputs, is_bottom) == merged_by_hand((entry for part in inputs for entry in part), is_bottom)
 
 
+@settings(deadline=None)
 @given(histories(), st.booleans(), st.data())
 def test_merging_in_pieces_gives_what_one_merge_gives(
     inputs: list[list[Entry]], is_bottom: bool, data: st.DataObject

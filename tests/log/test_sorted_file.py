@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import combinations
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -147,6 +149,21 @@ def test_the_running_checksum_is_the_one_a_walk_over_the_blocks_finds() -> None:
     assert by_hand == summary.running_checksum
 
 
+def test_the_worked_bytes_of_the_format_page_are_what_is_written() -> None:
+    file = MemoryFiles().create("/sorted")
+    writer = SortedWriter(file, FileIdentity(TimelineId(0x11), Incarnation(0x22)), 0, Epoch(5))
+    writer.add(columns_of([put(3, b"ant", b"six legs", (4, 7)), put(3, b"bee", b"wings", (5, 2))]))
+    summary = writer.finish()
+    page = (Path(__file__).parents[2] / "docs/formats/sorted_file.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} )+) ", page, re.MULTILINE)
+    assert len(shown) > 25
+    for at, told in shown:
+        expected = bytes.fromhex(told)
+        assert bytes(file.view()[int(at, 16) :][: len(expected)]) == expected, at
+    assert (summary.index_offset, summary.end_offset) == (0xF8, 0x1A0)
+    assert f"running checksum {summary.running_checksum:#x}" in page
+
+
 def test_an_empty_file_is_a_file() -> None:
     file = file_of([])
     assert (file.entries, file.block_count, list(file.cursor()), file.get(0, b"")) == (0, 0, [], None)
@@ -173,6 +190,7 @@ def test_separators_of_a_mebibyte_do_not_overflow_an_index_block() -> None:
     assert [file.get(1, e.key) for e in entries] == [(e.value, e.version) for e in entries]
 
 
+@settings(deadline=None)
 @given(st.lists(KEYS, min_size=2, max_size=2).map(sorted))
 def test_a_separator_is_short_and_lies_between(keys: list[bytes]) -> None:
     last, first = Separator(1, keys[0]), Separator(1, keys[1])
@@ -296,3 +314,12 @@ def test_the_block_of_a_key_is_found_among_many() -> None:
     for probe in [(s, b"%d" % n) for s in range(4) for n in range(0, 90_000, 977)]:
         at = bisect_left(names, probe)
         assert (file.get(*probe) is not None) == (at < len(names) and names[at] == probe)
+
+
+def test_entries_without_a_byte_do_not_pile_up_in_one_block() -> None:
+    """A storage each, with the empty key and no value: only their columns take room."""
+    entries = [put(storage, b"", b"") for storage in range(100_000)]
+    data, summary = written([entries[at : at + 1000] for at in range(0, len(entries), 1000)], block_bytes=128 << 10)
+    file = opened(data, summary.index_offset)
+    assert file.block_count > 10
+    assert file.get(77_777, b"") == (b"", (1, 1))

@@ -27,6 +27,7 @@ from warren.records.entries import draft_entries
 from warren.records.format import BlockKind
 
 SORTED_BLOCK_BYTES = 128 << 10
+_COLUMN_BYTES = 16  # about what an entry takes beside its key and value
 _WRITE_BYTES = 4 << 20
 
 
@@ -64,7 +65,7 @@ class SortedWriter:
             return
         for piece in columns.split(self._block_bytes):
             self._waiting.append(piece)
-            self._waiting_bytes += piece.keys.size_bytes + piece.values.size_bytes
+            self._waiting_bytes += piece.keys.size_bytes + piece.values.size_bytes + _COLUMN_BYTES * piece.count
             if 2 * self._waiting_bytes >= self._block_bytes:
                 self._cut_block()
 

@@ -97,8 +97,8 @@ class SortedFile:
         numbers = self._index.blocks_between(low, high)
         for number in reversed(numbers) if reverse else numbers:
             block = self._block(number)
-            block = block.part(_first_not_below(block, low), _first_not_below(block, high))
-            rows = _rows_of(block)
+            start, stop = _first_not_below(block, low), _first_not_below(block, high)
+            rows = _rows_of(block.part(start, max(start, stop)))
             yield from reversed(rows) if reverse else rows
 
     def _keep(self, number: int) -> EntryColumns:
