@@ -479,7 +479,7 @@ def test_check_current_finds_a_base_that_is_no_longer_in_force() -> None:
         with pytest.raises(Refused, match="no longer in force"):
             check_current(state, ())
         with pytest.raises(Refused, match="no longer in force"):
-            check_current(state.apply([set_change(compacted=FileNumber(0))]), (base,))
+            check_current(state.apply([set_change(compacted=())]), (base,))
 
 
 # -- when it starts by itself ----------------------------------------------------------------------------------------
@@ -641,7 +641,7 @@ def test_a_power_cut_between_any_two_steps_of_a_compaction_leaves_the_same_state
     steps, told = crash_points
     wanted = of_storage({b"kept": b"0", b"changed": b"1"}) | of_storage({b"after": b"2"}, 2)
     for step in steps:
-        for fraction in (None, 0.5):
+        for fraction in (None, 0.5) if told[step].startswith(("write", "allocate")) else (None,):
             disk = after_power_cut(step, fraction)
             stage = Stage(disk.crash(model, SeededChance(step)), channel_count=2)
             with stage.store() as store:
