@@ -100,8 +100,8 @@ def test_views_of_one_buffer_are_one_heap_and_are_not_copied() -> None:
     keys = Texts(np.frombuffer(view[2:6], dtype=np.uint8), Numbers.sequence(3, 0, 2))
     values = Texts(np.frombuffer(view[8:14], dtype=np.uint8), Numbers.sequence(3, 0, 3))
     heaps, origins = heaps_of([keys, values])
-    assert len(heaps) == 1
-    assert origins == [(0, 2), (0, 8)]
+    assert [len(heap) for heap in heaps] == [0, len(buffer)]
+    assert origins == [(1, 2), (1, 8)]
     pool = Strings.of([keys, values])
     buffer[2:4] = b"KE"
     assert pool.gather(np.arange(4)).to_list() == [b"KE", b"ys", b"val", b"ues"]
@@ -113,6 +113,19 @@ def test_more_heaps_than_can_be_numbered_are_copied_into_one() -> None:
     pool = Strings.of(texts)
     assert len(pool.heaps) == 1
     assert pool.gather(np.arange(len(strings))).to_list() == strings
+
+
+def test_a_large_buffer_is_seen_through_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warren.log.heaps._WINDOW_BYTES", 64)
+    buffer = memoryview(random_strings(6, [1000])[0])
+    parts = [
+        Texts(np.frombuffer(buffer[at : at + 50], dtype=np.uint8), Numbers.sequence(11, 0, 5))
+        for at in range(0, 1000, 50)
+    ]
+    pool = Strings.of(parts)
+    assert len(pool.heaps) == 1 + 15
+    assert max(map(len, pool.heaps)) == 128, "a string may begin in one window and end in the next"
+    assert b"".join(pool.gather(np.arange(200)).to_list()) == bytes(buffer)
 
 
 def test_threads_may_gather_from_the_same_strings_at_once() -> None:
@@ -153,3 +166,20 @@ def test_numbers_at_rows_are_the_columns_own(numbers: Numbers) -> None:
 def test_spans_are_the_members_of_ranges() -> None:
     assert spans(rows_of([10, 3, 50]), rows_of([3, 0, 2])).tolist() == [10, 11, 12, 50, 51]
     assert spans(rows_of([]), rows_of([])).tolist() == []
+
+
+def test_many_small_parts_and_large_ones_keep_their_order() -> None:
+    lists = [random_strings(number, [number % 5] * (number % 20)) for number in range(60)]
+    lists += [random_strings(7, [3, 4]), [], random_strings(8, [9] * 40), [b""] * 3]
+    flat = [string for strings in lists for string in strings]
+    joined = memoryview(b"".join(flat))
+    parts, at = [], 0
+    for strings in lists:
+        size = sum(map(len, strings))
+        heap = np.frombuffer(joined[at : at + size], dtype=np.uint8)
+        parts.append(Texts(heap, Texts.of_list(strings).offsets))
+        at += size
+    pool = Strings.of(parts)
+    assert len(pool.heaps) == 2, "nothing, and the one buffer"
+    assert pool.gather(np.arange(len(flat))).to_list() == flat
+    assert [pool.at(row) for row in range(len(flat))] == flat

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from warren.log.heaps import HEAP_BITS
 from warren.records.columns import Heap
 from warren.records.numbers import U64, Numbers
 
@@ -37,7 +38,7 @@ _LONG, _EMPTY = _WIDTH_BITS_MAX + 1, _WIDTH_BITS_MAX + 2
 _CLASS_BITS = 4
 _CLASS_OF = np.array([_EMPTY] + [n.bit_length() - 1 for n in range(1, _LONG_FROM + 1)], dtype=np.uint16)
 _BYTES_AT_ONCE = 256 << 10  # what lies between take and put stays in the processor's own cache
-assert _CLASS_OF[-1] == _LONG and _CLASS_OF.max() < 1 << _CLASS_BITS
+assert _CLASS_OF[-1] == _LONG and _CLASS_OF.max() < 1 << _CLASS_BITS and HEAP_BITS + _CLASS_BITS <= 16
 
 
 def copy_strings(

@@ -12,26 +12,42 @@ from typing import Any
 
 import numpy as np
 
-from warren.records.columns import Heap, Texts
+from warren.records.columns import EMPTY_HEAP, Heap, Texts
 
-HEAP_BITS = 6
-START_BITS = 37
+HEAP_BITS = 12
+START_BITS = 31
 _WINDOW_BYTES = 1 << (START_BITS - 1)
 
 
 def heaps_of(parts: Sequence[Texts]) -> tuple[list[Heap], list[tuple[int, int]]]:
     """The heaps, and for each part the number of its heap and where in it the part's own heap begins."""
+    roots: dict[int, _Root] = {}
     found: dict[tuple[int, int], int] = {}
-    heaps: list[Heap] = []
+    heaps: list[Heap] = [EMPTY_HEAP]
     origins: list[tuple[int, int]] = []
     for part in parts:
-        whole = _whole_of(part.heap)
-        window, origin = divmod(_address(part.heap) - _address(whole), _WINDOW_BYTES)
-        number = found.setdefault((_address(whole), window), len(heaps))
+        if len(part.heap) == 0:
+            origins.append((0, 0))
+            continue
+        buffer = _buffer_of(part.heap)
+        root = roots.get(id(buffer)) or roots.setdefault(id(buffer), _Root(buffer))
+        window, origin = divmod(_address(part.heap) - root.address, _WINDOW_BYTES)
+        number = found.setdefault((root.address, window), len(heaps))
         if number == len(heaps):
-            heaps.append(whole[window * _WINDOW_BYTES : (window + 2) * _WINDOW_BYTES])
+            heaps.append(root.whole[window * _WINDOW_BYTES : (window + 2) * _WINDOW_BYTES])
         origins.append((number, origin))
     return (heaps, origins) if len(heaps) <= 1 << HEAP_BITS else _copied_into_one(parts)
+
+
+class _Root:
+    """What views are views of, as bytes."""
+
+    __slots__ = ("address", "buffer", "whole")
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+        self.whole: Heap = buffer if isinstance(buffer, np.ndarray) else np.frombuffer(buffer, dtype=np.uint8)
+        self.address = _address(self.whole)
 
 
 def _copied_into_one(parts: Sequence[Texts]) -> tuple[list[Heap], list[tuple[int, int]]]:
@@ -40,17 +56,14 @@ def _copied_into_one(parts: Sequence[Texts]) -> tuple[list[Heap], list[tuple[int
     return [np.concatenate([part.heap[part.start : part.end] for part in parts])], origins
 
 
-def _whole_of(heap: Heap) -> Heap:
-    """The array or buffer that `heap` is a view of, whole."""
-    if len(heap) == 0:
-        return heap
+def _buffer_of(heap: Heap) -> Any:
+    """The array or buffer that `heap` is a view of; itself where that can not be seen as bytes."""
     base: Any = heap
     while isinstance(base, np.ndarray) and base.base is not None:
         base = base.base
     if isinstance(base, np.ndarray):
         return base if base.dtype == np.uint8 and base.ndim == 1 and base.flags.c_contiguous else heap
-    buffer: Any = base.obj if isinstance(base, memoryview) else base
-    return np.frombuffer(buffer, dtype=np.uint8)
+    return base.obj if isinstance(base, memoryview) else base
 
 
 def _address(heap: Heap) -> int:

@@ -98,6 +98,10 @@ def joined(parts: Iterable[Numbers]) -> Numbers:
     count = sum(column.count for column in columns)
     if all(column.is_constant and column.base == columns[0].base for column in columns):
         return Numbers(count, columns[0].base)
+    if all(column.is_constant for column in columns):
+        bases = Numbers.of_array(np.array([column.base for column in columns], dtype=np.uint64))
+        assert bases.deltas is not None, "they differ"
+        return Numbers(count, bases.base, 0, np.repeat(bases.deltas, [column.count for column in columns]))
     low, high = min(map(_lowest, columns)), max(map(_highest, columns))
     deltas = np.empty(count, dtype=WIDTHS[narrowest(high - low)])
     at = 0

@@ -3,10 +3,11 @@
 A merge meets its keys and values in hundreds of blocks of a dozen mapped files. They stay there, in the page cache,
 until they are gathered into the output, once. Each row keeps the place of its string in eight bytes:
 
-    | heap 6 bits | start in it 37 bits | length 21 bits |
+    | heap 12 bits | start in it 31 bits | length 21 bits |
 
 so that a string behaves like a number: looking one up costs one miss of the cache, not three. Blocks of one mapped file
-share one heap, the file. If the heaps are many all the same (batches from anywhere), they are copied into one.
+share one heap, the file (or a window of it, if it is large). If the heaps are more than can be numbered all the same
+(batches from anywhere), they are copied into one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from warren.base.errors import Misuse
-from warren.log.gather import Flags, Positions, copy_strings, windows
+from warren.log.gather import Flags, Positions, copy_strings, spans, windows
 from warren.log.heaps import HEAP_BITS, START_BITS, heaps_of
 from warren.records.columns import Heap, Texts
 from warren.records.format import ENTRY_BYTES_MAX
@@ -28,6 +29,7 @@ _LENGTH_BITS = 21
 assert _LENGTH_BITS + START_BITS + HEAP_BITS == 64 and ENTRY_BYTES_MAX < 1 << _LENGTH_BITS
 _LENGTH, _START = (1 << _LENGTH_BITS) - 1, (1 << START_BITS) - 1
 _ROWS_AT_ONCE = 1 << 16
+_SMALL = 16  # strings; parts of so few are worked on together, since a log may consist of blocks with one entry each
 _FIRST_BYTES_OF_WORD = np.array([(1 << 64) - (1 << (64 - 8 * n)) for n in range(WORD_BYTES + 1)], dtype=np.uint64)
 
 
@@ -41,14 +43,17 @@ class Strings:
         """The strings of all parts, in order."""
         heaps, origins = heaps_of(parts)
         places = np.empty(sum(part.count for part in parts), dtype=np.uint64)
+        small: list[tuple[int, int, int, int]] = []
         at = 0
         for part, (heap, origin) in zip(parts, origins, strict=True):
-            starts, lengths = part.bounds()
-            if part.count and int(lengths.max()) > _LENGTH:
-                raise Misuse(f"a key or value of {lengths.max()} bytes is beyond the limit of {ENTRY_BYTES_MAX}")
-            starts += (heap << START_BITS) + origin
-            places[at : at + part.count] = (starts.view(np.uint64) << np.uint64(_LENGTH_BITS)) | lengths.view(np.uint64)
+            origin += heap << START_BITS
+            if part.count <= _SMALL and part.offsets.deltas is None:
+                small.append((at, part.count, origin + part.offsets.base, part.offsets.step))
+            else:
+                starts, lengths = part.bounds()
+                places[at : at + part.count] = _places(starts + origin, lengths)
             at += part.count
+        _fill_small(places, small)
         return cls(heaps, places)
 
     @property
@@ -113,13 +118,29 @@ class Strings:
 
     def _by_heap(self, starts: Positions) -> Iterator[tuple[Heap, slice | Positions, Positions]]:
         """Each heap that occurs, which of the starts lie in it, and where in it."""
-        heaps = (starts >> START_BITS).astype(np.uint8)
+        heaps = (starts >> START_BITS).astype(np.uint16)
         if (heaps == heaps[0]).all():
             yield self.heaps[heaps[0]], slice(None), starts & _START
             return
         for heap in np.flatnonzero(np.bincount(heaps)).tolist():
             members = np.flatnonzero(heaps == heap)
             yield self.heaps[heap], members, starts[members] & _START
+
+
+def _places(starts: Positions, lengths: Positions) -> U64:
+    if len(lengths) and int(lengths.max()) > _LENGTH:
+        raise Misuse(f"a key or value of {lengths.max()} bytes is beyond the limit of {ENTRY_BYTES_MAX}")
+    return (starts.view(np.uint64) << np.uint64(_LENGTH_BITS)) | lengths.view(np.uint64)
+
+
+def _fill_small(places: U64, small: list[tuple[int, int, int, int]]) -> None:
+    """Parts whose strings are equally long, each given by its first row, count, first start and length."""
+    if not small:
+        return
+    first, counts, starts, lengths = np.array(small, dtype=np.int64).T
+    rows = spans(first, counts)
+    part = np.repeat(np.arange(len(small)), counts)
+    places[rows] = _places(starts[part] + (rows - first[part]) * lengths[part], lengths[part])
 
 
 def _as_numbers(offsets: Positions) -> Numbers:
