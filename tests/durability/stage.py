@@ -40,7 +40,7 @@ def headers_in(raw: bytes, participant: Participant) -> list[Header]:
     return walk(memoryview(raw), participant.identity).headers
 
 
-@dataclass(slots=True)
+@dataclass
 class Diary:
     """A `Turn`: who takes part is whoever has pending blocks; what happens is written down."""
 

@@ -316,6 +316,22 @@ def test_a_failure_is_fatal_and_nothing_is_tried_again(operation: str) -> None:
     assert len(stage.disk.steps) == steps, "nothing was written or synced behind the failure"
 
 
+def test_an_epoch_that_cannot_be_closed_ends_it_and_the_next_one_is_not_confirmed_without_it() -> None:
+    """What was gathered may be gone half-way: an epoch that is confirmed behind it would be short of entries."""
+    stage = Stage(count=2)
+    stage.commit.wait(stage.append())
+    epoch = stage.append(index=0)
+    stage.diary.gather = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(ZeroDivisionError):
+        stage.commit.wait(epoch)
+    del stage.diary.gather
+    for again in (partial(stage.append, index=1), partial(stage.commit.wait, epoch), stage.commit.stop):
+        with pytest.raises(SyncFailed, match="ended with ZeroDivisionError") as failure:
+            again()
+        assert "restart" in failure.value.hint
+    assert stage.commit.durable == 1
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_failed_sync_reaches_everybody_who_waits(seed: int) -> None:
     def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:

@@ -191,7 +191,16 @@ class GroupCommit:
     # -- the commit itself ---------------------------------------------------------------------------------------
 
     def _switch(self) -> Batch | None:
-        """Under the gate: close the gathered epoch and open the next one."""
+        """Under the gate: close the gathered epoch and open the next one. Where that fails entries may be lost on the
+        way, so that no epoch is confirmed any more."""
+        try:
+            return self._next_batch()
+        except BaseException as error:
+            self._failed = self._failed or _as_failure(error)
+            self.gate.notify_all()
+            raise
+
+    def _next_batch(self) -> Batch | None:
         gathered = self._turn.gather()
         epoch = self._close(gathered) if gathered else None
         parts = [participant.take() for participant in gathered]
@@ -226,7 +235,7 @@ class GroupCommit:
                     self.gate.notify_all()  # whose epoch is durable need not wait until files have changed
                 self._wait_for_room(batch.after)
         except BaseException as error:
-            self.fail(error if isinstance(error, WarrenError) else SyncFailed(f"the commit ended with {error!r}"))
+            self.fail(_as_failure(error))
             raise
         with self.gate:
             self._busy = False
@@ -309,3 +318,9 @@ class GroupCommit:
             batch = self._switch()
         if batch is not None:
             self._commit(batch)
+
+
+def _as_failure(error: BaseException) -> WarrenError:
+    if isinstance(error, WarrenError):
+        return error
+    return SyncFailed(f"the commit ended with {error!r}", "stop and restart: what was not confirmed may be lost")
