@@ -102,10 +102,11 @@ class Rotation:
     def at_switch(self) -> Callable[[], None] | None:
         """Under the gate: take one request, or notice a file that has grown enough."""
         request = self._queue.popleft() if self._queue else None
-        is_due = any(channel.participant.end >= self._rotate_bytes for channel in self._channels)
+        filled = [channel for channel in self._channels if not channel.is_empty]
+        is_due = any(channel.participant.end >= self._rotate_bytes for channel in filled)
         if request is None and not is_due:
             return None
-        moves = [self._plan(channel) for channel in self._channels if not channel.is_empty]
+        moves = [self._plan(channel) for channel in filled]
         if request is not None:
             request.sessions = set(self._appender.open_sessions)
             self._appender.awaited_sessions |= request.sessions
