@@ -11,13 +11,16 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from warren.base.clock import Clock
-from warren.base.ids import Epoch, Lsn, StorageId, lsn_of
+from warren.base.ids import ChannelId, Epoch, Lsn, StorageId, TimelineId, lsn_of
 from warren.base.threads import SystemThreads, Threads
+from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
-from warren.log.manifest import read_manifest
-from warren.log.opening import find_file
+from warren.log.layout import DIRECTORIES
+from warren.log.manifest import Manifest, read_manifest
+from warren.log.manifest_state import ManifestState, StreamRecord
+from warren.log.opening import KV_STREAM, find_file
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore, Machine
 from warren.records.block import Header
@@ -88,6 +91,18 @@ def stepped(seed: int, body: Callable[[SteppedThreads, Machine], Result], files:
             disk.pause = None
 
     return threads.run(run)
+
+
+def small_disk() -> MemoryFiles:
+    """A disk with a new log on it whose containers are 4 KiB: no option allows that, but many runs are quick."""
+    files = MemoryFiles()
+    for name in DIRECTORIES:
+        files.make_directories(join(DIRECTORY, name))
+    streams = {KV_STREAM: StreamRecord(KV_STREAM, "kv", ChannelId(0), is_records=False)}
+    state = ManifestState(Timeline(TimelineId(0xABCD)), 4096, 2, is_clean=True, streams=streams)
+    Manifest(files, DIRECTORY, SystemThreads(), SeededChance(7), state).close()
+    files.sync_directory(DIRECTORY)
+    return files
 
 
 def log_records(files: Files, directory: str = DIRECTORY) -> list[FileRecord]:
