@@ -127,14 +127,15 @@ def put(store: LogStore, key: bytes, channel: int = 0) -> Epoch:
     return session.commit()
 
 
-def small_store(is_stopped: bool = True, settings: LogSettings = QUIET) -> MemoryFiles:
-    """Two channels; epochs 1 … 4 in rotated files, 5 … 8 in active ones; stopped, or dead with its witness synced."""
+def small_store(is_stopped: bool = True, epochs: int = 8, settings: LogSettings = QUIET) -> MemoryFiles:
+    """Two channels; half of the epochs in rotated files, half in active ones; stopped, or dead with its witness
+    synced."""
     files = MemoryFiles()
     store = LogStore.open(DIRECTORY, settings, machine(files))
-    for number in range(8):
-        if number == 4:
+    for number in range(epochs):
+        if number == epochs // 2:
             store.rotate()
-        put(store, b"key %d" % number, number % 2)
+        put(store, b"key %d" % number, number % settings.channel_count)
     if is_stopped:
         store.close()
     else:

@@ -81,9 +81,9 @@ def assert_refused_or_true(files: MemoryFiles) -> None:
     assert served == EVERYTHING
 
 
-def settled(is_stopped: bool) -> MemoryFiles:
+def settled(is_stopped: bool, epochs: int = 8, channel_count: int = 2) -> MemoryFiles:
     """A small store of which everything is synced, without the zeros."""
-    files = small_store(is_stopped)
+    files = small_store(is_stopped, epochs, replace(QUIET, channel_count=channel_count))
     for name in files.list(DIRECTORY):
         path = join(DIRECTORY, name)
         if not files.stat(path).is_directory:
@@ -118,30 +118,28 @@ def flip_each(files: MemoryFiles, step: int, first: int = 0) -> int:
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_a_flipped_bit_at_or_below_the_witness_is_found_and_located(is_stopped: bool) -> None:
-    """A sample of what the next test does in full: bits 41 apart, so that every place in a byte has its turn."""
-    assert flip_each(settled(is_stopped), 41) > 1000
+    """A sample of what the next test does in full: bits 83 apart, so that every place in a byte has its turn."""
+    assert flip_each(settled(is_stopped), 83) > 500
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_stopped", [True, False])
 @pytest.mark.parametrize("first", range(8))
-def test_every_single_bit_flip_at_or_below_the_witness_is_detected_and_located(is_stopped: bool, first: int) -> None:
+def test_every_single_bit_flip_at_or_below_the_witness_is_detected_and_located(first: int) -> None:
     """X-09: every bit of every block, of the manifest, of file headers and of the epoch files."""
-    assert flip_each(settled(is_stopped), 8, first) > 5000
+    assert flip_each(settled(is_stopped=False, epochs=2, channel_count=1), 8, first) > 3000
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stopped", [True, False])
-@pytest.mark.parametrize("part", range(4))
-def test_a_flipped_bit_is_refused_at_open_or_changes_nothing_that_is_served(is_stopped: bool, part: int) -> None:
+def test_a_flipped_bit_is_refused_at_open_or_changes_nothing_that_is_served(is_stopped: bool) -> None:
+    """One bit of every third byte: opening takes longer than verifying."""
     files = settled(is_stopped)
-    for number, (name, start, end) in enumerate(every_place(files)):
-        for byte in range(start, end):
-            if (number + byte) % 4 == part:
-                bit = byte * 8 + byte % 7
-                flip_bit(files, join(DIRECTORY, name), bit)
-                assert_refused_or_true(files)
-                flip_bit(files, join(DIRECTORY, name), bit)
+    for name, start, end in every_place(files):
+        for byte in range(start, end, 3):
+            bit = byte * 8 + byte % 7
+            flip_bit(files, join(DIRECTORY, name), bit)
+            assert_refused_or_true(files)
+            flip_bit(files, join(DIRECTORY, name), bit)
 
 
 def test_some_flipped_bits_are_refused_at_open_or_change_nothing_that_is_served() -> None:
