@@ -51,9 +51,17 @@ class Tally:
 
 def round_of(workloads: Sequence[str], seed: int) -> list[list[Spec]]:
     """Every step of one script per workload, in every model. The specs of a group share their run-up."""
-    groups = [group_at(name, seed, step) for name in workloads for step in range(len(steps_of(name, seed)) + 1)]
+    groups = [group_at(name, seed, step) for name in workloads for step in range(_step_count(name, seed) + 1)]
     random.Random(seed).shuffle(groups)
     return groups
+
+
+def _step_count(workload: str, seed: int) -> int:
+    """A workload that fails without any crash has one state, and that one will say so."""
+    try:
+        return len(steps_of(workload, seed))
+    except Exception:
+        return 0
 
 
 def group_at(workload: str, seed: int, step: int) -> list[Spec]:

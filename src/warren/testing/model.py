@@ -89,7 +89,7 @@ class Model:
         self.sessions: dict[int, SessionNote] = {}
         self.confirmed = 0  # highest epoch that somebody was told to be durable
         self.horizon = 0  # highest epoch that another process may have read in the epoch file
-        self.decayed: set[Write] = set()  # entries of blocks that are damaged: a repair may lose them, nothing else may
+        self.decayed: set[int] = set()  # sessions in damaged blocks: a repair may lose them, nothing else may
         self.is_repaired = False  # a repair was begun
         self.taken: dict[str, bytes] = {}  # files that somebody has linked, and must find unchanged
         self.is_purged = False  # old entries may be missing from the log; their effect may not
@@ -136,7 +136,9 @@ class Model:
         self.horizon = max(self.horizon, horizon)
 
     def decay(self, writes: Iterable[Write]) -> None:
-        self.decayed |= set(writes)
+        """A block with these entries is damaged. A small session lies in one block, and its puts tell which it is."""
+        hit = {write for write in writes if write.kind is EntryKind.PUT}
+        self.decayed |= {session.number for session in self.sessions.values() if hit.intersection(session.writes)}
 
     def process_died(self) -> None:
         for session in self._of(Standing.OPEN):
@@ -168,12 +170,12 @@ class Model:
         told = "; ".join(f"{p} is {_short(state.get(p))} instead of {_short(expected.get(p))}" for p in wrong[:4])
         raise Violation(f"the state read back is wrong in {len(wrong)} places: {told}")
 
-    def expected(self, without: Container[Write] = ()) -> State:
+    def expected(self, without: Container[int] = ()) -> State:
         """The state after everything that is certain."""
         state: State = {}
         for session in sorted(self._of(Standing.CERTAIN), key=lambda session: (session.epoch, session.order)):
-            for write in session.writes:
-                if write not in without:
+            if session.number not in without:
+                for write in session.writes:
                     apply(state, write)
         return state
 
@@ -218,16 +220,15 @@ class Model:
                     f"session {owner.number} of epoch {owner.epoch} is {owner.standing.value}, "
                     f"but the log has {found.write} in epoch {found.epoch}"
                 )
-            if found.write not in self.decayed:
-                found_puts[owner.number] = found_puts.get(owner.number, 0) + 1
+            found_puts[owner.number] = found_puts.get(owner.number, 0) + 1
         if not self.is_purged:
             self._judge_whole(found_puts)
 
     def _judge_whole(self, found_puts: Mapping[int, int]) -> None:
         for session in self._of(Standing.CERTAIN):
-            wanted = sum(w.kind is EntryKind.PUT and w not in self.decayed for w in session.writes)
+            wanted = sum(write.kind is EntryKind.PUT for write in session.writes)
             found = found_puts.get(session.number, 0)
-            if found != wanted:
+            if found != wanted and session.number not in self.decayed:
                 raise Violation(
                     f"session {session.number} (epoch {session.epoch}) has {found} of its {wanted} puts in the log"
                 )
@@ -239,8 +240,8 @@ class Model:
 
     def _forget_decayed(self) -> None:
         """They were lost, and said to be: from now on they were never there."""
-        for session in self.sessions.values():
-            session.writes = [write for write in session.writes if write not in self.decayed]
+        for number in self.decayed:
+            self.sessions[number].standing = Standing.GONE
         self.decayed = set()
 
     def _end(self, session: SessionNote, epoch: int, standing: Standing) -> None:

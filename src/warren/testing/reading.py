@@ -23,8 +23,9 @@ from warren.records.block import FileIdentity, Header
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
 from warren.records.walk import next_good, walk
-from warren.testing.memory_files import MemoryFiles
+from warren.testing.memory_files import CrashModel, MemoryFiles
 from warren.testing.model import Found, State, Violation, Write
+from warren.testing.seeded_chance import SeededChance
 
 Contents = dict[tuple[int, int], bytes]  # (timeline, epoch) → digest of its closing block
 
@@ -63,8 +64,10 @@ def state_of(snapshot: Snapshot) -> State:
 
 
 def durable_blocks(disk: MemoryFiles, directory: str) -> list[tuple[str, Header, list[Write]]]:
-    """Blocks of entries that must be there, since the epoch file says so; with their paths and entries."""
-    durable = horizon(disk, directory)
+    """Blocks of entries that must be there, since the epoch file says so, on the disk and not in the page cache only;
+    with their paths and entries. Damage behind that, together with a crash, is where a torn tail can no longer be told
+    from damage (docs/decisions/0002-witness-off-the-path.md)."""
+    durable = horizon(disk.crash(CrashModel.SYNCED, SeededChance(0)), directory)
     found = []
     for name in disk.list(directory):
         path = join(directory, name)

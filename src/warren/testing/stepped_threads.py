@@ -134,7 +134,7 @@ class SteppedCondition:
         self._let_go()
         self._waiting.append(me)
         is_notified = self._turns.block("a notify", timeout)
-        if not is_notified:
+        if not is_notified and me in self._waiting:  # not so if a notify came between the deadline and our turn
             self._waiting.remove(me)
         self._take()
         return is_notified

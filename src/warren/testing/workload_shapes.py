@@ -152,13 +152,10 @@ def recycle(draft: Draft) -> None:
 def busy(draft: Draft) -> None:
     """Rotations and compactions beside each other."""
     draft.sessions("ab", 1)
-    draft.say("a", "compact")
-    draft.say("b", "rotate")
-    draft.session("b")
-    draft.say("b", "rotate")
-    draft.session("a")
-    draft.session("c")
-    draft.say("c", "rotate")
+    for _ in range(2):
+        for client in "abc":
+            draft.session(client)
+            draft.say(client, "compact" if client == "a" else "rotate")
 
 
 def crowd(draft: Draft) -> None:
@@ -177,7 +174,7 @@ def failing(draft: Draft) -> None:
     """A sync fails: nothing of it may be believed, not even by the next process."""
     draft.sessions("ab", 1)
     path = draft.chance.choice(("*pwal_*", "*pwal_*", "*pwal_0000", "*epoch", "*manifest*"))
-    draft.everybody("fail", "io-error", "sync", path, draft.chance.choice(("dirty", "clean", "dropped")), 1)
+    draft.everybody("fail", "io-error", "sync", path, draft.chance.choice(("clean", "clean", "dropped", "dirty")), 1)
     draft.sessions("ab", 2)
     if draft.chance.random() < 0.5:
         draft.say("a", "rotate")

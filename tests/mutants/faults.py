@@ -1,0 +1,356 @@
+"""Seeded faults: what a tired engineer might do to the store, and the simulator must find.
+
+Each replaces one function of the product at run time, in a process of its own (tests/mutants/run.py), and names the
+workloads in which it must show. A fault whose target is no longer there refuses to start: it would be a mutant of
+nothing, and pass for caught or for harmless, whichever the test happens to want. Named in docs/disasters.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
+from zlib import crc32
+
+from warren.base.compiled import is_compiled
+from warren.base.errors import Misuse, SyncFailed
+from warren.base.ids import Epoch
+from warren.durability.participant import Part, Participant
+from warren.files.protocol import FileStat, join
+from warren.log.compaction import Proposal, check_current
+from warren.log.entries import EntryKind
+from warren.log.layout import is_detached_wal
+from warren.log.manifest_state import file_change, set_change
+from warren.records.block import Draft, FileIdentity, Header, look
+from warren.records.columns import EntryColumns
+from warren.records.format import CHECKSUM, CHECKSUM_AT, HEADER, MAGIC
+from warren.records.verdict import Verdict
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    target: str  # module:function or module:Class.method
+    mutant: Callable[[Any], Any]  # from the real one to the wrong one
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        module_name, _, path = self.target.partition(":")
+        holder_path, _, name = path.rpartition(".")
+        if is_compiled(module_name):
+            raise Misuse(f"{module_name} is compiled and cannot be patched", "choose another target")
+        try:
+            module = import_module(module_name)
+            holder = attrgetter(holder_path)(module) if holder_path else module
+            real = holder.__dict__[name]
+        except (ImportError, AttributeError, KeyError):
+            raise Misuse(f"there is no {self.target} to be patched", "find out what does its work now") from None
+        setattr(holder, name, self.mutant(real))
+        try:
+            yield
+        finally:
+            setattr(holder, name, real)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    name: str
+    what: str  # is done wrong
+    workloads: tuple[str, ...]  # in which it must show
+    patches: tuple[Patch, ...]
+
+    @contextmanager
+    def seeded(self) -> Iterator[None]:
+        """The product is wrong inside the `with`."""
+        with ExitStack() as stack:
+            for patch in self.patches:
+                stack.enter_context(patch.applied())
+            yield
+
+
+class Wrapped:
+    """All that the inner one is, but for what a subclass does wrong."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class WithoutDirectorySync(Wrapped):
+    """A disk whose directories nobody syncs."""
+
+    def sync_directory(self, path: str) -> None:
+        pass
+
+
+def no_directory_sync(real: Any) -> Any:
+    def open_store(cls: Any, directory: str, settings: Any, machine: Any) -> Any:
+        return real.__func__(cls, directory, settings, replace(machine, files=WithoutDirectorySync(machine.files)))
+
+    return classmethod(open_store)
+
+
+def confirm_before_sync(real: Function) -> Function:
+    late: list[Part] = []
+
+    def bring_to_disk(commit: Any, parts: list[Part]) -> None:
+        overdue, late[:] = late[:], parts
+        for part in overdue:
+            with suppress(Misuse):  # a rotation has closed it meanwhile
+                part.participant.sync()
+        for part in parts:
+            part.participant.write(part)
+
+    return bring_to_disk
+
+
+def closing_omits_participant(real: Function) -> Function:
+    def closing(*fields: Any) -> Any:
+        *others, parts = fields
+        return real(*others, parts[:1])
+
+    return closing
+
+
+def witness_before_data(real: Function) -> Function:
+    def bring_to_disk(commit: Any, parts: list[Part]) -> None:
+        before, commit.durable = commit.durable, commit._previous
+        commit._turn.witness()
+        commit.durable = before
+        real(commit, parts)
+
+    return bring_to_disk
+
+
+def catalog_before_rename(real: Function) -> Function:
+    def commit(compaction: Any, proposal: Proposal) -> None:
+        check_current(compaction._manifest.state, proposal.inputs)
+        numbers = tuple(output.number for output in proposal.outputs)
+        compaction._manifest.commit([*map(file_change, proposal.outputs), set_change(compacted=numbers)])
+        for staged, output in zip(proposal.staged, proposal.outputs, strict=True):
+            compaction._files.rename(staged, join(compaction._directory, output.name))
+        compaction._files.sync_directory(compaction._directory)
+
+    return commit
+
+
+def purge_before_commit(real: Function) -> Function:
+    def commit(compaction: Any, proposal: Proposal) -> None:
+        for record in proposal.inputs:
+            compaction._files.remove(join(compaction._directory, record.name))
+        real(compaction, proposal)
+
+    return commit
+
+
+def reused_epoch(real: Function) -> Function:
+    def recover(*arguments: Any) -> Any:
+        opened = real(*arguments)
+        opened.first_epoch = Epoch(opened.judgement.durable + 1)
+        return opened
+
+    return recover
+
+
+class WithoutLinkCounts(Wrapped):
+    """A disk on which every file seems to have one name."""
+
+    def stat(self, path: str) -> FileStat:
+        found: FileStat = self._inner.stat(path)
+        return replace(found, links=1)
+
+
+def recycled_linked_file(real: Function) -> Function:
+    def make(pool: Any, files: Any, *others: Any) -> None:
+        real(pool, WithoutLinkCounts(files), *others)
+
+    return make
+
+
+def unsalted_stale_block(real: Function) -> Function:
+    def any_life(view: memoryview, offset: int, identity: FileIdentity | None) -> Header | Verdict:
+        return look(view, offset, None)
+
+    return any_life
+
+
+def rotated_list_from_directory(real: Function) -> Function:
+    def rotate(rotation: Any) -> Any:
+        result = real(rotation)
+        names = [name for name in rotation._files.list(rotation._directory) if is_detached_wal(name)]
+        known = [rotation._manifest.state.files[int(name.rpartition(".")[2])] for name in names]
+        return replace(result, rotated=tuple(record.changed(stream_ends=((0, 1),)) for record in known))
+
+    return rotate
+
+
+def clear_out_of_order(real: Function) -> Function:
+    def uncovered(clears: Any, pool: Any, rows: Any) -> Any:
+        newest = dict.fromkeys(clears.versions, (1 << 62, 0))
+        return real(replace(clears, versions=newest), pool, rows)
+
+    return uncovered
+
+
+def tombstone_dropped_too_early(real: Function) -> Function:
+    def batches(log_input: Any) -> Iterator[EntryColumns]:
+        for batch in real(log_input):
+            for row, kind in enumerate(batch.kinds.array().tolist()):
+                if kind != EntryKind.REMOVE:
+                    yield batch.part(row, row + 1)
+
+    return batches
+
+
+def header_is_not_summed(real: Function) -> Function:
+    def place(draft: Draft, identity: FileIdentity, offset: int, epoch: Epoch, first: int = 0) -> tuple[bytes, int]:
+        header = bytearray(real(draft, identity, offset, epoch, first)[0])
+        CHECKSUM.pack_into(header, CHECKSUM_AT, draft.body_checksum)
+        return bytes(header), draft.body_checksum
+
+    return place
+
+
+def header_is_not_checked(real: Function) -> Function:
+    def is_whole(view: memoryview, header: Header, offset: int) -> bool:
+        start, size = offset + HEADER.size, header.body_bytes
+        return start + size <= len(view) and crc32(view[start : start + size]) == header.checksum
+
+    return is_whole
+
+
+def sync_failure_believed(real: Function) -> Function:
+    def sync(participant: Participant) -> None:
+        try:
+            real(participant)
+        except SyncFailed:
+            assert participant.handle is not None
+            participant.handle = participant.handle._disk.open(participant.handle.path, writable=True)  # type: ignore[attr-defined]
+            real(participant)
+
+    return sync
+
+
+def torn_edit_believed(real: Function) -> Function:
+    def walk(view: memoryview, identity: FileIdentity | None) -> Any:
+        found = real(view, identity)
+        head = view[found.end : found.end + HEADER.size]
+        if len(head) == HEADER.size and (raw := HEADER.unpack(head))[0] == MAGIC:
+            found.headers.append(Header(raw[1], raw[2], raw[4], raw[5], *raw[6:]))
+        return found
+
+    return walk
+
+
+def found_is_not_synced(real: Function) -> Function:
+    return lambda files, item, witness: None
+
+
+def nondurable_is_kept(real: Function) -> Function:
+    def verified(item: Any, durable: Epoch) -> Any:
+        return real(item, item.walked.headers[-1].epoch)
+
+    return verified
+
+
+def edit_is_not_synced(real: Function) -> Function:
+    def commit(manifest: Any, changes: Sequence[Any]) -> Any:
+        file, manifest._file = manifest._file, WithoutSync(manifest._file)
+        try:
+            return real(manifest, changes)
+        finally:
+            manifest._file = file
+
+    return commit
+
+
+class WithoutSync(Wrapped):
+    """A file that nobody syncs."""
+
+    def sync(self) -> None:
+        pass
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault(
+        "no-directory-sync", "names are never synced", ("rotate", "append"),
+        (Patch("warren.log.store:LogStore.open", no_directory_sync),),
+    ),
+    Fault(
+        "confirm-before-sync", "an epoch is declared durable, and synced with the next one", ("append", "rotate"),
+        (Patch("warren.durability.group_commit:GroupCommit._bring_to_disk", confirm_before_sync),),
+    ),
+    Fault(
+        "closing-omits-participant", "a closing block names only the first file of its epoch", ("append",),
+        (Patch("warren.durability.group_commit:Closing", closing_omits_participant),),
+    ),
+    Fault(
+        "witness-before-data", "the epoch file says `durable` before the epoch is synced", ("append", "rotate"),
+        (Patch("warren.durability.group_commit:GroupCommit._bring_to_disk", witness_before_data),),
+    ),
+    Fault(
+        "catalog-before-rename", "the manifest names a compacted file before it has its name", ("compact",),
+        (Patch("warren.log.compaction:Compaction.commit", catalog_before_rename),),
+    ),
+    Fault(
+        "purge-before-commit", "a compaction's inputs go before its proposal is in force", ("compact",),
+        (Patch("warren.log.compaction:Compaction.commit", purge_before_commit),),
+    ),
+    Fault(
+        "reused-epoch", "numbering goes on behind the durable epoch, voided or not", ("append", "recover"),
+        (Patch("warren.log.store:recover", reused_epoch),),
+    ),
+    Fault(
+        "recycled-linked-file", "a file with a second name is recycled", ("recycle",),
+        (Patch("warren.files.recycle:RecyclePool.__init__", recycled_linked_file),),
+    ),
+    Fault(
+        "unsalted-stale-block", "a block of the file's earlier life is taken for one of this", ("recycle",),
+        (Patch("warren.records.walk:look", unsalted_stale_block),),
+    ),
+    Fault(
+        "rotated-list-from-directory", "what was rotated is read where the next rotation is at work", ("busy",),
+        (Patch("warren.log.rotation:Rotation.rotate", rotated_list_from_directory),),
+    ),
+    Fault(
+        "clear-out-of-order", "a clear drops what was written after it, too", ("append", "compact"),
+        (Patch("warren.log.storage_entries:Clears.uncovered", clear_out_of_order),),
+    ),
+    Fault(
+        "tombstone-dropped-too-early", "a remove goes before it has met what it removes", ("compact", "append"),
+        (Patch("warren.log.scan:LogInput.batches", tombstone_dropped_too_early),),
+    ),
+    Fault(
+        "checksum-without-header", "a block's checksum covers its body only", ("repair",),
+        (
+            Patch("warren.records.block:Draft.place", header_is_not_summed),
+            Patch("warren.records.block:_is_whole", header_is_not_checked),
+        ),
+    ),
+    Fault(
+        "sync-failure-believed", "a sync that failed is done again and believed", ("failing",),
+        (Patch("warren.durability.participant:Participant.sync", sync_failure_believed),),
+    ),
+    Fault(
+        "torn-edit-believed", "a manifest edit is applied although its checksum does not hold", ("rotate", "compact"),
+        (Patch("warren.log.manifest:walk", torn_edit_believed),),
+    ),
+    Fault(
+        "found-is-not-synced", "opening believes the page cache of a killed process", ("append", "rotate", "failing"),
+        (Patch("warren.log.opening:_make_durable", found_is_not_synced),),
+    ),
+    Fault(
+        "nondurable-is-kept", "what lies beyond the durable epoch is not voided on opening", ("append",),
+        (Patch("warren.log.recovery:_verified", nondurable_is_kept),),
+    ),
+    Fault(
+        "edit-is-not-synced", "a manifest edit is answered before it is synced", ("rotate", "compact"),
+        (Patch("warren.log.manifest:Manifest._commit", edit_is_not_synced),),
+    ),
+)  # fmt: skip

@@ -1,0 +1,115 @@
+"""Does the simulator find what is wrong? Seed one fault after the other and see. `make mutants`
+
+    python -m tests.mutants.run [NAME …]
+
+Each fault runs in a process of its own, in its own workloads, until a state breaks a promise or the budget is used up;
+then the same states run without the fault and must pass. The table says what caught it and after how many states. It
+ends with 1 if a mutant lives, or if the product itself fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, count, islice
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.mutants.faults import FAULTS, Fault
+from warren.testing.campaign import round_of
+from warren.testing.model import Violation
+from warren.testing.simulator import Simulator, Spec
+
+STATES_MAX = 1500  # of one mutant
+GROUPS_PER_ROUND = 3
+SECONDS_MAX = 100  # a mutant that does not come to an end is found out too
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    fault: Fault
+    caught_by: str  # empty: it lives
+    states: int
+    seconds: float
+    is_product_sound: bool
+
+
+def states_for(fault: Fault) -> Iterator[Spec]:
+    """A few groups of each round, so that many scripts are tried."""
+    groups = (group for seed in count(SEED) for group in round_of(fault.workloads, seed)[:GROUPS_PER_ROUND])
+    return islice(chain.from_iterable(groups), STATES_MAX)
+
+
+def hunt(fault: Fault) -> tuple[str, int]:
+    """Run the mutant: the violation that caught it (empty if none did) and how many states it took."""
+    simulator = Simulator()
+    number = 0
+    for number, spec in enumerate(states_for(fault), 1):  # the last number is the answer
+        try:
+            with fault.seeded():
+                simulator.run_state(spec)
+        except Violation as violation:
+            return str(violation).splitlines()[0], number
+    return "", number
+
+
+def is_sound(fault: Fault, states: int) -> bool:
+    """Run the same states without the fault."""
+    simulator = Simulator()
+    for spec in islice(states_for(fault), states):
+        simulator.run_state(spec)
+    return True
+
+
+def run_here(name: str) -> None:
+    """The child's part: hunt, then acquit the product; tell the parent in one line."""
+    fault = next(fault for fault in FAULTS if fault.name == name)
+    caught_by, states = hunt(fault)
+    print(json.dumps({"caught_by": caught_by, "states": states, "is_product_sound": is_sound(fault, states)}))
+
+
+def run_apart(fault: Fault) -> Verdict:
+    start = time.monotonic()
+    command = [sys.executable, "-m", "tests.mutants.run", "--here", fault.name]
+    try:
+        child = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    except subprocess.TimeoutExpired:
+        return Verdict(fault, "it does not come to an end", 0, time.monotonic() - start, True)
+    seconds = time.monotonic() - start
+    if child.returncode:
+        print(child.stderr, file=sys.stderr)
+        return Verdict(fault, "", 0, seconds, False)
+    return Verdict(fault, **json.loads(child.stdout.splitlines()[-1]), seconds=seconds)
+
+
+def table_of(verdicts: Sequence[Verdict]) -> Table:
+    table = Table("mutant", "caught by", "states", "seconds")
+    for verdict in verdicts:
+        told = verdict.caught_by or ("LIVES" if verdict.is_product_sound else "FAILED")
+        table.add_row(verdict.fault.name, told, str(verdict.states), f"{verdict.seconds:.1f}")
+    return table
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["--here"]:
+        run_here(arguments[1])
+        return 0
+    chosen = [fault for fault in FAULTS if not arguments or fault.name in arguments]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        verdicts = list(pool.map(run_apart, chosen))
+    Console(width=None if sys.stdout.isatty() else 160).print(table_of(verdicts))
+    alive = [verdict.fault.name for verdict in verdicts if not verdict.caught_by or not verdict.is_product_sound]
+    print(f"{len(verdicts) - len(alive)} of {len(verdicts)} mutants caught" + (f"; alive: {alive}" if alive else ""))
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
