@@ -135,6 +135,8 @@ class Rotation:
                 lambda: self._witnesses.create(self._commit),
                 lambda: self._files.sync_directory(self._directory),
                 lambda: self._edit(moves),
+                lambda: self._let_go(moves),
+                lambda: self._witnesses.write(self._commit),
                 lambda: self._answer(request, epoch),
             ]
         )
@@ -157,11 +159,12 @@ class Rotation:
             set_change(next_file=self._log_files.next_number, durable=commit.durable, digest=commit.digest.hex())
         )
         self._manifest.commit(changes)
+
+    def _let_go(self, moves: list[Move]) -> None:
         for move in moves:
             self._witnesses.no_longer_speak_of(move.old)
             if move.old.handle is not None:
                 move.old.handle.close()
-        self._witnesses.write(self._commit)
         self.rotations += 1
 
     def _answer(self, request: Request | None, epoch: Epoch) -> None:
