@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.log.merge_model import KEYS
 from warren.log import key_order as module
-from warren.log.key_order import key_order, key_ranges, order_range
+from warren.log.key_order import KeyRanges, key_order
 from warren.log.key_words import KeyWords, Place, squeeze
 from warren.log.strings import Strings
 from warren.records.columns import Texts
@@ -30,8 +30,9 @@ def check_order(named: Named, range_count: int = 1) -> None:
     """Rows are ordered by name, equal names in the order of their rows, and each name's start is known."""
     rows: list[int] = []
     starts: list[int] = []
-    for part in key_ranges(words_of(named), range_count):
-        found = order_range(part)
+    ranges = KeyRanges(words_of(named), range_count)
+    for number in range(ranges.count):
+        found = ranges.order(number)
         starts += (found.starts + len(rows)).tolist()
         rows += found.rows.tolist()
     assert rows == sorted(range(len(named)), key=lambda row: (named[row], row))
@@ -119,8 +120,8 @@ def test_no_keys_have_an_order_too() -> None:
 
 def test_a_key_never_falls_into_two_ranges() -> None:
     named = [(0, bytes([number % 3])) for number in range(999)]
-    ranges = key_ranges(words_of(named), 8)
-    held = [{named[row] for row in order_range(part).rows.tolist()} for part in ranges]
+    ranges = KeyRanges(words_of(named), 8)
+    held = [{named[row] for row in ranges.order(number).rows.tolist()} for number in range(ranges.count)]
     assert sum(map(len, held)) == len(set().union(*held)) == 3
 
 

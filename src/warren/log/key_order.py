@@ -29,6 +29,7 @@ from warren.records.numbers import U64
 _FEW = 1024
 _ROUNDS_MAX = 8
 _AT_ONCE = 1 << 16
+RANGES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +38,38 @@ class KeyOrder:
     starts: Positions  # where in `rows` each different key begins
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """Keys that lie between two others, with their first round's values."""
+class KeyRanges:
+    """All keys dealt to ranges of about equal size, in key order; the same key never falls into two.
 
-    words: KeyWords
-    values: U64  # used up by ordering the range
-    place: Place | None  # where the second round begins
+    A range takes memory only while it is being ordered, so many small ones need little of it; different threads may
+    order different ones.
+    """
+
+    def __init__(self, words: KeyWords, count: int = 1) -> None:
+        count = min(count, RANGES_MAX)
+        self._words = words
+        self._values, self._place = squeeze(words, Place(), 64 - number_bits(words.count))
+        sample = np.sort(self._values[:: words.count // (256 * count) + 1])
+        splitters = np.unique(sample[[len(sample) * i // count for i in range(1, count)]]) if len(sample) else sample
+        self._range_of = np.zeros(words.count, dtype=np.uint8)
+        for splitter in splitters:
+            self._range_of += self._values >= splitter
+        self.count = len(splitters) + 1
+
+    def order(self, number: int) -> KeyOrder:
+        """The keys of one range."""
+        if self.count == 1:
+            return _ordered(self._words, self._values.copy(), self._place)
+        members = np.flatnonzero(self._range_of == number)
+        return _ordered(self._words.some(members), self._values[members], self._place)
 
 
 def key_order(words: KeyWords) -> KeyOrder:
-    return order_range(key_ranges(words, 1)[0])
+    return KeyRanges(words).order(0)
 
 
-def key_ranges(words: KeyWords, count: int) -> list[KeyRange]:
-    """Up to `count` ranges of about equal size, in key order; the same key never falls into two."""
-    values, place = squeeze(words, Place(), 64 - number_bits(words.count))
-    sample = np.sort(values[:: len(values) // (256 * count) + 1])
-    splitters = np.unique(sample[[len(sample) * i // count for i in range(1, count)]]) if len(sample) else sample
-    if len(splitters) == 0:
-        return [KeyRange(words, values, place)]
-    range_of = np.zeros(len(values), dtype=np.uint8)
-    for splitter in splitters:
-        range_of += values >= splitter
-    members = (np.flatnonzero(range_of == number) for number in range(len(splitters) + 1))
-    return [KeyRange(words.some(some), values[some], place) for some in members if len(some)]
-
-
-def order_range(part: KeyRange) -> KeyOrder:
-    words, place = part.words, part.place
-    order, is_new = _sorted(part.values)
+def _ordered(words: KeyWords, values: U64, place: Place | None) -> KeyOrder:
+    order, is_new = _sorted(values)
     for turn in range(_ROUNDS_MAX):
         if place is None:
             break

@@ -27,7 +27,7 @@ import numpy as np
 from warren.base.errors import Damage, Misuse, Refused
 from warren.log.entries import EntryKind
 from warren.log.gather import Flags, Positions, numbers_at, spans
-from warren.log.key_order import KeyOrder, key_ranges, order_range
+from warren.log.key_order import KeyOrder, KeyRanges
 from warren.log.key_words import KeyWords
 from warren.log.pool import Pool
 from warren.log.storage_entries import (
@@ -45,6 +45,7 @@ from warren.records.numbers import U64
 
 Jobs = Sequence[Callable[[], None]]
 _KEY_SHOWN_BYTES = 32
+_RANGE_ROWS = 1 << 19  # what a worker orders at once: it should fit into the processor's caches
 
 
 def merge(inputs: Sequence[EntryColumns], is_bottom: bool, clears: Clears = NO_CLEARS) -> EntryColumns:
@@ -63,18 +64,20 @@ def survivors(
     clears: Clears,
     is_bottom: bool,
     together: Callable[[Jobs], None] = one_after_another,
-    range_count: int = 1,
+    worker_count: int = 1,
 ) -> Positions:
-    """The rows that are left, in order. Ranges of keys may be worked on together, by as many threads."""
+    """The rows that are left, in order. Key ranges are worked on by as many workers as there are, together."""
     _check_kinds(pool)
-    ranges = dict(enumerate(key_ranges(KeyWords(pool.storages, pool.keys, _keyed_rows(pool, clears)), range_count)))
+    words = KeyWords(pool.storages, pool.keys, _keyed_rows(pool, clears))
+    ranges = KeyRanges(words, worker_count * (words.count // (worker_count * _RANGE_ROWS) + 1))
     found: dict[int, Positions] = {}
 
-    def work(number: int) -> None:
-        newest = _newest(pool, order_range(ranges.pop(number)))
-        found[number] = _without_tombstones(pool, newest) if is_bottom else newest
+    def work(worker: int) -> None:
+        for number in range(worker, ranges.count, worker_count):
+            newest = _newest(pool, ranges.order(number))
+            found[number] = _without_tombstones(pool, newest) if is_bottom else newest
 
-    together([partial(work, number) for number in ranges])
+    together([partial(work, worker) for worker in range(worker_count)])
     return _with_storage_rows(pool, np.concatenate([found[number] for number in sorted(found)]), is_bottom)
 
 

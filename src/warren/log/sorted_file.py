@@ -26,7 +26,7 @@ from warren.records.columns import EntryColumns
 from warren.records.entries import draft_entries
 from warren.records.format import BlockKind
 
-SORTED_BLOCK_BYTES = 128 << 10
+SORTED_BLOCK_BYTES = 256 << 10
 _COLUMN_BYTES = 16  # about what an entry takes beside its key and value
 _WRITE_BYTES = 4 << 20
 
