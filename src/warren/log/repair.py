@@ -33,7 +33,7 @@ from warren.log.manifest import Manifest
 from warren.log.manifest_state import Change, ManifestState, drop_change, file_change, set_change
 from warren.log.quarantine import set_aside_bytes
 from warren.log.reading import ReadOnlyLog
-from warren.log.repair_files import lacks_header, set_aside, stage, swap_in
+from warren.log.repair_files import has_voided_bytes, lacks_header, set_aside, stage, swap_in
 from warren.log.repair_plan import NO_LIMIT, FileRepair, digest_at, missing, plan_file, required_ends, true_durable
 from warren.log.repair_report import RepairReport
 from warren.log.scan import scan_one
@@ -148,7 +148,7 @@ class Repair:
         return durable, found[1] if found else bytes.fromhex(log.state.digest)
 
     def _is_replaced(self, plan: FileRepair) -> bool:
-        return lacks_header(plan) or (self.cut and bool(plan.record.voided))
+        return lacks_header(plan) or (self.cut and has_voided_bytes(plan))
 
     def _without_compacted(
         self, state: ManifestState, plans: list[FileRepair], report: RepairReport
@@ -156,9 +156,12 @@ class Repair:
         """A damaged compacted file is not missed as long as every log file it was made from is there."""
         if state.horizon > 0:
             return plans
-        hit = [plan.scan.record for plan in plans if plan.hits and plan.record.purpose is Purpose.COMPACTED]
-        report.dropped += hit
-        return [plan for plan in plans if plan.scan.record not in hit]
+        compacted = [plan for plan in plans if plan.record.purpose is Purpose.COMPACTED]
+        hit = {plan.record.number for plan in compacted if plan.hits}
+        if hit & set(state.compacted):
+            hit |= set(state.compacted)  # they share their sources: one cannot be left in force without the others
+        report.dropped += [plan.scan.record for plan in compacted if plan.record.number in hit]
+        return [plan for plan in plans if plan.record.number not in hit]
 
     def _drop_derived(self, log: ReadOnlyLog, scans: list[FileScan], report: RepairReport) -> None:
         """A snapshot of what was, or a compacted file of later epochs, is set aside; so is a damaged snapshot."""

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from warren.base.errors import Damage
 from warren.files.protocol import Files, join, parent
-from warren.log.file_header import FileHeader, Purpose, read_file_header
+from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose, read_file_header
 from warren.log.file_record import FileRecord
 from warren.log.layout import QUARANTINE, STAGING
 from warren.log.quarantine import free_name
 from warren.log.repair_plan import FileRepair
 from warren.log.scan import counted
+from warren.records.walk import extent
 
 
 def lacks_header(repair: FileRepair) -> bool:
@@ -26,6 +27,16 @@ def lacks_header(repair: FileRepair) -> bool:
         read_file_header(repair.scan.view, repair.scan.path)
     except Damage:
         return True
+    return False
+
+
+def has_voided_bytes(repair: FileRepair) -> bool:
+    """Does anything but zeros stand where something is voided? A header written anew does not count."""
+    view = repair.scan.view
+    for part in repair.record.voided:
+        start = max(part.start, FILE_HEADER_BYTES)
+        if extent(view[: part.end], start) > start:
+            return True
     return False
 
 
@@ -40,8 +51,8 @@ def stage(files: Files, directory: str, repair: FileRepair, container_bytes: int
         file.allocate(0, record.end)
         for start, stop in counted(record, record.end):
             file.write_at(start, [view[start:stop]])
-        if lacks_header(repair):
-            file.write_at(0, [_new_header(record, container_bytes)])
+        header = _new_header(record, container_bytes) if lacks_header(repair) else view[:FILE_HEADER_BYTES]
+        file.write_at(0, [header])
         file.sync()
     finally:
         file.close()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from warren.base.errors import Damage
 from warren.base.ids import UINT64_MAX, Epoch, FileNumber, Lsn, StreamId, lsn_of
-from warren.durability.closing import Closing
+from warren.durability.closing import Closing, ClosingPart
 from warren.durability.participant import FileEnd, run_on
 from warren.log.file_header import FILE_HEADER_BYTES, Purpose
 from warren.log.file_record import FileRecord, FileState, Voided
@@ -73,9 +73,17 @@ def required_ends(scans: Sequence[FileScan], witnessed: Iterable[FileEnd], durab
         for part in closing.parts if closing.epoch <= durable else ():
             record = records.get(part.file)
             known = ends.get(part.file)
-            if record is not None and (known is None or known.end < part.end):
-                ends[part.file] = FileEnd(part.file, record.identity, part.end, part.running)
+            if record is not None and (known is None or known.end <= part.end):
+                ends[part.file] = _end_behind(closing, part, record)
     return list(ends.values())
+
+
+def _end_behind(closing: Closing, part: ClosingPart, record: FileRecord) -> FileEnd:
+    """Where a file ends once the epoch is closed in it: behind its copy of the closing block, which is known to the
+    bit wherever another copy is."""
+    made = closing.draft()
+    _, checksum = made.place(record.identity, part.end, closing.epoch)
+    return FileEnd(part.file, record.identity, part.end + made.size_bytes, run_on(part.running, checksum))
 
 
 def plan_file(scan: FileScan, limit: Epoch, wall_ns: int, closed: Link) -> FileRepair:
