@@ -51,8 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WarrenError as error:
         sys.stderr.write(f"warren: {error}\n")
         return exit_code(error)
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has enough: `warren log dump DIR | head`
     return GOOD
 
 
