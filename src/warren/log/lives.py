@@ -7,8 +7,9 @@ retained   history reads it: the raw log and replaced compacted files, for `rete
 pinned     a reader holds it
 free       nobody does
 
-History is given up from its old end only: once a file is too old or one too many, so is every file before it, whatever
-the clock said when it was sealed. Old means sealed at an earlier epoch: a channel that seldom writes has low numbers.
+History is given up from its old end only: with a file that is too old or one too many goes everything that would lie
+before the horizon then, whatever the clock said when it was sealed. Old means sealed at an earlier epoch, not having a
+low number: a channel that seldom writes has one.
 """
 
 from __future__ import annotations
@@ -50,21 +51,39 @@ def lives(
     state: ManifestState, pins: Sequence[Pin], now_ns: int, retention_seconds: float, retention_bytes: int
 ) -> dict[FileNumber, Life]:
     """The life of every file the manifest knows."""
-    found: dict[FileNumber, Life] = {}
-    kept_bytes, is_kept = 0, True
-    for record in sorted(state.files.values(), key=lambda record: (record.sealed_epoch, record.number), reverse=True):
-        life = Life.FREE
-        if record.state is FileState.ACTIVE:
-            life = Life.ACTIVE
-        elif is_needed(state, record):
-            life = Life.NEEDED
-        elif record.state is not FileState.DOOMED and record.purpose is not Purpose.SNAPSHOT:
-            kept_bytes += record.end
-            is_young = now_ns - record.sealed_ns < retention_seconds * 1e9
-            is_kept = is_kept and is_young and kept_bytes <= retention_bytes
-            life = Life.RETAINED if is_kept else Life.FREE
-        found[record.number] = Life.PINNED if life is Life.FREE and is_held(state, record, pins) else life
+    found = {record.number: _life(state, record) for record in state.files.values()}
+    history = [record for record in state.files.values() if found[record.number] is Life.RETAINED]
+    over = _over(history, now_ns, retention_seconds, retention_bytes)
+    going = [record for record in over if not is_held(state, record, pins)]
+    edge = max((reach(state, record)[0] for record in going), default=state.horizon)
+    for record in history:
+        if record in over or reach(state, record)[0] <= edge:
+            found[record.number] = Life.FREE
+    for record in state.files.values():
+        if found[record.number] is Life.FREE and is_held(state, record, pins):
+            found[record.number] = Life.PINNED
     return found
+
+
+def _life(state: ManifestState, record: FileRecord) -> Life:
+    """Without regard to how old it is, and to who holds it."""
+    if record.state is FileState.ACTIVE:
+        return Life.ACTIVE
+    if is_needed(state, record):
+        return Life.NEEDED
+    is_history = record.state is not FileState.DOOMED and record.purpose is not Purpose.SNAPSHOT
+    return Life.RETAINED if is_history else Life.FREE
+
+
+def _over(history: list[FileRecord], now_ns: int, seconds: float, bytes_max: int) -> list[FileRecord]:
+    """What is too old, or too much when counted from the newest back."""
+    newest_first = sorted(history, key=lambda record: (record.sealed_epoch, record.number), reverse=True)
+    over, kept_bytes = [], 0
+    for record in newest_first:
+        kept_bytes += record.end
+        if now_ns - record.sealed_ns >= seconds * 1e9 or kept_bytes > bytes_max:
+            over.append(record)
+    return over
 
 
 def is_held(state: ManifestState, record: FileRecord, pins: Sequence[Pin]) -> bool:
