@@ -252,6 +252,15 @@ def found_is_not_synced(real: Function) -> Function:
     return lambda files, item, witness: None
 
 
+def found_is_only_synced(real: Function) -> Function:
+    def make_durable(files: Any, item: Any, witness: Any) -> None:
+        file = files.open(item.examined.path, writable=True)
+        file.sync()
+        file.close()
+
+    return make_durable
+
+
 def nondurable_is_kept(real: Function) -> Function:
     def verified(item: Any, durable: Epoch) -> Any:
         return real(item, item.walked.headers[-1].epoch)
@@ -352,5 +361,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "edit-is-not-synced", "a manifest edit is answered before it is synced", ("rotate", "compact"),
         (Patch("warren.log.manifest:Manifest._commit", edit_is_not_synced),),
+    ),
+    Fault(
+        "found-is-only-synced", "pages that a failed sync left clean are believed by the next process", ("failing",),
+        (Patch("warren.log.opening:_make_durable", found_is_only_synced),),
     ),
 )  # fmt: skip

@@ -27,9 +27,10 @@ from warren.testing.campaign import round_of
 from warren.testing.model import Violation
 from warren.testing.simulator import Simulator, Spec
 
-STATES_MAX = 1500  # of one mutant
+STATES_MAX = 1500  # of one mutant …
+HUNT_SECONDS_MAX = 60  # … and its time
 GROUPS_PER_ROUND = 3
-SECONDS_MAX = 100  # a mutant that does not come to an end is found out too
+SECONDS_MAX = 150  # a mutant in which a state does not come to an end is found out too
 SEED = 1
 
 
@@ -51,13 +52,15 @@ def states_for(fault: Fault) -> Iterator[Spec]:
 def hunt(fault: Fault) -> tuple[str, int]:
     """Run the mutant: the violation that caught it (empty if none did) and how many states it took."""
     simulator = Simulator()
-    number = 0
+    number, deadline = 0, time.monotonic() + HUNT_SECONDS_MAX
     for number, spec in enumerate(states_for(fault), 1):  # the last number is the answer
         try:
             with fault.seeded():
                 simulator.run_state(spec)
         except Violation as violation:
             return str(violation).splitlines()[0], number
+        if time.monotonic() > deadline:
+            break
     return "", number
 
 

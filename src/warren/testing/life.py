@@ -33,7 +33,7 @@ from warren.testing.faulty_files import Fault, FaultyFiles, Kind, Pages
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import CrashModel, MemoryFiles
 from warren.testing.model import Model, Seen, Violation, Write
-from warren.testing.reading import durable_blocks, entries_of, epochs_on_disk, horizon, state_of
+from warren.testing.reading import durable_blocks, entries_of, epochs_on_disk, horizon, newest_witness, state_of
 from warren.testing.seeded_chance import SeededChance
 from warren.testing.stepped_threads import SteppedThreads
 from warren.testing.workload import Operation, phases, value_bytes
@@ -73,7 +73,7 @@ class World:
 
     def lose_power(self, model: CrashModel, chance: int) -> None:
         """The machine stops and starts again with what is left."""
-        self.disk = self.disk.crash(model, SeededChance(chance))
+        self.disk = crashed(self.disk, model, chance)
         self.files.inner = self.disk
         self.restore_power()
 
@@ -92,6 +92,15 @@ class World:
         self.files.is_cut = False
         self.files.cut_fraction = None
         self.files.cut_at = None if steps is None else len(self.files.steps) + steps
+
+
+def crashed(disk: MemoryFiles, model: CrashModel, chance: int) -> MemoryFiles:
+    """What a power cut leaves. It never takes a witness that was synced: else damage would pass for a torn tail."""
+    after = disk.crash(model, SeededChance(chance))
+    synced = newest_witness(disk.crash(CrashModel.SYNCED, SeededChance(chance)), DIRECTORY)
+    if newest_witness(after, DIRECTORY) < synced:
+        raise Violation(f"a power cut took the witness of epoch {synced}, which was synced")
+    return after
 
 
 class Life:

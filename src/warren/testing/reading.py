@@ -16,7 +16,7 @@ from warren.files.protocol import join
 from warren.log.entries import EntryKind
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
-from warren.log.layout import EPOCH, is_wal
+from warren.log.layout import EPOCH, epoch_of_name, is_wal
 from warren.log.manifest_state import ManifestState
 from warren.log.snapshot import Snapshot
 from warren.records.block import FileIdentity, Header
@@ -37,6 +37,13 @@ def horizon(disk: MemoryFiles, directory: str) -> int:
         return 0
     witness, _ = read_witness(disk, path)
     return witness.durable if witness is not None else 0
+
+
+def newest_witness(disk: MemoryFiles, directory: str) -> int:
+    """The highest epoch that any epoch file, also a rotated one, says to be durable."""
+    names = disk.list(directory) if disk.exists(directory) else []
+    paths = [join(directory, name) for name in names if name == EPOCH or epoch_of_name(name) is not None]
+    return max((witness.durable for path in paths if (witness := read_witness(disk, path)[0])), default=0)
 
 
 def epochs_on_disk(disk: MemoryFiles, directory: str) -> tuple[int, Contents]:

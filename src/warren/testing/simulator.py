@@ -30,7 +30,7 @@ from warren.log.manifest import Manifest
 from warren.log.manifest_state import ManifestState, StreamRecord
 from warren.log.settings import LogSettings
 from warren.testing.faulty_files import Step
-from warren.testing.life import DIRECTORY, World
+from warren.testing.life import DIRECTORY, World, crashed
 from warren.testing.memory_files import CrashModel, MemoryFiles
 from warren.testing.model import Model, Violation
 from warren.testing.power_cut import PowerCut
@@ -147,7 +147,7 @@ def _play(world: World, script: Script) -> None:
 
 def _after(world: World, spec: Spec, chance: random.Random) -> World:
     """A world of its own that begins with what the crash left."""
-    disk = world.disk.crash(CrashModel(spec.persistence.value), SeededChance(spec.chance))
+    disk = crashed(world.disk, CrashModel(spec.persistence.value), spec.chance)
     return World(disk, world.model.copy(), world.settings, chance.randrange(1 << 30))
 
 
