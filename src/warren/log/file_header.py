@@ -13,8 +13,8 @@ from enum import IntEnum
 
 from warren.base.errors import Damage, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber
-from warren.records.block import Draft, FileIdentity, Header, draft, look
-from warren.records.format import FORMAT_VERSION, HEADER, BlockKind
+from warren.records.block import Draft, FileIdentity, Header, draft, look, require_known_format
+from warren.records.format import HEADER, BlockKind
 
 BODY = struct.Struct("<QIIQq")
 assert BODY.size == 32
@@ -50,12 +50,11 @@ def read_file_header(view: memoryview, path: str) -> tuple[FileHeader, FileIdent
     found = look(view, 0, None)
     if not isinstance(found, Header):
         raise Damage(f"the file does not begin with a file header ({found.value})", path, 0)
-    if found.format > FORMAT_VERSION:
-        raise Refused(
-            f"{path} has block format {found.format}, this warren reads up to {FORMAT_VERSION}", "use a newer warren"
-        )
+    require_known_format(found, path)
     if found.kind != BlockKind.FILE_HEADER or found.body_bytes != BODY.size:
         raise Damage("the file's first block is not a file header", path, 0)
     number, channel, purpose, container_bytes, created_ns = BODY.unpack(view[found.body_at : found.end])
+    if purpose not in Purpose._value2member_map_:
+        raise Refused(f"{path} is a file of kind {purpose}, which this version does not know", "use a newer warren")
     header = FileHeader(FileNumber(number), ChannelId(channel), Purpose(purpose), container_bytes, created_ns)
     return header, FileIdentity(found.timeline, found.incarnation)

@@ -7,14 +7,14 @@ An edit is one block, so it is there or it is not. `commit` returns when it is s
 directory lock writes one. On opening for writing the edits are folded into a new manifest, put in place by rename; so
 is a manifest that has grown long.
 
-A torn last edit was never answered and is passed over; whether more than that is missing the epoch file knows, which
-counts the edits that were synced.
+A torn last edit was never answered and is passed over; a bad one with whole ones behind it is damage. Whether more
+than that is missing the epoch file knows, which counts the edits that were synced.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from warren.base.chance import Chance
@@ -25,10 +25,10 @@ from warren.files.atomic import replace
 from warren.files.protocol import Buffer, File, Files, join
 from warren.log.layout import MANIFEST
 from warren.log.manifest_state import Change, ManifestState
-from warren.records.block import FileIdentity, Header, draft, look
-from warren.records.format import BlockKind
+from warren.records.block import FileIdentity, Header, draft, look, require_known_format
+from warren.records.format import BLOCK_BYTES_MAX, BlockKind
 from warren.records.verdict import Verdict
-from warren.records.walk import walk
+from warren.records.walk import next_good, walk
 
 FOLD_BYTES = 1 << 20
 
@@ -44,20 +44,26 @@ def read_manifest(files: Files, directory: str) -> ManifestState:
     first = look(view, 0, None)
     if isinstance(first, Verdict) or first.kind != BlockKind.EDIT:
         raise Damage("the manifest does not begin with a whole edit", path, 0)
-    walked = walk(view, FileIdentity(first.timeline, first.incarnation))
-    state = ManifestState.from_json(_body(view, first, path))
+    require_known_format(first, path)
+    identity = FileIdentity(first.timeline, first.incarnation)
+    walked = walk(view, identity)
+    if next_good(view, identity, walked.end) is not None:
+        raise Damage("a manifest edit is damaged: whole ones stand behind it", path, walked.end)
+    state = _said(ManifestState.from_json, view, first, path)
     for header in walked.headers[1:]:
+        require_known_format(header, path)
         if header.first != state.edits + 1:
             raise Damage(f"the manifest misses edit {state.edits + 1}", path, header.offset)
-        state = state.apply(_body(view, header, path))
+        state = _said(state.apply, view, header, path)
     return state
 
 
-def _body(view: memoryview, header: Header, path: str) -> Any:
+def _said(take: Callable[[Any], ManifestState], view: memoryview, header: Header, path: str) -> ManifestState:
+    """What a block of the manifest makes of the state, if it is one of ours."""
     try:
-        return json.loads(bytes(view[header.body_at : header.end]).rstrip(b"\0"))
-    except ValueError as error:
-        raise Damage(f"a manifest edit is not JSON: {error}", path, header.offset) from error
+        return take(json.loads(bytes(view[header.body_at : header.end]).rstrip(b"\0")))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise Damage(f"a manifest edit is whole and makes no sense ({error!r})", path, header.offset) from error
 
 
 class Manifest:
@@ -107,8 +113,9 @@ class Manifest:
         self._end = size
 
     def _block(self, body: object, edits: int, offset: int) -> tuple[list[Buffer], int]:
-        made = draft(BlockKind.EDIT, [json.dumps(body, separators=(",", ":")).encode()])
-        if made.body_bytes > (8 << 20):
+        told = json.dumps(body, separators=(",", ":")).encode()
+        if len(told) > BLOCK_BYTES_MAX:
             raise Refused("the manifest has grown beyond 8 MiB", "compact the log: it has too many files")
+        made = draft(BlockKind.EDIT, [told])
         header, _ = made.place(self._identity, offset, Epoch(0), edits)
         return [header, *made.pieces], made.size_bytes

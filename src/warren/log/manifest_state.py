@@ -34,6 +34,15 @@ class StreamRecord:
     base: Lsn = Lsn(0)  # the first LSN that is still valid; everything of the stream before it may go
     is_records: bool = True  # False: key-value entries, which compaction reclaims instead of the base
 
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> StreamRecord:
+        unknown = sorted(set(raw) - {item.name for item in fields(cls)})
+        if unknown:
+            raise Refused(
+                f"the manifest says '{unknown[0]}' of a stream, which this version does not know", "use a newer warren"
+            )
+        return cls(**raw)
+
 
 @dataclass(frozen=True, slots=True)
 class ManifestState:
@@ -68,7 +77,7 @@ class ManifestState:
             elif verb == "drop":
                 files.pop(what[0], None)
             elif verb == "stream":
-                stream = StreamRecord(**what[0])
+                stream = StreamRecord.from_json(what[0])
                 streams[stream.id] = stream
             elif verb == "set":
                 scalars |= _scalars(what[0])
@@ -97,7 +106,7 @@ class ManifestState:
             )
         scalars = _scalars({name: value for name, value in raw.items() if name not in ("files", "streams")})
         records = [FileRecord.from_json(item) for item in raw["files"]]
-        streams = [StreamRecord(**item) for item in raw["streams"]]
+        streams = [StreamRecord.from_json(item) for item in raw["streams"]]
         return cls(
             **scalars,
             files={record.number: record for record in records},

@@ -23,7 +23,7 @@ from warren.durability.epoch_file import Witness
 from warren.durability.participant import FileEnd
 from warren.log.file_header import FILE_HEADER_BYTES
 from warren.log.file_record import FileRecord, Voided
-from warren.records.block import Header
+from warren.records.block import Header, require_known_format
 from warren.records.format import BlockKind
 from warren.records.walk import Walk, extent, next_good, walk
 
@@ -63,6 +63,8 @@ def examine(record: FileRecord, path: str, view: memoryview) -> Examined:
     walked = walk(view, record.identity)
     if not walked.headers or walked.headers[0].kind != BlockKind.FILE_HEADER:
         raise Damage("an active log file does not begin with its file header", path, 0)
+    for header in walked.headers:
+        require_known_format(header, path)
     behind: list[Header] = []
     # Behind zeros too: of two sectors the second may have reached the disk and the first not, and its number is used.
     written_to = extent(view, walked.end)

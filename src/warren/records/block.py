@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
-from warren.base.errors import Misuse
+from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, Incarnation, StreamId, TimelineId
 from warren.records.format import (
     BLOCK_BYTES_MAX,
@@ -125,6 +125,13 @@ def look(view: memoryview, offset: int, identity: FileIdentity | None) -> Header
     if header.offset != offset or (identity and (header.timeline, header.incarnation) != identity):
         return _stale_or_torn(view, header, offset)
     return header if _is_whole(view, header, offset) else Verdict.TORN
+
+
+def require_known_format(header: Header, path: str) -> None:
+    """Refuse a block that a newer version wrote; whatever else it says may mean something else there."""
+    if header.format > FORMAT_VERSION:
+        where = f"{path} has a block of format {header.format} at byte {header.offset}"
+        raise Refused(f"{where}, this warren reads up to {FORMAT_VERSION}", "use a newer warren")
 
 
 def _is_whole(view: memoryview, header: Header, offset: int) -> bool:
