@@ -33,6 +33,7 @@ from warren.testing.workload_shapes import SHAPES, generate
 
 PROGRESS_SECONDS = 5.0
 VIOLATIONS_MAX = 20  # enough to see what is wrong
+NEVER = 10**6
 PER_STEP = (*Persistence, Persistence.REORDERED)
 
 
@@ -51,17 +52,17 @@ class Tally:
 
 def round_of(workloads: Sequence[str], seed: int) -> list[list[Spec]]:
     """Every step of one script per workload, in every model. The specs of a group share their run-up."""
-    groups = [group_at(name, seed, step) for name in workloads for step in range(_step_count(name, seed) + 1)]
+    groups = [group_at(name, seed, step) for name in workloads for step in _steps_to_crash(name, seed)]
     random.Random(seed).shuffle(groups)
     return groups
 
 
-def _step_count(workload: str, seed: int) -> int:
-    """A workload that fails without any crash has one state, and that one will say so."""
+def _steps_to_crash(workload: str, seed: int) -> Iterable[int]:
+    """Each one, and the end. A workload that fails without any crash shall run to where it fails, and say so."""
     try:
-        return len(steps_of(workload, seed))
+        return range(len(steps_of(workload, seed)) + 1)
     except Exception:
-        return 0
+        return [NEVER]
 
 
 def group_at(workload: str, seed: int, step: int) -> list[Spec]:
