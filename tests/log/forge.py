@@ -69,8 +69,11 @@ class Forge:
         file = self.participant
         part = ClosingPart(file.number, self.identity.incarnation, file.end, file.running, 1)
         closing = Closing(Epoch(epoch), self._previous, 0, 0, NO_DIGEST, (part,))
-        offset = file.append(closing.draft(), Epoch(epoch))
         self._previous = Epoch(epoch)
+        return self.append(closing)
+
+    def append(self, closing: Closing) -> int:
+        offset = self.participant.append(closing.draft(), closing.epoch)
         self._write()
         return offset
 
@@ -115,6 +118,18 @@ class Forge:
 
     def _write(self) -> None:
         self.participant.write(self.participant.take())
+
+
+def close_together(forges: list[Forge], epoch: int, before: Closing | None, *, spoilt: bool = False) -> Closing:
+    """One epoch closed in several files, linked to the one before. Spoilt: the running checksums are not theirs."""
+    parts = tuple(
+        ClosingPart(f.number, f.identity.incarnation, f.end, f.participant.running ^ spoilt, 1) for f in forges
+    )
+    previous, digest = (before.epoch, before.digest(TIMELINE)) if before else (Epoch(0), NO_DIGEST)
+    closing = Closing(Epoch(epoch), previous, 0, 0, digest, parts)
+    for forge in forges:
+        forge.append(closing)
+    return closing
 
 
 def machine(files: MemoryFiles, seed: int = 1, clock: Clock | None = None) -> Machine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, Forge, held, machine, small_store
 from warren.base.errors import Damage, DiskFailure, Refused
 from warren.base.ids import Epoch, StreamId
-from warren.base.threads import SystemThreads
+from warren.base.threads import Running, SystemThreads
 from warren.files.protocol import base_name
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.layout import is_detached_wal, is_wal
@@ -249,21 +250,36 @@ class Failing(MemoryFiles):
     def __init__(self, inner: MemoryFiles, errors: dict[str, Exception]) -> None:
         self.__dict__.update(inner.__dict__)
         self.errors = errors
-        self.opened: list[str] = []
 
     def open(self, path: str, writable: bool = False):  # type: ignore[no-untyped-def]
-        self.opened.append(base_name(path))
         if error := self.errors.get(base_name(path)):
             raise error
         return super().open(path, writable)
 
 
 def test_sc_18_the_first_error_is_kept_and_files_not_begun_are_left_alone() -> None:
+    """The worker that was started fails first; the caller's worker fails once the other one has ended."""
     files, records, _ = several(6)
-    failing = Failing(files, {"pwal_0001": KeyError("first"), "pwal_0004": KeyError("second")})
+    others: list[Running] = []
+
+    class Watched(SystemThreads):
+        def start(self, name: str, body: Callable[[], None]) -> Running:
+            others.append(super().start(name, body))
+            return others[-1]
+
+    begun: list[str] = []
+    caller = threading.current_thread()
+
+    def fail(found: FileScan) -> None:
+        begun.append(found.path)
+        if threading.current_thread() is not caller:
+            raise KeyError("first")
+        others[0].join()
+        raise KeyError("second")
+
     with pytest.raises(KeyError, match="first"):
-        LogScan(failing, DIRECTORY, records, DURABLE, SystemThreads(), 1).run()
-    assert failing.opened == ["pwal_0000", "pwal_0001"]
+        LogScan(files, DIRECTORY, records, DURABLE, Watched(), 2, on_file=fail).run()
+    assert len(begun) == 2
 
 
 @pytest.mark.parametrize("seed", range(8))
