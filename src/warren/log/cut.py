@@ -11,10 +11,9 @@ be cut: `Gone` names the horizon.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from warren.base.chance import Chance
-from warren.base.errors import Gone
+from warren.base.errors import Damage, Gone, Refused, WarrenError
 from warren.base.ids import Epoch, FileNumber
 from warren.base.threads import Threads
 from warren.durability.closing import read_closing
@@ -22,9 +21,10 @@ from warren.files.protocol import Files, join
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.lives import is_needed
-from warren.log.manifest import Manifest
+from warren.log.manifest import Manifest, read_manifest
 from warren.log.manifest_state import ManifestState, file_change
 from warren.log.pins import Pin, Pins
+from warren.log.scan import counted, map_file
 from warren.records.block import Header
 from warren.records.format import BlockKind
 from warren.records.walk import walk
@@ -45,32 +45,58 @@ class Cut:
         """Link the files into a new directory; its manifest comes last and makes it a store."""
         files.make_directories(directory)
         for record in self.state.files.values():
-            files.link(join(self.directory, record.name), join(directory, record.name))
+            self._link(files, record, directory)
         files.sync_directory(directory)
         Manifest(files, directory, threads, chance, self.state).close()
+
+    def _link(self, files: Files, record: FileRecord, directory: str) -> None:
+        path = join(self.directory, record.name)
+        try:
+            files.link(path, join(directory, record.name))
+        except Refused as error:
+            if files.exists(path):
+                raise
+            horizon = read_manifest(files, self.directory).horizon
+            what = f"{record.name} is gone: the pin of the cut at epoch {self.epoch} has lapsed, horizon is {horizon}"
+            raise Gone(what, "cut again, and renew the pin of a cut that takes long") from error
 
 
 def make_cut(files: Files, directory: str, manifest: Manifest, pins: Pins, epoch: Epoch, pin_seconds: float) -> Cut:
     """Cut at an epoch all of whose files are sealed (rotate first)."""
     chosen = choose_files(manifest.state, epoch)
     pin, _ = pins.take("cut", pin_seconds, numbers=[record.number for record in chosen])
-    manifest.commit([file_change(record.changed(is_handed_out=True)) for record in chosen])
-    trimmed, digest = _trim(files, directory, manifest.state, chosen, epoch)
-    bases = tuple(record.number for record in trimmed if record.purpose is Purpose.COMPACTED)
-    state = replace(
-        manifest.state,
+    try:
+        manifest.commit([file_change(record.changed(is_handed_out=True)) for record in chosen])
+        trimmed, digest = _trim(files, directory, manifest.state, chosen, epoch)
+    except WarrenError:
+        pins.release(pin)
+        raise
+    return Cut(epoch, _state_of_cut(manifest.state, trimmed, epoch, digest.hex()), pin, directory)
+
+
+def _state_of_cut(state: ManifestState, trimmed: list[FileRecord], epoch: Epoch, digest: str) -> ManifestState:
+    """The manifest as of the epoch: nothing in it speaks of a later one."""
+    is_beyond = state.horizon > epoch
+    return replace(
+        state,
         is_cut=True,
         is_clean=True,
         run_first_epoch=Epoch(epoch + 1),
         epoch_floor=epoch,
         durable=epoch,
-        digest=digest.hex(),
-        compacted=bases,
+        digest=digest,
+        horizon=epoch if is_beyond else state.horizon,
+        horizon_digest=digest if is_beyond else state.horizon_digest,
+        compacted=tuple(record.number for record in trimmed if record.purpose is Purpose.COMPACTED),
         snapshot=FileNumber(0),
         snapshot_epoch=Epoch(0),
-        files={record.number: record for record in trimmed},
+        files={
+            record.number: record.changed(sealed_epoch=epoch, sealed_digest=digest)
+            if record.sealed_epoch > epoch
+            else record
+            for record in trimmed
+        },
     )
-    return Cut(epoch, state, pin, directory)
 
 
 def choose_files(state: ManifestState, epoch: Epoch) -> list[FileRecord]:
@@ -114,18 +140,30 @@ def _trim(
             trimmed.append(record)
             digests.append((record.last_epoch, bytes.fromhex(record.sealed_digest)))
             continue
-        file = files.open(join(directory, record.name))
-        view = file.view()
-        file.close()
-        walked = walk(view, record.identity, 0, record.end)
-        kept = list(takewhile(lambda header: header.epoch <= epoch, walked.headers))
+        view = map_file(files, join(directory, record.name))
+        blocks = [block for block in _blocks(view, record, directory) if block[0].epoch <= epoch]
+        kept, running = [header for header, _ in blocks], blocks[-1][1]
         closings = [header for header in kept if header.kind == BlockKind.CLOSING]
         if closings:
             last = closings[-1]
             closing = read_closing(last.epoch, view[last.body_at : last.end])
             digests.append((last.epoch, closing.digest(record.timeline)))
-        trimmed.append(_as_of(record, kept, walked.runnings[len(kept) - 1]))
+        trimmed.append(_as_of(record, kept, running))
     return trimmed, max(digests)[1]
+
+
+def _blocks(view: memoryview, record: FileRecord, directory: str) -> list[tuple[Header, int]]:
+    """Every block of a sealed file that is not voided, with the running checksum behind it."""
+    found: list[tuple[Header, int]] = []
+    running = 0
+    for start, stop in counted(record, record.end):
+        walked = walk(view, record.identity, start, stop, running)
+        if walked.end < stop:
+            path = join(directory, record.name)
+            raise Damage(f"a sealed file is damaged: {walked.stopped_by.value}", path, walked.end)
+        found += zip(walked.headers, walked.runnings, strict=True)
+        running = found[-1][1]
+    return found
 
 
 def _as_of(record: FileRecord, kept: list[Header], running: int) -> FileRecord:
