@@ -13,19 +13,22 @@ manifest, since no scan of a log could list a stream that has written nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 
-from warren.base.errors import Misuse, Refused
-from warren.base.ids import ChannelId, Epoch, Lsn, StreamId, lsn_of
-from warren.files.protocol import Files
+from warren.base.errors import Damage, Gone, Misuse, Refused
+from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, lsn_of
+from warren.files.protocol import Files, join
 from warren.log.channel import Channel
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import StreamRecord, stream_change
 from warren.log.opening import find_file
+from warren.log.scan import counted, map_file
 from warren.log.session import Session
+from warren.records.block import Header, look
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
@@ -52,10 +55,18 @@ class Stream:
     def begin(self) -> Session:
         return self._streams.begin(self.record.channel, self.id)
 
+    @property
+    def end(self) -> Lsn:
+        """Behind the newest record: the next one has this LSN, or a later one."""
+        return self._streams.end(self)
+
     def move_base(self, lsn: Lsn) -> None:
-        """Everything of this stream before `lsn` is no longer needed. Durable when it returns; it never moves back."""
+        """Everything of this stream before `lsn` is no longer needed. Durable when it returns; it never moves back, nor
+        beyond the end, where records that are still to come would be lost."""
         if lsn < self.base:
             raise Misuse(f"the base of stream {self.record.name} is {self.base:#x}: it cannot move back to {lsn:#x}")
+        if lsn > self.end:
+            raise Misuse(f"stream {self.record.name} ends at {self.end:#x}: its base cannot move on to {lsn:#x}")
         self._streams.manifest.commit([stream_change(replace(self.record, base=lsn))])
 
     def read(self, start: Lsn = Lsn(0)) -> Iterator[tuple[Lsn, EntryColumns]]:
@@ -85,6 +96,8 @@ class Streams:
     def open(self, name: str, channel: int | None = None) -> Stream:
         """The stream of this name; a new one gets a channel of its own, or shares the one named."""
         known = {stream.name: stream for stream in self.manifest.state.streams.values()}
+        if name in known and not known[name].is_records:
+            raise Refused(f"stream {name} holds the key-values: it takes no records", "choose another name")
         if name not in known:
             self._create(name, channel)
             known = {stream.name: stream for stream in self.manifest.state.streams.values()}
@@ -93,28 +106,58 @@ class Streams:
     def names(self) -> list[str]:
         return [stream.name for _, stream in sorted(self.manifest.state.streams.items())]
 
+    def end(self, stream: Stream) -> Lsn:
+        channel = self._channels[stream.record.channel]
+        participant, last = channel.participant, channel.stream_ends.get(stream.id)
+        behind_blocks = lsn_of(participant.number, participant.end)
+        return behind_blocks if last is None else max(behind_blocks, Lsn(last + 1))
+
     def read(self, stream: Stream, start: Lsn) -> Iterator[tuple[Lsn, EntryColumns]]:
-        channel = stream.record.channel
         durable = self._durable()
-        for _, record in sorted(self.manifest.state.files.items()):
-            if record.channel == channel and record.purpose is Purpose.LOG and record.state is not FileState.DOOMED:
-                yield from self._read_file(record, stream.id, start, durable)
+        for number in [number for number, r in sorted(self.manifest.state.files.items()) if _is_read(r, stream, start)]:
+            yield from self._read_file(stream, number, start, durable)
 
     def _read_file(
-        self, record: FileRecord, stream: StreamId, start: Lsn, durable: Epoch
+        self, stream: Stream, number: FileNumber, start: Lsn, durable: Epoch
     ) -> Iterator[tuple[Lsn, EntryColumns]]:
-        file = self._files.open(find_file(self._files, self._directory, record))
-        view = file.view()
-        file.close()
-        stop = record.end if record.state is FileState.SEALED else None
-        blocks = takewhile(lambda header: header.epoch <= durable, walk(view, record.identity, 0, stop).headers)
-        for header in blocks:
-            first = lsn_of(record.number, header.offset)
-            if header.kind != BlockKind.ENTRIES or header.stream != stream or first + header.entries <= start:
+        record, view = self._mapped(stream, number)
+        for header in takewhile(lambda header: header.epoch <= durable, self._blocks(record, view)):
+            first = lsn_of(number, header.offset)
+            if header.kind != BlockKind.ENTRIES or header.stream != stream.id or first + header.entries <= start:
                 continue
             entries = read_entries(view, header)
             skipped = max(0, start - first)
             yield Lsn(first + skipped), entries.part(skipped, entries.count)
+
+    def _blocks(self, record: FileRecord, view: memoryview) -> Iterator[Header]:
+        """The blocks of a file as far as they count. A sealed one must be whole."""
+        if record.state is FileState.ACTIVE:
+            yield from walk(view, record.identity).headers
+            return
+        for begin, stop in counted(record, record.end):
+            walked = walk(view, record.identity, begin, stop)
+            if walked.end < stop:
+                path = join(self._directory, record.name)
+                raise Damage(f"a sealed file is damaged: {walked.stopped_by.value}", path, walked.end)
+            yield from walked.headers
+
+    def _mapped(self, stream: Stream, number: FileNumber) -> tuple[FileRecord, memoryview]:
+        """A file under the name it has now: a rotation may rename it, and give its name to the next, as we look."""
+        for _ in range(2):
+            with suppress(Damage, Refused):
+                return self._mapped_now(stream, number)
+        return self._mapped_now(stream, number)
+
+    def _mapped_now(self, stream: Stream, number: FileNumber) -> tuple[FileRecord, memoryview]:
+        record = self.manifest.state.files.get(number)
+        if record is None or record.state is FileState.DOOMED:
+            what = f"stream {stream.record.name}: log file {number} is gone, the base is {stream.base:#x}"
+            raise Gone(what, "read on from the base")
+        path = find_file(self._files, self._directory, record)
+        view = map_file(self._files, path)
+        if not isinstance(look(view, 0, record.identity), Header):
+            raise Damage(f"this is not log file {number}", path, 0)
+        return record, view
 
     def _create(self, name: str, channel: int | None) -> None:
         state = self.manifest.state
@@ -129,3 +172,12 @@ class Streams:
             self._add_channel(stream)
         else:
             self.manifest.commit([stream_change(stream)])
+
+
+def _is_read(record: FileRecord, stream: Stream, start: Lsn) -> bool:
+    """May it hold records of the stream from `start` on?"""
+    if record.channel != stream.record.channel or record.purpose is not Purpose.LOG:
+        return False
+    if record.state is FileState.ACTIVE:
+        return True
+    return record.state is FileState.SEALED and dict(record.stream_ends).get(stream.id, -1) >= start
