@@ -257,8 +257,9 @@ class Failing(MemoryFiles):
         return super().open(path, writable)
 
 
-def test_sc_18_the_first_error_is_kept_and_files_not_begun_are_left_alone() -> None:
-    """The worker that was started fails first; the caller's worker fails once the other one has ended."""
+@pytest.mark.parametrize("both_fail", [True, False])
+def test_sc_18_the_first_error_is_kept_and_files_not_begun_are_left_alone(both_fail: bool) -> None:
+    """Both workers are at a file. The started one fails; the caller's goes on, or fails, once the other has ended."""
     files, records, _ = several(6)
     others: list[Running] = []
 
@@ -268,14 +269,17 @@ def test_sc_18_the_first_error_is_kept_and_files_not_begun_are_left_alone() -> N
             return others[-1]
 
     begun: list[str] = []
-    caller = threading.current_thread()
+    caller, caller_began = threading.current_thread(), threading.Event()
 
     def fail(found: FileScan) -> None:
         begun.append(found.path)
         if threading.current_thread() is not caller:
+            assert caller_began.wait(60)
             raise KeyError("first")
+        caller_began.set()
         others[0].join()
-        raise KeyError("second")
+        if both_fail:
+            raise KeyError("second")
 
     with pytest.raises(KeyError, match="first"):
         LogScan(files, DIRECTORY, records, DURABLE, Watched(), 2, on_file=fail).run()
