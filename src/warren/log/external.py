@@ -36,6 +36,7 @@ from warren.records.columns import EntryColumns
 
 _SAMPLED_PER_RANGE = 64
 _RANGES_MAX = 256
+_SAMPLED_MIN = 4
 
 Bound = tuple[int, bytes]  # storage, key
 
@@ -87,16 +88,16 @@ class _External:
     def _survey(self, inputs: Sequence[Input]) -> list[Bound]:
         """Bounds between ranges that will each fit into half the memory. On the way all clears are noted."""
         wanted = min(2 * memory_bytes_of(inputs) // self._workshop.memory_bytes_max + 2, _RANGES_MAX)
-        step = sum(each.entries for each in inputs) // (wanted * _SAMPLED_PER_RANGE) + 1
-        sample: set[Bound] = set()
-        seen = 0
+        sample = _Sample(sum(each.entries for each in inputs), wanted, self._workshop.memory_bytes_max // 8)
         for batch in (batch for each in inputs for batch in each.batches()):
-            if not batch.kinds.is_constant or batch.kinds.base not in KEYED:
-                self._clears = self._clears.and_also(Clears.of(Pool.of([batch])))
-            rows = range(-seen % step, batch.count, step)
-            sample.update((batch.storages.at(row), batch.keys.at(row)) for row in rows)
-            seen += batch.count
-        return _splitters(sorted(sample), wanted)
+            self._note_clears(batch)
+            sample.look_at(batch)
+        return sample.splitters()
+
+    def _note_clears(self, batch: EntryColumns) -> None:
+        if (not batch.kinds.is_constant or batch.kinds.base not in KEYED) and batch.count:
+            found = Clears.of(Pool.of([batch]))
+            self._clears = self._clears.and_also(found) if found.versions else self._clears
 
     def _new_spill(self) -> Spill:
         return Spill(self._workshop.files, join(self._workshop.directory, f"spill-{next(self._numbers):06}"))
@@ -126,11 +127,36 @@ class _External:
             yield load
 
 
-def _splitters(sample: list[Bound], count: int) -> list[Bound]:
-    """Up to count - 1 bounds that cut the different keys of the sample evenly; at least one if there are two keys."""
-    if len(sample) < 2:
-        return []
-    return sorted({sample[max(len(sample) * number // count, 1)] for number in range(1, count)})
+class _Sample:
+    """Every so many-th key, each once; fewer of them if they are long."""
+
+    def __init__(self, entries: int, ranges: int, bytes_max: int) -> None:
+        self._ranges = ranges
+        self._bytes_max = bytes_max
+        self._step = entries // (ranges * _SAMPLED_PER_RANGE) + 1
+        self._seen = 0
+        self._keys: set[Bound] = set()
+        self._bytes = 0
+
+    def look_at(self, batch: EntryColumns) -> None:
+        for row in range(-self._seen % self._step, batch.count, self._step):
+            key = (batch.storages.at(row), batch.keys.at(row))
+            self._bytes += 0 if key in self._keys else len(key[1])
+            self._keys.add(key)
+            if self._bytes > self._bytes_max and len(self._keys) > _SAMPLED_MIN:
+                self._thin_out()
+        self._seen += batch.count
+
+    def splitters(self) -> list[Bound]:
+        """Bounds that cut the different keys evenly, one less than ranges; at least one if there are two keys."""
+        keys = sorted(self._keys)
+        chosen = {max(len(keys) * number // self._ranges, 1) for number in range(1, self._ranges)}
+        return [keys[number] for number in sorted(chosen) if number < len(keys)]
+
+    def _thin_out(self) -> None:
+        self._step *= 2
+        self._keys = set(sorted(self._keys)[::2])
+        self._bytes = sum(len(key) for _, key in self._keys)
 
 
 def _shares(pool: Pool, rows: Positions, splitters: list[Bound]) -> list[Positions]:

@@ -75,7 +75,8 @@ def update_to_max(inputs: Sequence[Input], is_bottom: bool, clears: Clears = NO_
         waiting_cost += _cost_of(batch)
         if waiting_cost >= max(_cost_of(held), _FOLD_COST_MIN):  # so that an entry is folded a few times only
             held, waiting, waiting_cost = merge([held, *waiting], is_bottom=False, clears=clears), [], 0
-    yield merge([held, *waiting], is_bottom, clears)
+    pool = Pool.of([held, *waiting])
+    yield from map(pool.take, pool.pieces(survivors(pool, clears.and_also(Clears.of(pool)), is_bottom)))
 
 
 def _cost_of(batch: EntryColumns) -> int:

@@ -18,7 +18,7 @@ from warren.records.columns import EntryColumns, Texts
 from warren.records.numbers import WIDTHS, AnyUnsigned, Numbers, narrowest
 
 _PIECE_ROWS = 1 << 16
-_PIECE_BYTES = 16 << 20
+_PIECE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
