@@ -71,7 +71,8 @@ class FileRecord:
         return replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        plain = {name: getattr(self, name) for name in _NAMES}
+        return plain | {"voided": [asdict(part) for part in self.voided]}
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> FileRecord:
@@ -89,4 +90,5 @@ class FileRecord:
         return cls(**made)
 
 
-_FIELDS = {field.name for field in fields(FileRecord)}
+_NAMES = tuple(field.name for field in fields(FileRecord))
+_FIELDS = set(_NAMES)
