@@ -21,20 +21,30 @@ POLL_SECONDS = 0.05
 
 
 def compact(
-    data_dir: Annotated[str, typer.Option("--data-dir", metavar="D", help="The directory of the running store.")],
+    data_dir: Annotated[
+        str | None, typer.Option("--data-dir", metavar="D", help="The data directory of the running process.")
+    ] = None,
+    store_dir: Annotated[
+        str | None, typer.Option("--store-dir", metavar="S", help="The directory of the store, if it is another.")
+    ] = None,
+    no_data_dir: Annotated[
+        bool, typer.Option("--no-data-dir", help="The process has no data directory: --store-dir must be given.")
+    ] = False,
     as_json: AsJson = False,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.0, help="Longest to wait for the result, seconds.")
     ] = 600,
 ) -> None:
     """Start a compaction in the running store and print its result."""
+    from warren.app.directories import store_directory
     from warren.base.errors import Refused
     from warren.log.control import RESULT, START
     from warren.log.layout import CTRL, MANIFEST
 
-    if not (Path(data_dir) / MANIFEST).exists():
-        raise Refused(f"{data_dir} is no log directory: it has no {MANIFEST}", "name the directory of a log store")
-    start, result = Path(data_dir) / CTRL / START, Path(data_dir) / CTRL / RESULT
+    directory = Path(store_directory(data_dir, store_dir, no_data_dir))
+    if not (directory / MANIFEST).exists():
+        raise Refused(f"{directory} is no log directory: it has no {MANIFEST}", "name the directory of a log store")
+    start, result = directory / CTRL / START, directory / CTRL / RESULT
     before = _read(result)
     start.parent.mkdir(exist_ok=True)
     start.touch()

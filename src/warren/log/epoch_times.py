@@ -1,7 +1,7 @@
 """Which epoch was the newest at a given time? Asked of the closing blocks that are still there.
 
-The answer is as fine as the marks: wall time is noted at most every 100 ms. A time before the first mark that is left is
-`Gone`: the horizon has passed it.
+The answer is as fine as the marks: wall time is noted at most every 100 ms. A time before the first mark that is left
+is `Gone`: the horizon has passed it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Lists of entries to the body of a block, without numpy: for the few rows of a small session its calls cost more than
 the work.
 
-The bytes are those `records.entries.draft_entries` makes of the same rows; a test compares. Compiled by mypyc where there
-is a compiler; the same file runs uncompiled.
+The bytes are those `records.entries.draft_entries` makes of the same rows; a test compares. Compiled by mypyc where
+there is a compiler; the same file runs uncompiled.
 """
 
 from __future__ import annotations

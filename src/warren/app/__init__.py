@@ -1,0 +1,1 @@
+"""Assembly: where a process decides on directories, settings and concrete classes."""
