@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
-from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, Forge, held, machine, small_store
-from warren.base.errors import Damage, DiskFailure, Refused
+from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, Forge, held, machine, put, small_store
+from warren.base.errors import Damage, DiskFailure, Gone, Refused
 from warren.base.ids import Epoch, StreamId
 from warren.base.threads import Running, SystemThreads
 from warren.files.protocol import base_name
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.layout import is_detached_wal, is_wal
 from warren.log.reading import open_for_reading
-from warren.log.scan import LogInput, entries_of, scan_one
+from warren.log.scan import LogInput, entries_of, scan_found, scan_one
 from warren.log.scan_verdict import AtNondurable, FileScan, ScanVerdict
 from warren.log.scan_workers import END_IS_BROKEN, LogScan, ScanResult, settle
 from warren.log.store import LogStore
@@ -435,6 +436,29 @@ def test_reading_beside_a_running_store_stops_at_the_witness() -> None:
     sources: Sequence[LogInput] = [log.input_of(record) for record in log.records()]
     assert [k for source in sources for c in source.batches() for k in c.keys.to_list()] == [b"seen"]
     assert log.durable == first.epoch
+    store.close()
+
+
+def test_a_file_that_is_renamed_on_our_way_to_it_is_looked_for_again() -> None:
+    """A rotation gave its name to another file between finding and opening it."""
+    files, records, forges = several(2)
+    places = iter([forges[1].path, forges[0].path, forges[0].path])
+    found = scan_found(files, lambda: next(places), records[0], DURABLE, forges[0].witnessed())
+    assert (found.verdict, keys_of(found)) == (ScanVerdict.OK, [b"key 0"])
+
+
+def test_a_reader_whose_file_was_purged_meanwhile_is_told_the_horizon() -> None:
+    files = MemoryFiles()
+    store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=0), machine(files))
+    put(store, b"a")
+    store.rotate()
+    put(store, b"b")
+    log = open_for_reading(files, DIRECTORY)
+    source = log.input_of(log.records()[0])
+    store.compact()
+    store.purge()
+    with pytest.raises(Gone, match="horizon is 2"):
+        source.scan()
     store.close()
 
 

@@ -11,8 +11,9 @@ looked for again from the beginning.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
-from warren.base.errors import Damage, Refused
+from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch
 from warren.durability.epoch_file import Witness
 from warren.durability.participant import FileEnd
@@ -43,7 +44,21 @@ class ReadOnlyLog:
         return Epoch(max(self.state.durable, self.witness.durable if self.witness else 0))
 
     def path_of(self, record: FileRecord) -> str:
-        return find_file(self.files, self.directory, record)
+        """Where a file is now, under whichever name."""
+        try:
+            return find_file(self.files, self.directory, record)
+        except Damage:
+            horizon = self.horizon_if_gone(record)
+            if horizon is None:
+                raise
+            hint = f"begin at epoch {horizon + 1} or later"
+            raise Gone(f"log file {record.number} is gone, horizon is {horizon}", hint) from None
+
+    def horizon_if_gone(self, record: FileRecord) -> Epoch | None:
+        """A running store may have let a file go since its manifest was read: the horizon then, else None."""
+        now = read_manifest(self.files, self.directory)
+        known = now.files.get(record.number)
+        return now.horizon if known is None or known.state is FileState.DOOMED else None
 
     def witnessed(self, record: FileRecord) -> FileEnd | None:
         return witnessed_end(self.witness.ends if self.witness else (), record)
@@ -58,8 +73,8 @@ class ReadOnlyLog:
             self.directory,
             record,
             self.durable,
-            path=self.path_of(record),
             witnessed=self.witnessed(record),
+            find=partial(self.path_of, record),
         )
 
 

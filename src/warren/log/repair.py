@@ -118,7 +118,7 @@ class Repair:
         logs = [record for record in records if places[record.number] and not _is_snapshot(record)]
         job = LogScan(
             log.files, log.directory, logs, durable, self.threads, self.thread_num, witnessed=tuple(ends),
-            path_of=lambda record: places[record.number] or record.name, on_file=self.on_file,
+            path_of=lambda record: places[record.number] or join(log.directory, record.name), on_file=self.on_file,
         )  # fmt: skip
         gone = [record for record in records if places[record.number] is None and not _is_snapshot(record)]
         absent = [missing(r, join(log.directory, r.name), log.witnessed(r), durable) for r in gone]

@@ -15,7 +15,7 @@ durable is found (log/recovery), what becomes of damage (log/repair).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
@@ -61,6 +61,23 @@ def scan_one(
     else:
         walk.sealed()
     return judge_tail(walk.result(path), durable, at_nondurable)
+
+
+def scan_found(
+    files: Files,
+    find: Callable[[], str],
+    record: FileRecord,
+    durable: Epoch,
+    witnessed: FileEnd | None = None,
+    at_nondurable: AtNondurable = AtNondurable.REPORT,
+) -> FileScan:
+    """Scan a file that a running store may rename, and give its name to another, while we are on our way to it."""
+    path = find()
+    while True:
+        scan = scan_one(files, path, record, durable, witnessed, at_nondurable)
+        if scan.verdict < ScanVerdict.UNEXPECTED or (now := find()) == path:
+            return scan
+        path = now
 
 
 def witnessed_end(ends: Iterable[FileEnd], record: FileRecord) -> FileEnd | None:
@@ -248,6 +265,7 @@ class LogInput:
     streams: Collection[StreamId] | None = None
     path: str = ""
     witnessed: FileEnd | None = None  # active files: how far the epoch file says it reached
+    find: Callable[[], str] | None = None  # where it is now, beside a running store
     _scan: FileScan | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -270,7 +288,9 @@ class LogInput:
     def scan(self) -> FileScan:
         """Check the file, once."""
         if self._scan is None:
-            scan = scan_one(self.files, self.path, self.record, self.up_to_epoch, self.witnessed, AtNondurable.IGNORE)
+            find = self.find or (lambda: self.path)
+            ignore = AtNondurable.IGNORE
+            scan = scan_found(self.files, find, self.record, self.up_to_epoch, self.witnessed, ignore)
             refuse_damage(scan)
             self._scan = scan
         return self._scan

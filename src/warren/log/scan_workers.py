@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from warren.base.errors import Damage
 from warren.base.ids import Epoch
@@ -29,7 +30,7 @@ from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, base_name, join
 from warren.log.file_record import FileRecord
 from warren.log.layout import is_wal
-from warren.log.scan import entries_of, scan_one, witnessed_end
+from warren.log.scan import entries_of, scan_found, witnessed_end
 from warren.log.scan_verdict import AtNondurable, FileScan, ScanVerdict
 from warren.records.columns import EntryColumns
 
@@ -126,7 +127,8 @@ class _Run:
     def _scan(self, record: FileRecord) -> FileScan:
         job = self._job
         witnessed = witnessed_end(job.witnessed, record)
-        scan = scan_one(job.files, job.path(record), record, job.durable, witnessed, job.at_nondurable)
+        find = partial(job.path, record)
+        scan = scan_found(job.files, find, record, job.durable, witnessed, job.at_nondurable)
         scan = settle(scan, job.fail_fast, job.report)
         if self._on_batch is not None and scan.verdict < ScanVerdict.UNEXPECTED:
             for columns in entries_of(scan, job.durable):

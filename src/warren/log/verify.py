@@ -18,7 +18,6 @@ from warren.files.protocol import Files, join
 from warren.log.file_header import Purpose, read_file_header
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import MANIFEST, active_name, rotated_name
-from warren.log.manifest import read_manifest
 from warren.log.opening import judge_directory, number_of
 from warren.log.reading import ReadOnlyLog
 from warren.log.scan import WITH_ENTRIES, map_file, scan_one, trusted
@@ -67,7 +66,7 @@ def scan_all(
     """Every file of the store; one that is missing becomes a finding."""
     paths = {record.number: place_of(log, record) for record in log.records()}
     for record in log.records():
-        if paths[record.number] is None and _is_still_part(log, record):
+        if paths[record.number] is None and log.horizon_if_gone(record) is None:
             report.damage(
                 join(log.directory, record.name), 0, f"log file {record.number} is missing; {_lost_with(record)}"
             )
@@ -82,7 +81,7 @@ def scan_all(
         threads,
         thread_num,
         witnessed=witnessed,
-        path_of=lambda record: paths[record.number] or record.name,
+        path_of=lambda record: place_of(log, record) or join(log.directory, record.name),
         on_file=on_file,
     )
     found = list(scan.run().files)
@@ -102,12 +101,6 @@ def place_of(log: ReadOnlyLog, record: FileRecord) -> str | None:
     return next(iter(sure + nameless), None)
 
 
-def _is_still_part(log: ReadOnlyLog, record: FileRecord) -> bool:
-    """A running store may have let it go since its manifest was read."""
-    known = read_manifest(log.files, log.directory).files.get(record.number)
-    return known is not None and known.state is not FileState.DOOMED
-
-
 def _lost_with(record: FileRecord) -> str:
     if record.state is FileState.ACTIVE:
         return "it was being written"
@@ -115,7 +108,7 @@ def _lost_with(record: FileRecord) -> str:
 
 
 def _judge_file(scan: FileScan, log: ReadOnlyLog, report: VerifyReport) -> None:
-    if scan.verdict is ScanVerdict.FAILED and not _is_still_part(log, scan.record):
+    if scan.verdict is ScanVerdict.FAILED and log.horizon_if_gone(scan.record) is not None:
         return
     is_derived = scan.record.purpose is Purpose.SNAPSHOT
     for problem in scan.problems:
