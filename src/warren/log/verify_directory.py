@@ -6,7 +6,7 @@ from warren.base.errors import Damage
 from warren.durability.epoch_file import FILE_BYTES, SLOT_BYTES, decode_slot
 from warren.files.atomic import SUFFIX
 from warren.files.protocol import Files, join
-from warren.log.layout import EPOCH, MANIFEST, PINS, RECYCLE, STAGING, epoch_of_name, is_wal
+from warren.log.layout import EPOCH, MANIFEST, PINS, QUARANTINE, RECYCLE, STAGING, epoch_of_name, is_wal
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import ManifestState
 from warren.log.opening import newest_witness
@@ -33,7 +33,7 @@ def check_directory(files: Files, directory: str, report: VerifyReport) -> ReadO
         what = f"the manifest ends with edit {state.edits}, {witness.manifest_edits} were synced"
         report.damage(path, torn_at, what)
         return None
-    if witness is None and state.durable > 0:
+    if witness is None and state.durable > 0 and not state.is_cut:
         report.warn(
             join(directory, EPOCH), 0, "there is no whole witness: the manifest and the log speak for themselves"
         )
@@ -54,7 +54,7 @@ def check_surroundings(files: Files, log: ReadOnlyLog, report: VerifyReport) -> 
     for name in files.list(join(directory, PINS)) if files.exists(join(directory, PINS)) else ():
         report.note(join(directory, PINS, name), 0, "a pin holds files")
     if size := quarantine_bytes(files, directory):
-        report.note(join(directory, "quarantine"), 0, f"{size} bytes are kept in quarantine")
+        report.note(join(directory, QUARANTINE), 0, f"{size} bytes are kept in quarantine")
     _note_voided(log.state, directory, report)
 
 
