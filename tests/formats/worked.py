@@ -1,0 +1,151 @@
+"""The worked bytes of docs/formats, made by the product: field by field, with what each says.
+
+A page shows them between ``` fences; `tests/formats/test_worked_bytes.py` compares, `make golden` rewrites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
+from warren.durability.closing import Closing, ClosingPart
+from warren.durability.epoch_file import Witness, encode_slot
+from warren.durability.participant import FileEnd
+from warren.log.file_header import FileHeader, Purpose
+from warren.log.manifest_state import set_change
+from warren.log.rows import Rows
+from warren.records.block import Draft, FileIdentity, draft
+from warren.records.entries import Versions, draft_entries
+from warren.records.format import BlockKind
+
+IDENTITY = FileIdentity(TimelineId(0x11), Incarnation(0x22))
+Field = tuple[int, str]  # bytes, what they say
+
+HEADER_FIELDS: tuple[Field, ...] = (
+    (4, "magic"),
+    (4, "checksum over the body, then the header from 0008"),
+    (4, "kind, flags 0, format 1"),
+    (4, "body bytes"),
+    (8, "entries, stream"),
+    (8, "timeline"),
+    (8, "incarnation"),
+    (8, "own offset"),
+    (8, "epoch"),
+    (8, "first"),
+)
+
+
+def placed(made: Draft, offset: int, epoch: int, first: int = 0) -> bytes:
+    header, _ = made.place(IDENTITY, offset, Epoch(epoch), first)
+    return header + b"".join(made.pieces)
+
+
+def shown(raw: bytes, fields: Iterable[Field]) -> str:
+    """The bytes, a field a line."""
+    lines, at = [], 0
+    for size, what in fields:
+        part = raw[at : at + size]
+        lines.append(f"{at:04x}  {part.hex(' '):48} {what}".rstrip())
+        at += size
+    assert at == len(raw), (at, len(raw))
+    return "\n".join(lines) + "\n"
+
+
+def block() -> str:
+    rows = Rows()
+    rows.add(1, 3, b"ant", b"six legs")
+    rows.add(1, 3, b"bee", b"wings")
+    raw = placed(draft_entries(rows.columns(), versions=Versions.FROM_HEADER), 96, 5)
+    columns = (
+        "KIND: constant 1",
+        "STORAGE: constant 3",
+        "KEY_OFFSETS: sequence from 0",
+        "VALUE_OFFSETS: base 0 + data",
+    )
+    return shown(
+        raw,
+        (
+            *HEADER_FIELDS,
+            (8, "4 columns, heap at 0x58 of the body"),
+            *((16, f"{what} (tag, encoding, width, 0, data bytes, base)") for what in columns),
+            (8, "step of KEY_OFFSETS: 3"),
+            (8, "VALUE_OFFSETS: 0, 8, 13, padded"),
+            (6, "keys: ant, bee"),
+            (13, "values: six legs, wings"),
+            (5, "zeros to a multiple of 8"),
+        ),
+    )
+
+
+def closing() -> str:
+    part = ClosingPart(FileNumber(1), IDENTITY.incarnation, 272, 0xAABBCCDD, 1)
+    raw = placed(Closing(Epoch(5), Epoch(4), 7, 8, bytes(range(16)), (part,)).draft(), 272, 5)
+    return shown(
+        raw,
+        (
+            *HEADER_FIELDS,
+            (8, "previous epoch 4"),
+            (8, "wall time, ns"),
+            (8, "monotone wall time, ns"),
+            (16, "digest of epoch 4"),
+            (8, "1 part, 0"),
+            (8, "part: file 1"),
+            (8, "its incarnation"),
+            (8, "its end, where this closing block begins"),
+            (8, "running checksum, blocks of the epoch"),
+        ),
+    )
+
+
+def epoch_file() -> str:
+    end = FileEnd(FileNumber(1), IDENTITY, 416, 0xAABBCCDD)
+    raw = encode_slot(Witness(IDENTITY.timeline, Epoch(5), bytes(range(16)), 3, 7, 8, (end,)), 9)
+    return shown(
+        raw,
+        (
+            (4, "magic"),
+            (4, "checksum from 0008 on"),
+            (8, "format 1, 1 file, 0"),
+            (8, "sequence 9"),
+            (8, "timeline"),
+            (8, "durable epoch 5"),
+            (8, "manifest edits 3"),
+            (8, "wall time, ns"),
+            (8, "monotone wall time, ns"),
+            (16, "digest of epoch 5"),
+            (8, "file 1"),
+            (8, "its incarnation"),
+            (8, "its end at epoch 5"),
+            (8, "running checksum, 0"),
+        ),
+    )
+
+
+def file_header() -> str:
+    raw, _ = FileHeader(FileNumber(1), ChannelId(0), Purpose.LOG, 1 << 20, 7).placed(IDENTITY)
+    return shown(
+        raw,
+        (
+            *HEADER_FIELDS,
+            (8, "number 1"),
+            (8, "channel 0, purpose 1: log"),
+            (8, "container bytes"),
+            (8, "created, wall ns"),
+        ),
+    )
+
+
+def manifest() -> str:
+    body = b'[["set",{"horizon":4}]]'
+    assert set_change(horizon=4) == ["set", {"horizon": 4}]
+    raw = placed(draft(BlockKind.EDIT, [body]), 2048, 0, 3)
+    return shown(raw, (*HEADER_FIELDS, (len(body), body.decode()), (1, "zeros to a multiple of 8")))
+
+
+PAGES = {
+    "block": block,
+    "closing": closing,
+    "epoch_file": epoch_file,
+    "file_header": file_header,
+    "manifest": manifest,
+}
