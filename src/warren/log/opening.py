@@ -134,7 +134,9 @@ def opening_edit(opened: Opened, new_files: list[FileRecord], next_number: FileN
 
 
 def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[Witness | None, list[str]]:
-    """The newest witness of this timeline: the epoch file's, or that of a rotated one if it was caught on the way."""
+    """The newest witness of this timeline: the epoch file's, or that of a rotated one if it was caught on the way. A
+    file that it does not name is known by an older one: an opening that was cut short speaks of its new files only,
+    and a file reaches at least as far as it ever did."""
     names = [name for name in files.list(directory) if name == EPOCH or epoch_of_name(name) is not None]
     found: list[Witness] = []
     problems: list[str] = []
@@ -143,7 +145,11 @@ def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[
         problems += told
         if witness is not None and witness.timeline == state.timeline.id:
             found.append(witness)
-    return max(found, key=lambda witness: (witness.durable, witness.sequence), default=None), problems
+    if not found:
+        return None, problems
+    found.sort(key=lambda witness: (witness.durable, witness.sequence))
+    ends = {(end.number, end.identity): end for witness in found for end in witness.ends}
+    return replace(found[-1], ends=tuple(ends.values())), problems
 
 
 def judge_directory(files: Files, directory: str, state: ManifestState, witness: Witness | None) -> Judgement:
@@ -156,7 +162,8 @@ def judge_directory(files: Files, directory: str, state: ManifestState, witness:
         file.close()
     sealed_to = max((r.last_epoch for r in state.of_state(FileState.SEALED)), default=Epoch(0))
     floor = Epoch(max(state.durable, sealed_to))
-    return judge(examined, witness, floor, bytes.fromhex(state.digest), state.run_first_epoch)
+    found = judge(examined, witness, floor, bytes.fromhex(state.digest), state.run_first_epoch)
+    return replace(found, monotone_ns=max(found.monotone_ns, state.monotone_ns))
 
 
 def find_file(files: Files, directory: str, record: FileRecord) -> str:

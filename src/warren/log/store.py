@@ -21,6 +21,7 @@ from warren.durability.group_commit import GroupCommit
 from warren.durability.participant import Participant
 from warren.durability.wall_times import WallMarks
 from warren.files.local import LocalFiles
+from warren.files.lock import this_process
 from warren.files.protocol import DirectoryLock, Files, join
 from warren.files.recycle import RecyclePool
 from warren.log.appender import Appender
@@ -172,7 +173,7 @@ class LogStore:
         check_channel_count(settings.channel_count)
         files = machine.files
         files.make_directories(directory)
-        lock = files.lock(join(directory, LOCK), "warren log store")
+        lock = files.lock(join(directory, LOCK), f"a warren log store: {this_process(machine.clock)}")
         try:
             create_if_missing(files, directory, settings, machine.threads, machine.chance)
             opened = recover(files, directory, machine.threads, machine.chance, machine.clock)
