@@ -17,29 +17,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from zlib import crc32
 
 import numpy as np
 
-from warren.base.errors import Damage, Refused, WarrenError
-from warren.base.ids import UINT64_MAX, Epoch, StreamId
+from warren.base.errors import Damage, WarrenError
+from warren.base.ids import Epoch, StreamId
 from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, join
-from warren.log.file_header import FILE_HEADER_BYTES, Purpose
+from warren.log.file_header import FILE_HEADER_BYTES
 from warren.log.file_record import FileRecord, FileState
-from warren.log.scan_damage import bad_range, peek
 from warren.log.scan_tail import judge_tail
-from warren.log.scan_verdict import AtNondurable, FileScan, Problem, Range, ScanVerdict
-from warren.records.block import Header, look
+from warren.log.scan_verdict import AtNondurable, FileScan, Problem, ScanVerdict
+from warren.log.scan_walk import WITH_ENTRIES, Walk, counted, trusted
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
-from warren.records.format import FORMAT_VERSION, BlockKind
 from warren.records.numbers import Numbers
-from warren.records.verdict import Verdict
-from warren.records.walk import next_good
 
-EVERY_EPOCH = Epoch(UINT64_MAX)
-WITH_ENTRIES = (BlockKind.ENTRIES, BlockKind.SORTED)
+__all__ = [
+    "WITH_ENTRIES",
+    "LogInput",
+    "counted",
+    "entries_of",
+    "map_file",
+    "refuse_damage",
+    "scan_found",
+    "scan_one",
+    "trusted",
+    "witnessed_end",
+]
 
 
 def scan_one(
@@ -55,7 +60,7 @@ def scan_one(
         view = map_file(files, path)
     except WarrenError as error:
         return FileScan(record, path, memoryview(b""), ScanVerdict.FAILED, problems=(Problem(error.what, 0, 0),))
-    walk = _Walk(view, record)
+    walk = Walk(view, record)
     if record.state is FileState.ACTIVE:
         walk.active(durable, witnessed)
     else:
@@ -91,131 +96,6 @@ def map_file(files: Files, path: str) -> memoryview:
         return file.view()
     finally:
         file.close()
-
-
-def counted(record: FileRecord, stop: int) -> list[Range]:
-    """The ranges of [0, stop) that are not voided."""
-    ranges: list[Range] = []
-    at = 0
-    for voided in sorted(record.voided, key=lambda voided: voided.start):
-        if at < min(voided.start, stop):
-            ranges.append((at, min(voided.start, stop)))
-        at = max(at, voided.end)
-    return [*ranges, (at, stop)] if at < stop else ranges
-
-
-class _Walk:
-    """From block to block, over what is bad, adding up what is good."""
-
-    def __init__(self, view: memoryview, record: FileRecord) -> None:
-        self._view = view
-        self._record = record
-        self._good: list[Range] = []
-        self._blocks = self._entries = self._running = 0
-        self._last: Header | None = None  # the last good block
-        self._problems: list[Problem] = []
-
-    def sealed(self) -> None:
-        record = self._record
-        for start, stop in counted(record, record.end):
-            self._over(start, stop)
-        if not self._problems and self._running != record.running:
-            what = "the blocks are not those that were sealed: their running checksum differs"
-            self._problems.append(Problem(what, 0, record.end))
-
-    def active(self, durable: Epoch, witnessed: FileEnd | None) -> None:
-        """As far as blocks are good and durable; then over what is bad, if something durable stands behind it."""
-        voided = min((voided.start for voided in self._record.voided), default=UINT64_MAX)
-        at = self._follow(0, min(voided, len(self._view)), durable)
-        wanted = min(max(witnessed.end if witnessed else 0, self._last_durable(at, durable)), voided)
-        self._over(at, wanted, durable)
-        if witnessed and not self._problems and self._running_at(witnessed.end) != witnessed.running:
-            what = "the blocks are not those that were synced: their running checksum differs"
-            self._problems.append(Problem(what, 0, witnessed.end))
-
-    def result(self, path: str) -> FileScan:
-        verdict = ScanVerdict.UNEXPECTED if self._problems else ScanVerdict.OK
-        max_epoch = self._last.epoch if self._last else Epoch(0)
-        return FileScan(
-            self._record,
-            path,
-            self._view,
-            verdict,
-            tuple(self._good),
-            self._blocks,
-            self._entries,
-            max_epoch,
-            self._running,
-            tuple(self._problems),
-        )
-
-    def _over(self, start: int, stop: int, durable: Epoch = EVERY_EPOCH) -> None:
-        """Everything from `start` to `stop` must be good: whatever is not becomes a problem."""
-        at = start
-        while at < stop:
-            at = self._follow(at, stop, durable)
-            if at > stop:
-                self._problems.append(Problem("a block reaches beyond the file's valid end", stop, at))
-            if at >= stop:
-                return
-            behind = next_good(self._view[:stop], self._record.identity, at + 8)
-            end = behind.offset if behind else stop
-            self._problems.append(bad_range(self._view, self._record.identity, at, end, self._last, behind))
-            at = end
-
-    def _follow(self, start: int, stop: int, durable: Epoch) -> int:
-        """Good blocks from `start` on, up to `stop` or to the durable epoch's end; where they end."""
-        at = start
-        while at < stop:
-            found = look(self._view, at, self._record.identity)
-            if isinstance(found, Verdict) or found.epoch > durable:
-                break
-            self._add(found)
-            at = found.end
-        if at > start:
-            self._good.append((start, at))
-        return at
-
-    def _add(self, header: Header) -> None:
-        if header.format > FORMAT_VERSION:
-            what = f"log file {self._record.number} has blocks of format {header.format}"
-            raise Refused(f"{what}, this warren reads up to {FORMAT_VERSION}", "use a newer warren")
-        if self._last is not None and header.epoch < self._last.epoch and self._record.purpose is Purpose.LOG:
-            what = f"epoch {header.epoch} stands behind epoch {self._last.epoch}"
-            self._problems.append(Problem(what, header.offset, header.end))
-        if (header.kind == BlockKind.FILE_HEADER) != (header.offset == 0):
-            self._problems.append(Problem("a file header is missing or misplaced", header.offset, header.end))
-        self._blocks += 1
-        self._entries += header.entries if header.kind in WITH_ENTRIES else 0
-        self._running = crc32(header.checksum.to_bytes(4, "little"), self._running)
-        self._last = header
-
-    def _last_durable(self, start: int, durable: Epoch) -> int:
-        """The end of the last durable block behind `start`, or `start`."""
-        end, found = start, next_good(self._view, self._record.identity, start)
-        while found is not None:
-            end = found.end if found.epoch <= durable else end
-            found = next_good(self._view, self._record.identity, found.end)
-        return end
-
-    def _running_at(self, end: int) -> int | None:
-        running = 0
-        for header in trusted(self._view, self._good):
-            running = crc32(header.checksum.to_bytes(4, "little"), running)
-            if header.end == end:
-                return running
-        return None
-
-
-def trusted(view: memoryview, good: Collection[Range]) -> Iterator[Header]:
-    """The headers of ranges that were scanned before and found good."""
-    for start, stop in good:
-        at = start
-        while at < stop:
-            header = peek(view, at)
-            assert header is not None, "a good range holds nothing but good blocks"
-            yield header
-            at = header.end
 
 
 def entries_of(
