@@ -97,60 +97,91 @@ def test_a_file_with_nothing_in_it_is_not_needed() -> None:
 # -- retained ----------------------------------------------------------------------------------------------------------
 
 
-def state_with_history(count: int, sealed_ns: list[int] | None = None) -> ManifestState:
-    """`count` compacted log files, one epoch each."""
-    logs = [log_file(n, n, (sealed_ns or [0] * count)[n - 1]) for n in range(1, count + 1)]
-    base = compacted(count + 1, count, tuple(range(1, count + 1)))
-    return manifest(*logs, base, in_force=count + 1)
+def stretches(count: int, sealed_ns: list[int] | None = None) -> ManifestState:
+    """`count` times a log file of one epoch and its compaction: files 2n - 1 and 2n; the last compaction is in force.
+    So stretch n is log file 2n - 1 and the compacted file 2n - 2 before it (none before the first)."""
+    times = sealed_ns or [0] * count
+    records: list[FileRecord] = []
+    for n in range(1, count + 1):
+        records.append(log_file(2 * n - 1, n, times[n - 1]))
+        records.append(compacted(2 * n, n, tuple(range(1, 2 * n, 2)), times[n - 1]))
+    return manifest(*records, in_force=2 * count)
 
 
 def test_history_is_kept_for_so_many_seconds() -> None:
-    state = state_with_history(2, [0, HOUR_NS])
-    assert lives_of(state, now_ns=2 * HOUR_NS, seconds=3600.5) == ["free", "retained", "needed"]
-    assert lives_of(state, now_ns=2 * HOUR_NS, seconds=3600.0) == ["free", "free", "needed"]
-    assert lives_of(state, now_ns=2 * HOUR_NS, seconds=7201.0) == ["retained", "retained", "needed"]
+    state = stretches(2, [0, HOUR_NS])
+    assert lives_of(state, now_ns=2 * HOUR_NS, seconds=3600.5) == ["free", "retained", "retained", "needed"]
+    assert lives_of(state, now_ns=2 * HOUR_NS, seconds=3600.0) == ["free", "free", "free", "needed"]
+    assert lives_of(state, now_ns=2 * HOUR_NS, seconds=7201.0) == ["retained", "retained", "retained", "needed"]
 
 
 def test_history_is_kept_up_to_so_many_bytes() -> None:
-    state = state_with_history(3)
-    for size, kept in ((0, 0), (999, 0), (1000, 1), (1999, 1), (2000, 2), (3000, 3)):
-        expected = ["free"] * (3 - kept) + ["retained"] * kept + ["needed"]
-        assert lives_of(state, seconds=1, size=size) == expected
+    state = stretches(3)
+    for size, kept in ((0, 0), (1999, 0), (2000, 2), (3999, 2), (4000, 4), (4999, 4), (5000, 5)):
+        assert lives_of(state, seconds=1, size=size) == ["free"] * (5 - kept) + ["retained"] * kept + ["needed"]
 
 
 def test_either_limit_ends_history_and_zero_means_none() -> None:
-    state = state_with_history(1)
+    state = stretches(1)
     assert lives_of(state, now_ns=1, seconds=0, size=1 << 40) == ["free", "needed"]
     assert lives_of(state, now_ns=1, seconds=1e9, size=0) == ["free", "needed"]
 
 
+def test_a_stretch_stays_or_goes_as_a_whole() -> None:
+    """Without its first file none of its moments can be built; it is old when its newest file is."""
+    logs = [log_file(n, n, n * HOUR_NS) for n in (1, 2, 3)]
+    state = manifest(*logs, compacted(4, 3, (1, 2, 3)), in_force=4)
+    assert lives_of(state, now_ns=4 * HOUR_NS, seconds=3600.5) == ["retained"] * 3 + ["needed"]
+    assert lives_of(state, now_ns=4 * HOUR_NS, seconds=3600.0) == ["free"] * 3 + ["needed"]
+    assert lives_of(state, now_ns=4 * HOUR_NS, seconds=1e9, size=2999) == ["free"] * 3 + ["needed"]
+
+
+def test_files_of_streams_are_history_one_by_one() -> None:
+    stream = StreamRecord(StreamId(1), "messages", ChannelId(1), base=Lsn(1 << 60))
+    logs = [log_file(n, n, streams={1: n << 32}) for n in (1, 2, 3)]
+    assert lives_of(manifest(*logs, streams=(KV, stream)), seconds=1, size=2000) == ["free", "retained", "retained"]
+
+
 def test_a_channel_that_seldom_writes_is_not_taken_for_the_oldest_by_its_low_number() -> None:
     """Its file was made first and sealed last: by numbers the newest history would go first."""
-    seldom, often = log_file(1, 9), [log_file(n, n) for n in (2, 3, 4)]
-    state = manifest(seldom, *often, compacted(5, 9, (1, 2, 3, 4)), in_force=5)
-    assert lives_of(state, seconds=1, size=2000) == ["retained", "free", "free", "retained", "needed"]
+    stream = StreamRecord(StreamId(1), "messages", ChannelId(1), base=Lsn(1 << 60))
+    seldom, often = log_file(1, 9, streams={1: 1 << 32}), [log_file(n, n, streams={1: n << 32}) for n in (2, 3, 4)]
+    state = manifest(seldom, *often, streams=(KV, stream))
+    assert lives_of(state, seconds=1, size=2000) == ["retained", "free", "free", "retained"]
 
 
 def test_a_clock_that_was_set_back_makes_no_hole_in_history() -> None:
-    """The older file bears the later time: it goes all the same, since what follows it has gone."""
-    state = state_with_history(3, [5 * HOUR_NS, HOUR_NS, 5 * HOUR_NS])
-    assert lives_of(state, now_ns=6 * HOUR_NS, seconds=2 * 3600) == ["free", "free", "retained", "needed"]
+    """The older stretch bears the later time: it goes all the same, since what follows it has gone."""
+    state = stretches(3, [5 * HOUR_NS, HOUR_NS, 5 * HOUR_NS])
+    found = lives_of(state, now_ns=6 * HOUR_NS, seconds=3600.0)
+    assert found == ["free"] * 5 + ["needed"]
+    state = stretches(4, [5 * HOUR_NS, 1, 1, 5 * HOUR_NS])
+    found = lives_of(state, now_ns=6 * HOUR_NS, seconds=3600.5)
+    assert found == ["free"] * 5 + ["retained"] * 2 + ["needed"]
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["log", "base", "stream"])), max_size=8),
     st.integers(0, 9),
     st.floats(0, 9),
     st.integers(0, 9000),
 )
 def test_whatever_the_times_history_has_one_edge(
-    files: list[tuple[int, int]], now: int, seconds: float, size: int
+    files: list[tuple[int, int, str]], now: int, seconds: float, size: int
 ) -> None:
-    logs = [log_file(n, epoch, ns * 10**9) for n, (epoch, ns) in enumerate(files, 1)]
-    state = manifest(*logs, compacted(99, 10, tuple(range(1, 99))), in_force=99)
+    """Everything that goes lies before everything that stays: no hole, and nothing that is kept in vain."""
+    made = {
+        "log": log_file,
+        "base": lambda n, epoch, ns: compacted(n, epoch, (), ns),
+        "stream": lambda n, epoch, ns: log_file(n, epoch, ns, {1: n << 32}),
+    }
+    records = [made[kind](n, epoch, ns * 10**9) for n, (epoch, ns, kind) in enumerate(files, 1)]
+    stream = StreamRecord(StreamId(1), "messages", ChannelId(1), base=Lsn(1 << 60))
+    last = compacted(99, 10, tuple(range(1, 99)))
+    state = manifest(*records, last, in_force=99, streams=(KV, stream))
     found = lives(state, (), now * 10**9, seconds, size)
-    free = [record.sealed_epoch for record in logs if found[record.number] is Life.FREE]
-    kept = [record.sealed_epoch for record in logs if found[record.number] is Life.RETAINED]
+    free = [reach(state, record)[0] for record in records if found[record.number] is Life.FREE]
+    kept = [reach(state, record)[0] for record in records if found[record.number] is Life.RETAINED]
     assert not free or not kept or max(free) < min(kept)
 
 
@@ -173,14 +204,25 @@ def test_a_start_up_snapshot_is_derived_and_no_history() -> None:
 
 
 def test_a_pin_holds_the_files_it_names_and_only_those_that_would_go() -> None:
-    state = state_with_history(3)
-    assert lives_of(state, pin(None, 1, 2)) == ["pinned", "pinned", "free", "needed"]
+    state = stretches(2)
+    assert lives_of(state, pin(None, 1, 3)) == ["pinned", "free", "pinned", "needed"]
     assert lives_of(state, pin(None, 1, 4), seconds=1) == ["retained", "retained", "retained", "needed"]
 
 
 def test_a_pin_holds_everything_from_its_epoch_on() -> None:
-    assert lives_of(state_with_history(3), pin(2)) == ["free", "pinned", "pinned", "needed"]
-    assert lives_of(state_with_history(3), pin(4)) == ["free", "free", "free", "needed"]
+    """And what the first of these epochs stands on."""
+    assert lives_of(stretches(3), pin(2)) == ["free", "pinned", "pinned", "pinned", "pinned", "needed"]
+    assert lives_of(stretches(3), pin(3)) == ["free", "free", "free", "pinned", "pinned", "needed"]
+    assert lives_of(stretches(3), pin(4)) == ["free"] * 5 + ["needed"]
+
+
+def test_a_stretch_that_is_gone_already_takes_no_more_with_it() -> None:
+    """A file that a stream kept for long, when the moments around it had gone: it does not move the horizon again."""
+    state = replace(stretches(3), horizon=Epoch(2))
+    late = state.files[FileNumber(1)]
+    assert reach(state, late) == (1, "d1")
+    assert reach(replace(state, horizon=Epoch(0)), late) == (1, "d1")
+    assert reach(state, state.files[FileNumber(4)]) == (3, "d3")
 
 
 def test_a_pin_holds_a_file_whose_going_would_move_the_horizon_past_it() -> None:

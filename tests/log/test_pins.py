@@ -65,7 +65,8 @@ def test_a_pinned_file_stays_until_the_pin_is_released() -> None:
 def test_a_pin_from_an_epoch_on_holds_what_comes_later_too() -> None:
     stage = Stage()
     with stage.store() as store:
-        first, second = compacted_away(store, 2)
+        [first] = compacted_away(store)
+        second = compacted_away(store)[-1]
         pin, _ = pins_of(stage).take("reader", 60.0, from_epoch=second.first_epoch)
         later = compacted_away(store)[-1]
         assert store.purge().files == (first.name,)

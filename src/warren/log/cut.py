@@ -4,8 +4,8 @@ One operation behind points in time, backup and fork. The files are not copied: 
 taken with the end it had then. `write_to` links them into a directory and puts a manifest beside them; opening that
 directory begins a new timeline, so that its epochs are never taken for those of the store it came from.
 
-A state is found by the newest compacted file at or before the epoch and the raw log behind it. What was purged cannot
-be cut: `Gone` names the horizon.
+A state is found by the newest compacted file at or before the epoch and the raw log behind it, all of which stay or go
+together (log/lives). What was purged cannot be cut: `Gone` names the horizon; every epoch behind it can.
 """
 
 from __future__ import annotations
@@ -115,18 +115,14 @@ def choose_files(state: ManifestState, epoch: Epoch) -> list[FileRecord]:
 
 
 def _choose_bases(state: ManifestState, sealed: list[FileRecord], epoch: Epoch) -> list[FileRecord]:
-    """The newest compacted files at or before the epoch: those in force, or replaced ones of which none is gone."""
-    in_force = [state.files[number] for number in state.compacted]
-    newest = max((record.last_epoch for record in in_force), default=Epoch(0))
-    if epoch >= newest:
-        return in_force
-    older = [r for r in sealed if r.purpose is Purpose.COMPACTED and state.horizon <= r.last_epoch <= epoch]
-    if older:
-        chosen = max(record.last_epoch for record in older)
-        return [record for record in older if record.last_epoch == chosen]
-    if state.horizon == 0:
-        return []
-    raise Gone(f"epoch {epoch} is gone, horizon is {state.horizon}", f"cut at epoch {newest} or later")
+    """The newest compacted files at or before the epoch, if everything up to the next ones is still there."""
+    bases = [record for record in sealed if record.purpose is Purpose.COMPACTED]
+    newest = max((state.files[number].last_epoch for number in state.compacted), default=Epoch(0))
+    chosen = max((record.last_epoch for record in bases if record.last_epoch <= epoch), default=Epoch(0))
+    next_one = min((record.last_epoch for record in bases if record.last_epoch > epoch), default=Epoch(0))
+    if epoch < newest and next_one <= state.horizon:
+        raise Gone(f"epoch {epoch} is gone, horizon is {state.horizon}", f"cut at epoch {state.horizon} or later")
+    return [record for record in bases if record.last_epoch == chosen]
 
 
 def _trim(

@@ -7,17 +7,19 @@ retained   history reads it: the raw log and replaced compacted files, for `rete
 pinned     a reader holds it
 free       nobody does
 
-History is given up from its old end only: with a file that is too old or one too many goes everything that would lie
-before the horizon then, whatever the clock said when it was sealed. Old means sealed at an earlier epoch, not having a
-low number: a channel that seldom writes has one.
+History is given up from its old end only, and by whole stretches: from one compacted file to the next, which together
+with the log between them show every moment of that time, and without any of them none. So every epoch behind the
+horizon can be cut (log/cut). A stretch is too old when its newest file is, whatever the clock said in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import groupby
 
 from warren.base.ids import Epoch, FileNumber, StreamId
+from warren.log.compaction_catalog import has_key_values
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
@@ -53,7 +55,7 @@ def lives(
     """The life of every file the manifest knows."""
     found = {record.number: _life(state, record) for record in state.files.values()}
     history = [record for record in state.files.values() if found[record.number] is Life.RETAINED]
-    over = _over(history, now_ns, retention_seconds, retention_bytes)
+    over = _over(state, history, now_ns, retention_seconds, retention_bytes)
     going = [record for record in over if not is_held(state, record, pins)]
     edge = max((reach(state, record)[0] for record in going), default=state.horizon)
     for record in history:
@@ -75,14 +77,17 @@ def _life(state: ManifestState, record: FileRecord) -> Life:
     return Life.RETAINED if is_history else Life.FREE
 
 
-def _over(history: list[FileRecord], now_ns: int, seconds: float, bytes_max: int) -> list[FileRecord]:
-    """What is too old, or too much when counted from the newest back."""
-    newest_first = sorted(history, key=lambda record: (record.sealed_epoch, record.number), reverse=True)
-    over, kept_bytes = [], 0
-    for record in newest_first:
-        kept_bytes += record.end
-        if now_ns - record.sealed_ns >= seconds * 1e9 or kept_bytes > bytes_max:
-            over.append(record)
+def _over(state: ManifestState, history: list[FileRecord], now_ns: int, seconds: float, size: int) -> list[FileRecord]:
+    """What is too old, or too much when counted from the newest back; stretch by stretch."""
+    over: list[FileRecord] = []
+    kept_bytes = 0
+    by_reach = sorted(history, key=lambda record: reach(state, record), reverse=True)
+    for _, group in groupby(by_reach, key=lambda record: reach(state, record)):
+        stretch = list(group)
+        kept_bytes += sum(record.end for record in stretch)
+        is_old = all(now_ns - record.sealed_ns >= seconds * 1e9 for record in stretch)
+        if is_old or kept_bytes > size:
+            over += stretch
     return over
 
 
@@ -93,12 +98,14 @@ def is_held(state: ManifestState, record: FileRecord, pins: Sequence[Pin]) -> bo
 
 
 def reach(state: ManifestState, record: FileRecord) -> tuple[Epoch, str]:
-    """Up to where history goes along with a file, and the chain's digest there. A replaced compacted file takes the
-    time up to the next one along: the log behind it has nothing to stand on any more."""
+    """Up to where history goes along with a file, and the chain's digest there: for key-values, to the compacted file
+    that ends the stretch they belong to, unless that is gone already."""
     own = (record.sealed_epoch, record.sealed_digest)
     if record.purpose is Purpose.SNAPSHOT:
         return Epoch(0), ""
-    if record.purpose is Purpose.LOG:
+    if not has_key_values(record):
         return own
+    is_base = record.purpose is Purpose.COMPACTED
     bases = [(r.sealed_epoch, r.sealed_digest) for r in state.files.values() if r.purpose is Purpose.COMPACTED]
-    return min((base for base in bases if base > own), default=own)
+    end = min((base for base in bases if base[0] > own[0] or (base[0] == own[0] and not is_base)), default=own)
+    return end if end[0] > state.horizon else own
