@@ -160,6 +160,12 @@ def test_a_clock_that_was_set_back_makes_no_hole_in_history() -> None:
     assert found == ["free"] * 5 + ["retained"] * 2 + ["needed"]
 
 
+def any_file(kind: str, number: int, epoch: int, sealed_ns: int) -> FileRecord:
+    if kind == "base":
+        return compacted(number, epoch, (), sealed_ns)
+    return log_file(number, epoch, sealed_ns, {1: number << 32} if kind == "stream" else None)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["log", "base", "stream"])), max_size=8),
     st.integers(0, 9),
@@ -170,12 +176,7 @@ def test_whatever_the_times_history_has_one_edge(
     files: list[tuple[int, int, str]], now: int, seconds: float, size: int
 ) -> None:
     """Everything that goes lies before everything that stays: no hole, and nothing that is kept in vain."""
-    made = {
-        "log": log_file,
-        "base": lambda n, epoch, ns: compacted(n, epoch, (), ns),
-        "stream": lambda n, epoch, ns: log_file(n, epoch, ns, {1: n << 32}),
-    }
-    records = [made[kind](n, epoch, ns * 10**9) for n, (epoch, ns, kind) in enumerate(files, 1)]
+    records = [any_file(kind, n, epoch, ns * 10**9) for n, (epoch, ns, kind) in enumerate(files, 1)]
     stream = StreamRecord(StreamId(1), "messages", ChannelId(1), base=Lsn(1 << 60))
     last = compacted(99, 10, tuple(range(1, 99)))
     state = manifest(*records, last, in_force=99, streams=(KV, stream))
