@@ -52,9 +52,9 @@ run: setup  ## show the log store at work
 	$(BIN)/warren demo
 
 quick: setup  ## unit, golden and conformance tests: under a minute
-	$(PYTEST) -m 'not slow and not torture'
+	$(PYTEST) -m 'not slow and not spark and not torture'
 
-test: setup  ## every test; only campaigns are left out (simulate, torture)
+test: setup-spark  ## every test; only campaigns are left out (simulate, torture)
 	$(PYTEST) -m 'not torture'
 
 # A build without extensions, as on a machine without a compiler. PYTHONPATH puts it before the editable install,

@@ -49,7 +49,8 @@ def wrong_way_imports(src: Path) -> list[str]:
 
 
 def _standing(module: Module) -> str:
-    return "cli" if module.name == "warren.__main__" else module.room
+    beside = {"warren.__main__": "cli", "pyspark_warren": "pipeline"}  # modules of a room that stand outside of it
+    return beside.get(module.name, module.room)
 
 
 def _objection(importer: str, imported: str) -> str:

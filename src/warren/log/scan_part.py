@@ -1,0 +1,309 @@
+"""A part of a log file, checked by itself: what several readers share a file by.
+
+    headers   |h|····|h|··|h|······|h|··|        one pass over the headers alone cuts a file at block borders,
+    parts     [---- part 1 ----][--- part 2 ---]  each of which one reader checks and reads, with `scan`'s own walk
+
+The pass over the headers believes nothing for more than a place to cut at. Whatever looks odd in it — no header where
+one must be, an epoch that steps back, a running checksum that is not the sealed one — makes the file one single part,
+to be judged as a whole exactly as `scan_one` judges it. A part reaches one block over the wanted epochs at both ends,
+so that a block whose header lies about its epoch is still looked at by somebody.
+
+Always true: the parts of a file lie one behind the other, an entry stands in one of them, and every block of a part is
+checked before any entry of it is shown. Not here: what becomes of damage, which epochs are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+from warren.base.errors import Damage, Refused
+from warren.base.ids import Epoch, FileNumber, Lsn, StreamId, lsn_of
+from warren.durability.participant import FileEnd
+from warren.files.protocol import Files, join
+from warren.log.file_header import Purpose, read_file_header
+from warren.log.file_record import FileRecord, FileState, Voided
+from warren.log.manifest import read_manifest
+from warren.log.opening import find_file
+from warren.log.pins import check_not_gone
+from warren.log.scan import map_file
+from warren.log.scan_damage import peek
+from warren.log.scan_verdict import FileScan, Problem, ScanVerdict
+from warren.log.scan_walk import WITH_ENTRIES, Walk, trusted
+from warren.records.block import Header, look, require_known_format
+from warren.records.columns import EntryColumns
+from warren.records.entries import read_entries
+from warren.records.format import FORMAT_VERSION, BlockKind
+from warren.records.numbers import Numbers
+from warren.records.verdict import Verdict
+from warren.records.walk import extent
+
+TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Bytes of a log file that one reader checks by itself; `stop` 0 means the whole file."""
+
+    record: FileRecord
+    durable: Epoch
+    witnessed: FileEnd | None = None
+    start: int = 0
+    stop: int = 0
+    running: int = 0  # checksum over the checksums of the part's blocks
+    entries: int = 0  # as the headers count them
+
+    @property
+    def is_whole(self) -> bool:
+        return self.stop == 0
+
+    @property
+    def size_bytes(self) -> int:
+        end = self.witnessed.end if self.witnessed else self.record.end
+        return end if self.is_whole else self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """A place between two blocks of a file: what lies before it, and how far reading has come."""
+
+    at: int = 0
+    running: int = 0
+    epoch: Epoch = Epoch(0)  # of the block before it
+
+
+class _Lost(Exception):
+    """The headers do not lead from block to block."""
+
+
+def cut_into_parts(
+    view: memoryview, path: str, whole: FilePart, first: Epoch, last: Epoch, part_bytes: int, border: Border
+) -> tuple[list[FilePart], Border]:
+    """The parts that hold epochs `first` … `last`, and where the next reader may go on. `border` lies before them."""
+    end = _settled_end(view, whole)
+    if end is None:
+        return [whole], Border()
+    try:
+        return _Cutting(view, path, whole, end).cut(first, last, part_bytes, border)
+    except _Lost:
+        return [whole], Border()
+
+
+def _settled_end(view: memoryview, whole: FilePart) -> FileEnd | None:
+    """Where the blocks that count end, and their running checksum; None where only a whole scan can tell."""
+    record, witnessed = whole.record, whole.witnessed
+    if record.state is FileState.ACTIVE:
+        is_told = witnessed is not None and not record.voided and _nothing_durable_at(view, whole, witnessed.end)
+        return witnessed if is_told else None
+    if any(voided.start < record.end for voided in record.voided):
+        return None
+    return FileEnd(record.number, record.identity, record.end, record.running)
+
+
+def _nothing_durable_at(view: memoryview, whole: FilePart, end: int) -> bool:
+    """Is what stands behind the witnessed end a writer's work, or nothing? An older witness may have said less."""
+    found = look(view, end, whole.record.identity)
+    if isinstance(found, Header):
+        return found.epoch > whole.durable
+    return found is Verdict.EMPTY and extent(view, end) == end
+
+
+class _Cutting:
+    def __init__(self, view: memoryview, path: str, whole: FilePart, end: FileEnd) -> None:
+        self._view = view
+        self._path = path
+        self._whole = whole
+        self._end = end
+        self._parts: list[FilePart] = []
+        self._open: FilePart | None = None
+
+    def cut(self, first: Epoch, last: Epoch, part_bytes: int, border: Border) -> tuple[list[FilePart], Border]:
+        before: Header | None = None
+        behind = border
+        for header in self.headers(border):
+            border = _behind(border, header)
+            if header.epoch < first or header.offset == 0:
+                before, behind = header, border
+                continue
+            if self._open is None and not self._parts and before is not None and before.offset:
+                self._take(before)
+            if header.epoch > last:
+                self._open = self._open or (self._parts.pop() if self._parts else None)
+                self._take(header)
+                break
+            self._take(header)
+            behind = border
+            if self._open is not None and self._open.size_bytes >= part_bytes:
+                self._close()
+        else:
+            if border.running != self._end.running:
+                raise _Lost
+        self._close()
+        return self._parts, behind
+
+    def headers(self, border: Border) -> Iterator[Header]:
+        at, epoch = border.at, border.epoch
+        while at < self._end.end:
+            header = peek(self._view, at)
+            if header is None or not self._is_plausible(header, at, epoch):
+                raise _Lost
+            yield header
+            at, epoch = header.end, max(header.epoch, epoch)
+
+    def _is_plausible(self, header: Header, at: int, epoch: Epoch) -> bool:
+        identity = self._end.identity
+        if header.format > FORMAT_VERSION and isinstance(look(self._view, at, identity), Header):
+            require_known_format(header, self._path)
+        is_ours = header.offset == at and (header.timeline, header.incarnation) == identity
+        is_ordered = header.epoch >= epoch or header.kind == BlockKind.FILE_HEADER
+        return is_ours and is_ordered and header.format <= FORMAT_VERSION and header.end <= self._end.end
+
+    def _take(self, header: Header) -> None:
+        part = self._open or replace(self._whole, start=header.offset, stop=header.offset, running=0, entries=0)
+        counted = header.entries if header.kind in WITH_ENTRIES else 0
+        running = _running(part.running, header)
+        self._open = replace(part, stop=header.end, running=running, entries=part.entries + counted)
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._parts.append(self._open)
+            self._open = None
+
+
+def _running(before: int, header: Header) -> int:
+    return crc32(header.checksum.to_bytes(4, "little"), before)
+
+
+def _behind(border: Border, header: Header) -> Border:
+    return Border(header.end, _running(border.running, header), max(border.epoch, header.epoch))
+
+
+def epoch_sizes(view: memoryview, whole: FilePart, border: Border, after: Epoch, bytes_max: int) -> dict[Epoch, int]:
+    """The bytes of each epoch behind `after`, until more than `bytes_max` are found or the headers lead no further."""
+    sizes: dict[Epoch, int] = {}
+    end = _settled_end(view, whole)
+    total = 0
+    try:
+        for header in _Cutting(view, "", whole, end).headers(border) if end else ():
+            if header.epoch <= after:
+                continue
+            sizes[header.epoch] = sizes.get(header.epoch, 0) + header.end - header.offset
+            total += header.end - header.offset
+            if total > bytes_max:
+                break
+    except _Lost:
+        pass
+    return sizes
+
+
+def map_record(files: Files, directory: str, record: FileRecord) -> tuple[memoryview, str]:
+    """A file as the manifest knows it, wherever a rotation has put it meanwhile. What a purge took is `Gone`."""
+    for left in reversed(range(TRIES)):
+        try:
+            is_active = record.state is FileState.ACTIVE
+            path = find_file(files, directory, record) if is_active else join(directory, record.name)
+            view = map_file(files, path)
+            if not is_active or read_file_header(view, path)[1] == record.identity:
+                return view, path
+        except (Damage, Refused):
+            check_not_gone(read_manifest(files, directory), None, [record.number])
+            if not left:
+                raise
+    raise Damage(f"log file {record.number} is never where it is looked for", join(directory, record.name), 0)
+
+
+def scan_part(files: Files, directory: str, part: FilePart) -> FileScan:
+    """Check a part; its entries are then read with `entry_blocks`."""
+    view, path = map_record(files, directory, part.record)
+    record = part.record
+    if part.is_whole:
+        walk = Walk(view, record)
+        if record.state is FileState.ACTIVE:
+            walk.active(part.durable, part.witnessed)
+        else:
+            walk.sealed()
+        return walk.result(path)
+    others = (Voided(0, part.start, "another part"),) if part.start else ()
+    own = record.changed(state=FileState.SEALED, end=part.stop, running=part.running, voided=others)
+    walk = Walk(view, own)
+    walk.sealed()
+    return walk.result(path)
+
+
+def missing(part: FilePart, directory: str, error: Damage | Refused) -> FileScan:
+    """The scan of a part whose file could not be read at all."""
+    problem = Problem(error.what, part.start, part.start + part.size_bytes)
+    path = join(directory, part.record.name)
+    return FileScan(part.record, path, memoryview(b""), ScanVerdict.FAILED, problems=(problem,))
+
+
+@dataclass(frozen=True, slots=True)
+class EntryBlock:
+    """One checked block of entries, decoded when its columns are asked for."""
+
+    view: memoryview
+    path: str
+    number: FileNumber
+    header: Header
+
+    @property
+    def count(self) -> int:
+        return self.header.entries
+
+    @property
+    def first_lsn(self) -> Lsn:
+        return lsn_of(self.number, self.header.offset)
+
+    def columns(self) -> EntryColumns:
+        try:
+            columns = read_entries(self.view, self.header)
+        except Damage as damage:
+            raise Damage(damage.bare, self.path, self.header.offset) from None
+        if columns.epochs is None:
+            columns = replace(columns, epochs=Numbers.constant(self.count, self.header.epoch))
+        return columns
+
+
+def entry_blocks(
+    scan: FileScan, first: Epoch, last: Epoch, streams: Collection[StreamId] | None = None
+) -> Iterator[EntryBlock]:
+    """The blocks of a scanned part with entries of epochs `first` … `last`. Compacted files are read whole: whoever
+    chose one chose it for its epoch."""
+    is_log = scan.record.purpose is Purpose.LOG
+    for header in trusted(scan.view, scan.good):
+        if header.kind not in WITH_ENTRIES or not header.entries:
+            continue
+        if streams is not None and header.stream not in streams:
+            continue
+        if first <= header.epoch <= last or not is_log:
+            yield EntryBlock(scan.view, scan.path, scan.record.number, header)
+
+
+@dataclass(slots=True)
+class PartInput:
+    """Parts of the log as one input of a merge. `pass_over` is told of what is damaged; without it that is an error."""
+
+    scan: Callable[[], FileScan]
+    part: FilePart
+    up_to_epoch: Epoch
+    streams: Collection[StreamId]
+    pass_over: Callable[[Damage], None] | None = None
+    is_mapped: bool = True
+
+    @property
+    def entries(self) -> int:
+        return self.part.entries or self.part.record.entries or self.part.size_bytes // 64
+
+    @property
+    def size_bytes(self) -> int:
+        return self.part.size_bytes
+
+    def batches(self) -> Iterator[EntryColumns]:
+        for block in entry_blocks(self.scan(), Epoch(0), self.up_to_epoch, self.streams):
+            try:
+                yield block.columns()
+            except Damage as damage:
+                if self.pass_over is None:
+                    raise
+                self.pass_over(damage)

@@ -1,0 +1,135 @@
+"""What can be said about a read, checked before anything is opened. docs/pipeline.md has the table; a test compares.
+
+Names are those of Spark's own sources (camel case, case does not count), values are text. What is not an option is
+refused by name, so that a slip of the pen is not a read of something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from warren.base.errors import Misuse
+from warren.base.ids import UINT64_MAX, Epoch
+from warren.pipeline.schema import View
+
+OPTIONS: dict[str, str] = {  # name → what it means, one line of the table each
+    "path": "the log directory, as the driver and every executor see it",
+    "view": "`entries` (the raw log, the default), `kv` (the newest value of every key) or `damage`",
+    "asOf": "an epoch, or a time in ISO 8601 (without a zone: UTC); the last epoch that counts",
+    "fromEpoch": "the first epoch that counts (`entries`); a stream begins with it",
+    "toEpoch": "the last epoch that counts (`entries`)",
+    "onDamage": "`fail` (the default) or `skip`: leave out what is damaged; view `damage` tells what that was",
+    "pinSeconds": "how long the files stay for this read without a sign of life; 3600, `0`: no pin is taken",
+    "partitionBytes": "about how much of a file one task reads (`entries`); 134217728",
+    "buckets": "into how many tasks the keys are dealt (`kv`); by itself one for every two million entries",
+    "pushdown": "`true`: take filters on `epoch` from Spark, which must have `spark.sql.python.filterPushdown.enabled`",
+    "maxEpochsPerTrigger": "most epochs of one micro-batch (streams)",
+    "maxBytesPerTrigger": "about how many bytes one micro-batch has at most (streams); one epoch always goes whole",
+    "failOnDataLoss": "`true` (the default): a stream that fell behind the horizon fails; `false`: it goes on there",
+}
+ENTRIES_PER_BUCKET = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    path: str
+    view: View = View.ENTRIES
+    as_of_epoch: Epoch | None = None
+    as_of_ns: int | None = None  # wall time
+    from_epoch: Epoch | None = None
+    to_epoch: Epoch | None = None
+    skips_damage: bool = False
+    pin_seconds: float = 3600.0
+    partition_bytes: int = 128 << 20
+    buckets: int = 0  # 0: by size
+    pushdown: bool = False
+    epochs_per_trigger_max: int = 0  # 0: no limit
+    bytes_per_trigger_max: int = 0
+    fails_on_data_loss: bool = True
+    only_from: Epoch = Epoch(0)  # what Spark's filters leave of the range that was asked for
+    only_to: Epoch = Epoch(UINT64_MAX)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> ReadOptions:
+        return _Reader(given).options()
+
+
+class _Reader:
+    def __init__(self, given: Mapping[str, str]) -> None:
+        names = {name.lower(): name for name in OPTIONS}
+        for name in given:
+            if name.lower() not in names:
+                raise Misuse(f"'{name}' is no option of format warren", f"there are: {', '.join(OPTIONS)}")
+        self._given = {names[name.lower()]: str(value).strip() for name, value in given.items()}
+
+    def options(self) -> ReadOptions:
+        path = self._given.get("path", "")
+        if not path:
+            raise Misuse("format warren needs a path", "name a log directory: .load('/var/lib/app/log')")
+        as_of_epoch, as_of_ns = self._as_of()
+        made = ReadOptions(
+            path.removeprefix("file://"),
+            View(self._choice("view", [view.value for view in View], View.ENTRIES)),
+            as_of_epoch,
+            as_of_ns,
+            self._epoch("fromEpoch"),
+            self._epoch("toEpoch"),
+            self._choice("onDamage", ["fail", "skip"], "fail") == "skip",
+            self._number("pinSeconds", 3600),
+            self._number("partitionBytes", 128 << 20, least=1),
+            self._number("buckets", 0),
+            self._choice("pushdown", ["true", "false"], "false") == "true",
+            self._number("maxEpochsPerTrigger", 0),
+            self._number("maxBytesPerTrigger", 0),
+            self._choice("failOnDataLoss", ["true", "false"], "true") == "true",
+        )
+        _check_together(made)
+        return made
+
+    def _as_of(self) -> tuple[Epoch | None, int | None]:
+        told = self._given.get("asOf")
+        if told is None:
+            return None, None
+        if told.isdecimal():
+            return Epoch(int(told)), None
+        try:
+            moment = datetime.fromisoformat(told)
+        except ValueError:
+            raise Misuse(
+                f"asOf is neither an epoch nor a time: '{told}'", "as in 4711 or 2026-01-31T12:00:00Z"
+            ) from None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+        return None, (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
+
+    def _epoch(self, name: str) -> Epoch | None:
+        return Epoch(self._number(name, 0)) if name in self._given else None
+
+    def _number(self, name: str, usual: int, least: int = 0) -> int:
+        told = self._given.get(name, str(usual))
+        if not told.isdecimal() or int(told) < least:
+            raise Misuse(f"{name} is not a whole number from {least} on: '{told}'")
+        return int(told)
+
+    def _choice(self, name: str, choices: list[str], usual: str) -> str:
+        told = self._given.get(name, usual).lower()
+        if told not in choices:
+            raise Misuse(f"{name} is '{told}'", f"it may be {' or '.join(choices)}")
+        return told
+
+
+def _check_together(options: ReadOptions) -> None:
+    has_as_of = options.as_of_epoch is not None or options.as_of_ns is not None
+    if has_as_of and options.to_epoch is not None:
+        raise Misuse("asOf and toEpoch both name the last epoch", "leave one of them out")
+    if options.view is View.KV and (options.from_epoch is not None or options.to_epoch is not None):
+        raise Misuse("view 'kv' shows a state, not a range of epochs", "use asOf")
+
+
+def text_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options as Spark wants them: text, and nothing where nothing was said."""
+    told = {name: value for name, value in options.items() if value is not None}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in told.items()}

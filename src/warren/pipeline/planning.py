@@ -1,0 +1,211 @@
+"""Planning a read on the driver: which epochs, which files, cut into tasks that executors can do by themselves.
+
+    open (manifest, witness) ─▶ epochs ─▶ files and parts ─▶ pin ─▶ tasks
+          ▲                                                  │
+          └────────── a purge was quicker: look again ───────┘
+
+Planning touches headers only (`log/scan_part`); tasks check every block they read. The pin taken here holds the files
+until each task takes one of its own, which it renews while it lives and releases when it is done. A pin that nobody
+renews lapses: a dead reader holds nothing for long, and one that was too slow is told "gone, horizon is H".
+
+Always true: nothing beyond the durable witness is in a plan, and no entry is in two tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import getpid
+
+from warren.base.errors import Gone, Refused
+from warren.base.ids import Epoch, FileNumber
+from warren.log.compaction_catalog import has_key_values
+from warren.log.cut import choose_files
+from warren.log.epoch_times import epoch_at_time
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileRecord, FileState
+from warren.log.pins import Pin, Pins, check_not_gone
+from warren.log.reading import ReadOnlyLog, open_for_reading
+from warren.log.scan_part import Border, FilePart, cut_into_parts, epoch_sizes, map_record
+from warren.log.store import Machine
+from warren.pipeline.options import ENTRIES_PER_BUCKET, ReadOptions
+from warren.pipeline.schema import View
+
+TRIES = 5
+_TWO_BUCKETS_FROM = 200_000  # entries; below it a second task costs more than it saves
+_ENTRY_BYTES_GUESSED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one executor does: a view of some parts of the log, over a range of epochs."""
+
+    directory: str
+    view: View
+    parts: tuple[FilePart, ...]
+    first: Epoch
+    last: Epoch
+    skips_damage: bool
+    pin_seconds: float
+    bucket: int = 0
+    buckets: int = 1
+
+    @property
+    def numbers(self) -> list[FileNumber]:
+        return [part.record.number for part in self.parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    tasks: list[Task]
+    pin: Pin | None
+
+
+class Planner:
+    def __init__(self, options: ReadOptions, machine: Machine | None = None) -> None:
+        self.options = options
+        self.machine = machine or Machine.real()
+        self.pins = pins_of(self.machine, options.path)
+        self.borders: dict[FileNumber, Border] = {}  # a stream goes on where its last plan ended
+
+    def open(self) -> ReadOnlyLog:
+        return open_for_reading(self.machine.files, self.options.path)
+
+    def plan(self) -> Plan:
+        """The tasks of a batch read of the options' view."""
+        make = {View.ENTRIES: self._entries, View.KV: self._state, View.DAMAGE: self._damage}[self.options.view]
+        return self.pinned(make)
+
+    def pinned(self, make: Callable[[ReadOnlyLog], list[Task]]) -> Plan:
+        """Plan, then pin what is planned; if a purge came between, plan again."""
+        for left in reversed(range(TRIES)):
+            tasks = make(self.open())
+            if not self.options.pin_seconds or not tasks:
+                return Plan(tasks, None)
+            numbers = sorted({number for task in tasks for number in task.numbers})
+            try:
+                return Plan(tasks, take_pin(self.pins, "plan", self.options.pin_seconds, numbers))
+            except Gone:
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def last_epoch(self, log: ReadOnlyLog) -> Epoch | None:
+        """The last epoch that was asked for; None: the newest there is."""
+        options = self.options
+        if options.as_of_ns is not None:
+            return epoch_at_time(self.machine.files, options.path, log.state, log.durable, options.as_of_ns)
+        asked = options.as_of_epoch if options.as_of_epoch is not None else options.to_epoch
+        if asked is not None and asked > log.durable:
+            raise Refused(f"epoch {asked} is not durable", f"the newest is {log.durable}")
+        return asked
+
+    def tasks_between(self, log: ReadOnlyLog, first: Epoch, last: Epoch) -> list[Task]:
+        """The raw log of these epochs, a task for each part of a file."""
+        records = [record for record in log.records() if record.purpose is Purpose.LOG]
+        parts = [part for record in records for part in self._parts(log, record, first, last)]
+        return [self._task(View.ENTRIES, (part,), first, last) for part in parts]
+
+    def epoch_within(self, log: ReadOnlyLog, after: Epoch, bytes_max: int) -> Epoch:
+        """The last epoch such that those behind `after` come to at most so many bytes; always at least one epoch."""
+        sizes: dict[Epoch, int] = {}
+        for record in log.records():
+            if record.purpose is not Purpose.LOG or (record.state is FileState.SEALED and record.last_epoch <= after):
+                continue
+            view, _ = map_record(log.files, log.directory, record)
+            border = self.borders.get(record.number, Border())
+            border = border if border.epoch <= after else Border()
+            for epoch, size in epoch_sizes(view, _whole(log, record), border, after, bytes_max).items():
+                sizes[epoch] = sizes.get(epoch, 0) + size
+        total, chosen = 0, Epoch(0)
+        for epoch, size in sorted(sizes.items()):
+            total += size
+            if chosen and total > bytes_max:
+                return chosen
+            chosen = epoch
+        return log.durable
+
+    def _entries(self, log: ReadOnlyLog) -> list[Task]:
+        first, last = self._range(log)
+        first, last = max(first, self.options.only_from), min(last, self.options.only_to)
+        return self.tasks_between(log, first, last) if first <= last else []
+
+    def _range(self, log: ReadOnlyLog) -> tuple[Epoch, Epoch]:
+        asked = self.last_epoch(log)
+        check_not_gone(log.state, asked, ())
+        first = self.options.from_epoch
+        if first is None:
+            first = Epoch(log.state.horizon + 1)
+        first = Epoch(max(first, 1))
+        check_not_gone(log.state, first, ())
+        return first, log.durable if asked is None else asked
+
+    def _parts(self, log: ReadOnlyLog, record: FileRecord, first: Epoch, last: Epoch) -> list[FilePart]:
+        if record.state is FileState.SEALED and (record.last_epoch < first or record.first_epoch > last):
+            return []
+        view, path = map_record(log.files, log.directory, record)
+        border = self.borders.get(record.number, Border())
+        if border.epoch >= first:
+            border = Border()
+        whole = _whole(log, record)
+        parts, border = cut_into_parts(view, path, whole, first, last, self.options.partition_bytes, border)
+        self.borders[record.number] = border
+        return parts
+
+    def _state(self, log: ReadOnlyLog) -> list[Task]:
+        """Every task reads all files, and of them the keys of its own bucket."""
+        asked = self.last_epoch(log)
+        epoch = _newest(log) if asked is None else asked
+        parts = tuple(_whole(log, record) for record in _files_of_state(log, epoch))
+        if not parts:
+            return []
+        buckets = self.options.buckets or _bucket_count(parts)
+        return [self._task(View.KV, parts, Epoch(0), epoch, number, buckets) for number in range(buckets)]
+
+    def _damage(self, log: ReadOnlyLog) -> list[Task]:
+        first, last = self._range(log)
+        parts = [part for task in self.tasks_between(log, first, last) for part in task.parts]
+        parts += [_whole(log, record) for record in log.records() if record.purpose is Purpose.COMPACTED]
+        return [self._task(View.DAMAGE, (part,), first, last) for part in parts]
+
+    def _task(
+        self, view: View, parts: tuple[FilePart, ...], first: Epoch, last: Epoch, bucket: int = 0, buckets: int = 1
+    ) -> Task:
+        options = self.options
+        return Task(options.path, view, parts, first, last, options.skips_damage, options.pin_seconds, bucket, buckets)
+
+
+def pins_of(machine: Machine, directory: str) -> Pins:
+    return Pins(machine.files, directory, machine.clock, machine.chance)
+
+
+def take_pin(pins: Pins, who: str, seconds: float, numbers: list[FileNumber]) -> Pin:
+    try:
+        return pins.take(f"spark {who}, process {getpid()}", seconds, numbers=numbers)[0]
+    except Gone:
+        raise
+    except Refused as error:
+        raise Refused(f"no pin could be taken: {error.what}", "for a copy that nobody purges: pinSeconds=0") from error
+
+
+def _whole(log: ReadOnlyLog, record: FileRecord) -> FilePart:
+    return FilePart(record, log.durable, log.witnessed(record), entries=record.entries)
+
+
+def _newest(log: ReadOnlyLog) -> Epoch:
+    """The newest epoch known to be durable. A sealed file's last one is, even if the witness was read just before."""
+    return Epoch(max([log.durable, *(record.last_epoch for record in log.state.of_state(FileState.SEALED))]))
+
+
+def _files_of_state(log: ReadOnlyLog, epoch: Epoch) -> list[FileRecord]:
+    """The compacted files to begin with and the logs behind them that are not in them, active ones too."""
+    chosen = choose_files(log.state, epoch)
+    bases = [record for record in chosen if record.purpose is Purpose.COMPACTED]
+    within = {number for base in bases for number in base.sources}
+    logs = [record for record in chosen if record.purpose is Purpose.LOG and record.number not in within]
+    return [*bases, *filter(has_key_values, logs), *log.state.of_state(FileState.ACTIVE)]
+
+
+def _bucket_count(parts: tuple[FilePart, ...]) -> int:
+    entries = sum(part.entries or part.size_bytes // _ENTRY_BYTES_GUESSED for part in parts)
+    return max(-(-entries // ENTRIES_PER_BUCKET), 2 if entries >= _TWO_BUCKETS_FROM else 1)

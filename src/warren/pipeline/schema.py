@@ -1,0 +1,93 @@
+"""The columns of each view, and whether a schema that somebody asks for fits.
+
+Spark does not tell a Python source which columns a query uses. So any subset of a view's columns, in any order, is a
+schema of it, and only what is asked for is decoded:
+
+    spark.read.format("warren").schema("epoch long, key binary").load(path)
+
+Numbers of 64 bits are `long`, which Spark has with a sign only: a storage number from 2^63 on shows as a negative one.
+`kind` is a word ("put", "remove", …); asked for as `byte` it is the number that stands in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from warren.base.errors import Refused
+
+
+class View(StrEnum):
+    ENTRIES = "entries"  # the raw log: every entry as it was written
+    KV = "kv"  # the state: the newest value of every key
+    DAMAGE = "damage"  # what onDamage=skip leaves out
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    types: tuple[str, ...]  # as Spark spells them; the first is the usual one
+    is_usual: bool = True  # False: only if it is asked for by name
+
+
+_LONG = ("bigint",)
+_BINARY = ("binary",)
+_KEY_VALUE = (Column("storage", _LONG), Column("key", _BINARY), Column("value", _BINARY))
+_VERSION = (Column("major", _LONG), Column("minor", _LONG))
+
+COLUMNS: dict[View, tuple[Column, ...]] = {
+    View.ENTRIES: (
+        Column("epoch", _LONG),
+        Column("kind", ("string", "tinyint")),
+        *_KEY_VALUE,
+        *_VERSION,
+        Column("stream", ("int",)),
+        Column("lsn", _LONG),
+        Column("file", _LONG),
+        Column("undo_prev", _LONG, is_usual=False),
+        Column("undo_next", _LONG, is_usual=False),
+    ),
+    View.KV: (*_KEY_VALUE, *_VERSION, Column("epoch", _LONG)),
+    View.DAMAGE: (
+        Column("path", ("string",)),
+        Column("offset", _LONG),
+        Column("length", _LONG),
+        Column("what", ("string",)),
+        Column("first_epoch", _LONG),
+        Column("last_epoch", _LONG),
+        Column("entries_max", _LONG),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column that was asked for."""
+
+    name: str
+    type: str
+
+
+def usual_schema(view: View) -> str:
+    return ", ".join(f"{column.name} {column.types[0]}" for column in COLUMNS[view] if column.is_usual)
+
+
+def fields_of(view: View, schema: Any) -> list[Field]:
+    """The fields of a Spark StructType, if every one is a column of the view."""
+    return checked(view, [Field(field.name, field.dataType.simpleString()) for field in schema.fields])
+
+
+def checked(view: View, fields: Sequence[Field]) -> list[Field]:
+    known = {column.name: column for column in COLUMNS[view]}
+    hint = f"its columns are: {', '.join(f'{column.name} {column.types[0]}' for column in COLUMNS[view])}"
+    for field in fields:
+        column = known.get(field.name)
+        if column is None:
+            raise Refused(f"view '{view}' has no column '{field.name}'", hint)
+        if field.type not in column.types:
+            raise Refused(f"column '{field.name}' of view '{view}' is {column.types[0]}, not {field.type}", hint)
+    if not fields:
+        raise Refused(f"a schema without columns does not fit view '{view}'", hint)
+    return list(fields)

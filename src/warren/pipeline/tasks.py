@@ -1,0 +1,139 @@
+"""What an executor does with a task: check its parts, then show them as Arrow batches.
+
+Checking, decoding and merging are `log/`'s; here stands only which of them a view calls, and what becomes of damage:
+`fail` raises it with file and offset, `skip` passes over the damaged blocks, which view `damage` lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from warren.base.errors import Damage, Gone, Refused
+from warren.base.ids import Epoch
+from warren.log.buckets import Bucket, newest_values
+from warren.log.opening import KV_STREAM
+from warren.log.scan import refuse_damage
+from warren.log.scan_part import EntryBlock, FilePart, PartInput, entry_blocks, missing, scan_part
+from warren.log.scan_verdict import FileScan, Problem
+from warren.log.store import Machine
+from warren.pipeline.arrow import Chunk, batches_of
+from warren.pipeline.planning import Task, pins_of, take_pin
+from warren.pipeline.schema import Field, View
+
+MERGE_MEMORY_BYTES = 1 << 30
+EVERY_EPOCH = Epoch((1 << 64) - 1)
+
+
+def run(task: Task, fields: Sequence[Field], schema: Any, machine: Machine | None = None) -> Iterator[Any]:
+    """The task's rows as batches of this Arrow schema."""
+    work = {View.ENTRIES: _entries, View.KV: _state, View.DAMAGE: _damage}[task.view]
+    machine = machine or Machine.real()
+    with _held(machine, task) as hold_on:
+        for batch in work(machine, task, fields, schema):
+            hold_on()
+            yield batch
+
+
+@contextmanager
+def _held(machine: Machine, task: Task) -> Iterator[Callable[[], None]]:
+    """A pin of the task's own for as long as it runs; what is yielded renews it when a third of its time is over."""
+    if not task.pin_seconds:
+        yield lambda: None
+        return
+    pins, seconds = pins_of(machine, task.directory), task.pin_seconds
+    pin = take_pin(pins, "task", seconds, task.numbers)
+
+    def hold_on() -> None:
+        nonlocal pin
+        if pin.expires_ns - machine.clock.wall_ns() < seconds * 1e9 * 2 / 3:
+            pin = pins.renew(pin, seconds)
+
+    try:
+        yield hold_on
+    finally:
+        pins.release(pin)
+
+
+def _entries(machine: Machine, task: Task, fields: Sequence[Field], schema: Any) -> Iterator[Any]:
+    return batches_of(_chunks(machine, task), fields, schema)
+
+
+def _chunks(machine: Machine, task: Task) -> Iterator[Chunk]:
+    for part in task.parts:
+        for block in entry_blocks(_scanned(machine, task, part), task.first, task.last):
+            if not task.skips_damage or _undecodable(block) is None:
+                yield Chunk.of_block(block)
+
+
+def _state(machine: Machine, task: Task, fields: Sequence[Field], schema: Any) -> Iterator[Any]:
+    with_values = any(field.name == "value" for field in fields)
+    inputs = [Bucket(_input(machine, task, part), task.bucket, task.buckets, with_values) for part in task.parts]
+    newest = newest_values(inputs, machine.threads, MERGE_MEMORY_BYTES)
+    return batches_of(map(Chunk.of_columns, newest), fields, schema)
+
+
+def _input(machine: Machine, task: Task, part: FilePart) -> PartInput:
+    pass_over = (lambda damage: None) if task.skips_damage else None
+    return PartInput(lambda: _scanned(machine, task, part), part, task.last, (KV_STREAM,), pass_over)
+
+
+def _scanned(machine: Machine, task: Task, part: FilePart) -> FileScan:
+    """A checked part. Damage is an error, unless it is to be skipped; what a purge took is an error always."""
+    try:
+        scan = scan_part(machine.files, task.directory, part)
+    except Gone:
+        raise
+    except (Damage, Refused) as error:
+        if not task.skips_damage:
+            raise
+        return missing(part, task.directory, error)
+    if not task.skips_damage:
+        refuse_damage(scan)
+    return scan
+
+
+def _damage(machine: Machine, task: Task, fields: Sequence[Field], schema: Any) -> Iterator[Any]:
+    for part in task.parts:
+        try:
+            scan = scan_part(machine.files, task.directory, part)
+        except Gone:
+            raise
+        except (Damage, Refused) as error:
+            scan = missing(part, task.directory, error)
+        rows = [_row(scan.path, problem) for problem in _problems(scan)]
+        if rows:
+            columns = [pa.array([row[field.name] for row in rows], schema.field(field.name).type) for field in fields]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _problems(scan: FileScan) -> Iterator[Problem]:
+    yield from scan.problems
+    for block in entry_blocks(scan, Epoch(0), EVERY_EPOCH):
+        if (damage := _undecodable(block)) is not None:
+            yield Problem(damage.bare, block.header.offset, block.header.end)
+
+
+def _undecodable(block: EntryBlock) -> Damage | None:
+    """Why the columns of a block make no sense although its checksum holds."""
+    try:
+        block.columns()
+    except Damage as damage:
+        return damage
+    return None
+
+
+def _row(path: str, problem: Problem) -> dict[str, Any]:
+    hit = problem.hit
+    return {
+        "path": path,
+        "offset": problem.offset,
+        "length": problem.end - problem.offset,
+        "what": problem.what,
+        "first_epoch": hit.first_epoch if hit else None,
+        "last_epoch": hit.last_epoch if hit else None,
+        "entries_max": hit.entries_max if hit else None,
+    }
