@@ -121,6 +121,19 @@ def test_a_number_is_never_used_twice() -> None:
         assert {b"durable %d" % run for run in range(8)} <= set(keys(files, store))
 
 
+def test_a_number_told_in_a_run_that_wrote_nothing_is_not_told_again() -> None:
+    files = MemoryFiles()
+    told = []
+    for run in range(5):
+        store = opened(files, run)
+        session = store.begin()
+        session.put(STORAGE, b"never committed", b"")
+        told.append(session.end())
+        store.abandon()
+    assert len(set(told)) == 5
+    assert told == sorted(told)
+
+
 def test_what_was_not_durable_is_voided_by_the_manifest_and_kept_in_quarantine() -> None:
     """Rule 4: no byte of a file is changed for it; the file is sealed with its valid end, the range noted."""
     disk = FaultyFiles(files := MemoryFiles())
