@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from warren.base.clock import Clock
-from warren.base.errors import Damage
+from warren.base.errors import Damage, DiskFailure
 from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import Files, join
 from warren.log.compaction import output_record
-from warren.log.compaction_catalog import snapshot_inputs
+from warren.log.compaction_catalog import CompactionCatalog, snapshot_inputs
 from warren.log.file_header import Purpose, read_file_header
 from warren.log.file_record import FileRecord
 from warren.log.jobs import OUTPUT, Job, clear_staging
@@ -84,13 +84,16 @@ class Snapshots:
         state = self._manifest.state
         kept = state.files.get(state.snapshot)
         if kept is not None and state.snapshot_epoch == durable and self._is_whole(kept):
+            self._remove_others(kept)
             return Snapshot(durable, self._open(kept))
         return self.make(durable, progress)
 
     def make(self, epoch: Epoch, progress: Progress = lambda share: None) -> Snapshot:
-        """Merge everything sealed into a new snapshot and keep it. The files of `epoch` must be sealed."""
+        """Merge everything sealed into a new snapshot and keep it. The files of `epoch` must be sealed. If a compaction
+        has come further meanwhile, so does the snapshot: what it superseded cannot be told any more."""
         state = self._manifest.state
         inputs = snapshot_inputs(state)
+        epoch = max(epoch, CompactionCatalog.of(state).max_epoch)
         changes: list[Change] = [drop_change(state.snapshot)] if state.snapshot else []
         if not inputs:
             self._manifest.commit([*changes, set_change(snapshot=FileNumber(0), snapshot_epoch=epoch)])
@@ -107,12 +110,14 @@ class Snapshots:
         staging = join(self._directory, STAGING, f"snapshot-{number}")
         job = Job(
             self._directory, staging, number, identity, Purpose.SNAPSHOT, tuple(inputs), epoch, True,
-            self._settings.merge_memory_bytes, self._clock.wall_ns(),
+            self._settings.merge_memory_bytes, self._settings.scan_threads, self._clock.wall_ns(),
         )  # fmt: skip
-        made = self._worker.run(job, progress)
-        self._files.rename(join(staging, OUTPUT), join(self._directory, snapshot_name(number)))
-        self._files.sync_directory(join(self._directory, SNAPSHOT))
-        clear_staging(self._files, staging)
+        try:
+            made = self._worker.run(job, progress)
+            self._files.rename(join(staging, OUTPUT), join(self._directory, snapshot_name(number)))
+            self._files.sync_directory(join(self._directory, SNAPSHOT))
+        finally:
+            clear_staging(self._files, staging)
         return output_record(job, made, snapshot_name(number), self._clock.wall_ns())
 
     def _is_whole(self, record: FileRecord) -> bool:
@@ -122,7 +127,7 @@ class Snapshots:
             return False
         try:
             self._open(record)
-        except Damage:
+        except (Damage, DiskFailure):
             return False
         return True
 
