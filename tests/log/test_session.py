@@ -61,7 +61,6 @@ def test_every_kind_of_entry_is_written_in_the_order_it_was_added(store: LogStor
         session.remove(STORAGE, b"b")
         session.clear_storage(OTHER)
         session.remove_storage(OTHER)
-        session.record(b"told", key=b"k")
         session.put_many(STORAGE, [b"c", b"d"], [b"3", b"4"])
         session.remove_many(STORAGE, [b"e"])
         session.put(StorageId(UINT64_MAX), b"", b"")
@@ -71,7 +70,6 @@ def test_every_kind_of_entry_is_written_in_the_order_it_was_added(store: LogStor
         (EntryKind.REMOVE, 7, b"b", b""),
         (EntryKind.CLEAR_STORAGE, 8, b"", b""),
         (EntryKind.REMOVE_STORAGE, 8, b"", b""),
-        (EntryKind.RECORD, 0, b"k", b"told"),
         (EntryKind.PUT, 7, b"c", b"3"),
         (EntryKind.PUT, 7, b"d", b"4"),
         (EntryKind.REMOVE, 7, b"e", b""),
@@ -506,8 +504,8 @@ def test_undo_links_lead_back_to_earlier_records_also_after_rotation_and_restart
 def test_each_session_of_a_hundred_that_share_a_block_knows_its_own_epoch_and_place(store: LogStore) -> None:
     sessions = [store.begin() for _ in range(100)]
     for session in sessions:
-        session.record(b"one")
-        session.record(b"two")
+        session.put(STORAGE, b"one", b"")
+        session.put(STORAGE, b"two", b"")
     epochs = {session.end() for session in sessions}
     lsns = [session.first_lsn or 0 for session in sessions]
     assert epochs == {Epoch(1)}

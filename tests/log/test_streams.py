@@ -134,7 +134,6 @@ def test_the_key_values_are_not_a_stream_of_records() -> None:
             store.stream("kv", channel=0)
 
 
-@pytest.mark.xfail(reason="a session on stream 0 takes records, and the next merge refuses them")
 def test_a_record_among_the_key_values_is_refused_before_it_is_written() -> None:
     with Stage().store() as store:
         session = store.begin()
@@ -143,7 +142,6 @@ def test_a_record_among_the_key_values_is_refused_before_it_is_written() -> None
         session.abort()
 
 
-@pytest.mark.xfail(reason="a session on a stream of records takes key-values, which nobody ever reads")
 def test_a_key_value_among_records_is_refused_before_it_is_written() -> None:
     with Stage().store() as store:
         session = store.stream("messages").begin()
@@ -152,9 +150,6 @@ def test_a_key_value_among_records_is_refused_before_it_is_written() -> None:
         session.abort()
 
 
-@pytest.mark.xfail(
-    reason="streams are made without a lock: two at once get one id, and one of them is lost", strict=False
-)
 def test_streams_made_at_the_same_time_are_different_streams() -> None:
     def body(store: LogStore) -> list[int]:
         found: list[int] = []

@@ -114,7 +114,7 @@ class Compaction:
         self._manifest.commit([set_change(next_file=self._log_files.next_number)])
         job = Job(
             self._directory, staging, number, identity, Purpose.COMPACTED, tuple(inputs), epoch, True,
-            self._settings.merge_memory_bytes, self._clock.wall_ns(),
+            self._settings.merge_memory_bytes, self._settings.scan_threads, self._clock.wall_ns(),
         )  # fmt: skip
         made = self._worker.run(job, progress)
         sources = {record.number for record in inputs if record.purpose is Purpose.LOG}

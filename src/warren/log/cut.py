@@ -76,7 +76,11 @@ def make_cut(files: Files, directory: str, manifest: Manifest, pins: Pins, epoch
 
 def _state_of_cut(state: ManifestState, trimmed: list[FileRecord], epoch: Epoch, digest: str) -> ManifestState:
     """The manifest as of the epoch: nothing in it speaks of a later one."""
-    is_beyond = state.horizon > epoch
+    bases = [record for record in trimmed if record.purpose is Purpose.COMPACTED]
+    horizon, anchor = state.horizon, state.horizon_digest
+    if bases:  # the log behind a compacted file is not part of the cut
+        horizon, anchor = bases[0].sealed_epoch, bases[0].sealed_digest
+    is_beyond = horizon > epoch
     return replace(
         state,
         is_cut=True,
@@ -85,9 +89,9 @@ def _state_of_cut(state: ManifestState, trimmed: list[FileRecord], epoch: Epoch,
         epoch_floor=epoch,
         durable=epoch,
         digest=digest,
-        horizon=epoch if is_beyond else state.horizon,
-        horizon_digest=digest if is_beyond else state.horizon_digest,
-        compacted=tuple(record.number for record in trimmed if record.purpose is Purpose.COMPACTED),
+        horizon=epoch if is_beyond else horizon,
+        horizon_digest=digest if is_beyond else anchor,
+        compacted=tuple(record.number for record in bases),
         snapshot=FileNumber(0),
         snapshot_epoch=Epoch(0),
         files={

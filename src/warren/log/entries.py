@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from warren.base.ids import StreamId
+
+KV_STREAM = StreamId(0)  # the stream of key-value entries; every other one holds records
+
 
 class EntryKind(IntEnum):
     PUT = 1  # key has this value as of this version

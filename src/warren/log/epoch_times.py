@@ -6,15 +6,19 @@ is `Gone`: the horizon has passed it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from warren.base.errors import Gone
 from warren.base.ids import Epoch
 from warren.durability.closing import read_closing
 from warren.durability.wall_times import epoch_at
 from warren.files.protocol import Files
 from warren.log.file_header import Purpose
-from warren.log.file_record import FileState
+from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
 from warren.log.opening import find_file
+from warren.log.scan import counted
+from warren.records.block import Header
 from warren.records.format import BlockKind
 from warren.records.walk import walk
 
@@ -28,13 +32,21 @@ def marks_of(files: Files, directory: str, state: ManifestState, durable: Epoch)
         file = files.open(find_file(files, directory, record))
         view = file.view()
         file.close()
-        stop = record.end if record.state is FileState.SEALED else None
-        for header in walk(view, record.identity, 0, stop).headers:
+        for header in _headers(view, record):
             if header.kind == BlockKind.CLOSING and header.epoch <= durable:
                 closing = read_closing(header.epoch, view[header.body_at : header.end])
                 if closing.monotone_ns:
                     found[header.epoch] = closing.monotone_ns
     return [(monotone, epoch) for epoch, monotone in sorted(found.items())]
+
+
+def _headers(view: memoryview, record: FileRecord) -> Iterator[Header]:
+    """The blocks that count: over what was voided, as far as an active file goes by itself."""
+    if record.state is FileState.ACTIVE:
+        yield from walk(view, record.identity).headers
+    else:
+        for start, stop in counted(record, record.end):
+            yield from walk(view, record.identity, start, stop).headers
 
 
 def epoch_at_time(files: Files, directory: str, state: ManifestState, durable: Epoch, wall_ns: int) -> Epoch:

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, StreamId, TimelineId
+from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
 from warren.base.threads import Threads
 from warren.durability.participant import run_on
 from warren.files.protocol import Files, join
+from warren.log.entries import KV_STREAM
 from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose
 from warren.log.file_record import FileRecord
 from warren.log.scan import LogInput
@@ -37,6 +38,7 @@ class Job:
     epoch: Epoch  # entries of later epochs are left out
     is_bottom: bool  # the oldest input is among the inputs: tombstones may go
     memory_bytes: int
+    worker_count: int
     created_ns: int
 
     def to_json(self) -> dict[str, Any]:
@@ -50,6 +52,7 @@ class Job:
             "epoch": self.epoch,
             "is_bottom": self.is_bottom,
             "memory_bytes": self.memory_bytes,
+            "worker_count": self.worker_count,
             "created_ns": self.created_ns,
         }
 
@@ -69,9 +72,9 @@ def run_job(files: Files, threads: Threads, job: Job, progress: Progress) -> dic
     """Merge; the figures of the file that was made."""
     clear_staging(files, job.staging)
     files.make_directories(job.staging)
-    inputs = [LogInput(files, job.directory, record, job.epoch, streams=(StreamId(0),)) for record in job.inputs]
+    inputs = [LogInput(files, job.directory, record, job.epoch, streams=(KV_STREAM,)) for record in job.inputs]
     entries_in = sum(record.entries for record in job.inputs)
-    workshop = Workshop(threads, files, join(job.staging, SPILLS), job.memory_bytes)
+    workshop = Workshop(threads, files, join(job.staging, SPILLS), job.memory_bytes, job.worker_count)
     header = FileHeader(job.number, ChannelId(0), job.purpose, 0, job.created_ns)
     raw, checksum = header.placed(job.identity)
     file = files.create(join(job.staging, OUTPUT))

@@ -21,6 +21,7 @@ from warren.durability.epoch_file import Witness, read_witness
 from warren.durability.participant import Participant
 from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
+from warren.log.entries import KV_STREAM
 from warren.log.file_header import FILE_HEADER_BYTES, Purpose, read_file_header
 from warren.log.file_record import FileRecord, FileState
 from warren.log.jobs import clear_staging
@@ -42,7 +43,6 @@ from warren.log.recovery import Judgement, Verified, examine, judge
 from warren.log.settings import CHANNELS_MAX, LogSettings, container_bytes_of
 from warren.records.format import BlockKind
 
-KV_STREAM = StreamId(0)
 REWRITE_BYTES = 1 << 20
 EPOCHS_IN_MEMORY = 2  # one on its way to the disk, one being gathered: their numbers were told to somebody
 

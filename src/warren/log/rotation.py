@@ -110,7 +110,7 @@ class Rotation:
         if request is not None:
             request.sessions = set(self._appender.open_sessions)
             self._appender.awaited_sessions |= request.sessions
-        steps = self._steps(moves, Epoch(self._commit.open_epoch - 1), request)
+        steps = self._steps(moves, self._commit.closed[0], request)
         return lambda: _run(steps)
 
     def _plan(self, channel: Channel) -> Move:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, Lsn, StreamId
 from warren.log.admission import check_64_bits, check_columns, check_size, check_strings
-from warren.log.entries import EntryKind
+from warren.log.entries import KV_STREAM, EntryKind
 from warren.log.rows import Rows
 from warren.records.block import Draft
 from warren.records.columns import EntryColumns, Texts
@@ -75,6 +75,8 @@ class Session:
         check_strings(key, value)
         check_64_bits("link", undo_prev, undo_next)
         self._take(len(key) + len(value))
+        if self._stream == KV_STREAM:
+            raise Misuse("a record has no place among key-values", "begin a session of a stream: store.stream(name)")
         self._start_rows(None)
         self._rows.add(EntryKind.RECORD, 0, key, value, undo_prev, undo_next)
 
@@ -177,7 +179,12 @@ class Session:
             )
         self._size_bytes += size
 
+    def _check_stream(self) -> None:
+        if self._stream != KV_STREAM:
+            raise Misuse("a key-value has no place among a stream's records", "begin a session with store.begin()")
+
     def _add(self, kind: EntryKind, storage: int, key: bytes, value: bytes, version: Version | None) -> None:
+        self._check_stream()
         check_strings(key, value)
         check_64_bits("storage", storage)
         if version is not None:
@@ -214,6 +221,7 @@ class Session:
         majors: Numbers | None,
         minors: Numbers | None,
     ) -> None:
+        self._check_stream()
         check_64_bits("storage", storage)
         check_columns(keys, values, majors, minors)
         count = keys.count

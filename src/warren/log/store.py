@@ -144,7 +144,14 @@ class LogStore:
         )
         self._snapshots = Snapshots(files, directory, clock, self.manifest, self.log_files, self._worker, settings)
         self.streams = Streams(
-            files, directory, self.manifest, self.channels, self.begin, self._add_channel, lambda: self.commit.durable
+            files,
+            directory,
+            self.manifest,
+            self.channels,
+            self.begin,
+            self._add_channel,
+            lambda: self.commit.durable,
+            threads.condition(),
         )
 
     def _ready(self, progress: Progress) -> None:

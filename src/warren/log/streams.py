@@ -19,6 +19,7 @@ from itertools import takewhile
 
 from warren.base.errors import Damage, Gone, Misuse, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, lsn_of
+from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.log.channel import Channel
 from warren.log.file_header import Purpose
@@ -84,6 +85,7 @@ class Streams:
         begin: Begin,
         add_channel: Callable[[StreamRecord], None],
         durable: Callable[[], Epoch],
+        lock: Condition,
     ) -> None:
         self._files = files
         self._directory = directory
@@ -92,16 +94,20 @@ class Streams:
         self.begin = begin
         self._add_channel = add_channel
         self._durable = durable
+        self._lock = lock
 
     def open(self, name: str, channel: int | None = None) -> Stream:
         """The stream of this name; a new one gets a channel of its own, or shares the one named."""
-        known = {stream.name: stream for stream in self.manifest.state.streams.values()}
-        if name in known and not known[name].is_records:
-            raise Refused(f"stream {name} holds the key-values: it takes no records", "choose another name")
-        if name not in known:
-            self._create(name, channel)
-            known = {stream.name: stream for stream in self.manifest.state.streams.values()}
-        return Stream(self, known[name].id)
+        with self._lock:
+            known = self._by_name()
+            if name in known and not known[name].is_records:
+                raise Refused(f"stream {name} holds the key-values: it takes no records", "choose another name")
+            if name not in known:
+                self._create(name, channel)
+            return Stream(self, self._by_name()[name].id)
+
+    def _by_name(self) -> dict[str, StreamRecord]:
+        return {stream.name: stream for stream in self.manifest.state.streams.values()}
 
     def names(self) -> list[str]:
         return [stream.name for _, stream in sorted(self.manifest.state.streams.items())]
