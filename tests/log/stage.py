@@ -15,12 +15,13 @@ from warren.base.ids import ChannelId, Epoch, Lsn, StorageId, TimelineId, lsn_of
 from warren.base.threads import SystemThreads, Threads
 from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
+from warren.log.entries import KV_STREAM
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import DIRECTORIES
 from warren.log.manifest import Manifest, read_manifest
 from warren.log.manifest_state import ManifestState, StreamRecord
-from warren.log.opening import KV_STREAM, find_file
+from warren.log.opening import find_file
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore, Machine
 from warren.records.block import Header

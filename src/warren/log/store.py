@@ -29,11 +29,12 @@ from warren.log.channel import Channel
 from warren.log.compaction import Compaction
 from warren.log.control import CompactionThread
 from warren.log.cut import Cut, make_cut
+from warren.log.entries import KV_STREAM
 from warren.log.layout import LOCK, RECYCLE
 from warren.log.log_files import LogFiles
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import StreamRecord, file_change, set_change, stream_change
-from warren.log.opening import KV_STREAM, Opened, check_channel_count, create_if_missing, opening_edit, recover
+from warren.log.opening import Opened, check_channel_count, create_if_missing, opening_edit, recover
 from warren.log.pins import Pins
 from warren.log.purge import Purge, Purged
 from warren.log.rotation import Rotation, RotationResult

@@ -15,7 +15,7 @@ import pyarrow as pa
 from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch
 from warren.log.buckets import Bucket, newest_values
-from warren.log.opening import KV_STREAM
+from warren.log.entries import KV_STREAM
 from warren.log.scan import refuse_damage
 from warren.log.scan_part import EntryBlock, FilePart, PartInput, entry_blocks, missing, scan_part
 from warren.log.scan_verdict import FileScan, Problem
