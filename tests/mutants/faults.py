@@ -261,6 +261,13 @@ def found_is_only_synced(real: Function) -> Function:
     return make_durable
 
 
+def session_across_epochs(real: Function) -> Function:
+    def append_drafts(appender: Any, session: Any, channel: int, drafts: Sequence[Draft]) -> Any:
+        return [real(appender, session, channel, [draft]) for draft in drafts][-1]
+
+    return append_drafts
+
+
 def nondurable_is_kept(real: Function) -> Function:
     def verified(item: Any, durable: Epoch) -> Any:
         return real(item, item.walked.headers[-1].epoch)
@@ -365,5 +372,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "found-is-only-synced", "pages that a failed sync left clean are believed by the next process", ("failing",),
         (Patch("warren.log.opening:_make_durable", found_is_only_synced),),
+    ),
+    Fault(
+        "session-across-epochs", "the blocks of a session are placed one by one, not under one gate", ("bulk",),
+        (Patch("warren.log.appender:Appender.append_drafts", session_across_epochs),),
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from warren.testing.life import World
 from warren.testing.model import Violation
 from warren.testing.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
 from warren.testing.workload import Operation
-from warren.testing.workload_shapes import SHAPES
+from warren.testing.workload_shapes import SAVED, SHAPES
 
 
 def test_a_spec_is_read_as_it_is_written() -> None:
@@ -80,9 +81,9 @@ def test_a_group_of_a_campaign_shares_its_run_up_and_has_every_model() -> None:
 
 def test_a_planted_bug_is_found_and_named_by_its_spec() -> None:
     lying = Fault("lying sync", "", (), (Patch(f"{Participant.__module__}:Participant.sync", lambda real: _lie),))
-    spec = Spec("append", 1, 10**6, Persistence.SYNCED, 0)
+    spec = Spec("append", 1, 10**6, Persistence.SYNCED, 8)
     run_state(spec)
-    with lying.seeded(), pytest.raises(Violation, match="append:1/1000000/synced/0: the store does not open"):
+    with lying.seeded(), pytest.raises(Violation, match="append:1/1000000/synced/8: the store does not open"):
         run_state(spec)
 
 
@@ -109,6 +110,15 @@ def test_a_campaign_counts_states_and_reports_violations(
     out = capsys.readouterr().out
     assert "violations" in out.splitlines()[0]
     assert campaign.main(["--repro", out.splitlines()[1].split(": ")[0].strip()]) == 1
+
+
+def test_a_saved_script_runs_like_a_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "small.txt"
+    saved.write_text("a begin 1 0\na put 1 1 k v\na commit 1\n")
+    assert campaign.main(["--script", str(saved), "--states", "10"]) == 0
+    assert campaign.main(["--script", str(saved), "--repro", "small.txt:0/12/synced/5"]) == 0
+    assert "-- stopped at step 12 of" in capsys.readouterr().out
+    SAVED.clear()
 
 
 def test_a_campaign_of_a_workload_that_fails_by_itself_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Campaigns: as many crash states as asked for, on all cores. `make simulate N=…`
 
-    python -m warren.testing.campaign --states 20000 [--seed S] [--workload NAME] [--repro SPEC]
+    python -m warren.testing.campaign --states 20000 [--seed S] [--workload NAME] [--repro SPEC] [--script FILE]
 
 A round takes one script of every workload and every operation of it that changes the disk — write, sync, rename, link,
 remove, allocate, create — and crashes there in every model of persistence: `all`, `synced`, `killed` once, `reordered`
@@ -8,6 +8,8 @@ twice. The next round does the same with the next seed. Groups of states are shu
 mid-round has looked at a bit of everything.
 
 It ends with 0 if no promise was broken, else with 1 and a line per violation, whose beginning is a spec for `--repro`.
+That prints the script; saved and shrunk by hand it is run again with `--script FILE`: all its steps, or one of them with
+`--repro FILE-NAME:0/STEP/MODEL/CHANCE`.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from warren.base.errors import Misuse
 from warren.testing.model import Violation
 from warren.testing.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
-from warren.testing.workload import text
-from warren.testing.workload_shapes import SHAPES, generate
+from warren.testing.workload import parse, text
+from warren.testing.workload_shapes import SAVED, SHAPES, generate
 
 PROGRESS_SECONDS = 5.0
 VIOLATIONS_MAX = 20  # enough to see what is wrong
@@ -153,10 +156,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the first round")
     parser.add_argument("--workload", action="append", choices=sorted(SHAPES), help="only this one (may be repeated)")
     parser.add_argument("--repro", metavar="SPEC", help="show one state, as a violation names it")
+    parser.add_argument("--script", type=Path, help="a saved script instead of the workloads")
     asked = parser.parse_args(arguments)
+    if asked.script:
+        SAVED[asked.script.name] = parse(asked.script.read_text())
     if asked.repro:
         return reproduce(Spec.parse(asked.repro))
-    groups = limited(rounds(asked.workload or list(SHAPES), asked.seed), asked.states)
+    workloads = [asked.script.name] if asked.script else asked.workload or list(SHAPES)
+    groups = limited(rounds(workloads, asked.seed), asked.states)
     tally = watched(run(groups), asked.states)
     print(tally)
     for violation in tally.violations:

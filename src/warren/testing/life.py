@@ -24,10 +24,12 @@ from warren.files.protocol import base_name, join
 from warren.log.entries import EntryKind
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileState
+from warren.log.layout import MANIFEST
 from warren.log.repair import Repair
 from warren.log.session import Session
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore, Machine
+from warren.log.verify import verify
 from warren.testing.decay import flip_bit
 from warren.testing.faulty_files import Fault, FaultyFiles, Kind, Pages
 from warren.testing.manual_clock import ManualClock
@@ -70,6 +72,14 @@ class World:
             self.disk.forget_locks()
             self.model.witnessed(horizon(self.disk, DIRECTORY))
             self.model.process_died()
+
+    def verify(self) -> None:
+        """What a crash has left is no damage, nor is what opening has made of it: ask the store's own judge."""
+        threads = SteppedThreads(0, self.clock)
+        if self.disk.exists(join(DIRECTORY, MANIFEST)) and not self.model.decayed and not self.model.is_repaired:
+            report = threads.run(lambda: verify(self.disk, DIRECTORY, threads))
+            if not report.is_good:
+                raise Violation(f"verify finds damage: {report.first_damage}")
 
     def lose_power(self, model: CrashModel, chance: int) -> None:
         """The machine stops and starts again with what is left."""
@@ -184,6 +194,14 @@ class Life:
         key, value = operation.arguments[2].encode(), value_bytes(operation.arguments[3])
         self._sessions[number].put(storage, key, value)
         self._model.write(number, Write(EntryKind.PUT, storage, key, value))
+
+    def _do_many(self, operation: Operation) -> None:
+        number, storage = operation.number(0), StorageId(operation.number(1))
+        key, value = operation.arguments[2:4]
+        rows = [(f"{key}.{index}".encode(), f"{value}.{index}".encode()) for index in range(operation.number(4))]
+        self._sessions[number].put_many(storage, [key for key, _ in rows], [value for _, value in rows])
+        for row in rows:
+            self._model.write(number, Write(EntryKind.PUT, storage, *row))
 
     def _do_remove(self, operation: Operation) -> None:
         number, storage, key = operation.number(0), StorageId(operation.number(1)), operation.arguments[2].encode()

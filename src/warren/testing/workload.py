@@ -4,6 +4,7 @@
     a begin 1 0                          client a begins session 1 on channel 0
     b begin 2 1                          client b does so beside it
     a put 1 7 k3 s1.0*900                session 1 puts into storage 7 the key k3; the value is "s1.0" over 900 bytes
+    a many 1 7 k s1.1 20                 … and the keys k.0 to k.19 with the values s1.1.0 to s1.1.19, as columns
     a end 1
     b put 2 7 k4 s2.0
     b commit 2                           end and wait
@@ -37,6 +38,7 @@ EVERYBODY = "."
 CLIENT_VERBS: dict[str, tuple[str, ...]] = {
     "begin": ("session", "channel"),
     "put": ("session", "storage", "key", "value"),
+    "many": ("session", "storage", "key", "value", "times"),
     "remove": ("session", "storage", "key"),
     "clear": ("session", "storage"),
     "end": ("session",),

@@ -159,8 +159,18 @@ def busy(draft: Draft) -> None:
 
 
 def crowd(draft: Draft) -> None:
-    """More than the buffers hold: the store flushes by itself, and clients lead and follow each other."""
+    """Many clients, who lead and follow each other; files that grow until they are rotated."""
     draft.sessions("abcd", 3, ("end", "end", "commit"))
+
+
+def bulk(draft: Draft) -> None:
+    """Sessions of several blocks, more than the buffers hold: the store flushes by itself, and holds writers back."""
+    for _ in range(2):
+        for client in "abc":
+            number = draft.open_session(client)
+            draft.say(client, "many", number, draft.chance.choice(STORAGES), client, f"s{number}.m", 12)
+            draft.say(client, draft.chance.choice(("end", "commit")), number)
+    draft.say("a", "compact")
 
 
 def create(draft: Draft) -> None:
@@ -171,10 +181,11 @@ def create(draft: Draft) -> None:
 
 
 def failing(draft: Draft) -> None:
-    """A sync fails: nothing of it may be believed, not even by the next process."""
+    """A sync or a write fails: nothing of it may be believed, not even by the next process."""
     draft.sessions("ab", 1)
     path = draft.chance.choice(("*pwal_*", "*pwal_*", "*pwal_0000", "*epoch", "*manifest*"))
-    draft.everybody("fail", "io-error", "sync", path, draft.chance.choice(("clean", "clean", "dropped", "dirty")), 1)
+    kind, operation = draft.chance.choice((*[("io-error", "sync")] * 3, ("short-write", "write"), ("io-error", "*")))
+    draft.everybody("fail", kind, operation, path, draft.chance.choice(("clean", "clean", "dropped", "dirty")), 1)
     draft.sessions("ab", 2)
     if draft.chance.random() < 0.5:
         draft.say("a", "rotate")
@@ -207,11 +218,12 @@ SHAPES: dict[str, tuple[Callable[[Draft], None], dict[str, int]]] = {
     "append": (append, {"channels": 3}),
     "rotate": (rotate, {"channels": 2}),
     "compact": (compact, {"channels": 2}),
-    "purge": (purge, {"channels": 2}),
+    "purge": (purge, {"channels": 2, "snapshot": 1}),
     "recycle": (recycle, {"channels": 2, "recycle": 1}),
     "busy": (busy, {"channels": 2}),
-    "recover": (recover, {"channels": 2}),
-    "crowd": (crowd, {"channels": 2, "buffers": 1, "keys_apart": 1}),
+    "recover": (recover, {"channels": 2, "snapshot": 1}),
+    "crowd": (crowd, {"channels": 2, "rotate_bytes": 3000}),
+    "bulk": (bulk, {"channels": 2, "buffers": 2, "block": 64, "memory": 3000, "keys_apart": 1}),
     "create": (create, {"channels": 1, "fresh": 1}),
     "failing": (failing, {"channels": 2}),
     "full": (full, {"channels": 2}),
@@ -219,7 +231,12 @@ SHAPES: dict[str, tuple[Callable[[Draft], None], dict[str, int]]] = {
 }
 
 
+SAVED: dict[str, Script] = {}  # scripts that were read from files, and perhaps shrunk by hand, by their names
+
+
 def generate(shape: str, seed: int) -> Script:
+    if shape in SAVED:
+        return SAVED[shape]
     if shape not in SHAPES:
         raise Misuse(f"there is no workload {shape!r}", f"there are {', '.join(SHAPES)}")
     write, settings = SHAPES[shape]
