@@ -8,8 +8,8 @@ twice. The next round does the same with the next seed. Groups of states are shu
 mid-round has looked at a bit of everything.
 
 It ends with 0 if no promise was broken, else with 1 and a line per violation, whose beginning is a spec for `--repro`.
-That prints the script; saved and shrunk by hand it is run again with `--script FILE`: all its steps, or one of them with
-`--repro FILE-NAME:0/STEP/MODEL/CHANCE`.
+That prints the script; saved and shrunk by hand it is run again with `--script FILE`: all its steps, or one of them
+with `--repro FILE-NAME:0/STEP/MODEL/CHANCE`.
 """
 
 from __future__ import annotations
