@@ -4,8 +4,8 @@
                              made during a run starts another run
     ctrl/compaction_result   what came of it, one JSON object (`comaction_result`, the seed's spelling, is a link to it)
 
-One thread, made when opening ends and ended by `close`: so two compactions never run at once. It also starts one by
-itself when too much of the log may be superseded, and purges what nobody holds any more.
+One thread, made when opening ends and ended by `close`, or when nobody has the store any more: so two compactions never
+run at once. It also starts one by itself when too much of the log may be superseded, and purges what nobody holds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any, Protocol
+from weakref import ref
 
 from warren.base.clock import Clock
 from warren.base.errors import WarrenError
@@ -43,11 +44,11 @@ class CompactionThread:
         self._files = files
         self._home = join(directory, CTRL)
         self._clock = clock
-        self._maintained = maintained
+        self._maintained = ref(maintained)
         self._poll_seconds = poll_seconds
         self._bell = threads.condition()
         self._is_stopping = False
-        self.failures: list[WarrenError] = []
+        self.failures: list[Exception] = []
         files.make_directories(self._home)
         self._thread = threads.start("warren-compaction", self._run)
 
@@ -70,25 +71,30 @@ class CompactionThread:
                     self._bell.wait(self._poll_seconds)
                 if self._is_stopping:
                     return
-            self._guarded(self._look)
+            if not self._looks():
+                return
 
-    def _look(self) -> None:
+    def _looks(self) -> bool:
+        """Look once. False: what we maintain was dropped by everybody else, unclosed. A failed look is kept for whoever
+        asks, whatever it was; the next poll tries anew."""
+        maintained = self._maintained()
+        if maintained is None:
+            return False
+        try:
+            self._look(maintained)
+        except Exception as error:
+            self.failures = [*self.failures[-9:], error]
+        return True
+
+    def _look(self, maintained: Maintained) -> None:
         start = join(self._home, START)
         if self._files.exists(start):
             self._files.remove(start)
-            self._write_result(self._compacted())
+            self._write_result(_compacted(maintained))
             return
-        if self._maintained.is_compaction_due():
-            self._maintained.compact()
-        self._maintained.purge()
-
-    def _compacted(self) -> dict[str, Any]:
-        try:
-            result = {"status": "ok", **self._maintained.compact()}
-            self._maintained.purge()
-            return result
-        except WarrenError as error:
-            return {"status": "failed", "error": error.what, "hint": error.hint}
+        if maintained.is_compaction_due():
+            maintained.compact()
+        maintained.purge()
 
     def _write_result(self, result: dict[str, Any]) -> None:
         told = {"finished_ns": self._clock.wall_ns(), **result}
@@ -98,9 +104,14 @@ class CompactionThread:
             self._files.remove(alias)
         self._files.link(path, alias)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
-        """A failed look is kept for whoever asks; the next poll tries anew."""
-        try:
-            work()
-        except WarrenError as error:
-            self.failures = [*self.failures[-9:], error]
+
+def _compacted(maintained: Maintained) -> dict[str, Any]:
+    """What came of it. Whoever asked waits for an answer, so that nothing that went wrong passes by."""
+    try:
+        result = {"status": "ok", **maintained.compact()}
+        maintained.purge()
+        return result
+    except WarrenError as error:
+        return {"status": "failed", "error": error.what, "hint": error.hint}
+    except Exception as error:
+        return {"status": "failed", "error": f"{error!r}", "hint": "this is a fault of warren: please report it"}
