@@ -35,6 +35,7 @@ from warren.log.jobs import Job
 from warren.log.layout import is_wal
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import drop_change, file_change, set_change
+from warren.log.rotation import RotationResult
 from warren.log.sorting import sorted_merge
 from warren.log.store import LogStore
 from warren.log.streams import Stream
@@ -107,6 +108,26 @@ def test_a_file_rotated_while_compaction_runs_waits_for_the_next_one() -> None:
         store.compact()
         assert late[0] in watched.inputs
         assert rows(store.refresh()) == of_storage({b"a": b"new", b"b": b"new"})
+
+
+def test_a_file_rotated_behind_the_answer_is_not_in_it() -> None:
+    """CO-06: also if it is rotated, and in manifest and directory, before the targets are chosen."""
+    with Stage().store() as store:
+        put(store, {b"a": b"old"})
+        rotate = store.rotation.rotate
+
+        def rotate_again_behind_the_answer() -> RotationResult:
+            answer = rotate()
+            put(store, {b"a": b"new"})
+            rotate()
+            return answer
+
+        store.rotation.rotate = rotate_again_behind_the_answer  # type: ignore[method-assign]
+        watched = watch(store)
+        store.compact()
+        assert watched.inputs == [sealed(store)[0].number]
+        assert len(sealed(store)) == 2
+        assert rows(store.refresh()) == of_storage({b"a": b"new"})
 
 
 def test_a_stray_file_under_a_rotated_name_is_not_taken_for_a_target() -> None:
