@@ -42,6 +42,7 @@ from warren.testing.workload import Operation, phases, value_bytes
 
 DIRECTORY = "log"
 TAKEN = "taken"
+SWITCH_PROBABILITIES = (0.05, 0.25, 0.7)  # threads that rarely change, and threads that hardly come to run
 
 
 class Killed(BaseException):
@@ -61,7 +62,8 @@ class World:
 
     def live(self, operations: Sequence[Operation]) -> None:
         """Let one process do these lines, from opening to its end. Raises `PowerCut` if the power goes meanwhile."""
-        threads = SteppedThreads(self.chance.id64(), self.clock)
+        switching = SWITCH_PROBABILITIES[self.chance.id64() % len(SWITCH_PROBABILITIES)]
+        threads = SteppedThreads(self.chance.id64(), self.clock, switching)
         self.files.pause, self.files.on_cut = threads.pause, threads.cut_power
         try:
             with suppress(Killed):

@@ -184,10 +184,12 @@ def _aftermath(world: World, chance: random.Random, cut_at: int | None) -> None:
 
 
 def _more_lines(world: World, chance: random.Random, ending: str) -> Sequence[Operation]:
-    draft = Draft(str(chance.random()), 1, sessions=max(world.model.sessions, default=0))
+    channels = world.settings.channel_count
+    draft = Draft(str(chance.random()), channels, sessions=max(world.model.sessions, default=0))
     draft.sessions("xy", 1)
-    if chance.random() < 0.3:
-        draft.say("x", "rotate")
+    if chance.random() < 0.5:
+        for verb in chance.choice((["rotate"], ["compact"], ["compact", "purge"])):
+            draft.say("x", verb)
         draft.session("x", ("end",))
     draft.everybody(ending)
     return draft.operations
