@@ -15,17 +15,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from warren.base.errors import Damage, DiskFailure, Misuse, OutOfRoom, Refused, SyncFailed, WarrenError
+from warren.base.errors import Damage, DiskFailure, Gone, Misuse, OutOfRoom, Refused, SyncFailed, WarrenError
 from warren.base.threads import Threads
 from warren.files.protocol import Files
 from warren.log.jobs import Job, run_job
 
 Progress = Callable[[float], None]
 _FAMILIES: dict[str, type[WarrenError]] = {
-    family.__name__: family for family in (Misuse, Refused, OutOfRoom, DiskFailure, SyncFailed)
+    family.__name__: family for family in (Misuse, Refused, Gone, OutOfRoom, DiskFailure, SyncFailed)
 }
 
 
@@ -75,29 +76,54 @@ class ProcessWorker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, job: Job, progress: Progress) -> dict[str, Any]:
-        command = [sys.executable, "-m", "warren.log.worker_process"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        with _started() as process:
             self._process = process
             assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(json.dumps(job.to_json()).encode() + b"\n")
-            process.stdin.flush()
+            with suppress(OSError):  # it died at once: then it has nothing to say either
+                process.stdin.write(json.dumps(job.to_json()).encode() + b"\n")
+                process.stdin.flush()
             for line in process.stdout:
-                told = json.loads(line)
+                told = _read(line)
                 if "progress" in told:
                     progress(told["progress"])
                 elif "result" in told:
-                    process.stdin.close()
-                    process.wait()
                     result: dict[str, Any] = told["result"]
                     return result
-                else:
+                elif "error" in told:
                     raise _error_of(told["error"])
-        raise DiskFailure(f"the worker process ended with status {process.returncode} and without a word")
+        status = f"killed by signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
+        raise DiskFailure(f"the worker process ended before its job did: {status}", "nothing has changed: try again")
 
     def stop(self) -> None:
         """End a job that is under way: its staging directory is cleared when the log is opened."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
+
+
+@contextmanager
+def _started() -> Iterator[subprocess.Popen[bytes]]:
+    """A worker process, which ends with the `with`: its standard input is closed then."""
+    command = [sys.executable, "-m", "warren.log.worker_process"]
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except OSError as error:
+        raise DiskFailure(f"no worker process can be started: {error}", "see the limits of this machine") from error
+    with process:
+        try:
+            yield process
+        finally:
+            assert process.stdin is not None
+            with suppress(OSError):
+                process.stdin.close()
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    """What the worker says; nothing, if it was killed in the middle of a line."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _error_of(told: dict[str, Any]) -> WarrenError:
