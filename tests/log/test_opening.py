@@ -377,6 +377,15 @@ def test_a_count_of_channels_that_no_log_has_is_refused(count: int) -> None:
     assert "channel_count" in refusal.value.hint
 
 
+@pytest.mark.parametrize("changes", [{"rotate_bytes": 2 << 30}, {"session_bytes_max": 2 << 30}])
+def test_files_too_long_for_log_sequence_numbers_are_refused(changes: dict[str, int]) -> None:
+    """CL-05: 32 of the 64 bits are for the place in the file; behind them numbers would be given twice."""
+    with pytest.raises(Refused, match="a log file has at most") as refusal:
+        opened(MemoryFiles(), settings=quiet(**changes))
+    assert next(iter(changes)) in refusal.value.hint
+    opened(MemoryFiles(), settings=quiet(rotate_bytes=1 << 30)).close()
+
+
 def test_a_hundred_channels_are_opened_written_rotated_and_opened_again() -> None:
     """CL-04: a log has room for about a hundred streams with channels of their own."""
     files = small_disk()

@@ -44,6 +44,7 @@ from warren.log.settings import CHANNELS_MAX, LogSettings, container_bytes_of
 from warren.records.format import BlockKind
 
 REWRITE_BYTES = 1 << 20
+FILE_BYTES_MAX = 2 << 30
 EPOCHS_IN_MEMORY = 2  # one on its way to the disk, one being gathered: their numbers were told to somebody
 
 
@@ -186,9 +187,18 @@ def number_of(files: Files, path: str) -> FileNumber | None:
         file.close()
 
 
-def check_channel_count(count: int) -> None:
-    if not 1 <= count <= CHANNELS_MAX:
-        raise Refused(f"{count} channels: a log has 1 to {CHANNELS_MAX}", "set channel_count accordingly")
+def check_settings(settings: LogSettings) -> None:
+    if not 1 <= settings.channel_count <= CHANNELS_MAX:
+        raise Refused(
+            f"{settings.channel_count} channels: a log has 1 to {CHANNELS_MAX}", "set channel_count accordingly"
+        )
+    # A log sequence number has 32 bits for the place in the file: an epoch behind the limit must still fit.
+    largest = settings.rotate_bytes + settings.session_bytes_max
+    if largest > FILE_BYTES_MAX:
+        raise Refused(
+            f"files of {largest} bytes and more: a log file has at most {FILE_BYTES_MAX}",
+            "lower rotate_bytes or session_bytes_max: together at most 2 GiB",
+        )
 
 
 def _has_content(item: Verified) -> bool:

@@ -34,7 +34,7 @@ from warren.log.layout import LOCK, RECYCLE
 from warren.log.log_files import LogFiles
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import StreamRecord, file_change, set_change, stream_change
-from warren.log.opening import Opened, check_channel_count, create_if_missing, opening_edit, recover
+from warren.log.opening import Opened, check_settings, create_if_missing, opening_edit, recover
 from warren.log.pins import Pins
 from warren.log.purge import Purge, Purged
 from warren.log.rotation import Rotation, RotationResult
@@ -178,7 +178,7 @@ class LogStore:
     ) -> LogStore:
         """Open a log directory, or make one. Returns when it can be written to and read from."""
         settings, machine = settings or LogSettings(), machine or Machine.real()
-        check_channel_count(settings.channel_count)
+        check_settings(settings)
         files = machine.files
         files.make_directories(directory)
         lock = files.lock(join(directory, LOCK), f"a warren log store: {this_process(machine.clock)}")
