@@ -5,8 +5,8 @@
 
 The pass over the headers believes nothing for more than a place to cut at. Whatever looks odd in it — no header where
 one must be, an epoch that steps back, a running checksum that is not the sealed one — makes the file one single part,
-to be judged as a whole exactly as `scan_one` judges it. A part reaches one block over the wanted epochs at both ends,
-so that a block whose header lies about its epoch is still looked at by somebody.
+to be judged as a whole exactly as `scan_one` judges it. The blocks just outside the wanted epochs are checked, so that
+none whose header lies about its epoch is passed over.
 
 Always true: the parts of a file lie one behind the other, an entry stands in one of them, and every block of a part is
 checked before any entry of it is shown. Not here: what becomes of damage, which epochs are durable.
@@ -123,16 +123,16 @@ class _Cutting:
         behind = border
         for header in self.headers(border):
             border = _behind(border, header)
-            if header.epoch < first or header.offset == 0:
-                before, behind = header, border
-                continue
-            if self._open is None and not self._parts and before is not None and before.offset:
-                self._take(before)
             if header.epoch > last:
-                self._open = self._open or (self._parts.pop() if self._parts else None)
-                self._take(header)
+                self._check(before)
+                self._check(header)
                 break
-            self._take(header)
+            if header.epoch < first or header.offset == 0:
+                before = header
+            else:
+                self._check(before)
+                before = None
+                self._take(header)
             behind = border
             if self._open is not None and self._open.size_bytes >= part_bytes:
                 self._close()
@@ -141,6 +141,11 @@ class _Cutting:
                 raise _Lost
         self._close()
         return self._parts, behind
+
+    def _check(self, neighbour: Header | None) -> None:
+        """A block just outside the wanted epochs must be good: else its header may lie about its epoch or its size."""
+        if neighbour is not None and not isinstance(look(self._view, neighbour.offset, self._end.identity), Header):
+            raise _Lost
 
     def headers(self, border: Border) -> Iterator[Header]:
         at, epoch = border.at, border.epoch
@@ -180,7 +185,7 @@ def _behind(border: Border, header: Header) -> Border:
 
 
 def epoch_sizes(view: memoryview, whole: FilePart, border: Border, after: Epoch, bytes_max: int) -> dict[Epoch, int]:
-    """The bytes of each epoch behind `after`, until more than `bytes_max` are found or the headers lead no further."""
+    """The bytes of each epoch behind `after`, as far as the headers lead, or into the first one beyond `bytes_max`."""
     sizes: dict[Epoch, int] = {}
     end = _settled_end(view, whole)
     total = 0
@@ -188,9 +193,10 @@ def epoch_sizes(view: memoryview, whole: FilePart, border: Border, after: Epoch,
         for header in _Cutting(view, "", whole, end).headers(border) if end else ():
             if header.epoch <= after:
                 continue
-            sizes[header.epoch] = sizes.get(header.epoch, 0) + header.end - header.offset
+            is_enough = total > bytes_max and header.epoch not in sizes
             total += header.end - header.offset
-            if total > bytes_max:
+            sizes[header.epoch] = sizes.get(header.epoch, 0) + header.end - header.offset
+            if is_enough:
                 break
     except _Lost:
         pass

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 
 from warren.base.errors import Refused
 
@@ -24,7 +25,7 @@ _ASK_SECONDS_MAX = 30
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _WRAPPER = """#!/bin/sh
 for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
-exec '{java}' "$@"
+exec {java} "$@"
 """
 
 
@@ -84,7 +85,7 @@ def write_wrapper(home: Path, java: str) -> str:
     target = home / "bin" / "java"
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f"java.{os.getpid()}")
-    fresh.write_text(_WRAPPER.format(java=java), encoding="utf-8")
+    fresh.write_text(_WRAPPER.format(java=quote(java)), encoding="utf-8")
     fresh.chmod(0o755)
     fresh.replace(target)
     return str(home)

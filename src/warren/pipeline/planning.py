@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os import getpid
 
-from warren.base.errors import Gone, Refused
+from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch, FileNumber
 from warren.log.compaction_catalog import has_key_values
 from warren.log.cut import choose_files
@@ -143,11 +143,18 @@ class Planner:
     def _parts(self, log: ReadOnlyLog, record: FileRecord, first: Epoch, last: Epoch) -> list[FilePart]:
         if record.state is FileState.SEALED and (record.last_epoch < first or record.first_epoch > last):
             return []
-        view, path = map_record(log.files, log.directory, record)
+        whole = _whole(log, record)
+        try:
+            view, path = map_record(log.files, log.directory, record)
+        except Gone:
+            raise
+        except (Damage, Refused):
+            if self.options.skips_damage or self.options.view is View.DAMAGE:
+                return [whole]  # the task tells what is wrong with it
+            raise
         border = self.borders.get(record.number, Border())
         if border.epoch >= first:
             border = Border()
-        whole = _whole(log, record)
         parts, border = cut_into_parts(view, path, whole, first, last, self.options.partition_bytes, border)
         self.borders[record.number] = border
         return parts

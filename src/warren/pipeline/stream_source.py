@@ -33,6 +33,7 @@ from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, TimelineId
 from warren.log.pins import Pin, check_not_gone
 from warren.log.reading import ReadOnlyLog
+from warren.log.store import Machine
 from warren.pipeline.options import ReadOptions
 from warren.pipeline.planning import Planner, Task
 from warren.pipeline.schema import View, fields_of
@@ -44,15 +45,15 @@ _log = logging.getLogger("warren.pipeline")
 
 
 class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, machine: Machine | None = None) -> None:
         _check_for_stream(options)
         self._options = options
         self._schema = schema
         self._fields = fields_of(options.view, schema)
-        self._begin()
+        self._begin(machine)
 
-    def _begin(self) -> None:
-        self._planner = Planner(self._options)
+    def _begin(self, machine: Machine | None = None) -> None:
+        self._planner = Planner(self._options, machine)
         self._target: Epoch | None = None
         self._pin: Pin | None = None
 
@@ -107,7 +108,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- what executors do ---------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return run(partition.value, self._fields, to_arrow_schema(self._schema))
+        return run(partition.value, self._fields, to_arrow_schema(self._schema), self._planner.machine)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 

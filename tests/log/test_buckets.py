@@ -1,0 +1,99 @@
+"""Hash buckets: together they are everything, a key is in one of them, and clears are in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warren.base.threads import SystemThreads
+from warren.log.buckets import Bucket, bucket_of, newest_values
+from warren.log.entries import EntryKind
+from warren.log.merge import merge
+from warren.log.rows import Rows
+from warren.log.strings import Strings
+from warren.records.columns import EntryColumns, Texts
+from warren.records.numbers import Numbers
+
+KEYS = st.binary(max_size=20) | st.binary(min_size=250, max_size=270)
+ENTRIES = st.lists(
+    st.tuples(
+        st.sampled_from([EntryKind.PUT, EntryKind.PUT, EntryKind.REMOVE, EntryKind.CLEAR_STORAGE]),
+        st.integers(1, 3),
+        KEYS,
+        st.binary(max_size=5),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+class Listed:
+    """Batches in memory as an input."""
+
+    is_mapped = False
+
+    def __init__(self, batches: list[EntryColumns]) -> None:
+        self._batches = batches
+        self.entries = sum(batch.count for batch in batches)
+        self.size_bytes = sum(batch.keys.size_bytes + batch.values.size_bytes for batch in batches)
+
+    def batches(self) -> Iterator[EntryColumns]:
+        return iter(self._batches)
+
+
+def columns(entries: list[tuple[EntryKind, int, bytes, bytes]], first: int) -> EntryColumns:
+    rows = Rows()
+    for kind, storage, key, value in entries:
+        rows.add(kind, storage, b"" if kind is EntryKind.CLEAR_STORAGE else key, value)
+    made = rows.columns(minors=list(range(first, first + len(entries))))
+    made = made.with_versions(Numbers.constant(made.count, 1), made.minors)
+    return replace(made, epochs=Numbers.constant(made.count, 1))
+
+
+def plain(batches: list[EntryColumns]) -> list[tuple[int, bytes, bytes, int]]:
+    return [
+        (batch.storages.at(row), batch.keys.at(row), batch.values.at(row), batch.minors.at(row))
+        for batch in batches
+        for row in range(batch.count)
+        if batch.kinds.at(row) == EntryKind.PUT
+    ]
+
+
+@settings(deadline=None)
+@given(entries=ENTRIES, count=st.integers(1, 5), memory=st.sampled_from([0, 1 << 30]))
+def test_buckets_together_are_the_whole_merge(
+    entries: list[tuple[EntryKind, int, bytes, bytes]], count: int, memory: int
+) -> None:
+    half = len(entries) // 2
+    batches = [columns(part, at) for part, at in ((entries[:half], 0), (entries[half:], half)) if part]
+    shares = [
+        plain(list(newest_values([Bucket(Listed(batches), number, count)], SystemThreads(), memory)))
+        for number in range(count)
+    ]
+    assert sorted(row for share in shares for row in share) == plain([merge(batches, is_bottom=True)])
+    assert all(share == sorted(share) for share in shares), "each in key order"
+
+
+@settings(deadline=None)
+@given(keys=st.lists(KEYS, min_size=1, max_size=30), count=st.integers(1, 1000))
+def test_a_key_has_one_bucket_whatever_stands_beside_it(keys: list[bytes], count: int) -> None:
+    together = bucket_of(Numbers.constant(len(keys), 7), Strings.of([Texts.of_list(keys)]), count).tolist()
+    alone = [int(bucket_of(Numbers.constant(1, 7), Strings.of([Texts.of_list([key])]), count)[0]) for key in keys]
+    assert together == alone and all(0 <= bucket < count for bucket in together)
+
+
+def test_keys_spread_evenly() -> None:
+    keys = Strings.of([Texts.of_list([b"user:%08d" % number for number in range(20_000)])])
+    found = np.bincount(bucket_of(Numbers.sequence(20_000, 1 << 40, 0), keys, 16), minlength=16)
+    assert found.min() > 1100 and found.max() < 1400
+
+
+def test_values_that_nobody_wants_are_left_out() -> None:
+    batch = columns([(EntryKind.PUT, 1, b"a", b"value"), (EntryKind.PUT, 1, b"b", b"more")], 0)
+    for count in (1, 2):
+        shares = [list(Bucket(Listed([batch]), number, count, with_values=False).batches()) for number in range(count)]
+        assert sorted(row[1:3] for share in shares for row in plain(share)) == [(b"a", b""), (b"b", b"")]
