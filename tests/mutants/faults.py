@@ -97,10 +97,8 @@ def no_directory_sync(real: Any) -> Any:
 
 
 def confirm_before_sync(real: Function) -> Function:
-    late: list[Part] = []
-
     def bring_to_disk(commit: Any, parts: list[Part]) -> None:
-        overdue, late[:] = late[:], parts
+        overdue, commit.overdue = getattr(commit, "overdue", []), parts
         for part in overdue:
             with suppress(Misuse):  # a rotation has closed it meanwhile
                 part.participant.sync()

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from tests.mutants.faults import FAULTS, Fault
 from warren.testing.campaign import round_of
-from warren.testing.model import Violation
+from warren.testing.evidence import Violation
 from warren.testing.simulator import Simulator, Spec
 
 STATES_MAX = 1500  # of one mutant …

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from warren.log.entries import EntryKind
-from warren.testing.model import Found, Model, Seen, Standing, State, Violation, Write
+from warren.testing.evidence import Found, Seen, State, Violation, Write
+from warren.testing.model import Model, Standing
 
 PUT = EntryKind.PUT
 
@@ -177,3 +178,50 @@ def test_a_copy_goes_its_own_way() -> None:
     assert model.sessions[1].standing is Standing.UNCERTAIN
     assert len(model.sessions[1].writes) == 1
     assert model.confirmed == 0
+
+
+def record(session: int) -> Write:
+    return Write(EntryKind.RECORD, 0, b"", b"r%d" % session)
+
+
+def stream_model(*epochs: int) -> Model:
+    model = Model()
+    for number, epoch in enumerate(epochs, 1):
+        model.begin(number, "own")
+        model.write(number, record(number))
+        model.ending(number)
+        model.ended(number, epoch)
+    return model
+
+
+def seen_records(durable: int, *numbers: int, shown: tuple[int, ...] | None = None) -> Seen:
+    entries = tuple(Found(number, record(number)) for number in numbers)
+    values = [record(number).value for number in (numbers if shown is None else shown)]
+    return Seen(durable, durable + 1, durable, {}, entries, {}, {"own": values})
+
+
+def test_a_stream_shows_all_its_records_in_order() -> None:
+    stream_model(1, 2).compare(seen_records(2, 1, 2))
+    for shown in ((1,), (2, 1), ()):
+        with pytest.raises(Violation, match="stream own shows"):
+            stream_model(1, 2).compare(seen_records(2, 1, 2, shown=shown))
+
+
+def test_a_stream_that_is_not_there_has_lost_its_records() -> None:
+    lost = replace(seen_records(1, 1), records={})
+    with pytest.raises(Violation, match="stream own shows"):
+        stream_model(1).compare(lost)
+
+
+def test_a_base_that_was_moving_may_be_here_or_there_and_one_that_has_moved_stays() -> None:
+    for shown in ((1, 2), (2,)):
+        model = stream_model(1, 2)
+        model.base_moves("own", 2)
+        model.compare(seen_records(2, 1, 2, shown=shown))
+        with pytest.raises(Violation, match="stream own shows"):
+            model.compare(seen_records(2, 1, 2, shown=(2,) if shown == (1, 2) else (1, 2)))
+    model = stream_model(1, 2)
+    model.base_moves("own", 2)
+    model.base_moved("own")
+    with pytest.raises(Violation, match="stream own shows"):
+        model.compare(seen_records(2, 1, 2))

@@ -11,11 +11,11 @@ from tests.mutants.faults import FAULTS, Fault, Patch
 from warren.base.errors import Misuse
 from warren.durability.participant import Participant
 from warren.testing import campaign
-from warren.testing.life import World
-from warren.testing.model import Violation
+from warren.testing.evidence import Violation
 from warren.testing.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
 from warren.testing.workload import Operation
 from warren.testing.workload_shapes import SAVED, SHAPES
+from warren.testing.world import World
 
 
 def test_a_spec_is_read_as_it_is_written() -> None:

@@ -29,7 +29,7 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from warren.base.errors import Misuse
-from warren.testing.model import Violation
+from warren.testing.evidence import Violation
 from warren.testing.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
 from warren.testing.workload import parse, text
 from warren.testing.workload_shapes import SAVED, SHAPES, generate

@@ -1,22 +1,16 @@
 """The life of one process on a simulated machine: it opens the store, does its lines of a script, and ends.
 
-    World       a disk, a clock, and the model of what must be there; processes come and go
-    Life        one process: opened ─▶ compared with the model ─▶ its lines ─▶ closed | killed | power cut
+    opened (or repaired, if the disk has decayed) ─▶ compared with the model ─▶ its lines ─▶ closed | killed | power cut
 
 Clients are threads that take turns by the seed of the world; the model is told of every step as soon as it is done,
 with no seam between the two. A client that meets an error stops; unless the script asked for faults, it is a violation.
-
-Always true: after `World.live` no thread of the process is left, its locks are free, and `World.disk` is what the next
-process finds. A killed process leaves its page cache behind, synced or not; a power cut leaves what the model of
-persistence leaves.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from warren.base.errors import Damage, WarrenError
 from warren.base.ids import Epoch, StorageId
@@ -24,95 +18,24 @@ from warren.files.protocol import base_name, join
 from warren.log.entries import EntryKind
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileState
-from warren.log.layout import MANIFEST
 from warren.log.repair import Repair
 from warren.log.session import Session
-from warren.log.settings import LogSettings
 from warren.log.store import LogStore, Machine
-from warren.log.verify import verify
-from warren.testing.decay import flip_bit
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind, Pages
-from warren.testing.manual_clock import ManualClock
-from warren.testing.memory_files import CrashModel, MemoryFiles
-from warren.testing.model import Model, Seen, Violation, Write
-from warren.testing.reading import durable_blocks, entries_of, epochs_on_disk, horizon, newest_witness, state_of
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.evidence import Seen, Violation, Write
+from warren.testing.faulty_files import Fault, Kind, Pages
+from warren.testing.reading import entries_of, epochs_on_disk, records_of, state_of
 from warren.testing.stepped_threads import SteppedThreads
 from warren.testing.workload import Operation, phases, value_bytes
 
+if TYPE_CHECKING:
+    from warren.testing.world import World
+
 DIRECTORY = "log"
 TAKEN = "taken"
-SWITCH_PROBABILITIES = (0.05, 0.25, 0.7)  # threads that rarely change, and threads that hardly come to run
 
 
 class Killed(BaseException):
     """The process is gone. Only the simulator may catch this."""
-
-
-class World:
-    """A machine, and the model of what must be on its disk."""
-
-    def __init__(self, disk: MemoryFiles, model: Model, settings: LogSettings, seed: int) -> None:
-        self.disk = disk
-        self.model = model
-        self.settings = settings
-        self.clock = ManualClock()
-        self.chance = SeededChance(seed)
-        self.files = FaultyFiles(disk)
-
-    def live(self, operations: Sequence[Operation]) -> None:
-        """Let one process do these lines, from opening to its end. Raises `PowerCut` if the power goes meanwhile."""
-        switching = SWITCH_PROBABILITIES[self.chance.id64() % len(SWITCH_PROBABILITIES)]
-        threads = SteppedThreads(self.chance.id64(), self.clock, switching)
-        self.files.pause, self.files.on_cut = threads.pause, threads.cut_power
-        try:
-            with suppress(Killed):
-                threads.run(Life(self, threads).run_all(list(operations)))
-        finally:
-            self.files.pause = self.files.on_cut = None
-            self.files.faults.clear()
-            self.disk.forget_locks()
-            self.model.witnessed(horizon(self.disk, DIRECTORY))
-            self.model.process_died()
-
-    def verify(self) -> None:
-        """What a crash has left is no damage, nor is what opening has made of it: ask the store's own judge."""
-        threads = SteppedThreads(0, self.clock)
-        if self.disk.exists(join(DIRECTORY, MANIFEST)) and not self.model.decayed and not self.model.is_repaired:
-            report = threads.run(lambda: verify(self.disk, DIRECTORY, threads))
-            if not report.is_good:
-                raise Violation(f"verify finds damage: {report.first_damage}")
-
-    def lose_power(self, model: CrashModel, chance: int) -> None:
-        """The machine stops and starts again with what is left."""
-        self.disk = crashed(self.disk, model, chance)
-        self.files.inner = self.disk
-        self.restore_power()
-
-    def decay(self, chance: int) -> None:
-        """One bit of one durable block flips."""
-        blocks = durable_blocks(self.disk, DIRECTORY)
-        if blocks:
-            rolled = random.Random(chance)
-            path, header, writes = rolled.choice(blocks)
-            end = rolled.choice((header.body_at, header.end))
-            flip_bit(self.disk, path, rolled.randrange(header.offset * 8, end * 8))
-            self.model.decay(writes)
-
-    def restore_power(self, steps: int | None = None) -> None:
-        """The machine runs again, for so many steps or for good."""
-        self.files.is_cut = False
-        self.files.cut_fraction = None
-        self.files.cut_at = None if steps is None else len(self.files.steps) + steps
-
-
-def crashed(disk: MemoryFiles, model: CrashModel, chance: int) -> MemoryFiles:
-    """What a power cut leaves. It never takes a witness that was synced: else damage would pass for a torn tail."""
-    after = disk.crash(model, SeededChance(chance))
-    synced = newest_witness(disk.crash(CrashModel.SYNCED, SeededChance(chance)), DIRECTORY)
-    if newest_witness(after, DIRECTORY) < synced:
-        raise Violation(f"a power cut took the witness of epoch {synced}, which was synced")
-    return after
 
 
 class Life:
@@ -142,7 +65,8 @@ class Life:
         store = self._open_or_repair(Machine(world.files, world.clock, self._threads, world.chance))
         entries = entries_of(world.disk, DIRECTORY, store.manifest.state, bool(self._model.decayed))
         first_epoch, state = store.commit.open_epoch, state_of(store.snapshot())
-        self._model.compare(Seen(store.durable, first_epoch, highest, state, entries, contents))
+        records = records_of(store)
+        self._model.compare(Seen(store.durable, first_epoch, highest, state, entries, contents, records))
         self._check_taken()
         store.call_when_durable(self._model.confirm)
         return store
@@ -190,6 +114,24 @@ class Life:
         number = operation.number(0)
         self._sessions[number] = self._store.begin(operation.number(1))
         self._model.begin(number)
+
+    def _do_stream(self, operation: Operation) -> None:
+        number, name = operation.number(0), operation.arguments[1]
+        self._sessions[number] = self._store.stream(name, 0 if name == "shared" else None).begin()
+        self._model.begin(number, name)
+
+    def _do_record(self, operation: Operation) -> None:
+        value = value_bytes(operation.arguments[1])
+        self._sessions[operation.number(0)].record(value)
+        self._model.write(operation.number(0), Write(EntryKind.RECORD, 0, b"", value))
+
+    def _do_base(self, operation: Operation) -> None:
+        number = operation.number(0)
+        name, lsn = self._model.sessions[number].stream, self._sessions[number].first_lsn
+        assert lsn is not None, "a base moves to a session that has ended"
+        self._model.base_moves(name, number)
+        self._store.stream(name).move_base(lsn)
+        self._model.base_moved(name)
 
     def _do_put(self, operation: Operation) -> None:
         number, storage = operation.number(0), StorageId(operation.number(1))

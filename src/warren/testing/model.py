@@ -12,7 +12,7 @@ processes may have read. What was not there once is gone for good.
 
 Always true of epochs: a number stands for one content; new ones begin above every number found on the disk.
 
-Not here: how a disk is read (`reading`), how a store is driven (`life`).
+Not here: how a disk is read (`reading`), how a store is driven (`life`, `world`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from warren.log.entries import EntryKind
-
-State = dict[tuple[int, bytes], bytes]  # (storage, key) → value
-
-
-class Violation(AssertionError):
-    """The store broke a promise."""
+from warren.testing.evidence import UNIQUE, Found, Seen, State, Violation, Write, apply, short
 
 
 class Standing(Enum):
@@ -42,44 +37,14 @@ class Standing(Enum):
 THERE_PERHAPS = (Standing.ENDING, Standing.UNCERTAIN)
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    kind: EntryKind
-    storage: int
-    key: bytes = b""
-    value: bytes = b""
-
-    def __str__(self) -> str:
-        return f"{self.kind.name.lower()} {self.storage} {self.key!r} {_short(self.value)}"
-
-
 @dataclass(slots=True)
 class SessionNote:
     number: int
+    stream: str = ""  # of records; else of key-values
     writes: list[Write] = field(default_factory=list)
     standing: Standing = Standing.OPEN
     epoch: int = 0
     order: int = 0  # among all sessions: who ended first
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """An entry that was read back from the valid part of a log file."""
-
-    epoch: int
-    write: Write
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a reopened store shows."""
-
-    durable: int
-    first_epoch: int  # the next new one
-    highest_on_disk: int  # of any block that was there before it was opened
-    state: State
-    entries: tuple[Found, ...]
-    contents: Mapping[tuple[int, int], bytes]  # (timeline, epoch) → digest of its closing block
 
 
 class Model:
@@ -94,6 +59,7 @@ class Model:
         self.taken: dict[str, bytes] = {}  # files that somebody has linked, and must find unchanged
         self.is_purged = False  # old entries may be missing from the log; their effect may not
         self._ended = 0
+        self._bases: dict[str, list[int]] = {}  # of a stream: where it may be, as the order of a session
         self._contents: dict[tuple[int, int], bytes] = {}
 
     def copy(self) -> Model:
@@ -101,13 +67,14 @@ class Model:
         other = copy(self)
         other.sessions = {n: replace(session, writes=list(session.writes)) for n, session in self.sessions.items()}
         other._contents = dict(self._contents)
+        other._bases = {name: list(orders) for name, orders in self._bases.items()}
         other.decayed, other.taken = set(self.decayed), dict(self.taken)
         return other
 
     # -- what is done --------------------------------------------------------------------------------------------
 
-    def begin(self, number: int) -> None:
-        self.sessions[number] = SessionNote(number)
+    def begin(self, number: int, stream: str = "") -> None:
+        self.sessions[number] = SessionNote(number, stream)
 
     def write(self, number: int, write: Write) -> None:
         self.sessions[number].writes.append(write)
@@ -131,6 +98,13 @@ class Model:
     def confirm_ended(self) -> None:
         """The store was closed: whatever had ended is durable."""
         self.confirm(max((session.epoch for session in self._of(Standing.UNCERTAIN)), default=0))
+
+    def base_moves(self, stream: str, number: int) -> None:
+        """A base is about to move to this session: from now on it may have, once it has it must have."""
+        self._bases.setdefault(stream, [0]).append(self.sessions[number].order)
+
+    def base_moved(self, stream: str) -> None:
+        self._bases[stream] = self._bases[stream][-1:]
 
     def witnessed(self, horizon: int) -> None:
         self.horizon = max(self.horizon, horizon)
@@ -156,6 +130,7 @@ class Model:
             session.standing = Standing.CERTAIN if is_there else Standing.GONE
         self._judge_entries(seen.entries)
         self.judge_state(seen.state)
+        self._judge_records(seen.records)
         self.confirmed = self.horizon = seen.durable
 
     def judge_state(self, state: State) -> None:
@@ -167,13 +142,13 @@ class Model:
             self._forget_decayed()
             return
         wrong = sorted(place for place in expected.keys() | state.keys() if expected.get(place) != state.get(place))
-        told = "; ".join(f"{p} is {_short(state.get(p))} instead of {_short(expected.get(p))}" for p in wrong[:4])
+        told = "; ".join(f"{p} is {short(state.get(p))} instead of {short(expected.get(p))}" for p in wrong[:4])
         raise Violation(f"the state read back is wrong in {len(wrong)} places: {told}")
 
     def expected(self, without: Container[int] = ()) -> State:
         """The state after everything that is certain."""
         state: State = {}
-        for session in sorted(self._of(Standing.CERTAIN), key=lambda session: (session.epoch, session.order)):
+        for session in self._in_order():
             if session.number not in without:
                 for write in session.writes:
                     apply(state, write)
@@ -207,10 +182,10 @@ class Model:
 
     def _judge_entries(self, entries: Iterable[Found]) -> None:
         """Nothing in the log that was never written or is gone, and no session by halves."""
-        owners = {w: s for s in self.sessions.values() for w in s.writes if w.kind is EntryKind.PUT}
+        owners = {w: s for s in self.sessions.values() for w in s.writes if w.kind in UNIQUE}
         found_puts: dict[int, int] = {}
         for found in entries:
-            if found.write.kind is not EntryKind.PUT:
+            if found.write.kind not in UNIQUE:
                 continue
             owner = owners.get(found.write)
             if owner is None:
@@ -224,9 +199,24 @@ class Model:
         if not self.is_purged:
             self._judge_whole(found_puts)
 
+    def _judge_records(self, records: Mapping[str, list[bytes]]) -> None:
+        """Each stream has all its records from where its base is, or may be, on."""
+        for name in {session.stream for session in self._of(Standing.CERTAIN)} - {""} | records.keys():
+            mine = [session for session in self._in_order() if session.stream == name]
+            for base in self._bases.get(name, [0]):
+                wanted = [write.value for session in mine if session.order >= base for write in session.writes]
+                if wanted == records.get(name, []):
+                    self._bases[name] = [base]
+                    break
+            else:
+                raise Violation(f"stream {name} shows {[short(value) for value in records.get(name, [])]}")
+
+    def _in_order(self) -> list[SessionNote]:
+        return sorted(self._of(Standing.CERTAIN), key=lambda session: (session.epoch, session.order))
+
     def _judge_whole(self, found_puts: Mapping[int, int]) -> None:
         for session in self._of(Standing.CERTAIN):
-            wanted = sum(write.kind is EntryKind.PUT for write in session.writes)
+            wanted = sum(write.kind in UNIQUE for write in session.writes)
             found = found_puts.get(session.number, 0)
             if found != wanted and session.number not in self.decayed:
                 raise Violation(
@@ -247,17 +237,3 @@ class Model:
     def _end(self, session: SessionNote, epoch: int, standing: Standing) -> None:
         self._ended += 1
         session.epoch, session.order, session.standing = epoch, self._ended, standing
-
-
-def apply(state: State, write: Write) -> None:
-    if write.kind is EntryKind.PUT:
-        state[write.storage, write.key] = write.value
-    elif write.kind is EntryKind.REMOVE:
-        state.pop((write.storage, write.key), None)
-    else:
-        for place in [place for place in state if place[0] == write.storage]:
-            del state[place]
-
-
-def _short(value: bytes | None) -> str:
-    return "absent" if value is None else repr(value[:12])

@@ -19,12 +19,13 @@ from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import EPOCH, epoch_of_name, is_wal
 from warren.log.manifest_state import ManifestState
 from warren.log.snapshot import Snapshot
+from warren.log.store import LogStore
 from warren.records.block import FileIdentity, Header
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
 from warren.records.walk import next_good, walk
+from warren.testing.evidence import Found, State, Violation, Write
 from warren.testing.memory_files import CrashModel, MemoryFiles
-from warren.testing.model import Found, State, Violation, Write
 from warren.testing.seeded_chance import SeededChance
 
 Contents = dict[tuple[int, int], bytes]  # (timeline, epoch) → digest of its closing block
@@ -68,6 +69,15 @@ def entries_of(disk: MemoryFiles, directory: str, manifest: ManifestState, is_de
 def state_of(snapshot: Snapshot) -> State:
     """What a user of the store is shown."""
     return {(row.storage, row.key): row.value for row in snapshot.cursor()}
+
+
+def records_of(store: LogStore) -> dict[str, list[bytes]]:
+    """The records of every stream, from its base on, as its readers are shown them."""
+    named = {record.name: record for record in store.manifest.state.streams.values() if record.is_records}
+    return {
+        name: [value for _, columns in store.stream(name).read() for value in columns.values.to_list()]
+        for name in named
+    }
 
 
 def durable_blocks(disk: MemoryFiles, directory: str) -> list[tuple[str, Header, list[Write]]]:

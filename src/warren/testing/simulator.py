@@ -30,15 +30,18 @@ from warren.log.layout import DIRECTORIES
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import ManifestState, StreamRecord
 from warren.log.settings import LogSettings
+from warren.testing.evidence import Violation
 from warren.testing.faulty_files import Step
-from warren.testing.life import DIRECTORY, World, crashed
+from warren.testing.life import DIRECTORY
 from warren.testing.memory_files import CrashModel, MemoryFiles
-from warren.testing.model import Model, Violation
+from warren.testing.model import Model
 from warren.testing.power_cut import PowerCut
 from warren.testing.seeded_chance import SeededChance
 from warren.testing.stepped_threads import SteppedThreads
 from warren.testing.workload import Operation, Script
-from warren.testing.workload_shapes import Draft, generate
+from warren.testing.workload_draft import Draft
+from warren.testing.workload_shapes import generate
+from warren.testing.world import World, crashed
 
 CUT_FRACTIONS = (None, 1.0, 0.3, 0.7)
 RECOVERY_STEPS = 60  # about as many as opening and a few sessions have
@@ -116,7 +119,7 @@ class Simulator:
         try:
             with _quiet_generators():
                 self._run_state(spec)
-        except Exception as error:
+        except (Exception, PowerCut) as error:
             self._run_up = None
             told = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
             raise Violation(f"{spec}: {told}{error}") from error
@@ -187,6 +190,8 @@ def _more_lines(world: World, chance: random.Random, ending: str) -> Sequence[Op
     channels = world.settings.channel_count
     draft = Draft(str(chance.random()), channels, sessions=max(world.model.sessions, default=0))
     draft.sessions("xy", 1)
+    if any(session.stream for session in world.model.sessions.values()):
+        draft.stream_session("x", "own", "end")
     if chance.random() < 0.5:
         for verb in chance.choice((["rotate"], ["compact"], ["compact", "purge"])):
             draft.say("x", verb)

@@ -8,6 +8,10 @@
     a end 1
     b put 2 7 k4 s2.0
     b commit 2                           end and wait
+    a stream 3 own                       a session on the stream `own`, which has a channel of its own; `shared` has not
+    a record 3 s3.0
+    a commit 3
+    a base 3                             the stream's base moves up to this session's first record
     . advance 150                        everybody: first all clients come to the end of their lines; then 150 ms pass
     a rotate                             likewise: compact, purge; link: somebody takes hard links of all sealed files
     . kill                               the process dies; what it wrote is still in the page cache; it is started again
@@ -37,8 +41,11 @@ EVERYBODY = "."
 # verb → its arguments. A client's verbs and everybody's verbs; `kill` is both.
 CLIENT_VERBS: dict[str, tuple[str, ...]] = {
     "begin": ("session", "channel"),
+    "stream": ("session", "name"),
     "put": ("session", "storage", "key", "value"),
     "many": ("session", "storage", "key", "value", "times"),
+    "record": ("session", "value"),
+    "base": ("session",),
     "remove": ("session", "storage", "key"),
     "clear": ("session", "storage"),
     "end": ("session",),

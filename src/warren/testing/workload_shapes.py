@@ -1,74 +1,15 @@
 """Workloads from seeds: a shape and a number make a script, the same one every time.
 
-A shape says what a workload is about; the seed says how it goes in detail. Keys and storages are few, so that puts,
-removes and clears meet; values are now and then larger than a sector or a container, so that writes can be torn and
-files must grow.
+A shape says what a workload is about; the seed says how it goes in detail (`workload_draft`).
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 from warren.base.errors import Misuse
-from warren.testing.workload import EVERYBODY, Operation, Script
-
-KEYS = 5
-STORAGES = (1, 2)
-SIZES = ("", "", "", "*700", "*1600", "*5000")
-
-
-class Draft:
-    """A script being written."""
-
-    def __init__(self, seed: str, channels: int, keys_apart: bool = False, sessions: int = 0) -> None:
-        self.chance = random.Random(seed)
-        self.operations: list[Operation] = []
-        self._channels = channels
-        self._keys_apart = keys_apart  # each client has keys of its own
-        self._sessions = sessions  # numbers used so far
-
-    def say(self, client: str, verb: str, *arguments: object) -> None:
-        self.operations.append(Operation(client, verb, tuple(map(str, arguments))))
-
-    def everybody(self, verb: str, *arguments: object) -> None:
-        self.say(EVERYBODY, verb, *arguments)
-
-    def open_session(self, client: str) -> int:
-        """Begin a session and put something into it."""
-        self._sessions += 1
-        number = self._sessions
-        self.say(client, "begin", number, self.chance.randrange(self._channels))
-        self._put(client, number, 0)
-        for index in range(1, self.chance.choice((1, 1, 2, 3))):
-            match self.chance.randrange(6):
-                case 0:
-                    self.say(client, "clear", number, self._storage())
-                case 1 | 2:
-                    self.say(client, "remove", number, self._storage(), self._key(client))
-                case _:
-                    self._put(client, number, index)
-        return number
-
-    def session(self, client: str, endings: tuple[str, ...] = ("commit", "commit", "end", "abort")) -> None:
-        number = self.open_session(client)
-        self.say(client, self.chance.choice(endings), number)
-
-    def sessions(self, clients: str, rounds: int, endings: tuple[str, ...] = ("commit", "commit", "end")) -> None:
-        """A few sessions of several clients beside each other."""
-        for _ in range(rounds):
-            for client in clients:
-                self.session(client, endings)
-
-    def _put(self, client: str, number: int, index: int) -> None:
-        value = f"s{number}.{index}" + self.chance.choice(SIZES)
-        self.say(client, "put", number, self._storage(), self._key(client), value)
-
-    def _storage(self) -> int:
-        return self.chance.choice(STORAGES)
-
-    def _key(self, client: str) -> str:
-        return (client if self._keys_apart else "k") + str(self.chance.randrange(KEYS))
+from warren.testing.workload import Script
+from warren.testing.workload_draft import STORAGES, Draft
 
 
 def append(draft: Draft) -> None:
@@ -158,6 +99,21 @@ def busy(draft: Draft) -> None:
             draft.say(client, "compact" if client == "a" else "rotate")
 
 
+def stream(draft: Draft) -> None:
+    """Streams come to be while others write; their bases move up, and what lies before goes."""
+    for _ in range(2):
+        draft.session("a")
+        draft.stream_session("a", "shared", draft.chance.choice(("end", "commit")))
+        draft.stream_session("b", "own", draft.chance.choice(("end", "commit")))
+        draft.say("a", "rotate")
+        draft.say("b", "base", draft.stream_session("b", "own", "commit"))
+        draft.say("b", "purge")
+    draft.everybody(draft.chance.choice(("kill", "reopen")))
+    draft.say("b", "base", draft.stream_session("b", "own", "commit"))
+    draft.say("a", "compact")
+    draft.say("a", "purge")
+
+
 def crowd(draft: Draft) -> None:
     """Many clients, who lead and follow each other; files that grow until they are rotated."""
     draft.sessions("abcd", 3, ("end", "end", "commit"))
@@ -222,6 +178,7 @@ SHAPES: dict[str, tuple[Callable[[Draft], None], dict[str, int]]] = {
     "recycle": (recycle, {"channels": 2, "recycle": 1}),
     "busy": (busy, {"channels": 2}),
     "recover": (recover, {"channels": 2, "snapshot": 1}),
+    "stream": (stream, {"channels": 2}),
     "crowd": (crowd, {"channels": 2, "rotate_bytes": 3000}),
     "bulk": (bulk, {"channels": 2, "buffers": 2, "block": 64, "memory": 3000, "keys_apart": 1}),
     "create": (create, {"channels": 1, "fresh": 1}),
