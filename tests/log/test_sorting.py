@@ -46,7 +46,7 @@ class CountingThreads(SystemThreads):
 
 
 def workshop(memory_bytes_max: int = 1 << 20, threads: Threads | None = None, workers: int = 2) -> Workshop:
-    return Workshop(threads or SystemThreads(), MemoryFiles(), "/work", memory_bytes_max, workers)
+    return Workshop(threads or SystemThreads(), MemoryFiles(), "/shop", memory_bytes_max, workers)
 
 
 def random_inputs(seed: int, entries: int, distinct: int, input_count: int = 3) -> list[Batches]:
@@ -156,22 +156,22 @@ def test_so_10_update_to_max_works_in_the_callers_thread_alone() -> None:
 def test_so_03_the_working_directory_is_cleared_first() -> None:
     """SO-03: whatever an earlier merge left there is gone, also in directories below."""
     shop = workshop()
-    for directory in ("/work", "/work/deep/er"):
+    for directory in ("/shop", "/shop/deep/er"):
         shop.files.make_directories(directory)
         shop.files.create(f"{directory}/spill-000000").write_at(0, [b"left over"])
     inputs = random_inputs(7, entries=500, distinct=100)
     assert entries_of(sorted_merge(inputs, True, shop)) == merged_by_hand(all_entries(inputs), is_bottom=True)
-    assert shop.files.list("/work") == []
+    assert shop.files.list("/shop") == []
 
 
 def test_so_03_a_merge_on_disk_starts_from_an_empty_directory_and_leaves_one() -> None:
     """SO-03"""
     shop = workshop(memory_bytes_max=100 * plans.ENTRY_INDEX_BYTES)
-    shop.files.make_directories("/work")
-    shop.files.create("/work/spill-000000").write_at(0, [b"left over"])
+    shop.files.make_directories("/shop")
+    shop.files.create("/shop/spill-000000").write_at(0, [b"left over"])
     inputs = random_inputs(8, entries=2000, distinct=900)
     assert entries_of(sorted_merge(inputs, True, shop)) == merged_by_hand(all_entries(inputs), is_bottom=True)
-    assert shop.files.list("/work") == []
+    assert shop.files.list("/shop") == []
 
 
 def test_so_04_only_the_inputs_that_are_named_are_merged() -> None:
@@ -298,7 +298,7 @@ def test_a_range_that_is_still_too_large_is_split_again(setting: str, monkeypatc
     assert entries_of(sorted_merge(inputs, True, shop)) == merged_by_hand(made, is_bottom=True)
     assert len(surveyed) > 1
     assert sum(surveyed) < 4 * len(made), "each level deals only what was too large, so the cost stays linear"
-    assert shop.files.list("/work") == []
+    assert shop.files.list("/shop") == []
 
 
 def test_long_keys_are_sampled_within_memory_and_split_all_the_same() -> None:
@@ -338,7 +338,7 @@ def test_whoever_stops_reading_leaves_no_spill_and_no_thread(monkeypatch: pytest
     assert next(found).count > 0
     assert isinstance(found, Generator)
     found.close()
-    assert shop.files.list("/work") == []
+    assert shop.files.list("/shop") == []
 
 
 def test_a_full_disk_under_the_spills_is_reported_and_cleaned_up() -> None:
@@ -347,7 +347,7 @@ def test_a_full_disk_under_the_spills_is_reported_and_cleaned_up() -> None:
     shop.files.capacity_bytes = 10_000
     with pytest.raises(OutOfRoom):
         entries_of(sorted_merge(random_inputs(13, entries=3000, distinct=2000), True, shop))
-    assert shop.files.list("/work") == []
+    assert shop.files.list("/shop") == []
 
 
 def test_an_error_in_an_input_comes_out_of_every_plan() -> None:
@@ -358,7 +358,7 @@ def test_an_error_in_an_input_comes_out_of_every_plan() -> None:
 
     inputs = [*random_inputs(14, 500, 100), Broken(random_inputs(15, 500, 100)[0].lists)]
     small = workshop(memory_bytes_max=100 * plans.ENTRY_INDEX_BYTES)
-    small.files.make_directories("/work")
+    small.files.make_directories("/shop")
     plans_to_try: list[Callable[[], Iterator[EntryColumns]]] = [
         lambda: put_only(inputs, True, SystemThreads()),
         lambda: update_to_max(inputs, True),
@@ -373,8 +373,8 @@ def test_a_spill_that_is_damaged_on_disk_is_found() -> None:
     shop = workshop(memory_bytes_max=100 * plans.ENTRY_INDEX_BYTES)
     found = sorted_merge(random_inputs(16, entries=3000, distinct=2000), True, shop)
     next(found)
-    last = shop.files.list("/work")[-1]
-    shop.files.open(f"/work/{last}", writable=True).write_at(200, [b"\xff\xff\xff"])
+    last = shop.files.list("/shop")[-1]
+    shop.files.open(f"/shop/{last}", writable=True).write_at(200, [b"\xff\xff\xff"])
     with pytest.raises(Damage, match=last):
         entries_of(found)
 
@@ -387,6 +387,6 @@ def test_no_inputs_and_empty_inputs_are_fine() -> None:
 
 def test_an_unusable_working_directory_is_refused() -> None:
     shop = workshop()
-    shop.files.create("/work").close()
+    shop.files.create("/shop").close()
     with pytest.raises(Refused):
         sorted_merge([], True, shop)
