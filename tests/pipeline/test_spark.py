@@ -45,7 +45,7 @@ def write(store: LogStore, number: int) -> int:
 
 
 def test_kv_and_entries_through_spark(spark: Any, store: LogStore) -> None:
-    """X-11: `kv` equals the snapshot row for row, `entries` are the durable ones; RF-05…RF-08 as another process."""
+    """X-11: `kv` equals the snapshot row for row, `entries` are the durable ones."""
     frame = spark.read.format("warren").load(store.directory)
     assert frame.schema.simpleString() == (
         "struct<epoch:bigint,kind:string,storage:bigint,key:binary,value:binary,major:bigint,minor:bigint,"
