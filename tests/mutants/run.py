@@ -31,7 +31,6 @@ STATES_MAX = 1500  # of one mutant …
 HUNT_SECONDS_MAX = 60  # … and its time
 GROUPS_PER_ROUND = 3
 SECONDS_MAX = 150  # a mutant in which a state does not come to an end is found out too
-SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Verdict:
 
 def states_for(fault: Fault) -> Iterator[Spec]:
     """A few groups of each round, so that many scripts are tried."""
-    groups = (group for seed in count(SEED) for group in round_of(fault.workloads, seed)[:GROUPS_PER_ROUND])
+    groups = (group for seed in count(fault.seed) for group in round_of(fault.workloads, seed)[:GROUPS_PER_ROUND])
     return islice(chain.from_iterable(groups), STATES_MAX)
 
 
