@@ -181,7 +181,7 @@ class LogStore:
         check_settings(settings)
         files = machine.files
         files.make_directories(directory)
-        lock = files.lock(join(directory, LOCK), f"a warren log store: {this_process(machine.clock)}")
+        lock = files.lock(join(directory, LOCK), f"warren log store, {this_process(machine.clock)}")
         try:
             create_if_missing(files, directory, settings, machine.threads, machine.chance)
             opened = recover(files, directory, machine.threads, machine.chance, machine.clock)
