@@ -48,6 +48,7 @@ class Model:
     gone: set[int] = field(default_factory=set)  # runs whose storage was certainly removed
     highest_epoch: int = 0
     acknowledged: int = 0
+    compactions: int = 0
 
     def hear(self, line: str) -> None:
         """One line of the writer."""
@@ -60,6 +61,8 @@ class Model:
             self.acknowledged += 1
         elif verb == "gone":
             self.forget(told[0])
+        elif verb == "compacted":
+            self.compactions += 1
 
     def forget(self, run: int) -> None:
         self.gone.add(run)
@@ -111,7 +114,7 @@ def kill_once(directory: str, run: int, chance: random.Random, model: Model) -> 
             time.sleep(chance.uniform(0.1, 0.6))
         else:
             heard += _first_line(writer)
-            seconds = chance.choice([0.002, 0.02, 0.1, 0.3]) * chance.random()
+            seconds = chance.choice([0.002, 0.05, 0.4, 1.0]) * chance.random()
             heard += _heard_within(writer, seconds)
         os.kill(writer.pid, signal.SIGKILL)
         heard += writer.stdout.read()

@@ -17,6 +17,7 @@ def test_everything_acknowledged_survives_twenty_kills(tmp_path: Path) -> None:
     model = run_loop(str(tmp_path / "log"), kills=20, seed=11, is_quiet=True)
     assert model.acknowledged > 100, "the writers hardly wrote anything"
     assert len(model.gone) > 10
+    assert model.compactions > 5, "kills came before any compaction was done"
     assert model.highest_epoch > 50
 
 

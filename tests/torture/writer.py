@@ -7,6 +7,7 @@ What is durable is told on the standard output, one line each, after `commit` ha
     ready 17                    opened; epochs up to 17 are durable
     put 3 0 12 4 18             run 3, thread 0, session 12 of 4 entries, in epoch 18
     gone 1 19                   the storage of run 1 was removed, in epoch 19
+    compacted 21                everything up to epoch 21 is in a compacted file
 
 Every run has a storage of its own. A session's entries all say how many they are, so that half a session is seen; large
 sessions and tiny files make rotations, compactions and purges happen all the time.
@@ -70,13 +71,13 @@ def keep_house(store: LogStore, seed: int) -> None:
     chance = random.Random(seed)
     while True:
         act = chance.random()
-        if act < 0.5:
+        if act < 0.3:
             store.rotate()
-        elif act < 0.8:
-            store.compact()
+        elif act < 0.7:
+            tell("compacted", store.compact()["epoch"])
         else:
             store.purge()
-        threading.Event().wait(chance.random() * 0.05)
+        threading.Event().wait(chance.random() * 0.03)
 
 
 def main(directory: str, run: int, seed: int) -> None:
