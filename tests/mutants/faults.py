@@ -22,7 +22,7 @@ from warren.durability.participant import Part, Participant
 from warren.files.protocol import FileStat, join
 from warren.log.compaction import Proposal, check_current
 from warren.log.entries import EntryKind
-from warren.log.layout import is_detached_wal
+from warren.log.layout import EPOCH, is_detached_wal, rotated_epoch_name
 from warren.log.manifest_state import file_change, set_change
 from warren.records.block import Draft, FileIdentity, Header, look
 from warren.records.columns import EntryColumns
@@ -63,6 +63,7 @@ class Fault:
     workloads: tuple[str, ...]  # in which it must show
     patches: tuple[Patch, ...]
     seed: int = 1  # of the first script; one that is known to show it soon spares the search
+    known: tuple[str, ...] = ()  # states that are known to show it: tried first
 
     @contextmanager
     def seeded(self) -> Iterator[None]:
@@ -267,6 +268,14 @@ def session_across_epochs(real: Function) -> Function:
     return append_drafts
 
 
+def witness_is_replaced(real: Function) -> Function:
+    def rotate_epoch_file(files: Any, directory: str, durable: Epoch) -> None:
+        if files.exists(join(directory, EPOCH)):
+            files.rename(join(directory, EPOCH), join(directory, rotated_epoch_name(durable)))
+
+    return rotate_epoch_file
+
+
 def nondurable_is_kept(real: Function) -> Function:
     def verified(item: Any, durable: Epoch) -> Any:
         return real(item, item.walked.headers[-1].epoch)
@@ -371,6 +380,11 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "found-is-only-synced", "pages that a failed sync left clean are believed by the next process", ("failing",),
         (Patch("warren.log.opening:_make_durable", found_is_only_synced),),
+    ),
+    Fault(
+        "witness-is-replaced", "an epoch file without a witness takes the name of the one before it", ("rotate", "busy"),
+        (Patch("warren.log.opening:rotate_epoch_file", witness_is_replaced),),
+        known=("rotate:3/76/all/21", "rotate:4/43/all/5", "busy:1/41/all/36"),
     ),
     Fault(
         "session-across-epochs", "the blocks of a session are placed one by one, not under one gate", ("bulk",),

@@ -34,6 +34,7 @@ from warren.log.layout import (
     active_name,
     epoch_of_name,
     is_wal,
+    rotated_epoch_name,
     rotated_name,
 )
 from warren.log.manifest import Manifest, read_manifest
@@ -107,8 +108,7 @@ def recover(files: Files, directory: str, threads: Threads, chance: Chance, cloc
     for record in sealed:
         _rename(files, directory, record)
     if sealed:
-        if files.exists(join(directory, EPOCH)):
-            files.rename(join(directory, EPOCH), join(directory, f"epoch.{judgement.durable:020d}"))
+        rotate_epoch_file(files, directory, judgement.durable)
         files.sync_directory(directory)
     floor = Epoch(max(judgement.highest_seen, judgement.durable, state.epoch_floor))
     if not state.is_clean:
@@ -132,6 +132,14 @@ def opening_edit(opened: Opened, new_files: list[FileRecord], next_number: FileN
         )
     )
     return changes
+
+
+def rotate_epoch_file(files: Files, directory: str, durable: Epoch) -> None:
+    """Give the epoch file its epoch's name; the caller syncs it. One that was cut off before a witness stood in it
+    stays, to be written on: it would take the place of the file that a rotation has just put there, witness and all."""
+    path = join(directory, EPOCH)
+    if files.exists(path) and read_witness(files, path)[0] is not None:
+        files.rename(path, join(directory, rotated_epoch_name(durable)))
 
 
 def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[Witness | None, list[str]]:

@@ -28,9 +28,10 @@ from warren.files.protocol import Files, join
 from warren.log.cut import choose_files
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState, Voided
-from warren.log.layout import DIRECTORIES, EPOCH, LOCK, MANIFEST, rotated_epoch_name
+from warren.log.layout import DIRECTORIES, LOCK, MANIFEST
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import Change, ManifestState, drop_change, file_change, set_change
+from warren.log.opening import rotate_epoch_file
 from warren.log.quarantine import set_aside_bytes
 from warren.log.reading import ReadOnlyLog
 from warren.log.repair_files import has_voided_bytes, lacks_header, set_aside, stage, swap_in
@@ -190,8 +191,8 @@ class Repair:
         kept = [swap_in(files, directory, path, plan.record) for path, plan in zip(staged, replaced, strict=True)]
         kept += [set_aside(files, directory, record) for record in report.dropped]
         report.kept += [path for path in kept if path is not None]
-        if report.timeline is not None and files.exists(join(directory, EPOCH)):
-            files.rename(join(directory, EPOCH), join(directory, rotated_epoch_name(report.durable)))
+        if report.timeline is not None:
+            rotate_epoch_file(files, directory, report.durable)
             files.sync_directory(directory)
 
     def _rename_sealed(self, report: RepairReport) -> None:
