@@ -503,7 +503,6 @@ def test_check_current_finds_a_base_that_is_no_longer_in_force() -> None:
             check_current(state.apply([set_change(compacted=())]), (base,))
 
 
-@pytest.mark.xfail(reason="an edit may carry an older next_file than the one before it: the number is given twice")
 def test_a_rotation_beside_a_compaction_does_not_let_a_file_number_be_given_twice() -> None:
     """The rotation comes between the moment the next number is read and the edit that says it; then the power goes."""
     stage = Stage()

@@ -80,7 +80,10 @@ class ManifestState:
                 stream = StreamRecord.from_json(what[0])
                 streams[stream.id] = stream
             elif verb == "set":
-                scalars |= _scalars(what[0])
+                told = _scalars(what[0])
+                if "next_file" in told:  # edits of two threads may come in another order than their numbers were taken
+                    told["next_file"] = max(told["next_file"], scalars.get("next_file", self.next_file))
+                scalars |= told
             else:
                 raise Refused(
                     f"the manifest has a change '{verb}', which this version does not know", "use a newer warren"
