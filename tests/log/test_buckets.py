@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.base.threads import SystemThreads
 from warren.log.buckets import Bucket, bucket_of, newest_values
 from warren.log.entries import EntryKind
 from warren.log.merge import merge
+from warren.log.pool_parts import joined_strings
 from warren.log.rows import Rows
 from warren.log.strings import Strings
 from warren.records.columns import EntryColumns, Texts
@@ -70,10 +70,7 @@ def test_buckets_together_are_the_whole_merge(
 ) -> None:
     half = len(entries) // 2
     batches = [columns(part, at) for part, at in ((entries[:half], 0), (entries[half:], half)) if part]
-    shares = [
-        plain(list(newest_values([Bucket(Listed(batches), number, count)], SystemThreads(), memory)))
-        for number in range(count)
-    ]
+    shares = [plain(list(newest_values([Bucket(Listed(batches), number, count)], memory))) for number in range(count)]
     assert sorted(row for share in shares for row in share) == plain([merge(batches, is_bottom=True)])
     assert all(share == sorted(share) for share in shares), "each in key order"
 
@@ -97,3 +94,20 @@ def test_values_that_nobody_wants_are_left_out() -> None:
     for count in (1, 2):
         shares = [list(Bucket(Listed([batch]), number, count, with_values=False).batches()) for number in range(count)]
         assert sorted(row[1:3] for share in shares for row in plain(share)) == [(b"a", b""), (b"b", b"")]
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(KEYS, min_size=1, max_size=6), min_size=1, max_size=5))
+def test_joined_strings_are_what_they_were(parts: list[list[bytes]]) -> None:
+    texts = [Texts.of_list(part) for part in parts]
+    strings = joined_strings([Strings.of([text]) for text in [*texts, texts[0]]])
+    rows = np.arange(strings.count, dtype=np.int64)
+    assert strings.gather(rows).to_list() == [key for part in [*parts, parts[0]] for key in part]
+    assert len(strings.heaps) <= len(parts) + 1, "the same heap has one number"
+
+
+def test_more_heaps_than_can_be_numbered_are_copied() -> None:
+    texts = [Texts.of_list([b"%d" % number]) for number in range(5000)]
+    strings = joined_strings([Strings.of(texts[:3000]), Strings.of(texts[3000:])])
+    rows = np.arange(strings.count, dtype=np.int64)
+    assert strings.gather(rows).to_list() == [b"%d" % number for number in range(5000)]

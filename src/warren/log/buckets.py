@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from warren.base.threads import Threads
 from warren.log.entries import EntryKind
 from warren.log.gather import Flags, Positions, numbers_at
-from warren.log.plans import Input, memory_bytes_of, put_only, update_to_max
+from warren.log.merge import survivors
+from warren.log.plans import Input, memory_bytes_of, update_to_max
 from warren.log.pool import Pool
-from warren.log.storage_entries import ABOUT_STORAGES, rows_of_kinds
+from warren.log.pool_parts import joined_pools, part_of
+from warren.log.storage_entries import ABOUT_STORAGES, Clears, rows_of_kinds
 from warren.log.strings import WORD_BYTES, Strings
 from warren.records.columns import EntryColumns, Texts
 from warren.records.numbers import U64, Numbers
@@ -80,41 +81,42 @@ class Bucket:
 
     @property
     def is_mapped(self) -> bool:
-        return self.source.is_mapped and self.count == 1
+        return self.source.is_mapped
 
     def batches(self) -> Iterator[EntryColumns]:
+        """The share, copied."""
+        return (pool.take(np.arange(pool.count, dtype=np.int64)) for pool in self.pools())
+
+    def pools(self) -> Iterator[Pool]:
+        """The share, where it lies."""
         gathered, rows = list[EntryColumns](), 0
         for batch in self.source.batches():
             gathered.append(batch if self.with_values else replace(batch, values=Texts.empty(batch.count)))
             rows += batch.count
             if rows >= _ROWS_AT_ONCE:
-                yield from self._share(gathered)
+                yield self._share(Pool.of(gathered))
                 gathered, rows = [], 0
-        yield from self._share(gathered)
+        if gathered:
+            yield self._share(Pool.of(gathered))
 
-    def _share(self, batches: list[EntryColumns]) -> Iterator[EntryColumns]:
+    def _share(self, pool: Pool) -> Pool:
         if self.count == 1:
-            yield from batches
-        elif batches:
-            pool = Pool.of(batches)
-            mine: Flags = bucket_of(pool.storages, pool.keys, self.count) == self.number
-            mine[rows_of_kinds(pool, ABOUT_STORAGES)] = True
-            if mine.any():
-                yield pool.take(np.flatnonzero(mine))
+            return pool
+        mine: Flags = bucket_of(pool.storages, pool.keys, self.count) == self.number
+        mine[rows_of_kinds(pool, ABOUT_STORAGES)] = True
+        return part_of(pool, np.flatnonzero(mine))
 
 
-def newest_values(inputs: Sequence[Input], threads: Threads, memory_bytes_max: int) -> Iterator[EntryColumns]:
+def newest_values(buckets: Sequence[Bucket], memory_bytes_max: int) -> Iterator[EntryColumns]:
     """The keys that have a value when all is merged, in key order. The inputs hold all there is of their keys."""
-    if memory_bytes_of(inputs) <= memory_bytes_max:
-        merged = put_only(inputs, True, threads, worker_count=1)
+    if memory_bytes_of(buckets) > memory_bytes_max:
+        pools = [Pool.of([batch]) for batch in update_to_max(buckets, True)]
     else:
-        merged = update_to_max(inputs, True)
-    for batch in merged:
-        if batch.kinds.is_constant:
-            if batch.count and batch.kinds.base == EntryKind.PUT:
-                yield batch
-            continue
-        pool = Pool.of([batch])
-        puts = rows_of_kinds(pool, (EntryKind.PUT,))
-        if len(puts):
-            yield pool.take(puts)
+        pools = [joined_pools([pool for bucket in buckets for pool in bucket.pools()])]
+    for pool in pools:
+        rows = survivors(pool, Clears.of(pool), True)
+        if not pool.kinds.is_constant:
+            rows = rows[numbers_at(pool.kinds, rows) == EntryKind.PUT]
+        elif pool.kinds.base != EntryKind.PUT:
+            rows = rows[:0]
+        yield from (pool.take(piece) for piece in pool.pieces(rows))

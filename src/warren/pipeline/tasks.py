@@ -72,7 +72,7 @@ def _chunks(machine: Machine, task: Task) -> Iterator[Chunk]:
 def _state(machine: Machine, task: Task, fields: Sequence[Field], schema: Any) -> Iterator[Any]:
     with_values = any(field.name == "value" for field in fields)
     inputs = [Bucket(_input(machine, task, part), task.bucket, task.buckets, with_values) for part in task.parts]
-    newest = newest_values(inputs, machine.threads, MERGE_MEMORY_BYTES)
+    newest = newest_values(inputs, MERGE_MEMORY_BYTES)
     return batches_of(map(Chunk.of_columns, newest), fields, schema)
 
 
