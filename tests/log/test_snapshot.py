@@ -356,7 +356,6 @@ def test_refreshing_beside_writers_and_compactions_shows_every_session_up_to_its
     Stage(retention_seconds=1e9, retention_bytes=1 << 30).play(seed, body)
 
 
-@pytest.mark.xfail(reason="snapshots have no lock: one refresh removes the file of another")
 def test_two_refreshes_at_once_both_show_the_state() -> None:
     def body(store: LogStore) -> None:
         threads = store.machine.threads
@@ -371,7 +370,6 @@ def test_two_refreshes_at_once_both_show_the_state() -> None:
         Stage().play(seed, body)
 
 
-@pytest.mark.xfail(reason="a purge may take an input away while a snapshot is made from it")
 def test_a_refresh_beside_compaction_and_purge_finds_its_inputs() -> None:
     def body(store: LogStore) -> None:
         threads = store.machine.threads

@@ -22,7 +22,7 @@ from typing import Any
 from warren.base.clock import Clock
 from warren.base.errors import Refused
 from warren.base.ids import ChannelId, Epoch
-from warren.base.threads import Threads
+from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.log.compaction_catalog import CompactionCatalog
 from warren.log.file_header import Purpose
@@ -53,7 +53,7 @@ class Compaction:
         files: Files,
         directory: str,
         clock: Clock,
-        threads: Threads,
+        upkeep: Condition,
         manifest: Manifest,
         log_files: LogFiles,
         rotation: Rotation,
@@ -68,11 +68,11 @@ class Compaction:
         self._rotation = rotation
         self._worker = worker
         self._settings = settings
-        self._lock = threads.condition()
+        self._upkeep = upkeep  # held while files are merged, put in force or let go: one of these at a time
 
     def run(self, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Compact everything up to now; what was done, for the result file. Never two at once."""
-        with self._lock:
+        with self._upkeep:
             rotated = self._rotation.rotate()
             catalog = CompactionCatalog.of(self._manifest.state)
             targets = catalog.targets(rotated.rotated)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from warren.base.clock import Clock
 from warren.base.ids import Epoch
-from warren.base.threads import Threads
+from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.files.recycle import RecyclePool
 from warren.log.file_header import Purpose
@@ -45,7 +45,7 @@ class Purge:
         files: Files,
         directory: str,
         clock: Clock,
-        threads: Threads,
+        upkeep: Condition,
         manifest: Manifest,
         pins: Pins,
         settings: LogSettings,
@@ -54,14 +54,14 @@ class Purge:
         self._files = files
         self._directory = directory
         self._clock = clock
-        self._lock = threads.condition()
+        self._upkeep = upkeep  # no job reads what goes
         self._manifest = manifest
         self._pins = pins
         self._settings = settings
         self._pool = pool
 
     def run(self) -> Purged:
-        with self._lock:
+        with self._upkeep:
             self._note_handed_out()
             self._pins.drop_lapsed()
             self._revoke_over_cap()

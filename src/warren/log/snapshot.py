@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from warren.base.clock import Clock
 from warren.base.errors import Damage, DiskFailure
 from warren.base.ids import Epoch, FileNumber
+from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.log.compaction import output_record
 from warren.log.compaction_catalog import CompactionCatalog, snapshot_inputs
@@ -66,6 +67,7 @@ class Snapshots:
         files: Files,
         directory: str,
         clock: Clock,
+        upkeep: Condition,
         manifest: Manifest,
         log_files: LogFiles,
         worker: Worker,
@@ -78,6 +80,7 @@ class Snapshots:
         self._log_files = log_files
         self._worker = worker
         self._settings = settings
+        self._upkeep = upkeep  # nothing that is merged goes meanwhile, and one snapshot replaces another, not two one
 
     def at_start(self, durable: Epoch, progress: Progress) -> Snapshot:
         """The one that was kept, if it is of this epoch and whole; else a new one."""
@@ -91,6 +94,10 @@ class Snapshots:
     def make(self, epoch: Epoch, progress: Progress = lambda share: None) -> Snapshot:
         """Merge everything sealed into a new snapshot and keep it. The files of `epoch` must be sealed. If a compaction
         has come further meanwhile, so does the snapshot: what it superseded cannot be told any more."""
+        with self._upkeep:
+            return self._make(epoch, progress)
+
+    def _make(self, epoch: Epoch, progress: Progress) -> Snapshot:
         state = self._manifest.state
         inputs = snapshot_inputs(state)
         epoch = max(epoch, CompactionCatalog.of(state).max_epoch)

@@ -130,20 +130,23 @@ class LogStore:
         files, directory, clock, threads = self._seams()
         settings = self.settings
         self.pins = Pins(files, directory, clock, self.machine.chance)
-        self.purger = Purge(files, directory, clock, threads, self.manifest, self.pins, settings, self.recycle_pool)
+        upkeep = threads.condition()
+        self.purger = Purge(files, directory, clock, upkeep, self.manifest, self.pins, settings, self.recycle_pool)
         self._worker = self._make_worker()
         self.compaction = Compaction(
             files,
             directory,
             clock,
-            threads,
+            upkeep,
             self.manifest,
             self.log_files,
             self.rotation,
             self._worker,
             settings,
         )
-        self._snapshots = Snapshots(files, directory, clock, self.manifest, self.log_files, self._worker, settings)
+        self._snapshots = Snapshots(
+            files, directory, clock, upkeep, self.manifest, self.log_files, self._worker, settings
+        )
         self.streams = Streams(
             files,
             directory,
