@@ -141,6 +141,11 @@ def test_every_fault_has_a_target_and_a_name_of_its_own() -> None:
             pass
 
 
+def test_every_fault_is_named_among_the_disasters() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "disasters.md").read_text()
+    assert not [fault.name for fault in FAULTS if f"`{fault.name}`" not in page]
+
+
 def test_a_fault_without_a_target_refuses_to_start() -> None:
     for target in ("warren.log.store:LogStore.fly", "warren.log.sky:fly", "warren.log.store:Sky.fly"):
         with (

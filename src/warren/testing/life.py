@@ -23,7 +23,7 @@ from warren.log.session import Session
 from warren.log.store import LogStore, Machine
 from warren.testing.evidence import Seen, Violation, Write
 from warren.testing.faulty_files import Fault, Kind, Pages
-from warren.testing.reading import entries_of, epochs_on_disk, records_of, state_of
+from warren.testing.reading import check_numbers, entries_of, epochs_on_disk, records_of, state_of
 from warren.testing.stepped_threads import SteppedThreads
 from warren.testing.workload import Operation, phases, value_bytes
 
@@ -61,6 +61,7 @@ class Life:
 
     def _opened(self) -> LogStore:
         world = self._world
+        check_numbers(world.disk, DIRECTORY)
         highest, contents = epochs_on_disk(world.disk, DIRECTORY)
         store = self._open_or_repair(Machine(world.files, world.clock, self._threads, world.chance))
         entries = entries_of(world.disk, DIRECTORY, store.manifest.state, bool(self._model.decayed))

@@ -16,7 +16,8 @@ from warren.files.protocol import join
 from warren.log.entries import EntryKind
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
-from warren.log.layout import EPOCH, epoch_of_name, is_wal
+from warren.log.layout import EPOCH, MANIFEST, epoch_of_name, is_wal
+from warren.log.manifest import read_manifest
 from warren.log.manifest_state import ManifestState
 from warren.log.snapshot import Snapshot
 from warren.log.store import LogStore
@@ -58,6 +59,14 @@ def epochs_on_disk(disk: MemoryFiles, directory: str) -> tuple[int, Contents]:
                 if contents.setdefault((header.timeline, header.epoch), digest) != digest:
                     raise Violation(f"epoch {header.epoch} was used twice: the log has two closing blocks that differ")
     return highest, contents
+
+
+def check_numbers(disk: MemoryFiles, directory: str) -> None:
+    """The next file number lies above every one that was given: else a second file of a number would hide the first."""
+    if disk.exists(join(directory, MANIFEST)):
+        state = read_manifest(disk, directory)
+        if again := [number for number in state.files if number >= state.next_file]:
+            raise Violation(f"file number {again[0]} may be given twice: the manifest says {state.next_file} is next")
 
 
 def entries_of(disk: MemoryFiles, directory: str, manifest: ManifestState, is_decayed: bool) -> tuple[Found, ...]:
