@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.log.upkeep_stage import DIRECTORY, Stage, of_storage, put, rows, sealed
+from tests.log.upkeep_stage import DIRECTORY, QUIET, Stage, of_storage, put, rows, sealed
 from warren.base.errors import Damage, Gone, Misuse, Refused
 from warren.base.ids import Lsn, file_of_lsn
 from warren.files.protocol import join
@@ -473,3 +475,39 @@ def test_a_durable_load_extends_files_moves_the_tail_and_stays_within_bounds() -
         store.abandon()
     with stage.store() as store:
         assert {lsn: value for lsn, value in contents(store.stream("messages")) if lsn in alive} == alive
+
+
+def test_records_that_were_read_stay_what_they_are_when_their_file_is_recycled(tmp_path: Path) -> None:
+    """CL-07: what a reader was given is its own."""
+    settings = replace(QUIET, recycle_files=True)
+    with LogStore.open(str(tmp_path), settings) as store:
+        stream = store.stream("messages")
+        record(stream, b"old" * 100)
+        store.rotate()
+        [(_, block)] = list(stream.read())
+        stream.move_base(stream.end)
+        assert len(store.purge().files) == 1
+        record(stream, b"x")
+        store.rotate()  # the freed file is the next one
+        record(stream, b"new" * 100)
+        assert block.values.to_list() == [b"old" * 100]
+
+
+def test_a_reader_in_the_middle_of_a_file_that_is_recycled_is_told_and_reads_no_other_bytes(tmp_path: Path) -> None:
+    """CL-07."""
+    settings = replace(QUIET, recycle_files=True)
+    with LogStore.open(str(tmp_path), settings) as store:
+        stream = store.stream("messages")
+        record(stream, b"old 1" * 100)
+        record(stream, b"old 2" * 100)
+        store.rotate()
+        slow = stream.read()
+        assert next(slow)[1].values.to_list() == [b"old 1" * 100]
+        stream.move_base(stream.end)
+        store.purge()
+        record(stream, b"x")
+        store.rotate()
+        for _ in range(2):
+            record(stream, b"new 9" * 100)
+        with pytest.raises(Gone):
+            next(slow)

@@ -127,15 +127,18 @@ class Streams:
         self, stream: Stream, number: FileNumber, start: Lsn, durable: Epoch
     ) -> Iterator[tuple[Lsn, EntryColumns]]:
         record, view = self._mapped(stream, number)
-        for header in takewhile(lambda header: header.epoch <= durable, self._blocks(record, view)):
+        for header in takewhile(lambda header: header.epoch <= durable, self._blocks(stream, record, view)):
             first = lsn_of(number, header.offset)
             if header.kind != BlockKind.ENTRIES or header.stream != stream.id or first + header.entries <= start:
                 continue
-            entries = read_entries(view, header)
+            # Copied, then looked: what was purged meanwhile may be recycled, and another file's bytes from now on.
+            copied = memoryview(bytes(view[header.offset : header.end]))
+            self._current(stream, number)
+            entries = read_entries(copied, header._replace(offset=0))
             skipped = max(0, start - first)
             yield Lsn(first + skipped), entries.part(skipped, entries.count)
 
-    def _blocks(self, record: FileRecord, view: memoryview) -> Iterator[Header]:
+    def _blocks(self, stream: Stream, record: FileRecord, view: memoryview) -> Iterator[Header]:
         """The blocks of a file as far as they count. A sealed one must be whole."""
         if record.state is FileState.ACTIVE:
             yield from walk(view, record.identity).headers
@@ -143,6 +146,7 @@ class Streams:
         for begin, stop in counted(record, record.end):
             walked = walk(view, record.identity, begin, stop)
             if walked.end < stop:
+                self._current(stream, record.number)
                 path = join(self._directory, record.name)
                 raise Damage(f"a sealed file is damaged: {walked.stopped_by.value}", path, walked.end)
             yield from walked.headers
@@ -155,15 +159,19 @@ class Streams:
         return self._mapped_now(stream, number)
 
     def _mapped_now(self, stream: Stream, number: FileNumber) -> tuple[FileRecord, memoryview]:
-        record = self.manifest.state.files.get(number)
-        if record is None or record.state is FileState.DOOMED:
-            what = f"stream {stream.record.name}: log file {number} is gone, the base is {stream.base:#x}"
-            raise Gone(what, "read on from the base")
+        record = self._current(stream, number)
         path = find_file(self._files, self._directory, record)
         view = map_file(self._files, path)
         if not isinstance(look(view, 0, record.identity), Header):
             raise Damage(f"this is not log file {number}", path, 0)
         return record, view
+
+    def _current(self, stream: Stream, number: FileNumber) -> FileRecord:
+        record = self.manifest.state.files.get(number)
+        if record is None or record.state is FileState.DOOMED:
+            what = f"stream {stream.record.name}: log file {number} is gone, the base is {stream.base:#x}"
+            raise Gone(what, "read on from the base")
+        return record
 
     def _create(self, name: str, channel: int | None) -> None:
         state = self.manifest.state
