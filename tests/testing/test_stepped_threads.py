@@ -503,3 +503,28 @@ def test_a_thousand_turns_lose_nothing_whatever_the_seed(seed: int, switch_proba
 
     threads.run(main)
     assert sorted(got) == [*range(20), *range(100, 120), *range(200, 220)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_notify_between_a_deadline_and_the_turn_of_who_waited_is_no_error(seed: int) -> None:
+    threads = SteppedThreads(seed, switch_probability=0.7)
+    condition = threads.condition()
+    answers: list[bool] = []
+
+    def wait() -> None:
+        with condition:
+            answers.append(condition.wait(0.1))
+
+    def main() -> None:
+        others = [threads.start(f"waiter {number}", wait) for number in range(3)]
+        for _ in range(10):
+            threads.pause()
+        threads.clock.advance_ns(200_000_000)
+        threads.pause()
+        with condition:
+            condition.notify_all()
+        for other in others:
+            other.join()
+
+    threads.run(main)
+    assert len(answers) == 3
