@@ -22,6 +22,12 @@ class WallMarks:
         self._clock = clock
         self._monotone_ns = monotone_ns
         self._marked_at: int | None = None
+        self._wall_ns = 0
+
+    @property
+    def wall_ns(self) -> int:
+        """The wall time of the last mark, 0 before the first."""
+        return self._wall_ns
 
     @property
     def monotone_ns(self) -> int:
@@ -33,7 +39,7 @@ class WallMarks:
         if self._marked_at is not None and now - self._marked_at < MARK_INTERVAL_NS:
             return 0, 0
         self._marked_at = now
-        wall = self._clock.wall_ns()
+        wall = self._wall_ns = self._clock.wall_ns()
         self._monotone_ns = max(self._monotone_ns + 1, wall)
         return wall, self._monotone_ns
 

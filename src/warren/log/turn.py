@@ -73,8 +73,9 @@ class Witnesses:
         edits = self._manifest.state.edits
         with commit.gate:  # an epoch and the ends it gave the files belong together
             ends = tuple(participant.durable_end for participant in self.speaks_of)
-            durable, digest, monotone = commit.durable, commit.digest, commit.marks.monotone_ns
-        return Witness(commit.timeline, durable, digest, edits, monotone, monotone, ends, self._sequence)
+            durable, digest, marks = commit.durable, commit.digest, commit.marks
+            wall, monotone = marks.wall_ns, marks.monotone_ns
+        return Witness(commit.timeline, durable, digest, edits, wall, monotone, ends, self._sequence)
 
 
 class LogTurn:
