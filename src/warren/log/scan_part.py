@@ -1,206 +1,33 @@
-"""A part of a log file, checked by itself: what several readers share a file by.
+"""Checking and reading a part of a log file by itself (log/file_parts cuts it), with `scan`'s own walk.
 
-    headers   |h|····|h|··|h|······|h|··|        one pass over the headers alone cuts a file at block borders,
-    parts     [---- part 1 ----][--- part 2 ---]  each of which one reader checks and reads, with `scan`'s own walk
-
-The pass over the headers believes nothing for more than a place to cut at. Whatever looks odd in it — no header where
-one must be, an epoch that steps back, a running checksum that is not the sealed one — makes the file one single part,
-to be judged as a whole exactly as `scan_one` judges it. The blocks just outside the wanted epochs are checked, so that
-none whose header lies about its epoch is passed over.
-
-Always true: the parts of a file lie one behind the other, an entry stands in one of them, and every block of a part is
-checked before any entry of it is shown. Not here: what becomes of damage, which epochs are durable.
+Always true: every block of a part is checked before any entry of it is shown, with the verdicts and the damage report
+of a whole scan. Beside a running store a file may be renamed at any moment, so it is known by its own header, not by
+its name. Not here: what becomes of damage, which epochs are durable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from zlib import crc32
 
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, FileNumber, Lsn, StreamId, lsn_of
-from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, join
 from warren.log.file_header import Purpose, read_file_header
+from warren.log.file_parts import FilePart
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.manifest import read_manifest
 from warren.log.opening import find_file
 from warren.log.pins import check_not_gone
 from warren.log.scan import map_file
-from warren.log.scan_damage import peek
 from warren.log.scan_verdict import FileScan, Problem, ScanVerdict
 from warren.log.scan_walk import WITH_ENTRIES, Walk, trusted
-from warren.records.block import Header, look, require_known_format
+from warren.records.block import Header
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
-from warren.records.format import FORMAT_VERSION, BlockKind
 from warren.records.numbers import Numbers
-from warren.records.verdict import Verdict
-from warren.records.walk import extent
 
 TRIES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """Bytes of a log file that one reader checks by itself; `stop` 0 means the whole file."""
-
-    record: FileRecord
-    durable: Epoch
-    witnessed: FileEnd | None = None
-    start: int = 0
-    stop: int = 0
-    running: int = 0  # checksum over the checksums of the part's blocks
-    entries: int = 0  # as the headers count them
-
-    @property
-    def is_whole(self) -> bool:
-        return self.stop == 0
-
-    @property
-    def size_bytes(self) -> int:
-        end = self.witnessed.end if self.witnessed else self.record.end
-        return end if self.is_whole else self.stop - self.start
-
-
-@dataclass(frozen=True, slots=True)
-class Border:
-    """A place between two blocks of a file: what lies before it, and how far reading has come."""
-
-    at: int = 0
-    running: int = 0
-    epoch: Epoch = Epoch(0)  # of the block before it
-
-
-class _Lost(Exception):
-    """The headers do not lead from block to block."""
-
-
-def cut_into_parts(
-    view: memoryview, path: str, whole: FilePart, first: Epoch, last: Epoch, part_bytes: int, border: Border
-) -> tuple[list[FilePart], Border]:
-    """The parts that hold epochs `first` … `last`, and where the next reader may go on. `border` lies before them."""
-    end = _settled_end(view, whole)
-    if end is None:
-        return [whole], Border()
-    try:
-        return _Cutting(view, path, whole, end).cut(first, last, part_bytes, border)
-    except _Lost:
-        return [whole], Border()
-
-
-def _settled_end(view: memoryview, whole: FilePart) -> FileEnd | None:
-    """Where the blocks that count end, and their running checksum; None where only a whole scan can tell."""
-    record, witnessed = whole.record, whole.witnessed
-    if record.state is FileState.ACTIVE:
-        is_told = witnessed is not None and not record.voided and _nothing_durable_at(view, whole, witnessed.end)
-        return witnessed if is_told else None
-    if any(voided.start < record.end for voided in record.voided):
-        return None
-    return FileEnd(record.number, record.identity, record.end, record.running)
-
-
-def _nothing_durable_at(view: memoryview, whole: FilePart, end: int) -> bool:
-    """Is what stands behind the witnessed end a writer's work, or nothing? An older witness may have said less."""
-    found = look(view, end, whole.record.identity)
-    if isinstance(found, Header):
-        return found.epoch > whole.durable
-    return found is Verdict.EMPTY and extent(view, end) == end
-
-
-class _Cutting:
-    def __init__(self, view: memoryview, path: str, whole: FilePart, end: FileEnd) -> None:
-        self._view = view
-        self._path = path
-        self._whole = whole
-        self._end = end
-        self._parts: list[FilePart] = []
-        self._open: FilePart | None = None
-
-    def cut(self, first: Epoch, last: Epoch, part_bytes: int, border: Border) -> tuple[list[FilePart], Border]:
-        before: Header | None = None
-        behind = border
-        for header in self.headers(border):
-            border = _behind(border, header)
-            if header.epoch > last:
-                self._check(before)
-                self._check(header)
-                break
-            if header.epoch < first or header.offset == 0:
-                before = header
-            else:
-                self._check(before)
-                before = None
-                self._take(header)
-            behind = border
-            if self._open is not None and self._open.size_bytes >= part_bytes:
-                self._close()
-        else:
-            if border.running != self._end.running:
-                raise _Lost
-        self._close()
-        return self._parts, behind
-
-    def _check(self, neighbour: Header | None) -> None:
-        """A block just outside the wanted epochs must be good: else its header may lie about its epoch or its size."""
-        if neighbour is not None and not isinstance(look(self._view, neighbour.offset, self._end.identity), Header):
-            raise _Lost
-
-    def headers(self, border: Border) -> Iterator[Header]:
-        at, epoch = border.at, border.epoch
-        while at < self._end.end:
-            header = peek(self._view, at)
-            if header is None or not self._is_plausible(header, at, epoch):
-                raise _Lost
-            yield header
-            at, epoch = header.end, max(header.epoch, epoch)
-
-    def _is_plausible(self, header: Header, at: int, epoch: Epoch) -> bool:
-        identity = self._end.identity
-        if header.format > FORMAT_VERSION and isinstance(look(self._view, at, identity), Header):
-            require_known_format(header, self._path)
-        is_ours = header.offset == at and (header.timeline, header.incarnation) == identity
-        is_ordered = header.epoch >= epoch or header.kind == BlockKind.FILE_HEADER
-        return is_ours and is_ordered and header.format <= FORMAT_VERSION and header.end <= self._end.end
-
-    def _take(self, header: Header) -> None:
-        part = self._open or replace(self._whole, start=header.offset, stop=header.offset, running=0, entries=0)
-        counted = header.entries if header.kind in WITH_ENTRIES else 0
-        running = _running(part.running, header)
-        self._open = replace(part, stop=header.end, running=running, entries=part.entries + counted)
-
-    def _close(self) -> None:
-        if self._open is not None:
-            self._parts.append(self._open)
-            self._open = None
-
-
-def _running(before: int, header: Header) -> int:
-    return crc32(header.checksum.to_bytes(4, "little"), before)
-
-
-def _behind(border: Border, header: Header) -> Border:
-    return Border(header.end, _running(border.running, header), max(border.epoch, header.epoch))
-
-
-def epoch_sizes(view: memoryview, whole: FilePart, border: Border, after: Epoch, bytes_max: int) -> dict[Epoch, int]:
-    """The bytes of each epoch behind `after`, as far as the headers lead, or into the first one beyond `bytes_max`."""
-    sizes: dict[Epoch, int] = {}
-    end = _settled_end(view, whole)
-    total = 0
-    try:
-        for header in _Cutting(view, "", whole, end).headers(border) if end else ():
-            if header.epoch <= after:
-                continue
-            is_enough = total > bytes_max and header.epoch not in sizes
-            total += header.end - header.offset
-            sizes[header.epoch] = sizes.get(header.epoch, 0) + header.end - header.offset
-            if is_enough:
-                break
-    except _Lost:
-        pass
-    return sizes
 
 
 def map_record(files: Files, directory: str, record: FileRecord) -> tuple[memoryview, str]:

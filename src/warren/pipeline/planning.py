@@ -4,7 +4,7 @@
           ▲                                                  │
           └────────── a purge was quicker: look again ───────┘
 
-Planning touches headers only (`log/scan_part`); tasks check every block they read. The pin taken here holds the files
+Planning touches headers only (`log/file_parts`); tasks check every block they read. The pin taken here holds the files
 until each task takes one of its own, which it renews while it lives and releases when it is done. A pin that nobody
 renews lapses: a dead reader holds nothing for long, and one that was too slow is told "gone, horizon is H".
 
@@ -23,10 +23,11 @@ from warren.log.compaction_catalog import has_key_values
 from warren.log.cut import choose_files
 from warren.log.epoch_times import epoch_at_time
 from warren.log.file_header import Purpose
+from warren.log.file_parts import Border, FilePart, cut_into_parts, epoch_sizes
 from warren.log.file_record import FileRecord, FileState
 from warren.log.pins import Pin, Pins, check_not_gone
 from warren.log.reading import ReadOnlyLog, open_for_reading
-from warren.log.scan_part import Border, FilePart, cut_into_parts, epoch_sizes, map_record
+from warren.log.scan_part import map_record
 from warren.log.store import Machine
 from warren.pipeline.options import ENTRIES_PER_BUCKET, ReadOptions
 from warren.pipeline.schema import View

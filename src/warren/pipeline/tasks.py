@@ -16,8 +16,9 @@ from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch
 from warren.log.buckets import Bucket, newest_values
 from warren.log.entries import KV_STREAM
+from warren.log.file_parts import FilePart
 from warren.log.scan import refuse_damage
-from warren.log.scan_part import EntryBlock, FilePart, PartInput, entry_blocks, missing, scan_part
+from warren.log.scan_part import EntryBlock, PartInput, entry_blocks, missing, scan_part
 from warren.log.scan_verdict import FileScan, Problem
 from warren.log.store import Machine
 from warren.pipeline.arrow import Chunk, batches_of
