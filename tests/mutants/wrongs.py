@@ -6,7 +6,7 @@ in `faults`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from warren.files.protocol import FileStat, join
 from warren.log.compaction import Proposal, check_current
 from warren.log.entries import EntryKind
 from warren.log.layout import EPOCH, is_detached_wal, rotated_epoch_name
-from warren.log.manifest_state import file_change, set_change
+from warren.log.manifest_state import ManifestState, file_change, set_change
 from warren.records.block import Draft, FileIdentity, Header, look
 from warren.records.columns import EntryColumns
 from warren.records.format import CHECKSUM, CHECKSUM_AT, HEADER, MAGIC
@@ -253,3 +253,13 @@ class WithoutSync(Wrapped):
 
     def sync(self) -> None:
         pass
+
+
+def number_given_twice(real: Function) -> Function:
+    def apply(state: ManifestState, changes: Iterable[Any]) -> Any:
+        changes = list(changes)
+        told = [what["next_file"] for verb, what in changes if verb == "set" and "next_file" in what]
+        made = real(state, changes)
+        return replace(made, next_file=told[-1]) if told else made
+
+    return apply

@@ -38,9 +38,17 @@ Result = TypeVar("Result")
 class SteppedThreads:
     """Is a `base.threads.Threads`."""
 
-    def __init__(self, seed: int, clock: ManualClock | None = None, switch_probability: float = 0.25) -> None:
+    def __init__(
+        self,
+        seed: int,
+        clock: ManualClock | None = None,
+        switch_probability: float = 0.25,
+        starve_probability: float = 0.0,
+    ) -> None:
+        """Who loses the turn may, now and then, be starved: kept from running while others can, as a thread is that the
+        system has forgotten between two lines."""
         self.clock = clock or ManualClock()
-        self._turns = Turns(seed, self.clock, switch_probability)
+        self._turns = Turns(seed, self.clock, switch_probability, starve_probability)
 
     @property
     def choices(self) -> list[str]:

@@ -22,6 +22,8 @@ from warren.base.errors import Misuse
 from warren.testing.manual_clock import ManualClock
 from warren.testing.power_cut import PowerCut
 
+STARVING_TURNS = 60
+
 
 class Deadlock(Misuse):
     """Nobody can go on, and no deadline will change that."""
@@ -58,13 +60,18 @@ class Worker:
 class Turns:
     """Chooses by seed, and keeps the list of its choices."""
 
-    def __init__(self, seed: int, clock: ManualClock, switch_probability: float) -> None:
+    def __init__(
+        self, seed: int, clock: ManualClock, switch_probability: float, starve_probability: float = 0.0
+    ) -> None:
         self.current: Actor | None = None
         self.cause: BaseException | None = None
         self.choices: list[str] = []
         self._random = random.Random(seed).random
         self._clock = clock
         self._switch_probability = switch_probability
+        self._starve_probability = starve_probability
+        self._starving: Actor | None = None
+        self._starving_turns = 0  # that it will have to wait while others can go on
         self._ready: list[Actor] = []
         self._blocked: dict[Actor, None] = {}  # in the order they came
         self._living: dict[Actor, None] = {}
@@ -124,6 +131,8 @@ class Turns:
         if self._random() < self._switch_probability:
             self._wake_expired()
             if self._ready:
+                if self._starve_probability and self._random() < self._starve_probability:
+                    self._starving, self._starving_turns = current, STARVING_TURNS
                 self._ready.append(current)
                 self._hand_over(current)
                 self._unwind_if_ended()
@@ -181,6 +190,10 @@ class Turns:
             self._let_time_pass()
         ready = self._ready
         index = int(self._random() * len(ready))
+        if self._starving_turns:
+            self._starving_turns -= 1
+            if ready[index] is self._starving:
+                index -= 1  # somebody else, if there is one
         ready[index], ready[-1] = ready[-1], ready[index]
         chosen = ready.pop()
         self.choices.append(chosen.name)

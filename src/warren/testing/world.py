@@ -27,7 +27,8 @@ from warren.testing.seeded_chance import SeededChance
 from warren.testing.stepped_threads import SteppedThreads
 from warren.testing.workload import Operation
 
-SWITCH_PROBABILITIES = (0.05, 0.25, 0.7)  # threads that rarely change, and threads that hardly come to run
+# Threads that rarely change, that hardly come to run, and that are forgotten between two lines: (switch, starve).
+TEMPERS = ((0.05, 0.0), (0.25, 0.0), (0.7, 0.0), (0.4, 0.1))
 
 
 class World:
@@ -43,8 +44,8 @@ class World:
 
     def live(self, operations: Sequence[Operation]) -> None:
         """Let one process do these lines, from opening to its end. Raises `PowerCut` if the power goes meanwhile."""
-        switching = SWITCH_PROBABILITIES[self.chance.id64() % len(SWITCH_PROBABILITIES)]
-        threads = SteppedThreads(self.chance.id64(), self.clock, switching)
+        switching, starving = TEMPERS[self.chance.id64() % len(TEMPERS)]
+        threads = SteppedThreads(self.chance.id64(), self.clock, switching, starving)
         self.files.pause, self.files.on_cut = threads.pause, threads.cut_power
         try:
             with suppress(Killed):
