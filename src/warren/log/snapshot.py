@@ -82,22 +82,24 @@ class Snapshots:
         self._settings = settings
         self._upkeep = upkeep  # nothing that is merged goes meanwhile, and one snapshot replaces another, not two one
 
-    def at_start(self, durable: Epoch, progress: Progress) -> Snapshot:
-        """The one that was kept, if it is of this epoch and whole; else a new one."""
+    def at_start(self, durable: Epoch, worker: Worker, progress: Progress) -> Snapshot:
+        """The one that was kept, if it is of this epoch and whole; else a new one, made by `worker`: the start waits for
+        it, so a process of its own would only add what it costs to begin."""
         state = self._manifest.state
         kept = state.files.get(state.snapshot)
         if kept is not None and state.snapshot_epoch == durable and self._is_whole(kept):
             self._remove_others(kept)
             return Snapshot(durable, self._open(kept))
-        return self.make(durable, progress)
+        with self._upkeep:
+            return self._make(durable, worker, progress)
 
     def make(self, epoch: Epoch, progress: Progress = lambda share: None) -> Snapshot:
         """Merge everything sealed into a new snapshot and keep it. The files of `epoch` must be sealed. If a compaction
         has come further meanwhile, so does the snapshot: what it superseded cannot be told any more."""
         with self._upkeep:
-            return self._make(epoch, progress)
+            return self._make(epoch, self._worker, progress)
 
-    def _make(self, epoch: Epoch, progress: Progress) -> Snapshot:
+    def _make(self, epoch: Epoch, worker: Worker, progress: Progress) -> Snapshot:
         state = self._manifest.state
         inputs = snapshot_inputs(state)
         epoch = max(epoch, CompactionCatalog.of(state).max_epoch)
@@ -106,13 +108,13 @@ class Snapshots:
             self._manifest.commit([*changes, set_change(snapshot=FileNumber(0), snapshot_epoch=epoch)])
             self._remove_others(None)
             return Snapshot(epoch, None)
-        record = self._run(inputs, epoch, progress)
+        record = self._run(inputs, epoch, worker, progress)
         scalars = set_change(snapshot=record.number, snapshot_epoch=epoch, next_file=self._log_files.next_number)
         self._manifest.commit([*changes, file_change(record), scalars])
         self._remove_others(record)
         return Snapshot(epoch, self._open(record))
 
-    def _run(self, inputs: list[FileRecord], epoch: Epoch, progress: Progress) -> FileRecord:
+    def _run(self, inputs: list[FileRecord], epoch: Epoch, worker: Worker, progress: Progress) -> FileRecord:
         number, identity = self._log_files.take_number(), self._log_files.new_identity()
         staging = join(self._directory, STAGING, f"snapshot-{number}")
         job = Job(
@@ -120,7 +122,7 @@ class Snapshots:
             self._settings.merge_memory_bytes, self._settings.scan_threads, self._clock.wall_ns(),
         )  # fmt: skip
         try:
-            made = self._worker.run(job, progress)
+            made = worker.run(job, progress)
             self._files.rename(join(staging, OUTPUT), join(self._directory, snapshot_name(number)))
             self._files.sync_directory(join(self._directory, SNAPSHOT))
         finally:

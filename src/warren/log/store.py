@@ -161,7 +161,7 @@ class LogStore:
     def _ready(self, progress: Progress) -> None:
         """Let there be epochs, make the start-up snapshot, start the compaction thread."""
         self._start_run()
-        self._snapshot = self._snapshots.at_start(self.commit.durable, progress)
+        self._snapshot = self._snapshots.at_start(self.commit.durable, self._inline_worker(), progress)
         self._compaction_thread = CompactionThread(
             self.machine.files,
             self.directory,
@@ -320,8 +320,11 @@ class LogStore:
             return self.commit.open_epoch if has_gathered else self.commit.durable
 
     def _make_worker(self) -> Worker:
-        inline = InlineWorker(self.machine.files, self.machine.threads)
+        inline = self._inline_worker()
         return SizedWorker(inline, ProcessWorker()) if self.settings.use_worker_process else inline
+
+    def _inline_worker(self) -> InlineWorker:
+        return InlineWorker(self.machine.files, self.machine.threads)
 
     def _add_channel(self, stream: StreamRecord) -> None:
         """A channel of its own for a new stream: file, witness, edit, and only then the first byte."""
