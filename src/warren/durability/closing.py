@@ -56,8 +56,13 @@ class Closing:
         return head + b"".join(PART.pack(p.file, p.incarnation, p.end, p.running, p.blocks) for p in self.parts)
 
     def digest(self, timeline: TimelineId) -> bytes:
-        salt = timeline.to_bytes(8, "little") + self.epoch.to_bytes(8, "little")
-        return blake2b(salt + self.body(), digest_size=DIGEST_BYTES).digest()
+        return digest_of(timeline, self.epoch, self.body())
+
+
+def digest_of(timeline: TimelineId, epoch: Epoch, body: bytes) -> bytes:
+    """The chain's digest at an epoch, from the body of its closing block."""
+    salt = timeline.to_bytes(8, "little") + epoch.to_bytes(8, "little")
+    return blake2b(salt + body, digest_size=DIGEST_BYTES).digest()
 
 
 def read_closing(epoch: Epoch, body: memoryview) -> Closing:

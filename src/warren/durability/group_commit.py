@@ -26,9 +26,11 @@ from warren.base.clock import Clock
 from warren.base.errors import Misuse, OutOfRoom, SyncFailed, WarrenError
 from warren.base.ids import Epoch, TimelineId
 from warren.base.threads import Threads
-from warren.durability.closing import Closing, ClosingPart
+from warren.durability.closing import Closing, ClosingPart, digest_of
 from warren.durability.participant import Part, Participant
 from warren.durability.wall_times import WallMarks
+from warren.records.block import draft
+from warren.records.format import BlockKind
 
 ROOM_POLL_SECONDS = 0.05
 WITNESS_AGE_SECONDS_MAX = 0.1
@@ -217,11 +219,12 @@ class GroupCommit:
             ClosingPart(p.number, p.identity.incarnation, p.end, p.running, p.blocks_pending) for p in gathered
         )
         closing = Closing(epoch, self._previous, wall_ns, monotone_ns, self._closing_digest, parts)
-        body = closing.draft()
+        body = closing.body()
+        made = draft(BlockKind.CLOSING, [body])
         for participant in gathered:
-            participant.append(body, epoch)
+            participant.append(made, epoch)
         self._previous = epoch
-        self._closing_digest = closing.digest(self.timeline)
+        self._closing_digest = digest_of(self.timeline, epoch, body)
         self.open_epoch = Epoch(epoch + 1)
         return epoch
 
