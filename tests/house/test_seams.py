@@ -32,7 +32,7 @@ DOORS: dict[str, set[str]] = {
     "base/chance.py": CHANCE,
     "files/local.py": FILES,
     "files/lock.py": FILES | {"socket"},  # the holder's text names the host
-    "log/worker.py": PROCESSES,
+    "log/worker.py": PROCESSES | {"os"},  # the environment its process gets
     "log/worker_process.py": {"os"},  # its priority, its standard input, its own end
     "pipeline/java.py": FILES | PROCESSES,  # finds a Java runtime, before there is any Spark
     "testing/": EVERYTHING,

@@ -13,6 +13,7 @@ the caller's thread — the simulator's choice, and a small log's, for which a p
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ from warren.files.protocol import Files
 from warren.log.jobs import Job, run_job
 
 Progress = Callable[[float], None]
+# A merge takes and gives back hundreds of megabytes in large pieces. By default each piece is new memory from the
+# system, to be zeroed and faulted in; kept, it is used again. The process ends with its job, and its memory with it.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(16 << 30)}
 _FAMILIES: dict[str, type[WarrenError]] = {
     family.__name__: family for family in (Misuse, Refused, Gone, OutOfRoom, DiskFailure, SyncFailed)
 }
@@ -105,7 +109,9 @@ def _started() -> Iterator[subprocess.Popen[bytes]]:
     """A worker process, which ends with the `with`: its standard input is closed then."""
     command = [sys.executable, "-m", "warren.log.worker_process"]
     try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            command, env={**os.environ, **KEEP_MEMORY}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
     except OSError as error:
         raise DiskFailure(f"no worker process can be started: {error}", "see the limits of this machine") from error
     with process:
