@@ -83,8 +83,8 @@ class Snapshots:
         self._upkeep = upkeep  # nothing that is merged goes meanwhile, and one snapshot replaces another, not two one
 
     def at_start(self, durable: Epoch, worker: Worker, progress: Progress) -> Snapshot:
-        """The one that was kept, if it is of this epoch and whole; else a new one, made by `worker`: the start waits for
-        it, so a process of its own would only add what it costs to begin."""
+        """The one that was kept, if it is of this epoch and whole; else a new one, made by `worker`: the start waits
+        for it, so a process of its own would only add what it costs to begin."""
         state = self._manifest.state
         kept = state.files.get(state.snapshot)
         if kept is not None and state.snapshot_epoch == durable and self._is_whole(kept):
