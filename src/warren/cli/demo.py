@@ -25,14 +25,27 @@ def demo(
     directory: Annotated[
         str | None, typer.Option("--directory", help="Where to make the store; default: a new temporary directory.")
     ] = None,
+    container_size: Annotated[
+        int, typer.Option("--container-size", min=1, help="Bytes a log file grows by; at least 512 KiB are taken.")
+    ] = 1 << 20,
+    initial_containers: Annotated[
+        int, typer.Option("--initial-containers", min=1, help="Containers a new log file begins with; at least 2.")
+    ] = 2,
+    max_write_buffers: Annotated[
+        int, typer.Option("--max-write-buffers", min=1, help="Blocks gathered before they are flushed unasked.")
+    ] = 10,
 ) -> None:
     """Make a store, append to it, close it, open it again, read back, verify."""
     from warren.base.compiled import mode
+    from warren.log.settings import LogSettings
     from warren.log.store import LogStore
 
+    settings = LogSettings(
+        container_bytes=container_size, initial_containers=initial_containers, max_write_buffers=max_write_buffers
+    )
     place = directory or tempfile.mkdtemp(prefix="warren-demo-")
     say(f"a log store in {place} (hot modules: {mode()})")
-    with LogStore.open(place) as store:
+    with LogStore.open(place, settings) as store:
         _append(store, seconds)
     began = time.monotonic()
     with LogStore.open(place) as store:
