@@ -22,11 +22,11 @@ class WallMarks:
         self._clock = clock
         self._monotone_ns = monotone_ns
         self._marked_at: int | None = None
-        self._wall_ns = 0
+        self._wall_ns = monotone_ns
 
     @property
     def wall_ns(self) -> int:
-        """The wall time of the last mark, 0 before the first."""
+        """The wall time of the last mark; before the first of this run, the last one that is known."""
         return self._wall_ns
 
     @property
