@@ -35,9 +35,11 @@ def inspect(
 
 
 def _overview(log: ReadOnlyLog) -> dict[str, Any]:
-    from warren.log.quarantine import quarantine_bytes
+    from warren.log.quarantine import quarantine_alarm, quarantine_bytes
+    from warren.log.settings import LogSettings
 
     state, witness = log.state, log.witness
+    alarm = quarantine_alarm(log.files, log.directory, LogSettings().quarantine_bytes_max)
     return {
         "directory": log.directory,
         "durable": log.durable,
@@ -65,7 +67,7 @@ def _overview(log: ReadOnlyLog) -> dict[str, Any]:
             for stream in state.streams.values()
         ],
         "quarantine_bytes": quarantine_bytes(log.files, log.directory),
-        "problems": list(log.problems),
+        "problems": [*log.problems, *([alarm] if alarm else [])],
     }
 
 

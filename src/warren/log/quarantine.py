@@ -40,6 +40,15 @@ def free_name(files: Files, directory: str, name: str) -> str:
     return candidate
 
 
+def quarantine_alarm(files: Files, directory: str, bytes_max: int) -> str | None:
+    """What to tell an operator whose quarantine is over its budget; None if it is not."""
+    kept = quarantine_bytes(files, directory)
+    if kept <= bytes_max:
+        return None
+    home = join(directory, QUARANTINE)
+    return f"{home} holds {kept} bytes, its budget is {bytes_max}: look at what is there, and remove what nobody wants"
+
+
 def quarantine_bytes(files: Files, directory: str) -> int:
     home = join(directory, QUARANTINE)
     return sum(files.stat(join(home, name)).size_bytes for name in files.list(home)) if files.exists(home) else 0

@@ -37,6 +37,7 @@ from warren.log.manifest_state import StreamRecord, file_change, set_change, str
 from warren.log.opening import Opened, check_settings, create_if_missing, opening_edit, recover
 from warren.log.pins import Pins
 from warren.log.purge import Purge, Purged
+from warren.log.quarantine import quarantine_alarm
 from warren.log.rotation import Rotation, RotationResult
 from warren.log.session import Session
 from warren.log.settings import LogSettings
@@ -258,6 +259,13 @@ class LogStore:
         return make_cut(files, self.directory, self.manifest, pins, epoch, self.settings.pin_seconds)
 
     # -- upkeep --------------------------------------------------------------------------------------------------
+
+    def alarms(self) -> list[str]:
+        """What an operator should look at: what opening found, what upkeep failed at, a quarantine over its budget."""
+        files, directory, _, _ = self._seams()
+        failures = self._compaction_thread.failures if self._compaction_thread is not None else []
+        over = quarantine_alarm(files, directory, self.settings.quarantine_bytes_max)
+        return [*self.opened.problems, *(str(failure) for failure in failures), *([over] if over else [])]
 
     def compact(self, progress: Progress = lambda share: None) -> dict[str, Any]:
         return self.compaction.run(progress)
