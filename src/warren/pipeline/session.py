@@ -24,6 +24,7 @@ from warren.pipeline.java import prepare_environment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+QUIET = {"spark.log.level": "ERROR", "spark.ui.enabled": "false"}
 INSTALL = "run `make setup-spark` in a clone, or: pip install 'warren[spark]'"
 _FAMILIES: dict[str, type[WarrenError]] = {family.__name__: family for family in (Misuse, Refused, Gone)}
 _OURS = re.compile(r"warren\.base\.errors\.(\w+): (.+?)(?:\n  hint: ([^\n]*))?(?=\n|$)")
@@ -58,6 +59,16 @@ def spark_session(
     for name, value in (config or {}).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def session_for_command(master: str, remote: str | None) -> Iterator[SparkSession]:
+    """A session for one command: Spark says only what went wrong, and is gone afterwards."""
+    made = spark_session(master, remote, config=None if remote else QUIET)
+    try:
+        yield made
+    finally:
+        made.stop()
 
 
 @contextmanager
