@@ -27,18 +27,16 @@ from warren.base.threads import Threads
 from warren.files.protocol import Files, join
 from warren.log.ahead import ahead
 from warren.log.gather import Positions
+from warren.log.key_range import Bound
 from warren.log.merge import survivors
 from warren.log.plans import ENTRY_INDEX_BYTES, Input, memory_bytes_of, put_only, update_to_max
 from warren.log.pool import Pool
+from warren.log.sampling import Sample
 from warren.log.spill import Spill
 from warren.log.storage_entries import KEYED, NO_CLEARS, Clears
 from warren.records.columns import EntryColumns
 
-_SAMPLED_PER_RANGE = 64
 _RANGES_MAX = 256
-_SAMPLED_MIN = 4
-
-Bound = tuple[int, bytes]  # storage, key
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +50,18 @@ class Workshop:
     worker_count: int = 2
 
 
-def external(inputs: Sequence[Input], is_bottom: bool, workshop: Workshop) -> Iterator[EntryColumns]:
-    """All inputs merged, in key order."""
-    return _External(workshop, is_bottom).merged(inputs)
+def external(
+    inputs: Sequence[Input], is_bottom: bool, workshop: Workshop, clears: Clears = NO_CLEARS
+) -> Iterator[EntryColumns]:
+    """All inputs merged, in key order. `clears` are those known from elsewhere."""
+    return _External(workshop, is_bottom, clears).merged(inputs)
 
 
 class _External:
-    def __init__(self, workshop: Workshop, is_bottom: bool) -> None:
+    def __init__(self, workshop: Workshop, is_bottom: bool, clears: Clears) -> None:
         self._workshop = workshop
         self._is_bottom = is_bottom
-        self._clears = NO_CLEARS
+        self._clears = clears
         self._numbers = count()
 
     def merged(self, inputs: Sequence[Input]) -> Iterator[EntryColumns]:
@@ -88,11 +88,11 @@ class _External:
     def _survey(self, inputs: Sequence[Input]) -> list[Bound]:
         """Bounds between ranges that will each fit into half the memory. On the way all clears are noted."""
         wanted = min(2 * memory_bytes_of(inputs) // self._workshop.memory_bytes_max + 2, _RANGES_MAX)
-        sample = _Sample(sum(each.entries for each in inputs), wanted, self._workshop.memory_bytes_max // 8)
+        sample = Sample(sum(each.entries for each in inputs), wanted, self._workshop.memory_bytes_max // 8)
         for batch in (batch for each in inputs for batch in each.batches()):
             self._note_clears(batch)
             sample.look_at(batch)
-        return sample.splitters()
+        return sample.bounds()
 
     def _note_clears(self, batch: EntryColumns) -> None:
         if (not batch.kinds.is_constant or batch.kinds.base not in KEYED) and batch.count:
@@ -125,38 +125,6 @@ class _External:
                     load, used = [], 0
         if load:
             yield load
-
-
-class _Sample:
-    """Every so many-th key, each once; fewer of them if they are long."""
-
-    def __init__(self, entries: int, ranges: int, bytes_max: int) -> None:
-        self._ranges = ranges
-        self._bytes_max = bytes_max
-        self._step = entries // (ranges * _SAMPLED_PER_RANGE) + 1
-        self._seen = 0
-        self._keys: set[Bound] = set()
-        self._bytes = 0
-
-    def look_at(self, batch: EntryColumns) -> None:
-        for row in range(-self._seen % self._step, batch.count, self._step):
-            key = (batch.storages.at(row), batch.keys.at(row))
-            self._bytes += 0 if key in self._keys else len(key[1])
-            self._keys.add(key)
-            if self._bytes > self._bytes_max and len(self._keys) > _SAMPLED_MIN:
-                self._thin_out()
-        self._seen += batch.count
-
-    def splitters(self) -> list[Bound]:
-        """Bounds that cut the different keys evenly, one less than ranges; at least one if there are two keys."""
-        keys = sorted(self._keys)
-        chosen = {max(len(keys) * number // self._ranges, 1) for number in range(1, self._ranges)}
-        return [keys[number] for number in sorted(chosen) if number < len(keys)]
-
-    def _thin_out(self) -> None:
-        self._step *= 2
-        self._keys = set(sorted(self._keys)[::2])
-        self._bytes = sum(len(key) for _, key in self._keys)
 
 
 def _shares(pool: Pool, rows: Positions, splitters: list[Bound]) -> list[Positions]:

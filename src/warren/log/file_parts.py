@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 from zlib import crc32
 
-from warren.base.ids import Epoch
+from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.durability.participant import FileEnd
 from warren.log.file_record import FileRecord, FileState
 from warren.log.scan_damage import peek
 from warren.log.scan_walk import WITH_ENTRIES
-from warren.records.block import Header, look, require_known_format
+from warren.records.block import FileIdentity, Header, look, require_known_format
 from warren.records.format import FORMAT_VERSION, BlockKind
 from warren.records.verdict import Verdict
 from warren.records.walk import extent
@@ -48,6 +49,21 @@ class FilePart:
     def size_bytes(self) -> int:
         end = self.witnessed.end if self.witnessed else self.record.end
         return end if self.is_whole else self.stop - self.start
+
+    def to_json(self) -> dict[str, Any]:
+        end = self.witnessed
+        told = [end.number, *end.identity, end.end, end.running] if end else None
+        plain = {name: getattr(self, name) for name in ("durable", "start", "stop", "running", "entries")}
+        return {**plain, "record": self.record.to_json(), "witnessed": told}
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> FilePart:
+        made = {**raw, "record": FileRecord.from_json(raw["record"])}
+        if raw["witnessed"] is not None:
+            number, timeline, incarnation, end, running = raw["witnessed"]
+            identity = FileIdentity(TimelineId(timeline), Incarnation(incarnation))
+            made["witnessed"] = FileEnd(FileNumber(number), identity, end, running)
+        return cls(**made)
 
 
 @dataclass(frozen=True, slots=True)
