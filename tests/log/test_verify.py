@@ -19,7 +19,8 @@ from warren.durability.epoch_file import SLOT_BYTES, decode_slot
 from warren.files.protocol import join
 from warren.log.layout import EPOCH, MANIFEST, is_wal
 from warren.log.store import LogStore
-from warren.log.verify import verify
+from warren.log.verify import verify, verify_with
+from warren.log.verify_file import CheckedFile, FileChecks, check_files
 from warren.log.verify_report import Severity, VerifyReport
 from warren.records.block import Header, look
 from warren.records.format import FORMAT_VERSION
@@ -382,3 +383,33 @@ def test_verify_beside_a_running_store_checks_what_is_durable() -> None:
     assert "nondurable_entries" in {scan.verdict.word for scan in report.files}
     store.close()
     assert check(files).durable == Epoch(2)
+
+
+@pytest.mark.parametrize("checked_before", [0, 1, 3])
+@pytest.mark.parametrize("is_witnessed_beyond", [True, False])
+def test_history_that_a_running_store_lets_go_meanwhile_is_no_damage(
+    checked_before: int, is_witnessed_beyond: bool
+) -> None:
+    """Some files are checked, then history is purged, then the others are looked for."""
+    files = MemoryFiles()
+    store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=0), machine(files))
+    for number in range(6):
+        put(store, b"key %d" % number, number % 2)
+        if number % 2:
+            store.rotate()
+    if is_witnessed_beyond:
+        put(store, b"later")
+    store.witnesses.write(store.commit)
+
+    def check_slowly(checks: FileChecks) -> list[CheckedFile]:
+        each = list(checks.each())
+        found = [file for one in each[:checked_before] for file in check_files(files, one, SystemThreads())]
+        put(store, b"still later")
+        store.compact()
+        assert store.purge().files, "there is something to let go"
+        return found + [file for one in each[checked_before:] for file in check_files(files, one, SystemThreads())]
+
+    report = verify_with(files, DIRECTORY, check_slowly)
+    assert report.is_good, list(map(str, report.findings))
+    assert report.chain is not None and report.chain.is_complete
+    store.close()

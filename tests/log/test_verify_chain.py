@@ -10,7 +10,7 @@ from warren.durability.closing import NO_DIGEST, Closing, ClosingPart
 from warren.log.file_record import FileRecord, Voided
 from warren.log.scan import scan_one, trusted
 from warren.log.scan_verdict import FileScan
-from warren.log.verify_chain import DAMAGED, PROBLEMS_MAX, Chain, prove_chain
+from warren.log.verify_chain import DAMAGED, PROBLEMS_MAX, Chain, ChainFile, prove_chain
 from warren.testing.memory_files import MemoryFiles
 
 START = (Epoch(0), NO_DIGEST)
@@ -37,7 +37,8 @@ class Two:
 
     def prove(self, scans: list[FileScan] | None = None) -> Chain:
         assert self.last is not None
-        return prove_chain(scans or self.scans(), START, (self.last.epoch, self.last.digest(TIMELINE)))
+        files = [ChainFile.of(scan) for scan in scans or self.scans()]
+        return prove_chain(files, START, (self.last.epoch, self.last.digest(TIMELINE)))
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_a_skipped_epoch_is_blamed(two: Two) -> None:
 
 
 def test_a_chain_that_ends_too_early_is_blamed(two: Two) -> None:
-    chain = prove_chain(two.scans(), START, (Epoch(9), NO_DIGEST))
+    chain = prove_chain([ChainFile.of(scan) for scan in two.scans()], START, (Epoch(9), NO_DIGEST))
     assert blamed(chain) == [(9, "the log ends with epoch 5, 9 was durable")]
 
 
@@ -107,9 +108,8 @@ def test_a_file_that_takes_part_and_is_gone_is_blamed(two: Two) -> None:
 
 def test_what_lies_before_the_anchor_is_not_asked_for(two: Two) -> None:
     assert two.last is not None
-    chain = prove_chain(
-        two.scans(), (two.last.previous, two.last.previous_digest), (two.last.epoch, two.last.digest(TIMELINE))
-    )
+    anchor, end = (two.last.previous, two.last.previous_digest), (two.last.epoch, two.last.digest(TIMELINE))
+    chain = prove_chain([ChainFile.of(scan) for scan in two.scans()], anchor, end)
     assert chain.is_complete and (chain.anchor, chain.linked) == (2, 1)
 
 

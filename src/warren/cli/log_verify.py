@@ -29,7 +29,7 @@ def verify(directory: Directory, as_json: AsJson = False, thread_num: ThreadNum 
     if as_json:
         say_json(as_object(report))
     else:
-        _show(report)
+        show(report)
     if not report.is_good:
         raise typer.Exit(DAMAGE)
 
@@ -77,7 +77,7 @@ def _file(scan: FileScan) -> dict[str, Any]:
     }
 
 
-def _show(report: VerifyReport) -> None:
+def show(report: VerifyReport) -> None:
     rows = [
         (scan.record.name, scan.record.state.value, scan.verdict.word, scan.blocks, scan.entries, scan.max_epoch)
         for scan in report.files

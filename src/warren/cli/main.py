@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import typer
 
 from warren.base.errors import Damage, DiskFailure, OutOfRoom, WarrenError
-from warren.cli import bench, compact, demo, log_compact, log_dump, log_inspect, log_repair, log_verify
+from warren.cli import bench, compact, demo, log_compact, log_dump, log_inspect, log_repair, log_verify, pipeline_verify
+from warren.cli.pipeline import pipeline
 
 GOOD = 0
 DISK = 1
@@ -39,6 +40,8 @@ log.command("dump")(log_dump.dump)
 app.command("compact")(compact.compact)
 app.command("demo")(demo.demo)
 app.add_typer(bench.bench)
+app.add_typer(pipeline)
+pipeline.command("verify")(pipeline_verify.verify)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

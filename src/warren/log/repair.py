@@ -40,9 +40,9 @@ from warren.log.repair_report import RepairReport
 from warren.log.scan import scan_one
 from warren.log.scan_verdict import FileScan
 from warren.log.scan_workers import LogScan
-from warren.log.verify import place_of
 from warren.log.verify_chain import Link
 from warren.log.verify_directory import check_directory
+from warren.log.verify_file import place_of
 from warren.log.verify_report import VerifyReport
 
 
@@ -115,7 +115,7 @@ class Repair:
     def _scan_some(
         self, log: ReadOnlyLog, records: list[FileRecord], durable: Epoch, ends: Iterable[FileEnd]
     ) -> list[FileScan]:
-        places = {record.number: place_of(log, record) for record in records}
+        places = {record.number: place_of(log.files, log.directory, record) for record in records}
         logs = [record for record in records if places[record.number] and not _is_snapshot(record)]
         job = LogScan(
             log.files, log.directory, logs, durable, self.threads, self.thread_num, witnessed=tuple(ends),

@@ -6,6 +6,9 @@
 Takes no lock and changes nothing; beside a running store it checks what is durable. `is_good` means: no damage. Each
 file gets the verdict that the seed has for it (log/scan_verdict), each damage its file, its first bad byte and what it
 hits.
+
+Files are checked one by one (log/verify_file), in threads here or wherever `verify_with` is told to; what was found is
+judged together, always here.
 """
 
 from __future__ import annotations
@@ -15,19 +18,21 @@ from collections.abc import Callable
 from warren.base.errors import Damage, Refused
 from warren.base.threads import Threads
 from warren.files.protocol import Files, join
-from warren.log.file_header import Purpose, read_file_header
+from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
-from warren.log.layout import MANIFEST, active_name, rotated_name
-from warren.log.opening import judge_directory, number_of
+from warren.log.layout import MANIFEST
+from warren.log.manifest import read_manifest
+from warren.log.opening import judge_directory
 from warren.log.reading import ReadOnlyLog
-from warren.log.scan import WITH_ENTRIES, map_file, scan_one, trusted
+from warren.log.scan import map_file
 from warren.log.scan_verdict import FileScan, ScanVerdict
-from warren.log.scan_workers import LogScan
 from warren.log.verify_chain import Link, prove_chain
 from warren.log.verify_directory import check_directory, check_surroundings
+from warren.log.verify_file import CheckedFile, FileChecks, check_files, place_of
 from warren.log.verify_report import VerifyReport
-from warren.records.entries import read_entries
 from warren.records.walk import walk
+
+Check = Callable[[FileChecks], list[CheckedFile]]
 
 
 def verify(
@@ -38,6 +43,11 @@ def verify(
     on_file: Callable[[FileScan], None] = lambda scan: None,
 ) -> VerifyReport:
     """Check a log directory, from the manifest to the last bit."""
+    return verify_with(files, directory, lambda checks: check_files(files, checks, threads, thread_num, on_file))
+
+
+def verify_with(files: Files, directory: str, check: Check) -> VerifyReport:
+    """The same, the files checked by `check`, which answers for all of them, logs first."""
     if not files.exists(join(directory, MANIFEST)):
         raise Refused(f"{directory} is no log directory: it has no {MANIFEST}", "name the directory of a log store")
     report = VerifyReport(directory)
@@ -45,60 +55,30 @@ def verify(
     if log is None:
         return report
     report.durable = log.durable
-    report.files = scan_all(log, threads, thread_num, report, on_file)
-    for scan in report.files:
-        _judge_file(scan, log, report)
+    checked = check(_checks(log, report))
+    report.files = [file.scan for file in checked]
+    for file in checked:
+        _judge_file(file, log, report)
     _judge_active(log, report)
-    report.chain = prove_chain(report.files, _anchor(log), _end(log))
+    end = _end(log)
+    report.chain = prove_chain([file.chain for file in checked], _anchor(log, end), end)
     for problem in report.chain.problems:
         report.damage(problem.path, problem.offset, problem.what)
     check_surroundings(files, log, report)
     return report
 
 
-def scan_all(
-    log: ReadOnlyLog,
-    threads: Threads,
-    thread_num: int,
-    report: VerifyReport,
-    on_file: Callable[[FileScan], None] = lambda scan: None,
-) -> list[FileScan]:
-    """Every file of the store; one that is missing becomes a finding."""
-    paths = {record.number: place_of(log, record) for record in log.records()}
+def _checks(log: ReadOnlyLog, report: VerifyReport) -> FileChecks:
+    """Every file of the store that is there, logs first; one that is missing becomes a finding."""
+    there: list[FileRecord] = []
     for record in log.records():
-        if paths[record.number] is None and log.horizon_if_gone(record) is None:
-            report.damage(
-                join(log.directory, record.name), 0, f"log file {record.number} is missing; {_lost_with(record)}"
-            )
-    there = [record for record in log.records() if paths[record.number] is not None]
-    witnessed = log.witness.ends if log.witness else ()
-    logs = [record for record in there if record.purpose is not Purpose.SNAPSHOT]
-    scan = LogScan(
-        log.files,
-        log.directory,
-        logs,
-        log.durable,
-        threads,
-        thread_num,
-        witnessed=witnessed,
-        path_of=lambda record: place_of(log, record) or join(log.directory, record.name),
-        on_file=on_file,
-    )
-    found = list(scan.run().files)
-    snapshots = [record for record in there if record.purpose is Purpose.SNAPSHOT]
-    return found + [scan_one(log.files, join(log.directory, record.name), record, log.durable) for record in snapshots]
-
-
-def place_of(log: ReadOnlyLog, record: FileRecord) -> str | None:
-    """Where a file is, under whichever name a power cut left it; by its name alone if its header is unreadable."""
-    names = [record.name]
-    if record.purpose is Purpose.LOG:
-        names += [rotated_name(record.channel, record.number), active_name(record.channel)]
-    there = [path for name in names if log.files.exists(path := join(log.directory, name))]
-    numbers = {path: number_of(log.files, path) for path in there}
-    sure = [path for path in there if numbers[path] == record.number]
-    nameless = [path for path in there if numbers[path] is None]
-    return next(iter(sure + nameless), None)
+        if place_of(log.files, log.directory, record) is not None:
+            there.append(record)
+        elif log.horizon_if_gone(record) is None:
+            path = join(log.directory, record.name)
+            report.damage(path, 0, f"log file {record.number} is missing; {_lost_with(record)}")
+    there.sort(key=lambda record: record.purpose is Purpose.SNAPSHOT)
+    return FileChecks(log.directory, log.durable, tuple(there), tuple(log.witness.ends) if log.witness else ())
 
 
 def _lost_with(record: FileRecord) -> str:
@@ -107,9 +87,10 @@ def _lost_with(record: FileRecord) -> str:
     return f"it held {record.entries} entries of epochs {record.first_epoch} … {record.last_epoch}"
 
 
-def _judge_file(scan: FileScan, log: ReadOnlyLog, report: VerifyReport) -> None:
-    if scan.verdict is ScanVerdict.FAILED and log.horizon_if_gone(scan.record) is not None:
-        return
+def _judge_file(file: CheckedFile, log: ReadOnlyLog, report: VerifyReport) -> None:
+    scan = file.scan
+    if scan.verdict >= ScanVerdict.UNEXPECTED and log.horizon_if_gone(scan.record) is not None:
+        return  # its name may be another's by now, and its bytes too
     is_derived = scan.record.purpose is Purpose.SNAPSHOT
     for problem in scan.problems:
         if problem.is_tail:
@@ -117,60 +98,36 @@ def _judge_file(scan: FileScan, log: ReadOnlyLog, report: VerifyReport) -> None:
         else:
             say = report.warn if is_derived else report.damage
         say(scan.path, problem.offset, str(problem))
-    if scan.verdict >= ScanVerdict.UNEXPECTED:
-        return
     say = report.warn if is_derived else report.damage
-    for offset, what in (*_header_differs(scan, log), *_counts_differ(scan), *_undecodable(scan)):
+    for offset, what in file.oddities:
         say(scan.path, offset, what)
-
-
-def _header_differs(scan: FileScan, log: ReadOnlyLog) -> list[tuple[int, str]]:
-    record = scan.record
-    header, identity = read_file_header(scan.view, scan.path)
-    wanted = (record.number, record.channel, record.purpose, record.identity)
-    found = (header.number, header.channel, header.purpose, identity)
-    return [(0, f"the file's header says {found}, the manifest {wanted}")] if found != wanted else []
-
-
-def _counts_differ(scan: FileScan) -> list[tuple[int, str]]:
-    if scan.is_detached and scan.entries != scan.record.entries:
-        return [(0, f"the file holds {scan.entries} entries, the manifest counts {scan.record.entries}")]
-    return []
-
-
-def _undecodable(scan: FileScan) -> list[tuple[int, str]]:
-    """Blocks whose checksum holds and whose columns make no sense."""
-    found: list[tuple[int, str]] = []
-    for header in trusted(scan.view, scan.good):
-        if header.kind in WITH_ENTRIES:
-            try:
-                read_entries(scan.view, header)
-            except Damage as error:
-                found.append((header.offset, error.what))
-    return found
 
 
 def _judge_active(log: ReadOnlyLog, report: VerifyReport) -> None:
     """What opening would say: epochs beyond the witness whose being there proves that earlier ones were durable. A
-    running store writes on while we look from file to file, and then nothing is proved."""
+    running store writes and tidies on while we look from file to file, and then nothing is proved."""
     if not report.is_good:
         return
     try:
         before = _reach(log)
         judge_directory(log.files, log.directory, log.state, log.witness)
     except Damage as error:
-        if _reach(log) == before:
+        is_still = read_manifest(log.files, log.directory).edits == log.state.edits
+        if is_still and _reach(log) == before:
             report.damage(error.path, error.offset, error.what)
 
 
 def _reach(log: ReadOnlyLog) -> list[tuple[str, int]]:
     """How far the good blocks of each active file reach at this moment."""
-    places = [(record, place_of(log, record)) for record in log.state.of_state(FileState.ACTIVE)]
+    active = log.state.of_state(FileState.ACTIVE)
+    places = [(record, place_of(log.files, log.directory, record)) for record in active]
     return [(path, walk(map_file(log.files, path), record.identity).end) for record, path in places if path]
 
 
-def _anchor(log: ReadOnlyLog) -> Link:
-    return log.state.horizon, bytes.fromhex(log.state.horizon_digest)
+def _anchor(log: ReadOnlyLog, end: Link) -> Link:
+    """Where history begins by now: a running store may have let some of it go while its files were checked."""
+    now = read_manifest(log.files, log.directory)
+    return (now.horizon, bytes.fromhex(now.horizon_digest)) if now.horizon < end[0] else end
 
 
 def _end(log: ReadOnlyLog) -> Link:

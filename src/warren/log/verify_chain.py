@@ -9,7 +9,7 @@ the digest of the one before it. So an epoch, a file or a block cannot be taken 
 
 Where a repair has voided bytes, what stood there cannot be proved any more: it is counted as lost, and the running
 checksum is taken up again from the next closing block of that file. Memory: one closing per file, whatever the log's
-length.
+length, unless the closings were gathered elsewhere (log/verify_plain).
 """
 
 from __future__ import annotations
@@ -44,6 +44,31 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainFile:
+    """What one file says of the chain. Its closings may be read as often as wanted, wherever they come from."""
+
+    scan: FileScan
+    closings: Iterable[Copy]
+    holes: Sequence[Hole] = ()
+
+    @classmethod
+    def of(cls, scan: FileScan) -> ChainFile:
+        if scan.record.purpose is not Purpose.LOG:
+            return cls(scan, ())
+        return cls(scan, _Closings(scan), holes_in(scan))
+
+
+@dataclass(frozen=True, slots=True)
+class _Closings:
+    """Those of a file that is mapped here: looked up one after another, never kept."""
+
+    scan: FileScan
+
+    def __iter__(self) -> Iterator[Copy]:
+        return closings_in(self.scan)
+
+
+@dataclass(frozen=True, slots=True)
 class ChainProblem:
     epoch: Epoch
     path: str
@@ -73,14 +98,14 @@ class Chain:
             self.problems_more += 1
 
 
-def prove_chain(scans: Sequence[FileScan], anchor: Link, end: Link) -> Chain:
+def prove_chain(files: Sequence[ChainFile], anchor: Link, end: Link) -> Chain:
     """Walk from the anchor to `end`, the durable epoch and its digest."""
     chain = Chain(anchor[0], anchor[0])
-    logs = {scan.record.number: scan for scan in scans if scan.record.purpose is Purpose.LOG}
-    holes = [hole for scan in logs.values() for hole in holes_in(scan)]
+    logs = {file.scan.record.number: file.scan for file in files if file.scan.record.purpose is Purpose.LOG}
+    holes = [hole for file in files for hole in file.holes]
     epoch, digest = anchor
     last_path, last_offset = "", 0
-    for number, copies in _epochs(logs.values(), anchor[0], end[0]):
+    for number, copies in _epochs(files, anchor[0], end[0]):
         _check_parts(chain, copies, logs)
         closing = copies[0].closing
         _check_link(chain, copies[0], (epoch, digest), holes)
@@ -120,8 +145,8 @@ def part_of(closing: Closing, number: FileNumber) -> ClosingPart | None:
     return next((part for part in closing.parts if part.file == number), None)
 
 
-def _epochs(scans: Iterable[FileScan], behind: Epoch, last: Epoch) -> Iterator[tuple[Epoch, list[Copy]]]:
-    every = in_order(*map(closings_in, scans), key=lambda copy: copy.closing.epoch)
+def _epochs(files: Iterable[ChainFile], behind: Epoch, last: Epoch) -> Iterator[tuple[Epoch, list[Copy]]]:
+    every = in_order(*(file.closings for file in files), key=lambda copy: copy.closing.epoch)
     for epoch, copies in groupby(every, key=lambda copy: copy.closing.epoch):
         if behind < epoch <= last:
             yield epoch, list(copies)

@@ -42,8 +42,9 @@ def check_directory(files: Files, directory: str, report: VerifyReport) -> ReadO
 
 def check_surroundings(files: Files, log: ReadOnlyLog, report: VerifyReport) -> None:
     """Files nobody knows, leftovers, pins."""
-    directory, known = log.directory, {record.name for record in log.state.files.values()}
-    for name in files.list(directory):
+    directory, names = log.directory, files.list(log.directory)
+    known = {record.name for state in (log.state, read_manifest(files, directory)) for record in state.files.values()}
+    for name in names:
         if is_wal(name) and name not in known:
             report.warn(join(directory, name), 0, "a log file that the manifest does not know; opening sets it aside")
         elif name.endswith(SUFFIX):

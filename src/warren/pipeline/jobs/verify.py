@@ -1,0 +1,40 @@
+"""`verify` with its files checked by Spark's tasks: the same findings as `warren log verify`, found on many machines.
+
+    driver      manifest, epoch files ─▶ which files there are
+    executors   a file each: every block's checksum, every block decoded, its closing blocks gathered
+    driver      the verdicts of all, the chain of epochs from the horizon to the witness, what else lies about
+
+Takes no lock and no pin and changes nothing. A file that a running store purges meanwhile is no damage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.log.store import Machine
+from warren.log.verify import verify_with
+from warren.log.verify_file import CheckedFile, FileChecks, check_files
+from warren.log.verify_plain import checked_of_plain, checked_to_plain, checks_of_plain, checks_to_plain
+from warren.log.verify_report import VerifyReport
+from warren.pipeline.jobs.running import Told, run_tasks
+from warren.pipeline.jobs.watching import Progress, nobody
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def verify(session: SparkSession, directory: str, progress: Progress = nobody) -> VerifyReport:
+    """Check a log directory, which this process and every executor see under the same name."""
+
+    def check(checks: FileChecks) -> list[CheckedFile]:
+        answers = run_tasks(session, check_some, [checks_to_plain(each) for each in checks.each()], progress)
+        return [checked_of_plain(file) for answer in answers for file in answer["files"]]
+
+    return verify_with(Machine.real().files, directory, check)
+
+
+def check_some(task: Told) -> Told:
+    """What a task does."""
+    machine = Machine.real()
+    checked = check_files(machine.files, checks_of_plain(task), machine.threads)
+    return {"files": [checked_to_plain(file) for file in checked]}
