@@ -27,7 +27,7 @@ from warren.base.errors import Damage, OutOfRoom, Refused, WarrenError
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
 from warren.durability.epoch_file import read_witness
 from warren.files.protocol import join
-from warren.log.compaction import Compaction, check_current
+from warren.log.compaction import Compaction, check_current, epoch_of
 from warren.log.compaction_catalog import CompactionCatalog, snapshot_inputs
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState, Voided
@@ -35,6 +35,7 @@ from warren.log.jobs import Job
 from warren.log.layout import is_wal
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import Change, ManifestState, drop_change, file_change, set_change
+from warren.log.outputs import Made
 from warren.log.rotation import RotationResult
 from warren.log.sorting import sorted_merge
 from warren.log.store import LogStore
@@ -457,7 +458,13 @@ def test_a_proposal_whose_inputs_have_changed_is_refused_and_nothing_happens() -
         put(store, {b"a": b"1"})
         inputs = list(store.rotate().rotated)
         staging = f"{DIRECTORY}/staging/slow"
-        proposal = store.compaction._propose(inputs, staging, lambda share: None)
+        [place] = store.compaction.places(1)
+        job = Job(
+            DIRECTORY, staging, place.number, place.identity, Purpose.COMPACTED, tuple(inputs),
+            epoch_of(inputs), True, 1 << 20, 1, 0,
+        )  # fmt: skip
+        figures = store._worker.run(job, lambda share: None)
+        proposal = store.compaction.proposal(inputs, [Made(place, f"{staging}/output", figures)])
         put(store, {b"a": b"2"})
         store.compact()
         before = store.manifest.state, names(stage.disk)

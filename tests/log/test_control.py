@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from warren.base.errors import Refused
 from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
 from warren.files.protocol import join
-from warren.log.control import RESULT, RESULT_ALIAS, START, CompactionThread
+from warren.log.control import RESULT, RESULT_ALIAS, START, CompactionThread, answered
 from warren.log.jobs import Job, run_job
 from warren.log.store import LogStore
 from warren.log.worker import InlineWorker
@@ -45,6 +45,27 @@ def told(files: MemoryFiles, name: str = RESULT) -> dict[str, Any]:
     return found
 
 
+class Orders:
+    """Compaction elsewhere: keeps what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.is_somebody_at_work = False
+
+    def order(self, places: int, seconds: float) -> None:
+        self.asked.append((places, seconds))
+
+    def accept(self, name: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        self.asked.append((name, made))
+        return {"entries": len(made)}
+
+    def cancel(self, name: str) -> None:
+        self.asked.append(name)
+
+    def is_out(self) -> bool:
+        return self.is_somebody_at_work
+
+
 class Kept:
     """Something to be maintained: counts what is done to it."""
 
@@ -52,6 +73,7 @@ class Kept:
         self.meanwhile = meanwhile
         self.compactions = self.purges = self.running = self.most = 0
         self.is_due = False
+        self.handover = Orders()
 
     def compact(self) -> dict[str, Any]:
         self.running += 1
@@ -399,3 +421,41 @@ def test_on_a_real_disk_and_clock_a_request_is_taken_up(tmp_path: Path) -> None:
     thread.stop()
     assert json.loads((tmp_path / "ctrl" / RESULT).read_text())["entries"] == 1
     assert (tmp_path / "ctrl" / RESULT_ALIAS).samefile(tmp_path / "ctrl" / RESULT)
+
+
+def test_a_request_may_order_accept_or_cancel_and_gets_its_name_back() -> None:
+    kept = Kept()
+    orders = kept.handover
+    ordered = answered(kept, b'{"request": "r1", "order": {"places": 4, "seconds": 60}}')
+    assert (ordered["status"], ordered["request"], ordered["message"]) == ("ok", "r1", "nothing to compact")
+    assert answered(kept, b'{"request": "r2", "accept": {"name": "o", "made": [{}]}}') == {
+        "status": "ok", "request": "r2", "entries": 1,
+    }  # fmt: skip
+    assert answered(kept, b'{"cancel": {"name": "o"}}')["status"] == "ok"
+    assert orders.asked == [(4, 60), ("o", [{}]), "o"]
+    assert (kept.compactions, kept.purges) == (0, 1)
+    assert answered(kept, b'{"request": "r3"}')["request"] == "r3"
+    assert kept.compactions == 1
+
+
+@pytest.mark.parametrize("raw", [b"{", b"[]", b'"x"', b'{"order": 7}', b'{"accept": {"name": "o"}}', b"[" * 100_000])
+def test_a_request_that_makes_no_sense_is_refused_and_nothing_is_done(raw: bytes) -> None:
+    kept = Kept()
+    told = answered(kept, raw)
+    assert told["status"] == "failed"
+    assert told["hint"]
+    assert (kept.compactions, kept.purges, kept.handover.asked) == (0, 0, [])
+
+
+def test_compaction_does_not_start_by_itself_while_somebody_works_on_an_order() -> None:
+    kept = Kept()
+    kept.is_due = kept.handover.is_somebody_at_work = True
+
+    def body(threads: SteppedThreads, thread: CompactionThread) -> None:
+        sleep(threads, 3.5)
+        assert (kept.compactions, kept.purges) == (0, 3)
+        kept.handover.is_somebody_at_work = False
+        sleep(threads, 1)
+        assert kept.compactions == 1
+
+    maintained(kept, body, MemoryFiles())

@@ -15,7 +15,7 @@ from tests.log.merge_model import Batches, Entry, columns_of, entries_of, histor
 from warren.base.errors import Damage, OutOfRoom, Refused
 from warren.base.threads import SystemThreads, Threads
 from warren.log import external as external_module
-from warren.log import plans
+from warren.log import plans, sampling
 from warren.log.entries import EntryKind
 from warren.log.merge import merge
 from warren.log.sorting import Input, Workshop, external, memory_bytes_of, put_only, sorted_merge, update_to_max
@@ -282,7 +282,8 @@ def test_a_fold_of_few_keys_needs_memory_for_few_keys(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("setting", ["_RANGES_MAX", "_SAMPLED_PER_RANGE"])
 def test_a_range_that_is_still_too_large_is_split_again(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few ranges at once, or a sample that misses the narrow band in which nearly all different keys lie."""
-    monkeypatch.setattr(external_module, setting, 3 if setting == "_RANGES_MAX" else 1)
+    module = external_module if setting == "_RANGES_MAX" else sampling
+    monkeypatch.setattr(module, setting, 3 if setting == "_RANGES_MAX" else 1)
     made = [Entry(PUT, 1, b"%03d" % (number % 7), (1, number), b"x") for number in range(20_000)]
     made += [Entry(PUT, 1, b"narrow-%09d" % (number * number), (2, number), b"y") for number in range(3000)]
     inputs = [Batches([made[at : at + 500] for at in range(0, len(made), 500)])]
@@ -305,11 +306,11 @@ def test_long_keys_are_sampled_within_memory_and_split_all_the_same() -> None:
     made = [Entry(PUT, 1, b"%04d" % (number * 7919 % 10_000) * 500, (1, number), b"v") for number in range(600)]
     inputs = [Batches([made[at : at + 10] for at in range(0, len(made), 10)])]
     memory_bytes_max = 200 * plans.ENTRY_INDEX_BYTES
-    sample = external_module._Sample(len(made), 8, memory_bytes_max // 8)
+    sample = sampling.Sample(len(made), 8, memory_bytes_max // 8)
     for batch in inputs[0].batches():
         sample.look_at(batch)
         assert sample._bytes <= max(memory_bytes_max // 8, 5 * 2000)
-    assert 2 <= len(sample.splitters()) < 8
+    assert 2 <= len(sample.bounds()) < 8
     shop = workshop(memory_bytes_max)
     assert entries_of(sorted_merge(inputs, True, shop)) == merged_by_hand(made, is_bottom=True)
 

@@ -25,6 +25,10 @@ class Refused(WarrenError):
     """Not found, locked, not permitted, of another format: tell whoever asked."""
 
 
+class Locked(Refused):
+    """Another process, or another opener in this one, holds the directory."""
+
+
 class Gone(Refused):
     """What was asked for lies before the horizon; it names the horizon."""
 

@@ -6,18 +6,15 @@ D/ctrl/compaction_result   written by the store when it is done
 
 from __future__ import annotations
 
-import json
-import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from warren.app.compaction_engine import CompactionSettings, Engine, is_for_spark
 from warren.cli.log_compact import show
-from warren.cli.output import AsJson, say_json
+from warren.cli.output import AsJson, WhichEngine, say_json
 
 DAMAGE = 16
-POLL_SECONDS = 0.05
 
 
 def compact(
@@ -34,53 +31,26 @@ def compact(
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.0, help="Longest to wait for the result, seconds.")
     ] = 600,
+    engine: WhichEngine = Engine.AUTO,
 ) -> None:
-    """Start a compaction in the running store and print its result."""
+    """Start a compaction in the running store and print its result. Above a size Spark does the work."""
     from warren.app.directories import store_directory
-    from warren.base.errors import Refused
-    from warren.log.control import RESULT, START
-    from warren.log.layout import CTRL, MANIFEST
+    from warren.log.requests import ask
+    from warren.log.store import Machine
 
-    directory = Path(store_directory(data_dir, store_dir, no_data_dir))
-    if not (directory / MANIFEST).exists():
-        raise Refused(f"{directory} is no log directory: it has no {MANIFEST}", "name the directory of a log store")
-    start, result = directory / CTRL / START, directory / CTRL / RESULT
-    before = _read(result)
-    start.parent.mkdir(exist_ok=True)
-    start.touch()
-    found = _await(start, result, before, timeout)
+    directory = store_directory(data_dir, store_dir, no_data_dir)
+    if is_for_spark(CompactionSettings(engine), directory):
+        from warren.cli.pipeline_compact import on_spark
+
+        found = on_spark(directory)
+    else:
+        found = ask(Machine.real(), directory, {}, timeout)
     if as_json:
         say_json(found)
     elif found["status"] == "ok":
         show(found)
     if found["status"] != "ok":
         raise typer.Exit(_complain(found))
-
-
-def _await(start: Path, result: Path, before: dict[str, Any] | None, timeout: float) -> dict[str, Any]:
-    from warren.base.errors import Refused
-
-    deadline = time.monotonic() + timeout
-    while True:
-        found = _read(result)
-        if found is not None and found != before:
-            return found
-        if time.monotonic() >= deadline:
-            break
-        time.sleep(POLL_SECONDS)
-    if start.exists():
-        start.unlink()
-        hint = "start it, or compact the stopped directory with `warren log compact`"
-        raise Refused(f"nobody took up the request within {timeout:g} s: is a store running there?", hint)
-    raise Refused(f"the compaction was not done within {timeout:g} s", f"its result will be in {result}")
-
-
-def _read(result: Path) -> dict[str, Any] | None:
-    try:
-        told: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    return told
 
 
 def _complain(found: dict[str, Any]) -> int:

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.cli.output import AsJson, Directory, DryRun, ThreadNum, say, say_json, size
+from warren.app.compaction_engine import CompactionSettings, Engine, is_for_spark
+from warren.cli.output import AsJson, Directory, DryRun, ThreadNum, WhichEngine, say, say_json, size
 
 if TYPE_CHECKING:
     from warren.log.reading import ReadOnlyLog
 
 
-def compact(directory: Directory, as_json: AsJson = False, dry_run: DryRun = False, thread_num: ThreadNum = 2) -> None:
+def compact(
+    directory: Directory,
+    as_json: AsJson = False,
+    dry_run: DryRun = False,
+    thread_num: ThreadNum = 2,
+    engine: WhichEngine = Engine.AUTO,
+) -> None:
     """Merge the rotated files and the compacted file of a stopped log directory into one, then let go of free files."""
     from warren.files.local import LocalFiles
     from warren.log.reading import open_for_reading
 
     log = open_for_reading(LocalFiles(), directory)
-    result = _planned(log) if dry_run else _compacted(directory, thread_num)
+    if dry_run:
+        result = _planned(log)
+    elif is_for_spark(CompactionSettings(engine), directory):
+        from warren.cli.pipeline_compact import on_spark
+
+        result = on_spark(directory)
+    else:
+        result = _compacted(directory, thread_num)
     if as_json:
         say_json(result)
     elif dry_run:

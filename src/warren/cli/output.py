@@ -11,10 +11,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from warren.app.compaction_engine import Engine
+
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The log directory.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 ThreadNum = Annotated[int, typer.Option("--thread-num", min=1, max=64, help="Files scanned at once.")]
+WhichEngine = Annotated[
+    Engine, typer.Option("--engine", envvar="WARREN_COMPACTION_ENGINE", help="Who merges: this machine, or Spark.")
+]
 
 WIDTH_OF_PIPE = 160
 

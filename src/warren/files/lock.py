@@ -18,7 +18,7 @@ import socket
 from datetime import UTC, datetime
 
 from warren.base.clock import Clock
-from warren.base.errors import Refused
+from warren.base.errors import Locked
 from warren.files.system_errors import translated
 
 HOLDER_BYTES_MAX = 4096
@@ -46,7 +46,7 @@ class LocalLock:
 
 
 def take_lock(path: str, holder: str) -> LocalLock:
-    """Lock the file at `path` and leave `holder` in it, or be `Refused` with the present holder's text."""
+    """Lock the file at `path` and leave `holder` in it, or be `Locked` out with the present holder's text."""
     text = holder.encode()[:HOLDER_BYTES_MAX]
     with translated("lock", path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -64,6 +64,6 @@ def take_lock(path: str, holder: str) -> LocalLock:
         return LocalLock(descriptor)
 
 
-def held_by(path: str, holder: str) -> Refused:
+def held_by(path: str, holder: str) -> Locked:
     """What the second opener is told."""
-    return Refused(f"{path} is locked by {holder or 'somebody who has not written a name yet'}", "stop that one first")
+    return Locked(f"{path} is locked by {holder or 'somebody who has not written a name yet'}", "stop that one first")

@@ -16,12 +16,13 @@ Offline compaction is the same, by a process that opened the store for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from warren.base.clock import Clock
 from warren.base.errors import Refused
-from warren.base.ids import ChannelId, Epoch
+from warren.base.ids import Epoch
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.log.compaction_catalog import CompactionCatalog
@@ -32,6 +33,7 @@ from warren.log.layout import STAGING, compacted_name
 from warren.log.log_files import LogFiles
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import ManifestState, file_change, set_change
+from warren.log.outputs import Made, Place, output_record
 from warren.log.rotation import Rotation
 from warren.log.settings import LogSettings
 from warren.log.worker import Progress, Worker
@@ -45,6 +47,9 @@ class Proposal:
     outputs: tuple[FileRecord, ...]  # by key range, one behind the other
     staged: tuple[str, ...]  # their paths in staging
     entries_in: int
+
+
+NOTHING_TO_DO: dict[str, Any] = {"compacted": 0, "entries": 0, "message": "nothing to compact"}
 
 
 class Compaction:
@@ -73,19 +78,52 @@ class Compaction:
     def run(self, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Compact everything up to now; what was done, for the result file. Never two at once."""
         with self._upkeep:
-            rotated = self._rotation.rotate()
-            catalog = CompactionCatalog.of(self._manifest.state)
-            targets = catalog.targets(rotated.rotated)
-            if not targets:
-                return {"compacted": 0, "entries": 0, "message": "nothing to compact"}
-            inputs = [*catalog.compacted, *targets]
+            inputs = self.choose()
+            if not inputs:
+                return dict(NOTHING_TO_DO)
             staging = join(self._directory, STAGING, f"compaction-{inputs[-1].number}")
+            [place] = self.places(1)
+            job = Job(
+                self._directory, staging, place.number, place.identity, Purpose.COMPACTED, tuple(inputs),
+                epoch_of(inputs), True, self._settings.merge_memory_bytes, self._settings.scan_threads,
+                self._clock.wall_ns(),
+            )  # fmt: skip
             try:
-                proposal = self._propose(inputs, staging, progress)
+                made = Made(place, join(staging, OUTPUT), self._worker.run(job, progress))
+                proposal = self.proposal(inputs, [made])
                 self.commit(proposal)
             finally:
                 clear_staging(self._files, staging)
             return told_of(proposal)
+
+    def choose(self) -> list[FileRecord]:
+        """Rotate, then name the files to merge: those compacted before, and what was never compacted."""
+        rotated = self._rotation.rotate()
+        catalog = CompactionCatalog.of(self._manifest.state)
+        targets = catalog.targets(rotated.rotated)
+        return [*catalog.compacted, *targets] if targets else []
+
+    def places(self, count: int) -> list[Place]:
+        """Numbers and lives for files to be made. A number that is not used is never given again."""
+        places = [Place(self._log_files.take_number(), self._log_files.new_identity()) for _ in range(count)]
+        self._manifest.commit([set_change(next_file=self._log_files.next_number)])
+        return places
+
+    def proposal(self, inputs: Sequence[FileRecord], made: Sequence[Made]) -> Proposal:
+        """The files that were made of these inputs, as the manifest is to know them."""
+        sources = {record.number for record in inputs if record.purpose is Purpose.LOG}
+        sources |= {n for record in inputs for n in record.sources if n in self._manifest.state.files}
+        # Behind the newest input only streams were written: its epoch and its digest are those of the new file, too.
+        epoch, digest = max((record.sealed_epoch, record.sealed_digest) for record in inputs)
+        outputs = tuple(
+            output_record(
+                Purpose.COMPACTED, inputs, epoch, each.place, each.figures, compacted_name(each.place.number),
+                self._clock.wall_ns(),
+            ).changed(sources=tuple(sorted(sources)), sealed_epoch=epoch, sealed_digest=digest, stream_ends=((0, 0),))
+            for each in made
+        )  # fmt: skip
+        entries_in = sum(record.entries for record in inputs)
+        return Proposal(tuple(inputs), outputs, tuple(each.staged for each in made), entries_in)
 
     def is_due(self) -> bool:
         """Every uncompacted byte may supersede a compacted one: is their share above the ratio?"""
@@ -106,26 +144,6 @@ class Compaction:
         self._files.sync_directory(self._directory)
         changes = [file_change(output) for output in proposal.outputs]
         self._manifest.commit([*changes, set_change(compacted=tuple(output.number for output in proposal.outputs))])
-
-    def _propose(self, inputs: list[FileRecord], staging: str, progress: Progress) -> Proposal:
-        # Behind the newest input only streams were written: its epoch and its digest are those of the new file, too.
-        epoch, digest = max((record.sealed_epoch, record.sealed_digest) for record in inputs)
-        number, identity = self._log_files.take_number(), self._log_files.new_identity()
-        self._manifest.commit([set_change(next_file=self._log_files.next_number)])
-        job = Job(
-            self._directory, staging, number, identity, Purpose.COMPACTED, tuple(inputs), epoch, True,
-            self._settings.merge_memory_bytes, self._settings.scan_threads, self._clock.wall_ns(),
-        )  # fmt: skip
-        made = self._worker.run(job, progress)
-        sources = {record.number for record in inputs if record.purpose is Purpose.LOG}
-        sources |= {n for record in inputs for n in record.sources if n in self._manifest.state.files}
-        output = output_record(job, made, compacted_name(number), self._clock.wall_ns()).changed(
-            sources=tuple(sorted(sources)),
-            sealed_epoch=epoch,
-            sealed_digest=digest,
-            stream_ends=((0, 0),),
-        )
-        return Proposal(tuple(inputs), (output,), (join(staging, OUTPUT),), made["entries_in"])
 
 
 def told_of(proposal: Proposal) -> dict[str, Any]:
@@ -163,20 +181,5 @@ def check_current(state: ManifestState, inputs: tuple[FileRecord, ...]) -> None:
         raise Refused("the proposal was made from a compacted file that is no longer in force", "compact again")
 
 
-def output_record(job: Job, made: dict[str, Any], name: str, wall_ns: int) -> FileRecord:
-    return FileRecord(
-        job.number,
-        ChannelId(0),
-        job.identity.timeline,
-        job.identity.incarnation,
-        job.purpose,
-        FileState.SEALED,
-        name,
-        end=made["end"],
-        running=made["running"],
-        entries=made["entries"],
-        first_epoch=min((r.first_epoch for r in job.inputs if r.entries), default=Epoch(0)),
-        last_epoch=job.epoch,
-        sealed_ns=wall_ns,
-        index_at=made["index_at"],
-    )
+def epoch_of(inputs: Sequence[FileRecord]) -> Epoch:
+    return max(record.sealed_epoch for record in inputs)

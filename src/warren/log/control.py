@@ -4,6 +4,10 @@
                              made during a run starts another run
     ctrl/compaction_result   what came of it, one JSON object (`comaction_result`, the seed's spelling, is a link to it)
 
+An empty request means: compact. One JSON object in it asks for something else: {"order": {…}} for a compaction to be
+done elsewhere, {"accept": {…}} to put it in force, {"cancel": {…}} to give it up (log/handover). A `request` in it is
+repeated in the result, so that everybody finds the answer to his own.
+
 One thread, made when opening ends and ended by `close`, or when nobody has the store any more: so two compactions never
 run at once. It also starts one by itself when too much of the log may be superseded, and purges what nobody holds.
 """
@@ -11,20 +15,35 @@ run at once. It also starts one by itself when too much of the log may be supers
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 from weakref import ref
 
 from warren.base.clock import Clock
-from warren.base.errors import WarrenError
+from warren.base.errors import Refused, WarrenError
 from warren.base.threads import Threads
 from warren.files import atomic
 from warren.files.protocol import Files, join
+from warren.log.compaction import NOTHING_TO_DO
+from warren.log.handover import Order
 from warren.log.layout import CTRL
 
 START = "start_compaction"
 RESULT = "compaction_result"
 RESULT_ALIAS = "comaction_result"
+REQUEST_BYTES_MAX = 1 << 20
+
+
+class Ordering(Protocol):
+    """Compaction that others do (log/handover)."""
+
+    def order(self, places: int, seconds: float) -> Order | None: ...
+
+    def accept(self, name: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]: ...
+
+    def cancel(self, name: str) -> None: ...
+
+    def is_out(self) -> bool: ...
 
 
 class Maintained(Protocol):
@@ -35,6 +54,9 @@ class Maintained(Protocol):
     def is_compaction_due(self) -> bool: ...
 
     def purge(self) -> object: ...
+
+    @property
+    def handover(self) -> Ordering: ...
 
 
 class CompactionThread:
@@ -89,12 +111,20 @@ class CompactionThread:
     def _look(self, maintained: Maintained) -> None:
         start = join(self._home, START)
         if self._files.exists(start):
+            raw = self._read(start)
             self._files.remove(start)
-            self._write_result(_compacted(maintained))
+            self._write_result(answered(maintained, raw))
             return
-        if maintained.is_compaction_due():
+        if maintained.is_compaction_due() and not maintained.handover.is_out():
             maintained.compact()
         maintained.purge()
+
+    def _read(self, path: str) -> bytes:
+        file = self._files.open(path)
+        try:
+            return file.read_at(0, min(self._files.stat(path).size_bytes, REQUEST_BYTES_MAX))
+        finally:
+            file.close()
 
     def _write_result(self, result: dict[str, Any]) -> None:
         told = {"finished_ns": self._clock.wall_ns(), **result}
@@ -105,13 +135,49 @@ class CompactionThread:
         self._files.link(path, alias)
 
 
-def _compacted(maintained: Maintained) -> dict[str, Any]:
-    """What came of it. Whoever asked waits for an answer, so that nothing that went wrong passes by."""
+def answered(maintained: Maintained, raw: bytes) -> dict[str, Any]:
+    """Do what a request asks for. Whoever asked waits for an answer, so that nothing that went wrong passes by."""
+    request: dict[str, Any] = {}
     try:
-        result = {"status": "ok", **maintained.compact()}
-        maintained.purge()
-        return result
+        request = _request_of(raw)
+        return {"status": "ok", **_named(request), **_done(maintained, request)}
     except WarrenError as error:
-        return {"status": "failed", "error": error.what, "hint": error.hint}
+        return {"status": "failed", **_named(request), "error": error.what, "hint": error.hint}
     except Exception as error:
-        return {"status": "failed", "error": f"{error!r}", "hint": "this is a fault of warren: please report it"}
+        hint = "this is a fault of warren: please report it"
+        return {"status": "failed", **_named(request), "error": f"{error!r}", "hint": hint}
+
+
+def _request_of(raw: bytes) -> dict[str, Any]:
+    if not raw.strip():
+        return {}
+    try:
+        request = json.loads(raw)
+    except (ValueError, RecursionError):
+        request = None
+    if not isinstance(request, dict):
+        raise Refused(f"{CTRL}/{START} holds neither nothing nor a JSON object", "an empty file asks for a compaction")
+    return request
+
+
+def _named(request: dict[str, Any]) -> dict[str, Any]:
+    return {"request": request["request"]} if isinstance(request.get("request"), str) else {}
+
+
+def _done(maintained: Maintained, request: dict[str, Any]) -> dict[str, Any]:
+    handover = maintained.handover
+    match request:
+        case {"order": {"places": int(places), "seconds": int(seconds)}}:
+            order = handover.order(places, seconds)
+            return {"order": order.to_json()} if order else dict(NOTHING_TO_DO)
+        case {"accept": {"name": str(name), "made": list(made)}} if all(isinstance(each, dict) for each in made):
+            result = handover.accept(name, made)
+        case {"cancel": {"name": str(name)}}:
+            handover.cancel(name)
+            return {"message": "cancelled"}
+        case _ if set(request) <= {"request"}:
+            result = maintained.compact()
+        case _:
+            raise Refused(f"{CTRL}/{START} asks for {sorted(request)}", "it may ask for order, accept or cancel")
+    maintained.purge()
+    return result

@@ -106,7 +106,7 @@ class _External:
         """Merge one load by itself and append to each spill its share."""
         threads, workers = self._workshop.threads, self._workshop.worker_count
         rows = survivors(load, self._clears, False, threads.together, workers)
-        shares = zip(spills, _shares(load, rows, splitters), strict=True)
+        shares = zip(spills, dealt(load, rows, splitters), strict=True)
         pieces = [(spill, piece) for spill, share in shares for piece in load.pieces(share)]
         taken = ahead(threads, [partial(load.take, piece) for _, piece in pieces], workers)
         for (spill, _), columns in zip(pieces, taken, strict=True):
@@ -127,8 +127,8 @@ class _External:
             yield load
 
 
-def _shares(pool: Pool, rows: Positions, splitters: list[Bound]) -> list[Positions]:
-    """The rows of each range."""
+def dealt(pool: Pool, rows: Positions, splitters: Sequence[Bound]) -> list[Positions]:
+    """The rows of each range; rows come in key order."""
 
     def bound_of(row: np.int64) -> Bound:
         return pool.storages.at(int(row)), pool.keys.at(int(row))

@@ -6,7 +6,7 @@ staging directory, and syncs what it wrote. What it returns is a proposal's figu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from warren.log.scan import LogInput
 from warren.log.sorted_file import SortedWriter
 from warren.log.sorting import Workshop, sorted_merge
 from warren.records.block import FileIdentity
+from warren.records.columns import EntryColumns
 
 Progress = Callable[[float], None]
 OUTPUT = "output"
@@ -75,24 +76,37 @@ def run_job(files: Files, threads: Threads, job: Job, progress: Progress) -> dic
     inputs = [LogInput(files, job.directory, record, job.epoch, streams=(KV_STREAM,)) for record in job.inputs]
     entries_in = sum(record.entries for record in job.inputs)
     workshop = Workshop(threads, files, join(job.staging, SPILLS), job.memory_bytes, job.worker_count)
-    header = FileHeader(job.number, ChannelId(0), job.purpose, 0, job.created_ns)
-    raw, checksum = header.placed(job.identity)
-    file = files.create(join(job.staging, OUTPUT))
-    try:
-        file.write_at(0, [raw])
-        writer = SortedWriter(file, job.identity, FILE_HEADER_BYTES, job.epoch, run_on(0, checksum))
-        done = 0
+    done = 0
+
+    def watched() -> Iterator[EntryColumns]:
+        nonlocal done
         for batch in sorted_merge(inputs, job.is_bottom, workshop):
-            writer.add(batch)
+            yield batch
             done += batch.count
             progress(min(1.0, done / max(1, entries_in)))
+
+    header = FileHeader(job.number, ChannelId(0), job.purpose, 0, job.created_ns)
+    made = write_sorted(files, join(job.staging, OUTPUT), header, job.identity, job.epoch, watched())
+    files.sync_directory(job.staging)
+    return {"entries_in": entries_in, **made}
+
+
+def write_sorted(
+    files: Files, path: str, header: FileHeader, identity: FileIdentity, epoch: Epoch, batches: Iterable[EntryColumns]
+) -> dict[str, Any]:
+    """A sorted file of these batches, which come in key order; synced, its name not. Its figures for the manifest."""
+    raw, checksum = header.placed(identity)
+    file = files.create(path)
+    try:
+        file.write_at(0, [raw])
+        writer = SortedWriter(file, identity, FILE_HEADER_BYTES, epoch, run_on(0, checksum))
+        for batch in batches:
+            writer.add(batch)
         made = writer.finish()
         file.sync()
     finally:
         file.close()
-    files.sync_directory(job.staging)
     return {
-        "entries_in": entries_in,
         "entries": made.entries,
         "end": made.end_offset,
         "running": made.running_checksum,

@@ -17,7 +17,6 @@ from warren.base.errors import Damage, DiskFailure
 from warren.base.ids import Epoch, FileNumber
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
-from warren.log.compaction import output_record
 from warren.log.compaction_catalog import CompactionCatalog, snapshot_inputs
 from warren.log.file_header import Purpose, read_file_header
 from warren.log.file_record import FileRecord
@@ -26,6 +25,7 @@ from warren.log.layout import SNAPSHOT, STAGING, snapshot_name
 from warren.log.log_files import LogFiles
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import Change, drop_change, file_change, set_change
+from warren.log.outputs import Place, output_record
 from warren.log.settings import LogSettings
 from warren.log.sorted_reader import Row, SortedFile
 from warren.log.worker import Progress, Worker
@@ -127,7 +127,8 @@ class Snapshots:
             self._files.sync_directory(join(self._directory, SNAPSHOT))
         finally:
             clear_staging(self._files, staging)
-        return output_record(job, made, snapshot_name(number), self._clock.wall_ns())
+        place, wall_ns = Place(number, identity), self._clock.wall_ns()
+        return output_record(Purpose.SNAPSHOT, inputs, epoch, place, made, snapshot_name(number), wall_ns)
 
     def _is_whole(self, record: FileRecord) -> bool:
         """Is it there, and is its index readable? Its blocks are verified as they are touched."""

@@ -9,6 +9,7 @@ before a merge begins. Its blocks are checksummed all the same: a disk that lies
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, Incarnation, TimelineId
@@ -46,18 +47,50 @@ class Spill:
         self.size_bytes = offset
 
     def batches(self) -> Iterator[EntryColumns]:
-        view = self._file.view()
-        offset = 0
-        while offset < self.size_bytes:
-            header = look(view, offset, _NOBODY)
-            if isinstance(header, Verdict):
-                raise Damage(f"a spilled block cannot be read back: {header.value}", self._file.path, offset)
-            yield read_entries(view, header)
-            offset = header.end
+        return _blocks(self._file.view(), self._file.path, 0, self.size_bytes)
+
+    def close(self) -> None:
+        self._file.close()
 
     def remove(self) -> None:
-        self._file.close()
+        self.close()
         self._files.remove(self._file.path)
+
+
+@dataclass(frozen=True, slots=True)
+class SpillPart:
+    """Some bytes of a spill that another process wrote, as an input of a merge."""
+
+    files: Files
+    path: str
+    start: int
+    stop: int
+    entries: int
+    is_mapped: bool = True
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stop - self.start
+
+    def batches(self) -> Iterator[EntryColumns]:
+        if self.start == self.stop:
+            return
+        file = self.files.open(self.path)
+        try:
+            view = file.view()
+        finally:
+            file.close()
+        yield from _blocks(view, self.path, self.start, self.stop)
+
+
+def _blocks(view: memoryview, path: str, start: int, stop: int) -> Iterator[EntryColumns]:
+    offset = start
+    while offset < stop:
+        header = look(view, offset, _NOBODY)
+        if isinstance(header, Verdict):
+            raise Damage(f"a spilled block cannot be read back: {header.value}", path, offset)
+        yield read_entries(view, header)
+        offset = header.end
 
 
 def clear_directory(files: Files, directory: str) -> None:

@@ -30,6 +30,7 @@ from warren.log.compaction import Compaction
 from warren.log.control import CompactionThread
 from warren.log.cut import Cut, make_cut
 from warren.log.entries import KV_STREAM
+from warren.log.handover import Handover
 from warren.log.layout import LOCK, RECYCLE
 from warren.log.log_files import LogFiles
 from warren.log.manifest import Manifest
@@ -145,6 +146,7 @@ class LogStore:
             self._worker,
             settings,
         )
+        self.handover = Handover(files, directory, clock, self.machine.chance, upkeep, self.compaction)
         self._snapshots = Snapshots(
             files, directory, clock, upkeep, self.manifest, self.log_files, self._worker, settings
         )

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from warren.base.chance import SystemChance
 from warren.base.errors import Refused
-from warren.pipeline.jobs.watching import Progress, nobody, watched
+from warren.pipeline.jobs.watching import Progress, is_connect, nobody, watched
 from warren.pipeline.session import clear_errors
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Told = dict[str, Any]
 Work = Callable[[Told], Told]
+_MANY = 4096
 _ANSWER = "number bigint, told string"
 _ANSWER_FIELDS = pa.schema([("number", pa.int64()), ("told", pa.string())])
 
@@ -45,6 +46,14 @@ def run_tasks(session: SparkSession, work: Work, tasks: Sequence[Told], progress
     return [told[number] for number in range(len(tasks))]
 
 
+def workers_of(session: SparkSession) -> int:
+    """How many tasks the session runs at once, as far as it says."""
+    if not is_connect(session):
+        return int(session.sparkContext.defaultParallelism)
+    parts = session.range(0, _MANY).mapInArrow(_one_each, "number bigint")  # as many as there are cores, by default
+    return max(1, parts.count())
+
+
 def attempt_name(name: str) -> str:
     """A name that no other attempt at the same task has."""
     return f"{name}.{SystemChance().id64():016x}"
@@ -55,3 +64,10 @@ def _run(work: Work, tasks: Sequence[str], batches: Iterator[Any]) -> Iterator[A
         for number in batch.column(0).to_pylist():
             told = json.dumps(work(json.loads(tasks[number])))
             yield pa.RecordBatch.from_arrays([pa.array([number]), pa.array([told])], schema=_ANSWER_FIELDS)
+
+
+def _one_each(batches: Iterator[Any]) -> Iterator[Any]:
+    """One row for each part of a DataFrame."""
+    for _ in batches:
+        continue
+    yield pa.RecordBatch.from_arrays([pa.array([0])], names=["number"])

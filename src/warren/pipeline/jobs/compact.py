@@ -1,0 +1,121 @@
+"""Compaction as a Spark job: the same merge, the same commit, its key ranges dealt to tasks.
+
+    owner     order                    the running process, asked through ctrl/, or this one, if nobody holds the store
+    driver    plan                     key ranges from a few blocks (log/range_plan)
+    tasks     deal, merge              log/range_tasks: sorted files below staging/<order>/, one for each range
+    owner     accept                   checks and one manifest edit (log/handover)
+
+No row crosses the JVM. Above a number of ranges the inputs are dealt into runs first, so that each entry is read twice
+and written twice, whatever the size. What a failed or second attempt of a task wrote is never named, and goes with
+the order's directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from warren.base.errors import Locked, Refused
+from warren.log.compaction import NOTHING_TO_DO
+from warren.log.handover import PLACES_MAX, Order
+from warren.log.range_plan import RangePlan, Sizes
+from warren.log.range_tasks import DealTask, MergeTask, deal, merge_range
+from warren.log.requests import ask
+from warren.log.settings import LogSettings
+from warren.log.store import LogStore, Machine
+from warren.pipeline.jobs.running import Told, attempt_name, run_tasks, workers_of
+from warren.pipeline.jobs.watching import Progress, nobody
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORDER_SECONDS = 24 * 3600
+ANSWER_SECONDS = 600.0
+
+
+def compact(
+    session: SparkSession, directory: str, progress: Progress = nobody, sizes: Sizes | None = None
+) -> dict[str, Any]:
+    """Compact a log directory, whether a process runs in it or not; what was done."""
+    try:
+        return compact_stopped(session, directory, progress, sizes=sizes)
+    except Locked:
+        return compact_running(session, directory, progress, sizes=sizes)
+
+
+def compact_stopped(
+    session: SparkSession,
+    directory: str,
+    progress: Progress = nobody,
+    settings: LogSettings | None = None,
+    sizes: Sizes | None = None,
+) -> dict[str, Any]:
+    """Open a directory that nobody holds, compact it, let go of what is free, and close it."""
+    settings = settings or LogSettings(compaction_garbage_ratio=0.0)
+    with LogStore.open(directory, settings) as store:
+        order = store.handover.order()
+        if order is None:
+            return {"status": "ok", **NOTHING_TO_DO}
+        try:
+            result = store.handover.accept(order.name, run_order(session, order, progress, sizes))
+        finally:
+            store.handover.cancel(order.name)  # nothing is left to cancel if it was accepted
+        purged = store.purge()
+    return {"status": "ok", **result, "purged": list(purged.files), "freed_bytes": purged.freed_bytes}
+
+
+def compact_running(
+    session: SparkSession,
+    directory: str,
+    progress: Progress = nobody,
+    sizes: Sizes | None = None,
+    answer_seconds: float = ANSWER_SECONDS,
+) -> dict[str, Any]:
+    """Compact the store of a process that runs: it orders and accepts, Spark does the work between."""
+    machine = Machine.real()
+
+    def asked(wanted: dict[str, Any]) -> dict[str, Any]:
+        told = ask(machine, directory, wanted, answer_seconds)
+        if told["status"] != "ok":
+            raise Refused(told.get("error", "the store refused"), told.get("hint", ""))
+        return told
+
+    told = asked({"order": {"places": PLACES_MAX, "seconds": ORDER_SECONDS}})
+    if "order" not in told:
+        return told
+    order = Order.from_json(told["order"], directory)
+    try:
+        made = run_order(session, order, progress, sizes)
+    except BaseException:
+        asked({"cancel": {"name": order.name}})
+        raise
+    return asked({"accept": {"name": order.name, "made": made}})
+
+
+def run_order(
+    session: SparkSession, order: Order, progress: Progress = nobody, sizes: Sizes | None = None
+) -> list[Told]:
+    """Do what was ordered; the files that were made, by key range."""
+    sizes = sizes or replace(Sizes(), workers=workers_of(session))
+    plan = RangePlan(Machine.real().files, order, sizes)
+    deals = plan.deals()
+    runs = run_tasks(session, deal_task, [task.to_json() for task in deals], lambda share: progress(share / 2))
+    begun = 0.5 if deals else 0.0
+    merges = [task.to_json() for task in plan.merges(runs)]
+    made = run_tasks(session, merge_task, merges, lambda share: progress(begun + share * (1 - begun)))
+    return without_empty(made)
+
+
+def without_empty(made: Sequence[Told]) -> list[Told]:
+    """A range in which everything was dropped needs no file; but one file there must be, to stand for its sources."""
+    return [each for each in made if each["entries"]] or list(made[:1])
+
+
+def deal_task(raw: Told) -> Told:
+    return deal(Machine.real().files, DealTask.from_json(raw), attempt_name("run"))
+
+
+def merge_task(raw: Told) -> Told:
+    machine = Machine.real()
+    return merge_range(machine.files, machine.threads, MergeTask.from_json(raw), attempt_name("range"))
