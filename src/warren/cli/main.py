@@ -15,7 +15,20 @@ from collections.abc import Sequence
 import typer
 
 from warren.base.errors import Damage, DiskFailure, OutOfRoom, WarrenError
-from warren.cli import bench, compact, demo, log_compact, log_dump, log_inspect, log_repair, log_verify, pipeline_verify
+from warren.cli import (
+    bench,
+    compact,
+    demo,
+    log_compact,
+    log_dump,
+    log_inspect,
+    log_repair,
+    log_verify,
+    pipeline_compact,
+    pipeline_export,
+    pipeline_snapshot,
+    pipeline_verify,
+)
 from warren.cli.pipeline import pipeline
 
 GOOD = 0
@@ -41,7 +54,10 @@ app.command("compact")(compact.compact)
 app.command("demo")(demo.demo)
 app.add_typer(bench.bench)
 app.add_typer(pipeline)
+pipeline.command("compact")(pipeline_compact.compact)
 pipeline.command("verify")(pipeline_verify.verify)
+pipeline.command("snapshot")(pipeline_snapshot.snapshot)
+pipeline.command("export")(pipeline_export.export)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

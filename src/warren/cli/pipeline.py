@@ -21,5 +21,10 @@ Master = Annotated[
 Remote = Annotated[
     str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host.", show_default=False)
 ]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="The directory of the table.", show_default=False)]
+PinSeconds = Annotated[
+    int,
+    typer.Option("--pin-seconds", min=0, metavar="S", help="How long files stay without a sign of life; 0: no pin."),
+]
 
 LOCAL = "local[*]"

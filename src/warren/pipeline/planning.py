@@ -14,8 +14,9 @@ Always true: nothing beyond the durable witness is in a plan, and no entry is in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import getpid
+from typing import Any
 
 from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch, FileNumber
@@ -55,6 +56,15 @@ class Task:
     def numbers(self) -> list[FileNumber]:
         return [part.record.number for part in self.parts]
 
+    def to_json(self) -> dict[str, Any]:
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return plain | {"parts": [part.to_json() for part in self.parts]}
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Task:
+        parts = tuple(FilePart.from_json(part) for part in raw["parts"])
+        return cls(**{**raw, "view": View(raw["view"]), "parts": parts})
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -74,7 +84,7 @@ class Planner:
 
     def plan(self) -> Plan:
         """The tasks of a batch read of the options' view."""
-        make = {View.ENTRIES: self._entries, View.KV: self._state, View.DAMAGE: self._damage}[self.options.view]
+        make = {View.ENTRIES: self._entries, View.KV: self.tasks_of_state, View.DAMAGE: self._damage}[self.options.view]
         return self.pinned(make)
 
     def pinned(self, make: Callable[[ReadOnlyLog], list[Task]]) -> Plan:
@@ -106,6 +116,16 @@ class Planner:
         records = [record for record in log.records() if record.purpose is Purpose.LOG]
         parts = [part for record in records for part in self._parts(log, record, first, last)]
         return [self._task(View.ENTRIES, (part,), first, last) for part in parts]
+
+    def tasks_of_state(self, log: ReadOnlyLog) -> list[Task]:
+        """The state that was asked for: every task reads all files, and of them the keys of its own bucket."""
+        asked = self.last_epoch(log)
+        epoch = _newest(log) if asked is None else asked
+        parts = tuple(_whole(log, record) for record in _files_of_state(log, epoch))
+        if not parts:
+            return []
+        buckets = self.options.buckets or _bucket_count(parts)
+        return [self._task(View.KV, parts, Epoch(0), epoch, number, buckets) for number in range(buckets)]
 
     def epoch_within(self, log: ReadOnlyLog, after: Epoch, bytes_max: int) -> Epoch:
         """The last epoch such that those behind `after` come to at most so many bytes; always at least one epoch."""
@@ -159,16 +179,6 @@ class Planner:
         parts, border = cut_into_parts(view, path, whole, first, last, self.options.partition_bytes, border)
         self.borders[record.number] = border
         return parts
-
-    def _state(self, log: ReadOnlyLog) -> list[Task]:
-        """Every task reads all files, and of them the keys of its own bucket."""
-        asked = self.last_epoch(log)
-        epoch = _newest(log) if asked is None else asked
-        parts = tuple(_whole(log, record) for record in _files_of_state(log, epoch))
-        if not parts:
-            return []
-        buckets = self.options.buckets or _bucket_count(parts)
-        return [self._task(View.KV, parts, Epoch(0), epoch, number, buckets) for number in range(buckets)]
 
     def _damage(self, log: ReadOnlyLog) -> list[Task]:
         first, last = self._range(log)

@@ -1,0 +1,120 @@
+"""The state of a store, as of an epoch or a time, as a table.
+
+    driver      plan (view kv), pinned ─▶ a task for each bucket of the keys
+    executors   merge the bucket as the start-up snapshot would, write it as one Parquet file
+    driver      one commit: a directory with a manifest (Parquet), or a version of the table (Delta)
+
+The log directory and the target are paths that this process and every executor see, under the same name: planning and
+committing are done here, also with Spark Connect.
+
+Always true: a table shows one epoch's state, whole; nothing of it is seen before the commit. A job that failed or died
+leaves the target as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from warren.base.ids import Epoch
+from warren.durability.timeline import Timeline
+from warren.log.reading import ReadOnlyLog
+from warren.log.store import Machine
+from warren.pipeline.jobs.delta_tables import DeltaSnapshot
+from warren.pipeline.jobs.holding import held
+from warren.pipeline.jobs.parquet_file import task_of, write_rows
+from warren.pipeline.jobs.parquet_tables import ParquetSnapshot
+from warren.pipeline.jobs.running import run_tasks
+from warren.pipeline.jobs.staging import Staging
+from warren.pipeline.jobs.tables import Batch, Part, Position, TableFormat, check_paths
+from warren.pipeline.jobs.watching import Progress, nobody
+from warren.pipeline.options import ReadOptions, text_of
+from warren.pipeline.planning import Plan, Planner, Task
+from warren.pipeline.schema import View
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+
+class SnapshotTable(Protocol):
+    """Where a snapshot goes."""
+
+    def check(self) -> None: ...
+
+    def admit(self, timeline: Timeline) -> None: ...
+
+    def position(self) -> Position | None: ...
+
+    def staging(self) -> AbstractContextManager[Staging]: ...
+
+    def commit(self, made: Staging, batch: Batch, told: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMade:
+    """What came of it. `is_new` False: the table showed this very state already, and nothing was done."""
+
+    position: Position
+    is_new: bool
+    rows: int = 0
+    size_bytes: int = 0
+    files: int = 0
+
+
+def snapshot(
+    session: SparkSession,
+    directory: str,
+    target: str,
+    as_of: int | str | datetime | None = None,
+    format: TableFormat | str = TableFormat.PARQUET,
+    buckets: int = 0,
+    overwrite: bool = False,
+    pin_seconds: int = 3600,
+    progress: Progress = nobody,
+    machine: Machine | None = None,
+) -> SnapshotMade:
+    """Write the state as a table. `overwrite` replaces a Parquet snapshot; in a Delta table it is a new version."""
+    check_paths(directory, target)
+    machine = machine or Machine.real()
+    asked = as_of.isoformat() if isinstance(as_of, datetime) else as_of
+    told = {"path": directory, "view": View.KV, "asOf": asked, "buckets": buckets, "pinSeconds": pin_seconds}
+    planner = Planner(ReadOptions.of(text_of(told)), machine)
+    table: SnapshotTable
+    if TableFormat(format) is TableFormat.DELTA:
+        table = DeltaSnapshot(machine, target)
+    else:
+        table = ParquetSnapshot(machine, target, overwrite)
+    table.check()
+    plan, log = _planned(planner)
+    with held(planner, plan):
+        table.admit(log.state.timeline)
+        position = Position(log.state.timeline.id, _epoch_of(planner, plan, log))
+        with table.staging() as staging:
+            if table.position() == position:
+                return SnapshotMade(position, is_new=False)
+            tasks = [task_of(task, staging.attempts, number) for number, task in enumerate(plan.tasks)]
+            written = [Part.from_json(answer) for answer in run_tasks(session, write_rows, tasks, progress)]
+            batch = Batch(position.timeline, Epoch(0), position.epoch, staging.gather(written, View.KV))
+            table.commit(staging, batch, {"view": View.KV, "as_of": asked, "source": directory})
+    return SnapshotMade(position, True, batch.rows, batch.size_bytes, len(batch.parts))
+
+
+def _planned(planner: Planner) -> tuple[Plan, ReadOnlyLog]:
+    """A plan, and the log as it was when the plan was made."""
+    seen: list[ReadOnlyLog] = []
+
+    def make(log: ReadOnlyLog) -> list[Task]:
+        seen.append(log)
+        return planner.tasks_of_state(log)
+
+    return planner.pinned(make), seen[-1]
+
+
+def _epoch_of(planner: Planner, plan: Plan, log: ReadOnlyLog) -> Epoch:
+    if plan.tasks:
+        return plan.tasks[0].last
+    asked = planner.last_epoch(log)
+    return log.durable if asked is None else asked
