@@ -13,7 +13,7 @@ import pytest
 
 from warren.base.errors import Refused
 from warren.bench.goals import goals_of, parse
-from warren.bench.log_rows import ROWS, check_rows, measure
+from warren.bench.log_rows import LOG
 from warren.bench.measurement import Measurement
 from warren.bench.run import run_in
 
@@ -44,7 +44,7 @@ def bench(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def measured(directory: Path, goals: str, row: str) -> Measurement:
     with run_in(directory, 2000, Silent()) as run:
-        [measurement] = measure(run, parse("log", goals), {row})
+        [measurement] = LOG.measure(run, parse("log", goals), {row})
     return measurement
 
 
@@ -55,7 +55,7 @@ def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None
     told: dict[str, Any] = json.loads(done.stdout)
     rows = {row["name"]: row for row in told["measurements"]}
     assert list(told) == ["measurements"]
-    assert set(rows) == set(ROWS) and len(told["measurements"]) == len(ROWS)
+    assert set(rows) == set(LOG.rows) and len(told["measurements"]) == len(LOG.rows)
     for row in rows.values():
         assert set(row) == FIELDS
         assert row["value"] > 0 and isinstance(row["holds"], bool)
@@ -67,7 +67,7 @@ def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None
 
 
 def test_every_goal_is_a_row_s() -> None:
-    assert not set(goals_of("log")) - set(ROWS)
+    assert not set(goals_of("log")) - set(LOG.rows)
 
 
 @pytest.mark.parametrize(("limit", "holds"), [(1, True), (1_000, False)])
@@ -80,7 +80,7 @@ def test_holds_is_computed_from_the_goal(tmp_path: Path, limit: int, holds: bool
 def test_a_row_that_is_asked_for_runs_alone_and_ends_its_scenario(tmp_path: Path) -> None:
     watcher = Silent()
     with run_in(tmp_path, 2000, watcher) as run:
-        [row] = measure(run, {}, {"clean_start"})
+        [row] = LOG.measure(run, {}, {"clean_start"})
     assert watcher.rows == ["stop", "clean_start"]
     assert watcher.told == [row]
     assert row.goal is None and row.holds
@@ -101,7 +101,7 @@ def test_the_text_is_a_table_with_a_last_word(tmp_path: Path) -> None:
 
 def test_an_unknown_row_is_refused_with_the_known_ones() -> None:
     with pytest.raises(Refused, match="no row epochs") as caught:
-        check_rows({"epochs"})
+        LOG.check({"epochs"})
     assert "append_columns" in caught.value.hint
 
 

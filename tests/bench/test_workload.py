@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from warren.bench.counting import CountingFiles
-from warren.bench.workload import KEYS_FIXED, KEYS_VARIABLE, SESSION_ENTRIES, Workload, as_lists, make
+from warren.bench.workload import KEYS_FIXED, KEYS_VARIABLE, SESSION_ENTRIES, Workload, as_lists, make, stream
 
 
 def keys_of(workload: Workload) -> list[bytes]:
@@ -32,6 +32,14 @@ def test_a_fifth_of_the_keys_is_repeated_and_lengths_are_in_range(key_bytes: tup
     assert (min(map(len, values)), max(map(len, values))) == (50, 150)
     assert work.size_bytes == sum(map(len, keys)) + sum(map(len, values))
     assert (keys[-1], values[-1]) == work.newest
+
+
+def test_a_stream_of_sessions_is_the_same_workload() -> None:
+    work = make(SESSION_ENTRIES * 2 + 345)
+    sessions, distinct = stream(SESSION_ENTRIES * 2 + 345)
+    streamed = Workload(list(sessions), distinct)
+    assert keys_of(streamed) == keys_of(work)
+    assert (streamed.distinct, streamed.size_bytes, streamed.newest) == (work.distinct, work.size_bytes, work.newest)
 
 
 def test_lists_hold_what_columns_hold() -> None:

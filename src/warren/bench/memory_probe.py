@@ -8,7 +8,6 @@ nobody else wants them and drops without a word; its peak comes from the kernel 
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from warren.base.errors import DiskFailure
+from warren.bench.process_tree import status_mib
 from warren.bench.stores import SETTINGS, opened
 
 MERGE_MEMORY_BYTES = 64 << 20
@@ -44,7 +44,7 @@ def watch_rebuild(room: Path) -> Peak:
         resident = 0.0
         while process.poll() is None:
             peak = max(peak, _anonymous(process.pid))
-            resident = max(resident, _status(process.pid, "VmHWM"))
+            resident = max(resident, status_mib(process.pid, "VmHWM"))
             time.sleep(_LOOK_SECONDS)
     if process.returncode:
         raise DiskFailure(f"the rebuild whose memory is watched ended with status {process.returncode}")
@@ -52,17 +52,7 @@ def watch_rebuild(room: Path) -> Peak:
 
 
 def _anonymous(pid: int) -> float:
-    return _status(pid, "RssAnon")
-
-
-def _status(pid: int, name: str) -> float:
-    """A number of /proc/PID/status in MiB; 0 once the process has ended, or where there is no such file."""
-    try:
-        told = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    found = re.search(rf"^{name}:\s*(\d+) kB", told, re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
+    return status_mib(pid, "RssAnon")
 
 
 def main(room: Path) -> None:

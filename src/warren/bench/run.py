@@ -59,11 +59,13 @@ class Run:
 
 
 @contextmanager
-def run_in(directory: Path, entries: int, watcher: Watcher) -> Iterator[Run]:
+def run_in(
+    directory: Path, entries: int, watcher: Watcher, bytes_per_entry: int = ROOM_BYTES_PER_ENTRY
+) -> Iterator[Run]:
     """A run below a directory; everything it writes is removed at its end."""
     if not directory.is_dir():
         raise Refused(f"{directory} is no directory", "name one on the disk that you want to measure")
-    free, needed = shutil.disk_usage(directory).free, entries * ROOM_BYTES_PER_ENTRY
+    free, needed = shutil.disk_usage(directory).free, entries * bytes_per_entry
     if free < needed:
         hint = "measure with fewer --entries, or another --directory"
         raise Refused(f"{entries} entries need {needed >> 20} MiB, {directory} has {free >> 20} MiB left", hint)

@@ -62,16 +62,24 @@ class Workload:
 
 
 def make(entries: int, key_bytes: tuple[int, int] = KEYS_FIXED, seed: int = SEED) -> Workload:
+    sessions, distinct = stream(entries, key_bytes, seed)
+    return Workload(list(sessions), distinct)
+
+
+def stream(entries: int, key_bytes: tuple[int, int] = KEYS_FIXED, seed: int = SEED) -> tuple[Iterator[Entries], int]:
+    """The same sessions, made one by one, for workloads that shall not lie in memory; and how many keys there are."""
     chance = np.random.default_rng(seed)
     chosen, distinct = _choose_keys(entries, chance)
     pool = _random_texts(distinct, key_bytes, chance)
     starts, lengths = pool.bounds()
-    sessions = []
-    for first, stop in pairwise([*range(0, entries, SESSION_ENTRIES), entries]):
-        mine = chosen[first:stop]
-        keys = Texts.of_lengths(_gather(pool.heap, starts[mine], lengths[mine]), lengths[mine])
-        sessions.append(Entries(keys, _random_texts(stop - first, VALUES, chance)))
-    return Workload(sessions, distinct)
+
+    def sessions() -> Iterator[Entries]:
+        for first, stop in pairwise([*range(0, entries, SESSION_ENTRIES), entries]):
+            mine = chosen[first:stop]
+            keys = Texts.of_lengths(_gather(pool.heap, starts[mine], lengths[mine]), lengths[mine])
+            yield Entries(keys, _random_texts(stop - first, VALUES, chance))
+
+    return sessions(), distinct
 
 
 def as_lists(workload: Workload, entries_max: int) -> Iterator[tuple[list[bytes], list[bytes]]]:

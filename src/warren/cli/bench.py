@@ -1,4 +1,8 @@
-"""`warren bench log`: the log store measured beside SQLite and the bare disk, held against bench/goals.toml."""
+"""`warren bench …`: measured beside other things in the same run, and held against bench/goals.toml.
+
+warren bench log          the log store, beside SQLite and the bare disk
+warren bench pipeline     reading and compacting on Spark, beside the JVM's own group-by
+"""
 
 from __future__ import annotations
 
@@ -25,26 +29,38 @@ Home = Annotated[
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this row; may be repeated.")]
 
 
-@bench.callback()
-def suites() -> None:
-    """Keeps `log` a command with a name of its own, while it is the only one."""
-
-
 @bench.command("log")
 def log(as_json: AsJson = False, entries: Entries = 5_000_000, directory: Home = None, only: Only = None) -> None:
     """Measure the log store. Writes to a temporary directory, and removes it."""
     from warren.bench.goals import goals_of
-    from warren.bench.log_rows import check_rows, measure
-    from warren.bench.measurement import as_object
+    from warren.bench.log_rows import LOG
     from warren.bench.run import run_in
 
-    wanted = check_rows(only or ())
+    wanted = LOG.check(only or ())
     with Narrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
-        measurements = measure(run, goals_of("log"), wanted)
-    if as_json:
-        say_json(as_object(measurements))
-    else:
-        _show(measurements)
+        measurements = LOG.measure(run, goals_of("log"), wanted)
+    _tell("warren bench log", measurements, as_json)
+
+
+@bench.command("pipeline")
+def pipeline(as_json: AsJson = False, entries: Entries = 5_000_000, directory: Home = None, only: Only = None) -> None:
+    """Measure the pipeline on Spark. Writes to a temporary directory, and removes it."""
+    from warren.bench.goals import goals_of
+    from warren.bench.pipeline_rows import PIPELINE
+    from warren.bench.pipeline_run import ROOM_BYTES_PER_ENTRY, spark_run
+    from warren.bench.run import run_in
+    from warren.pipeline.session import require_pyspark
+
+    require_pyspark()
+    wanted = PIPELINE.check(only or ())
+    home = directory or Path.cwd()
+    with (
+        Narrator() as narrator,
+        run_in(home, entries, narrator, ROOM_BYTES_PER_ENTRY) as run,
+        spark_run(run) as on_spark,
+    ):
+        measurements = PIPELINE.measure(on_spark, goals_of("pipeline"), wanted)
+    _tell("warren bench pipeline", measurements, as_json)
 
 
 class Narrator:
@@ -74,11 +90,14 @@ class Narrator:
         sys.stderr.write(f"{measurement.name}: {_value(measurement)}\n")
 
 
-def _show(measurements: list[Measurement]) -> None:
-    from warren.bench.measurement import shown
+def _tell(title: str, measurements: list[Measurement], as_json: bool) -> None:
+    from warren.bench.measurement import as_object, shown
 
+    if as_json:
+        say_json(as_object(measurements))
+        return
     rows = [(m.name, _value(m), shown(m.reference), shown(m.ratio), m.goal or "–", _verdict(m)) for m in measurements]
-    table("warren bench log", ("row", "value", "reference", "ratio", "goal", "holds"), rows)
+    table(title, ("row", "value", "reference", "ratio", "goal", "holds"), rows)
     missed = [m.name for m in measurements if not m.holds]
     say(f"missed: {', '.join(missed)}" if missed else "every goal holds")
 
