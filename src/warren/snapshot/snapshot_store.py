@@ -1,0 +1,94 @@
+"""The safe snapshot store: the newest value of every key as of the safe snapshot version, on disk, by key.
+
+    apply       one batch: entries + counters + the mark (applied), whole or not at all        in version order
+    flush       what was applied is on disk; the mark that is                                   (no log of its own)
+    view        a reader's hold: it sees one mark, whatever is applied meanwhile
+
+It keeps no log: the log of Warren is its log. After a crash it stands at some earlier mark, whole, and what lies behind
+that mark is read from the log again. So nothing of the log may go before `flush` has told a mark beyond it.
+
+This is the protocol; `rocksdb_store` is RocksDB, `testing/forgetful_store` stands in for it where power is cut, and
+loses on purpose what was not flushed. One suite holds both to it (tests/snapshot/snapshot_store_suite.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from warren.records.columns import EntryColumns
+from warren.snapshot.applied import Applied, Version
+
+
+class Found(NamedTuple):
+    value: bytes
+    version: Version
+
+
+class Row(NamedTuple):
+    storage: int
+    key: bytes
+    value: bytes
+    version: Version
+
+
+class Reading(Protocol):
+    """What can be asked, of the store as it is or of a view."""
+
+    @property
+    def applied(self) -> Applied: ...
+
+    def get(self, storage: int, key: bytes) -> Found | None: ...
+
+    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[Found | None]: ...
+
+    def range(self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False) -> Iterator[Row]:
+        """Rows with low <= key < high, in key order or backwards, with memory for a few of them."""
+        ...
+
+    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[Row]: ...
+
+    def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
+        """All rows as columns, in the order of storage and key."""
+        ...
+
+    def counter(self, name: bytes) -> bytes | None: ...
+
+
+class View(Reading, Protocol):
+    def close(self) -> None: ...
+
+
+class SnapshotStore(Reading, Protocol):
+    def apply(
+        self,
+        entries: Sequence[EntryColumns],
+        applied: Applied,
+        counters: Mapping[bytes, bytes | None] | None = None,
+        are_late: bool = False,
+    ) -> None:
+        """Take entries that are newer than everything in the store, and the mark behind them, in one batch. Entries
+        come in version order, or collapsed to one for each key. `are_late`: some may be older than what is there, or
+        than a clear that was; each is compared first. A mark that goes back, or of another timeline, is misuse."""
+        ...
+
+    def ingest(self, paths: Sequence[str], applied: Applied) -> None:
+        """Take sorted files that were made for it (`sorted_tables`), then the mark. Done twice it is as done once."""
+        ...
+
+    def flush(self) -> Applied:
+        """Bring everything applied so far to the disk; the mark that is safe now."""
+        ...
+
+    def view(self) -> View: ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why it takes nothing more: an error of its background work, or of the disk. None: all is well."""
+        ...
+
+    def resume(self) -> None:
+        """Try to go on after a failure that somebody has mended."""
+        ...
+
+    def close(self) -> None: ...
