@@ -29,6 +29,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from warren.base.ids import Epoch
+from warren.pipeline.ending import call_at_sigterm
 from warren.pipeline.options import ReadOptions
 from warren.pipeline.planning import Planner
 from warren.pipeline.schema import View, fields_of, usual_schema
@@ -55,7 +56,9 @@ class WarrenSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from warren.pipeline.stream_source import WarrenStreamReader
 
-        return WarrenStreamReader(ReadOptions.of(self.options), schema)
+        reader = WarrenStreamReader(ReadOptions.of(self.options), schema)
+        call_at_sigterm(reader.stop)
+        return reader
 
 
 class WarrenReader(DataSourceReader):

@@ -11,6 +11,7 @@ that stands on a past which this store left — it was restored, or forked — i
 
 Each micro-batch has a pin on the files it reads. Only what is planned is held: a stream that is slower than retention
 must not fill the disk. Spark's `commit` may come late or never, so nothing but the pin's early release depends on it.
+At the end of a query the last pin is released too (`ending`).
 """
 
 from __future__ import annotations
