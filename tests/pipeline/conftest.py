@@ -1,37 +1,43 @@
 """One Spark session for all tests of this package, started when the first asks for it. Without PySpark (`make setup`
-alone) none of them is collected; `make setup-spark` brings it."""
+alone) none of them is collected; `make setup-spark` brings it.
+
+`spark` is the session, `kind` the word for where it runs: `local` unless WARREN_SPARK says otherwise, see spark_kinds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if find_spec("pyspark") is None:
-    collect_ignore_glob = ["test_*.py"]
+if TYPE_CHECKING:
+    from tests.pipeline.spark_kinds import Place
 
-QUICK_TO_START = {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.default.parallelism": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
-    "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.task.maxFailures": "1",
-}
+if find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py", "core/test_*.py"]
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    from warren.pipeline.session import spark_session
+def kind() -> str:
+    from tests.pipeline.spark_kinds import chosen_kind
 
-    session = spark_session("local[2]", config=QUICK_TO_START)
-    session.sparkContext.setLogLevel("OFF")
+    return chosen_kind()
+
+
+@pytest.fixture(scope="session")
+def place(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    from tests.pipeline.spark_kinds import spark_place
+
+    with spark_place(kind, tmp_path_factory.mktemp("spark")) as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
+def spark(place: Place) -> Iterator[Any]:
+    from tests.pipeline.spark_kinds import session_at
+
+    session = session_at(place)
     yield session
     session.stop()
