@@ -55,8 +55,11 @@ run: setup  ## show the log store at work
 quick: setup  ## unit, golden and conformance tests: under a minute
 	$(PYTEST) -m 'not slow and not spark and not torture'
 
+# A process has one kind of Spark session, so the core suite runs once for each; `local` is among the others.
 test: setup-spark  ## every test; only campaigns are left out (simulate, torture)
 	$(PYTEST) -m 'not torture'
+	WARREN_SPARK=standalone $(PYTEST) -m 'not torture' tests/pipeline/core
+	WARREN_SPARK=connect $(PYTEST) -m 'not torture' tests/pipeline/core
 
 # A build without extensions, as on a machine without a compiler. PYTHONPATH puts it before the editable install,
 # for the processes that the tests start as well.
