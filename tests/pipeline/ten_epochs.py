@@ -16,7 +16,7 @@ from warren.log.store import LogStore
 
 EPOCHS = 10
 ENTRIES_PER_EPOCH = 6
-SETTINGS = replace(QUIET, channel_count=2, retention_seconds=1e6, retention_bytes=1 << 40)
+SETTINGS = replace(QUIET, channel_count=2, retention_seconds=1e6, retention_bytes=1 << 40, compaction_poll_seconds=0.05)
 
 
 @contextmanager

@@ -26,7 +26,6 @@ from warren.log.reading import open_for_reading
 from warren.log.scan import LogInput
 from warren.log.store import LogStore
 from warren.pipeline.jobs.compact import compact, compact_running, compact_stopped
-from warren.pipeline.jobs.running import run_tasks, workers_of
 
 pytestmark = pytest.mark.spark
 SETTINGS = replace(QUIET, channel_count=2, retention_seconds=1e6, retention_bytes=1 << 40)
@@ -153,19 +152,6 @@ def test_what_goes_wrong_is_one_clear_error_and_the_order_is_given_up(spark: Any
         compact_stopped(spark, str(directory), settings=SETTINGS, sizes=SMALL)
     assert told.value.path == str(path)
     assert not list((directory / "staging").iterdir())
-
-
-def test_tasks_answer_in_order_and_a_failing_one_is_raised_in_our_words(spark: Any) -> None:
-    assert workers_of(spark) >= 1
-    assert run_tasks(spark, dict, []) == []
-    assert run_tasks(spark, dict, [{"n": n} for n in range(5)]) == [{"n": n} for n in range(5)]
-    with pytest.raises(Damage, match="told by a task") as told:
-        run_tasks(spark, failing, [{"n": 1}])
-    assert (told.value.path, told.value.offset) == ("some/file", 77)
-
-
-def failing(task: dict[str, Any]) -> dict[str, Any]:
-    raise Damage("told by a task", "some/file", 77)
 
 
 def test_the_command_compacts_and_says_so(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from warren.cli.log_compact import show
@@ -26,6 +27,7 @@ def on_spark(directory: str, master: str = LOCAL, remote: str | None = None) -> 
     from warren.pipeline.session import require_pyspark, session_for_command
 
     require_pyspark()
+    directory = os.path.abspath(directory)  # executors have other working directories
     open_for_reading(LocalFiles(), directory)  # what is no log directory is told before Spark is started
     with session_for_command(master, remote) as session:
         from warren.pipeline.jobs.compact import compact as run

@@ -12,11 +12,12 @@ the order's directory.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from warren.base.errors import Locked, Refused
+from warren.base.errors import Locked, Misuse, Refused
 from warren.log.compaction import NOTHING_TO_DO
 from warren.log.handover import PLACES_MAX, Order
 from warren.log.range_plan import RangePlan, Sizes
@@ -38,6 +39,8 @@ def compact(
     session: SparkSession, directory: str, progress: Progress = nobody, sizes: Sizes | None = None
 ) -> dict[str, Any]:
     """Compact a log directory, whether a process runs in it or not; what was done."""
+    if not os.path.isabs(directory):
+        raise Misuse(f"'{directory}' is no absolute path", "every node must find it under the same name")
     try:
         return compact_stopped(session, directory, progress, sizes=sizes)
     except Locked:

@@ -1,0 +1,42 @@
+"""Compaction and verification as jobs, on every kind of Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.log.ordering import TINY, TINY_AND_DEALT
+from warren.base.errors import Damage
+from warren.log.store import LogStore
+from warren.pipeline.jobs.compact import compact, compact_running
+from warren.pipeline.jobs.running import run_tasks, workers_of
+from warren.pipeline.jobs.verify import verify
+
+
+def test_a_running_store_is_compacted_by_order(spark: Any, store: LogStore) -> None:
+    """CO-09, CO-10, SO-02, ST-04: in one pass, then, with more in it, in two; the store reads the same behind each."""
+    wanted = list(store.refresh().cursor())
+    told = compact(spark, store.directory, sizes=TINY)
+    assert (told["status"], told["entries"]) == ("ok", len(wanted))
+    assert len(store.manifest.state.compacted) > 1
+    assert list(store.refresh().cursor()) == wanted
+    with store.begin() as session:
+        session.put(1, b"one more", b"value")
+    shown: list[float] = []
+    compact_running(spark, store.directory, shown.append, TINY_AND_DEALT)
+    assert [row for row in store.refresh().cursor() if row.key != b"one more"] == wanted
+    assert len(list(store.refresh().cursor())) == len(wanted) + 1
+    assert verify(spark, store.directory).is_good
+
+
+def test_tasks_answer_in_order_and_what_one_raises_is_raised_here(spark: Any) -> None:
+    assert workers_of(spark) >= 1
+    assert run_tasks(spark, dict, [{"n": n} for n in range(5)]) == [{"n": n} for n in range(5)]
+    with pytest.raises(Damage, match="told by a task") as told:
+        run_tasks(spark, failing, [{"n": 1}])
+    assert (told.value.path, told.value.offset) == ("some/file", 77)
+
+
+def failing(task: dict[str, Any]) -> dict[str, Any]:
+    raise Damage("told by a task", "some/file", 77)
