@@ -15,7 +15,7 @@ MARKED_TESTS := $(foreach module,$(MARKED),$(wildcard $(subst src/warren,tests,$
 TESTS ?= $(MARKED_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark peers run quick test test-pure check format checklist golden simulate torture mutants bench clean FORCE
+.PHONY: help setup setup-spark peers run quick test test-pure check format checklist golden notebook simulate torture mutants bench clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ checklist: setup  ## rewrite docs/checklist.md from the ids that tests name
 
 golden: setup  ## rewrite golden transcripts; the diff is reviewed like code
 	WARREN_GOLDEN=rewrite $(PYTEST) -k golden
+
+notebook: setup-spark  ## make the pictures of docs/notebook.md anew, by running its blocks
+	$(RUN) -m tests.docs.notebook_page
 
 simulate: setup  ## crash simulation over N states (make simulate N=200000)
 	$(RUN) -m warren.testing.campaign --states $(or $(N),20000)
