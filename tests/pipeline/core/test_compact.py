@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tests.log.ordering import TINY, TINY_AND_DEALT
-from warren.base.errors import Damage
+from warren.base.errors import WarrenError
+from warren.log.file_parts import FilePart
+from warren.log.range_tasks import DealTask
 from warren.log.store import LogStore
-from warren.pipeline.jobs.compact import compact, compact_running
+from warren.pipeline.jobs.compact import compact, compact_running, deal_task
 from warren.pipeline.jobs.running import run_tasks, workers_of
 from warren.pipeline.jobs.verify import verify
 
@@ -30,13 +32,10 @@ def test_a_running_store_is_compacted_by_order(spark: Any, store: LogStore) -> N
     assert verify(spark, store.directory).is_good
 
 
-def test_tasks_answer_in_order_and_what_one_raises_is_raised_here(spark: Any) -> None:
+def test_tasks_answer_in_order_and_what_one_raises_is_raised_here(spark: Any, store: LogStore) -> None:
     assert workers_of(spark) >= 1
     assert run_tasks(spark, dict, [{"n": n} for n in range(5)]) == [{"n": n} for n in range(5)]
-    with pytest.raises(Damage, match="told by a task") as told:
-        run_tasks(spark, failing, [{"n": 1}])
-    assert (told.value.path, told.value.offset) == ("some/file", 77)
-
-
-def failing(task: dict[str, Any]) -> dict[str, Any]:
-    raise Damage("told by a task", "some/file", 77)
+    [record, *_] = store.manifest.state.files.values()
+    nowhere = DealTask("/nowhere", "/nowhere", (FilePart(record, store.durable),), store.durable, ())
+    with pytest.raises(WarrenError, match="/nowhere"):
+        run_tasks(spark, deal_task, [nowhere.to_json()])
