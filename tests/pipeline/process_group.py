@@ -23,7 +23,7 @@ from types import TracebackType
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 150.0  # for a machine that does much else; a quiet one needs a tenth
 _GUARDED = 'exec 3<&0; (read _ <&3; kill -9 0) & exec "$@" </dev/null 3<&-'
-_LOOK_AGAIN_SECONDS = 0.02
+_LOOK_AGAIN_SECONDS = 0.05
 _SHOWN_BYTES = 4000
 
 
@@ -92,8 +92,9 @@ def wait_until(what: str, is_true: Callable[[], bool], *alive: ProcessGroup) -> 
     while not is_true():
         for group in alive:
             assert group.is_running or is_true(), f"{group.log.stem} ended before {what}:\n{group.last_words}"
-        words = "\n".join(group.last_words for group in alive)
-        assert time.monotonic() < deadline, f"no {what} within {PATIENCE_SECONDS} s:\n{words}"
+        if time.monotonic() > deadline:
+            words = "\n".join(group.last_words for group in alive)
+            raise AssertionError(f"no {what} within {PATIENCE_SECONDS} s:\n{words}")
         pause.wait(_LOOK_AGAIN_SECONDS)
 
 

@@ -23,7 +23,7 @@ from warren.files.local import LocalFiles
 from warren.log.reading import open_for_reading
 from warren.log.store import LogStore
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # every wait in it is bounded by itself
 Session = tuple[int, int, int]  # run, thread, number
 
 

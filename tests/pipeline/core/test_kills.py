@@ -18,7 +18,7 @@ from tests.pipeline.ten_epochs import ENTRIES_PER_EPOCH, EPOCHS, write
 from warren.log.store import LogStore
 from warren.pipeline import read
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # every wait in it is bounded by itself
 MORE_EPOCHS = 90
 
 

@@ -21,7 +21,7 @@ def test_the_session_is_at_the_place_that_was_started(spark: Any, place: Place) 
     assert is_connect == (place.kind == CONNECT)
     assert spark.conf.get(TOKEN) == place.token
     if is_connect:
-        assert spark.client.host == "127.0.0.1" and place.url == f"sc://127.0.0.1:{spark.client._builder.port}"
+        assert f"sc://{spark.client._builder.endpoint}" == place.url
     else:
         assert spark.sparkContext.master == place.url
 

@@ -59,21 +59,14 @@ def test_a_restarted_stream_goes_on_at_its_checkpoint(spark: Any, store: LogStor
 
 
 def test_a_stream_behind_the_horizon_is_told_so(spark: Any, purging_store: LogStore, tmp_path: Path) -> None:
-    """X-06: what a purge took behind a stream that had ended is said, with the horizon; it is no silent gap."""
-    stream_to_end(spark, purging_store.directory, tmp_path)
-    horizon = leave_behind(purging_store)
-    write(purging_store, 30)
-    purging_store.witness()
-    with pytest.raises(Gone, match=f"horizon is {horizon}"), clear_errors():
-        stream_to_end(spark, purging_store.directory, tmp_path)
-    assert epochs_in(spark, tmp_path) == each_whole(1, EPOCHS)
-
-
-def test_a_stream_may_go_on_at_the_horizon(spark: Any, purging_store: LogStore, tmp_path: Path) -> None:
-    """X-06: with failOnDataLoss=false what is left comes, each epoch whole."""
+    """X-06: what a purge took behind a stream that had ended is said, with the horizon, and no row comes; only with
+    failOnDataLoss=false it goes on there, with whole epochs."""
     stream_to_end(spark, purging_store.directory, tmp_path)
     horizon = leave_behind(purging_store)
     last = write(purging_store, 30)
     purging_store.witness()
+    with pytest.raises(Gone, match=f"horizon is {horizon}"), clear_errors():
+        stream_to_end(spark, purging_store.directory, tmp_path)
+    assert epochs_in(spark, tmp_path) == each_whole(1, EPOCHS)
     stream_to_end(spark, purging_store.directory, tmp_path, failOnDataLoss=False)
     assert epochs_in(spark, tmp_path) == each_whole(1, EPOCHS) + each_whole(horizon + 1, last)
