@@ -63,19 +63,23 @@ def test_a_damaged_store_gets_the_same_report(spark: Any, tmp_path: Path, hit: s
     assert told(report) == told(here(directory)) and report.findings
 
 
-def test_each_file_is_checked_in_a_task_of_its_own(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_file_is_checked_in_a_task_of_its_own_the_largest_first(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from warren.pipeline.jobs import verify as job
 
     seen: list[int] = []
 
     def counted(session: Any, work: Any, tasks: Any, progress: Any) -> Any:
-        seen.extend(len(task["records"]) for task in tasks)
+        seen.extend(record["end"] for task in tasks for record in task["records"])
+        assert all(len(task["records"]) == 1 for task in tasks)
         return [work(task) for task in tasks]
 
     monkeypatch.setattr(job, "run_tasks", counted)
     make_store(tmp_path)
     report = verify(spark, str(tmp_path))
-    assert seen == [1] * len(report.files) and len(seen) > 1
+    assert seen == sorted((scan.record.end for scan in report.files), reverse=True) and len(set(seen)) > 1
+    assert told(report) == told(here(tmp_path)), "in the order of the files, whichever was checked first"
 
 
 def test_beside_an_owner_at_work_nothing_is_damage(spark: Any, tmp_path: Path) -> None:

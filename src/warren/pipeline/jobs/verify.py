@@ -1,7 +1,7 @@
 """`verify` with its files checked by Spark's tasks: the same findings as `warren log verify`, found on many machines.
 
     driver      manifest, epoch files ─▶ which files there are
-    executors   a file each: every block's checksum, every block decoded, its closing blocks gathered
+    executors   a file each, the largest first: every block's checksum, every block decoded, its closing blocks gathered
     driver      the verdicts of all, the chain of epochs from the horizon to the witness, what else lies about
 
 Takes no lock and no pin and changes nothing. A file that a running store purges meanwhile is no damage.
@@ -27,8 +27,11 @@ def verify(session: SparkSession, directory: str, progress: Progress = nobody) -
     """Check a log directory, which this process and every executor see under the same name."""
 
     def check(checks: FileChecks) -> list[CheckedFile]:
-        answers = run_tasks(session, check_some, [checks_to_plain(each) for each in checks.each()], progress)
-        return [checked_of_plain(file) for answer in answers for file in answer["files"]]
+        largest_first = sorted(checks.each(), key=lambda each: -each.records[0].end)
+        answers = run_tasks(session, check_some, [checks_to_plain(each) for each in largest_first], progress)
+        files = [checked_of_plain(file) for answer in answers for file in answer["files"]]
+        places = {record.number: place for place, record in enumerate(checks.records)}
+        return sorted(files, key=lambda file: places[file.scan.record.number])
 
     return verify_with(Machine.real().files, directory, check)
 
