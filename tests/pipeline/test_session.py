@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from warren.base.errors import Damage, Gone, Refused, WarrenError
+from warren.base.errors import Damage, DiskFailure, Gone, OutOfRoom, Refused, WarrenError
 from warren.pipeline import java, session
 
 
@@ -83,6 +83,8 @@ def test_importing_the_pipeline_imports_no_spark() -> None:
         Refused("x is no log directory", "name one"),
         Gone("epoch 3 is gone, horizon is 7", "begin at epoch 8 or later"),
         Damage("a block's checksum does not hold, bytes 8 … 16", "log/pwal_0000", 96),
+        OutOfRoom("cannot write x: no space left", "free some space"),
+        DiskFailure("cannot read x: input/output error", "look at dmesg"),
         WarrenError("plain"),
     ],
 )
