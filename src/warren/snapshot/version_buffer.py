@@ -9,7 +9,7 @@ entries of equal version are two entries: none overwrites the other. The buffer 
 in the log as well until the store has it on disk, so a crash costs nothing but reading that again.
 
 This is the protocol; `memory_buffer` keeps columns in memory and spills to files, `rocksdb_buffer` is a column family.
-One suite holds both to it (tests/snapshot/version_buffer_suite.py).
+One suite holds both to it (tests/snapshot/test_version_buffer.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Taken(Protocol):
 
 class VersionBuffer(Protocol):
     @property
-    def entries(self) -> int: ...
+    def entries(self) -> int:
+        """How many are in it: added, and not done."""
+        ...
 
     @property
     def memory_bytes(self) -> int:

@@ -1,0 +1,163 @@
+"""Entries that the buffer keeps: their columns, and the channel and record number under which each came.
+
+    entries     as they were added, copied
+    channels    which channel each came from
+    records     its number there
+
+Write versions are shared by many entries (a session has one), so version, channel and record together are an entry's
+name here: no two are equal, and an entry never takes another's place.
+
+Why copied: a batch that comes from the log is a view of a mapped file or of a buffer that is filled again. A view would
+keep that whole file mapped, for an entry that waits long, and would change under us if the file were recycled; and the
+estimate of memory would be a guess about the page cache. A copy costs some 10 ns per entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from warren.base.ids import ChannelId
+from warren.log.gather import Positions
+from warren.log.pool import Pool, joined, taken
+from warren.records.columns import EntryColumns, Texts
+from warren.records.numbers import Numbers
+from warren.snapshot.version_order import OrderKey, is_in_order, key_at, version_order
+
+_OBJECT_BYTES = 2048  # about what the Python objects of one batch take, beside its arrays
+_PIECE_ROWS = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    entries: EntryColumns
+    channels: Numbers
+    records: Numbers
+
+    @classmethod
+    def of_batch(cls, channel: ChannelId, first_record: int, batch: EntryColumns) -> Kept:
+        return cls.of_views(channel, first_record, owned(batch))
+
+    @classmethod
+    def of_views(cls, channel: ChannelId, first_record: int, batch: EntryColumns) -> Kept:
+        """For somebody who is done with it before the batch goes."""
+        count = batch.count
+        return cls(batch, Numbers.constant(count, channel), Numbers.sequence(count, first_record))
+
+    @property
+    def count(self) -> int:
+        return self.entries.count
+
+    @property
+    def columns(self) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        """What they are ordered by."""
+        return self.entries.majors, self.entries.minors, self.channels, self.records
+
+    def key(self, row: int) -> OrderKey:
+        return key_at(self.columns, row)
+
+    def part(self, start: int, stop: int) -> Kept:
+        return Kept(self.entries.part(start, stop), self.channels.part(start, stop), self.records.part(start, stop))
+
+    def split(self, bytes_max: int) -> Iterator[Kept]:
+        """Pieces of at most this size (a single larger entry stands alone), each of which fits a block."""
+        at = 0
+        for entries in self.entries.split(bytes_max):
+            end = at + entries.count
+            yield Kept(entries, self.channels.part(at, end), self.records.part(at, end))
+            at = end
+
+    def owned(self) -> Kept:
+        return Kept(owned(self.entries), _owned_numbers(self.channels), _owned_numbers(self.records))
+
+    def memory_bytes(self) -> int:
+        """About how much memory they take."""
+        mine = self.entries
+        numbers = (mine.kinds, mine.storages, mine.undo_prev, mine.undo_next, mine.keys.offsets, mine.values.offsets)
+        arrays = {id(column.deltas): column.deltas for column in (*numbers, *self.columns, mine.epochs) if column}
+        told = sum(deltas.nbytes for deltas in arrays.values() if deltas is not None)
+        return _OBJECT_BYTES + mine.keys.size_bytes + mine.values.size_bytes + told
+
+
+class KeptPool:
+    """Several of them under one row number."""
+
+    def __init__(self, parts: Sequence[Kept]) -> None:
+        self._pool = Pool.of([part.entries for part in parts])
+        self._channels = joined(part.channels for part in parts)
+        self._records = joined(part.records for part in parts)
+
+    @property
+    def count(self) -> int:
+        return self._pool.count
+
+    def order(self) -> Positions:
+        columns = (self._pool.majors, self._pool.minors, self._channels, self._records)
+        return version_order(columns, self._pool.count)
+
+    def take(self, rows: Positions) -> Kept:
+        """These rows, in this order, copied."""
+        return Kept(self._pool.take(rows), taken(self._channels, rows), taken(self._records, rows))
+
+    def in_order(self, bytes_max: int) -> Iterator[Kept]:
+        """All of them in order, copied, in pieces of about this size (a single larger entry stands alone)."""
+        for rows in self._cut(self.order(), bytes_max):
+            yield self.take(rows)
+
+    def _cut(self, rows: Positions, bytes_max: int) -> list[Positions]:
+        pieces = [rows[at : at + _PIECE_ROWS] for at in range(0, len(rows), _PIECE_ROWS)]
+        keys, values = self._pool.keys, self._pool.values
+        if min(_PIECE_ROWS, len(rows)) * (keys.longest() + values.longest()) <= bytes_max:
+            return pieces
+        cut: list[Positions] = []
+        for piece in pieces:
+            edges = np.concatenate(([0], np.cumsum(keys.lengths(piece) + values.lengths(piece))))
+            start = 0
+            while start < len(piece):
+                stop = int(np.searchsorted(edges, edges[start] + bytes_max, side="right")) - 1
+                stop = max(stop, start + 1)
+                cut.append(piece[start:stop])
+                start = stop
+        return cut
+
+
+def ordered(batches: Sequence[Kept], bytes_max: int) -> Iterator[Kept]:
+    """All of them in order, in pieces of about this size. Batches that are in order and do not overlap, as those of
+    one channel are, come as they lie, uncopied."""
+    by_first = sorted(batches, key=lambda batch: batch.key(0))
+    follows = (before.key(before.count - 1) < behind.key(0) for before, behind in pairwise(by_first))
+    if not all(follows) or not all(is_in_order(batch.columns, batch.count) for batch in by_first):
+        return KeptPool(batches).in_order(bytes_max)
+    return (piece for batch in by_first for piece in batch.split(bytes_max))
+
+
+def owned(batch: EntryColumns) -> EntryColumns:
+    """The same entries in memory of their own."""
+    majors = _owned_numbers(batch.majors)
+    epochs = batch.epochs
+    return EntryColumns(
+        _owned_numbers(batch.kinds),
+        _owned_numbers(batch.storages),
+        majors,
+        _owned_numbers(batch.minors),
+        _owned_texts(batch.keys),
+        _owned_texts(batch.values),
+        _owned_numbers(batch.undo_prev),
+        _owned_numbers(batch.undo_next),
+        majors if epochs is batch.majors else None if epochs is None else _owned_numbers(epochs),
+    )
+
+
+def _owned_numbers(numbers: Numbers) -> Numbers:
+    return numbers if numbers.deltas is None else replace(numbers, deltas=numbers.deltas.copy())
+
+
+def _owned_texts(texts: Texts) -> Texts:
+    offsets = texts.offsets
+    heap = texts.heap[texts.start : texts.end].copy()
+    if offsets.deltas is None:
+        return Texts(heap, Numbers(offsets.count, 0, offsets.step))
+    return Texts(heap, Numbers(offsets.count, 0, 0, offsets.deltas - offsets.deltas[0]))

@@ -1,0 +1,209 @@
+"""A version buffer of our own: columns in memory, and files when they are too many.
+
+    add    →  in memory, unordered                       copied, counted; above half of memory_bytes_max …
+    spill  →  buffer-<incarnation>                       … all of it goes, in order, to a file that never changes
+    take   →  memory and files merged up to a version    what of a file lies above goes back into memory when it is done
+
+The point is that most entries never see the disk a second time: they came from the log, and leave for the store before
+memory is full.
+
+Three things can be under way at once: adding (any number of threads), one of the long works — spilling, persisting,
+beginning or ending a taking — and reading what was taken. A long work holds the *turn*, not the lock: others add
+meanwhile, until there is no room; then they wait for the turn and make some. An entry that is being written counts as
+in memory until the file is whole, and is in memory again if writing fails. `add` makes room before it puts: when it
+raises, nothing of the batch is in the buffer.
+
+Always true: an entry is in exactly one place: in memory, in one file, or taken. A taken entry leaves for good with
+`done` only (checklist X-04); its files go then too. So at every moment everything that was added and not done is here.
+Memory: memory_bytes_max, half of which may be on its way to a file; while something is taken, half as much again.
+
+A file that lies wholly above the range is not read: using it up, as seed 2 has it, would write the same entries again.
+Files of an earlier life are cleared away on opening: the log has what was in them (C-15). Only files that a restore
+names (`adopted`) are taken over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from warren.base.chance import Chance
+from warren.base.errors import Misuse
+from warren.base.ids import ChannelId, Incarnation, TimelineId
+from warren.base.threads import Threads
+from warren.files.protocol import Files, join
+from warren.records.block import FileIdentity
+from warren.records.columns import EntryColumns
+from warren.snapshot.added import check_added
+from warren.snapshot.applied import Version
+from warren.snapshot.buffer_file import BufferFile, open_buffer_file, write_buffer_file
+from warren.snapshot.in_memory import InMemory
+from warren.snapshot.kept import Kept, ordered
+from warren.snapshot.memory_taken import MemoryTaken
+
+MEMORY_BYTES_MAX = 32 << 20
+BLOCK_BYTES = 256 << 10
+
+
+class MemoryBuffer:
+    """Is a `VersionBuffer`."""
+
+    def __init__(
+        self,
+        files: Files,
+        threads: Threads,
+        chance: Chance,
+        directory: str,
+        timeline: TimelineId,
+        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        block_bytes: int = BLOCK_BYTES,
+        adopted: Sequence[str] = (),
+    ) -> None:
+        self._disk = files
+        self._chance = chance
+        self._directory = directory
+        self._timeline = timeline
+        self._spill_bytes = memory_bytes_max // 2
+        self._block_bytes = block_bytes
+        self._changed = threads.condition()
+        self._is_turn_taken = False
+        self._memory = InMemory()
+        self._leaving = InMemory()  # on its way to a file
+        self._taken: MemoryTaken | None = None
+        self._files = self._begin(adopted)
+
+    @property
+    def entries(self) -> int:
+        with self._changed:
+            waiting = sum(file.entries for file in self._files)
+            taken = 0 if self._taken is None else self._taken.entries
+            return self._memory.count + self._leaving.count + waiting + taken
+
+    @property
+    def memory_bytes(self) -> int:
+        with self._changed:
+            taken = 0 if self._taken is None else self._taken.memory.size_bytes
+            return self._memory.size_bytes + self._leaving.size_bytes + taken
+
+    def add(self, channel: ChannelId, first_record: int, batch: EntryColumns) -> None:
+        if batch.count:
+            check_added(batch)
+            kept = Kept.of_batch(channel, first_record, batch)
+            while not self._is_put(kept):
+                with self._turn():
+                    if not self._has_room_for(kept):
+                        self._spill()
+
+    def take(self, up_to: Version) -> MemoryTaken:
+        with self._turn():
+            if self._taken is not None:
+                raise Misuse("something is taken from the version buffer already", "call its done or put_back first")
+            reached = [file for file in self._files if file.first_version <= up_to]
+            stops = [max(file.start, file.rows_up_to(up_to)) for file in reached]
+            with self._changed:
+                inside, self._memory = self._memory.divide(up_to)
+                self._files = [file for file in self._files if file not in reached]
+                self._taken = MemoryTaken(self, inside, reached, stops, self._block_bytes)
+                return self._taken
+
+    def persist(self) -> list[str]:
+        with self._turn():
+            self._spill()
+            if self._taken is not None and self._taken.memory.count:
+                self._taken.move_to(self._written(self._taken.memory))
+            files = [*self._files, *([] if self._taken is None else self._taken.files)]
+            for file in files:
+                file.sync()
+            self._disk.sync_directory(self._directory)
+            return [file.path for file in files]
+
+    def close(self) -> None:
+        """Nothing of it is needed any more: the log has it."""
+        with self._turn():
+            files = [*self._files, *([] if self._taken is None else self._taken.files)]
+            self._files, self._taken, self._memory = [], None, InMemory()
+            for file in files:
+                file.remove()
+
+    def end(self, taken: MemoryTaken, is_done: bool) -> None:
+        """For `MemoryTaken`: what was taken is in the store, or it goes back."""
+        with self._turn():
+            with self._changed:
+                if self._taken is not taken:
+                    raise Misuse("this taking has ended already", "take again")
+                self._taken = None
+                self._files += taken.files
+                if not is_done:
+                    self._memory.put_all(taken.memory)
+                    return
+                for file, stop in zip(taken.files, taken.stops, strict=True):
+                    file.start = stop
+            for file in taken.files:
+                self._use_up(file)
+
+    def _begin(self, adopted: Sequence[str]) -> list[BufferFile]:
+        self._disk.make_directories(self._directory)
+        files = [open_buffer_file(self._disk, path, self._timeline) for path in adopted]
+        for name in self._disk.list(self._directory):
+            if (path := join(self._directory, name)) not in adopted:
+                self._disk.remove(path)
+        return files
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Alone with the long works; others may add."""
+        with self._changed:
+            while self._is_turn_taken:
+                self._changed.wait()
+            self._is_turn_taken = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_turn_taken = False
+                self._changed.notify_all()
+
+    def _is_put(self, kept: Kept) -> bool:
+        with self._changed:
+            if self._memory.has_room_for(kept, self._spill_bytes):
+                self._memory.put(kept)
+                return True
+            return False
+
+    def _has_room_for(self, kept: Kept) -> bool:
+        with self._changed:
+            return self._memory.has_room_for(kept, self._spill_bytes)
+
+    def _spill(self) -> None:
+        """Everything in memory goes to a file. Needs the turn."""
+        with self._changed:
+            self._leaving, self._memory = self._memory, InMemory()
+        written: list[BufferFile] = []
+        try:
+            if self._leaving.count:
+                written.append(self._written(self._leaving))
+        finally:
+            with self._changed:
+                self._files += written
+                if not written:
+                    self._memory.put_all(self._leaving)
+                self._leaving = InMemory()
+
+    def _written(self, memory: InMemory) -> BufferFile:
+        identity = FileIdentity(self._timeline, Incarnation(self._chance.id64()))
+        pieces = ordered(memory.batches, 4 * self._block_bytes)
+        return write_buffer_file(self._disk, self._directory, identity, pieces, self._block_bytes)
+
+    def _use_up(self, file: BufferFile) -> None:
+        """Bring what is left of a file back into memory, spilling as need be, then remove it. Needs the turn. If it
+        fails half way, the file holds what did not come back."""
+        for block in file.blocks(file.start, file.start + file.entries):
+            kept = block.owned()
+            if not self._has_room_for(kept):
+                self._spill()
+            with self._changed:
+                self._memory.put(kept)
+                file.start += kept.count
+        with self._changed:
+            self._files.remove(file)
+        file.remove()

@@ -1,0 +1,245 @@
+"""A version buffer that is a column family of RocksDB: one row for each entry, in the order of the key.
+
+    add         one WriteBatch, without RocksDB's own log             atomic
+    take        nothing is moved: the range is remembered
+    batches     iterator → some rows → iterator closed → the next iterator begins behind the last row
+    done        one WriteBatch of range deletions
+
+Seed 2 takes the first entry, closes the iterator, deletes the entry, and so on, because deleting under an iterator
+goes wrong. Here many rows are read by one iterator instead of one, and nothing is deleted while any is open (VB-09):
+deleting waits for `done`, when the store has the entries (X-04). Till then a crash or `put_back` leaves them.
+
+Entries that come late — added while a taking is open, into its range — are neither in it nor deleted with it: their
+keys are remembered until it ends, `batches` passes them over, and the range deletions leave them out. (A snapshot would
+say the same, but iterators of rocksdict 0.3.29 do not keep to one.)
+
+RocksDB's log is off: `persist` is its flush, which is what brings the memtable to disk. The memtable is small and
+compaction leveled, since the lowest keys are read and deleted first and should soon lie in one level. On opening the
+family is emptied: the log of Warren has what was in it; only a restored area is taken over (`is_restored`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice, repeat
+from typing import Any
+
+from rocksdict import (
+    ColumnFamily,
+    DBCompactionStyle,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from warren.base.errors import DiskFailure, Misuse, OutOfRoom, WarrenError
+from warren.base.ids import ChannelId
+from warren.base.threads import Threads
+from warren.records.columns import EntryColumns
+from warren.snapshot.added import check_added
+from warren.snapshot.applied import Version
+from warren.snapshot.kept import Kept
+from warren.snapshot.rocksdb_rows import KEY, behind, entries_of_rows, row_keys, row_values
+from warren.snapshot.version_order import rows_up_to
+
+FAMILY = "version_buffer"
+MEMTABLE_BYTES = 8 << 20
+BATCH_BYTES = 1 << 20
+_ROWS_MAX = 1 << 14
+_ROWS_FIRST = 16  # before it is known how large rows are
+_BEYOND = b"\xff" * (KEY.size + 1)
+
+
+def family_options(memtable_bytes: int = MEMTABLE_BYTES) -> Options:
+    """How the column family is to be opened."""
+    options = Options(raw_mode=True)
+    options.set_write_buffer_size(memtable_bytes)
+    options.set_max_write_buffer_number(2)
+    options.set_compaction_style(DBCompactionStyle.level())
+    options.set_level_zero_file_num_compaction_trigger(2)
+    options.set_compression_type(DBCompressionType.none())
+    return options
+
+
+def open_buffer(
+    path: str, threads: Threads, memtable_bytes: int = MEMTABLE_BYTES, is_restored: bool = False
+) -> RocksdbBuffer:
+    """A buffer in a database of its own."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    with _told("open"):
+        database = Rdict(path, options, {FAMILY: family_options(memtable_bytes)})
+    return RocksdbBuffer(database, threads, is_restored=is_restored, is_owner=True)
+
+
+class RocksdbBuffer:
+    """Is a `VersionBuffer`. The database is open and has the family; it is closed with the buffer only if it is its."""
+
+    def __init__(
+        self,
+        database: Rdict,
+        threads: Threads,
+        family: str = FAMILY,
+        is_restored: bool = False,
+        is_owner: bool = False,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        self._database = database if is_owner else None
+        self._family = database.get_column_family(family)
+        self._handle: ColumnFamily | None = database.get_column_family_handle(family)
+        self._without_log = WriteOptions()
+        setattr(self._without_log, "disable_wal", True)  # noqa: B010 - an attribute, which the stubs call a method
+        self._changed = threads.condition()
+        self._batch_bytes = batch_bytes
+        self._taken: RocksdbTaken | None = None
+        self._late: set[bytes] = set()
+        if not is_restored:
+            with _told("empty"):
+                self._family.delete_range(b"", _BEYOND, self._without_log)
+        self._entries = self._count(_BEYOND) if is_restored else 0
+
+    @property
+    def entries(self) -> int:
+        return self._entries
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+
+    def add(self, channel: ChannelId, first_record: int, batch: EntryColumns) -> None:
+        if batch.count == 0:
+            return
+        check_added(batch)
+        kept = Kept.of_views(channel, first_record, batch)
+        keys = row_keys(kept)
+        made = WriteBatch(raw_mode=True)
+        deque(map(made.put, keys, row_values(kept), repeat(self._handle)), maxlen=0)
+        with self._changed:
+            late = self._late_keys(batch, keys)
+            with _told("add to"):
+                self._family.write(made, self._without_log)
+            self._late |= late
+            self._entries += batch.count
+
+    def take(self, up_to: Version) -> RocksdbTaken:
+        with self._changed:
+            if self._taken is not None:
+                raise Misuse("something is taken from the version buffer already", "call its done or put_back first")
+            self._taken = RocksdbTaken(self, up_to)
+            return self._taken
+
+    def persist(self) -> list[str]:
+        with _told("flush"):
+            self._family.flush(True)
+            return [self._family.path() + file["name"] for file in self._family.live_files()]
+
+    def close(self) -> None:
+        with _told("close"):
+            self._handle = None  # it would keep the database open
+            self._family.close()
+            if self._database is not None:
+                self._database.close()
+
+    def read(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """For `RocksdbTaken`: rows from `start` on, as many as make a batch. Their iterator is closed on return."""
+        options = ReadOptions()
+        options.set_iterate_upper_bound(stop)
+        rows: list[tuple[bytes, bytes]] = []
+        read_bytes, count = 0, _ROWS_FIRST
+        with _told("read"):
+            iterator: Iterator[Any] = self._family.items(from_key=start, read_opt=options)
+            while read_bytes < self._batch_bytes and len(rows) < _ROWS_MAX:
+                more = list(islice(iterator, count))
+                rows += more
+                read_bytes += sum(len(value) for _, value in more)
+                if len(more) < count:
+                    break
+                usual = read_bytes // len(rows) + 1
+                count = max(min((self._batch_bytes - read_bytes) // usual, _ROWS_MAX - len(rows), 4 * len(rows)), 1)
+        return rows
+
+    def without_late(self, rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        with self._changed:
+            return [row for row in rows if row[0] not in self._late] if self._late else rows
+
+    def end(self, taken: RocksdbTaken, is_done: bool) -> None:
+        """For `RocksdbTaken`: what was taken is in the store, or it stays."""
+        with self._changed:
+            if self._taken is not taken:
+                raise Misuse("this taking has ended already", "take again")
+            if is_done:
+                count = self._count(taken.stop) - len(self._late) if taken.count is None else taken.count
+                self._delete(taken.stop)
+                self._entries -= count
+            self._taken = None
+            self._late = set()
+
+    def _delete(self, stop: bytes) -> None:
+        """Everything before `stop` but the late ones."""
+        made = WriteBatch(raw_mode=True)
+        start = b""
+        for late in sorted(self._late):
+            made.delete_range(start, late, self._handle)
+            start = late + b"\0"
+        made.delete_range(start, stop, self._handle)
+        with _told("delete from"):
+            self._family.write(made, self._without_log)
+
+    def _late_keys(self, batch: EntryColumns, keys: list[bytes]) -> set[bytes]:
+        if self._taken is None:
+            return set()
+        flags = rows_up_to(batch.majors, batch.minors, self._taken.up_to)
+        if isinstance(flags, bool):
+            return set(keys) if flags else set()
+        return {key for key, is_late in zip(keys, flags.tolist(), strict=True) if is_late}
+
+    def _count(self, stop: bytes) -> int:
+        options = ReadOptions()
+        options.set_iterate_upper_bound(stop)
+        with _told("count"):
+            return sum(1 for _ in self._family.keys(read_opt=options))
+
+
+class RocksdbTaken:
+    """Is a `Taken`."""
+
+    def __init__(self, home: RocksdbBuffer, up_to: Version) -> None:
+        self._home = home
+        self.up_to = up_to
+        self.stop = behind(up_to)
+        self.count: int | None = None  # known once somebody has read it all
+
+    def batches(self) -> Iterator[EntryColumns]:
+        start, count = b"", 0
+        while rows := self._home.read(start, self.stop):
+            start = rows[-1][0] + b"\0"
+            if rows := self._home.without_late(rows):
+                count += len(rows)
+                yield entries_of_rows([key for key, _ in rows], [value for _, value in rows])
+        self.count = count
+
+    def done(self) -> None:
+        self._home.end(self, is_done=True)
+
+    def put_back(self) -> None:
+        self._home.end(self, is_done=False)
+
+
+@contextmanager
+def _told(verb: str) -> Iterator[None]:
+    """RocksDB's errors in our words."""
+    try:
+        yield
+    except WarrenError:
+        raise
+    except Exception as error:
+        family = OutOfRoom if "No space left" in str(error) else DiskFailure
+        raise family(
+            f"cannot {verb} the version buffer: {error}", "the log has what was in it; see RocksDB's LOG"
+        ) from error
