@@ -26,11 +26,11 @@ _CHANGES = st.one_of(
         st.just(b""),
     ),
 )
-_SESSIONS = st.tuples(st.just("session"), st.integers(0, 1), st.lists(_CHANGES, min_size=1, max_size=6))
+SESSIONS = st.tuples(st.just("session"), st.integers(0, 1), st.lists(_CHANGES, min_size=1, max_size=6))
 _UPKEEP = st.tuples(
     st.sampled_from(["rotate", "compact", "purge", "stop", "kill", "power_cut"]), st.just(0), st.just(list[Change]())
 )
-STEPS = st.lists(st.one_of(_SESSIONS, _SESSIONS, _SESSIONS, _UPKEEP), min_size=3, max_size=14)
+STEPS = st.lists(st.one_of(SESSIONS, SESSIONS, SESSIONS, _UPKEEP), min_size=3, max_size=14)
 Step = tuple[str, int, list[Change]]
 
 

@@ -17,7 +17,7 @@ Not here: what a batch consists of (log/channels), rotation (log/rotation): both
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -91,6 +91,7 @@ class GroupCommit:
         self._busy = False
         self._failed: WarrenError | None = None
         self._callbacks: list[Callable[[Epoch], None]] = []
+        self._part_callbacks: list[Callable[[Epoch, Sequence[Part]], None]] = []
         self._bell = threads.condition()
         self._rung = False
         self._leaving = False
@@ -147,6 +148,11 @@ class GroupCommit:
         """Call back with every epoch that becomes durable, in order, from the leader's thread: be quick."""
         with self.gate:
             self._callbacks.append(callback)
+
+    def call_with_parts(self, callback: Callable[[Epoch, Sequence[Part]], None]) -> None:
+        """The same, with what each file contributed to the epoch, for whoever goes on with the bytes."""
+        with self.gate:
+            self._part_callbacks.append(callback)
 
     def ring(self) -> None:
         """Ask the background thread to commit what is gathered. Call without the gate."""
@@ -261,6 +267,8 @@ class GroupCommit:
                 self._stale_since_ns = self._clock.monotonic_ns()
         for callback in self._callbacks:
             callback(epoch)
+        for with_parts in self._part_callbacks:
+            with_parts(epoch, parts)
         with self._bell:
             if self._background_sleeps:
                 self._bell.notify_all()

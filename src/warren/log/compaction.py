@@ -97,7 +97,10 @@ class Compaction:
             return told_of(proposal)
 
     def choose(self) -> list[FileRecord]:
-        """Rotate, then name the files to merge: those compacted before, and what was never compacted."""
+        """Rotate, then name the files to merge: those compacted before, and what was never compacted. Nothing, if the
+        safe snapshot store takes what stays: a remove that it has not seen yet must not be settled here."""
+        if self._manifest.state.reflected:
+            return []
         rotated = self._rotation.rotate()
         catalog = CompactionCatalog.of(self._manifest.state)
         targets = catalog.targets(rotated.rotated)
@@ -133,7 +136,12 @@ class Compaction:
         sealed = [record for record in state.of_state(FileState.SEALED) if record.purpose is Purpose.LOG]
         fresh = sum(record.end for record in catalog.targets(sealed))
         old = sum(record.end for record in catalog.compacted)
-        return ratio > 0 and fresh >= self._settings.compaction_bytes_min and fresh >= ratio * (fresh + old)
+        return (
+            ratio > 0
+            and not state.reflected
+            and fresh >= self._settings.compaction_bytes_min
+            and fresh >= ratio * (fresh + old)
+        )
 
     def commit(self, proposal: Proposal) -> None:
         """Put a proposal in force, if its inputs are still current."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from warren.base.errors import Refused
 from warren.base.ids import Epoch, FileNumber
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
@@ -46,3 +47,10 @@ def snapshot_inputs(state: ManifestState) -> list[FileRecord]:
     catalog = CompactionCatalog.of(state)
     logs = [r for _, r in sorted(state.files.items()) if r.purpose is Purpose.LOG and r.state is FileState.SEALED]
     return [*catalog.compacted, *catalog.targets(logs)]
+
+
+def check_has_state(state: ManifestState) -> None:
+    """Refuse to take the log alone for the state when the safe snapshot store has a part of it."""
+    if state.reflected:
+        what = f"what was written up to epoch {state.reflected} has left the log for the safe snapshot store"
+        raise Refused(what, "open the directory with warren.open")

@@ -18,6 +18,7 @@ from warren.base.ids import Epoch, FileNumber
 from warren.base.threads import Threads
 from warren.durability.closing import read_closing
 from warren.files.protocol import Files, join
+from warren.log.compaction_catalog import check_has_state
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.lives import is_needed
@@ -105,6 +106,7 @@ def _state_of_cut(state: ManifestState, trimmed: list[FileRecord], epoch: Epoch,
 
 def choose_files(state: ManifestState, epoch: Epoch) -> list[FileRecord]:
     """The compacted file to start from, and the log files behind it that reach into the wanted past."""
+    check_has_state(state)
     sealed = [record for record in state.of_state(FileState.SEALED) if record.purpose is not Purpose.SNAPSHOT]
     bases = _choose_bases(state, sealed, epoch)
     passed = {number for base in bases for number in base.sources}

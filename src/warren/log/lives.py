@@ -1,7 +1,7 @@
 """The three lives of a sealed file, and the pin that may prolong the last.
 
-needed     recovery reads it: a log file that is not compacted yet or that a stream's base has not passed, the compacted
-           file in force, the start-up snapshot in force
+needed     recovery reads it: a log file that is neither compacted nor reflected yet or that a stream's base has not
+           passed, the compacted file in force, the start-up snapshot in force
 retained   history reads it: the raw log and replaced compacted files, for `retention_seconds` and up to
            `retention_bytes`, whichever ends first
 pinned     a reader holds it
@@ -41,10 +41,12 @@ def is_needed(state: ManifestState, record: FileRecord) -> bool:
         return record.number in state.compacted
     if record.purpose is Purpose.SNAPSHOT:
         return record.number == state.snapshot
-    is_compacted = any(record.number in state.files[number].sources for number in state.compacted)
+    is_settled = record.last_epoch <= state.reflected or any(
+        record.number in state.files[number].sources for number in state.compacted
+    )
     for stream_id, last_lsn in record.stream_ends:
         stream = state.streams[StreamId(stream_id)]
-        if last_lsn >= stream.base if stream.is_records else not is_compacted:
+        if last_lsn >= stream.base if stream.is_records else not is_settled:
             return True
     return False
 

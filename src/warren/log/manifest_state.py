@@ -62,6 +62,7 @@ class ManifestState:
     is_clean: bool = False  # the last run ended by `close`: no epoch number was given out beyond the durable one
     is_cut: bool = False  # a copy that was cut out of a store: opening it begins a new timeline
     compacted: tuple[FileNumber, ...] = ()  # the compacted files in force, by key range; they share their sources
+    reflected: Epoch = Epoch(0)  # everything up to here is in the safe snapshot store, on disk
     snapshot: FileNumber = FileNumber(0)  # the start-up snapshot, 0 for none
     snapshot_epoch: Epoch = Epoch(0)  # … and the epoch it shows
     files: Mapping[FileNumber, FileRecord] = field(default_factory=dict)

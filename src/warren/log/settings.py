@@ -22,6 +22,7 @@ class LogSettings:
     rotation_reply_seconds_max: float = 30.0  # longest a rotation's answer waits for sessions that were open
     merge_memory_bytes: int = 512 << 20  # memory a merge may use; above it the merge works in pieces on disk
     scan_threads: int = 2  # threads of a scan or a merge
+    keeps_snapshot: bool = True  # False: no start-up snapshot; a safe snapshot store stands in for it
     snapshot_at_stop: bool = True  # write the start-up snapshot at a clean stop
     compaction_garbage_ratio: float = (
         0.5  # share of bytes that may be superseded before compaction starts; 0: never by itself

@@ -8,31 +8,30 @@ with LogStore.open("/var/lib/app/log") as store:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from warren.base.chance import Chance, SystemChance
-from warren.base.clock import Clock, SystemClock
+from warren.base.clock import Clock
 from warren.base.errors import Refused
 from warren.base.ids import ChannelId, Epoch, StreamId
-from warren.base.threads import SystemThreads, Threads
+from warren.base.threads import Threads
 from warren.durability.group_commit import GroupCommit
-from warren.durability.participant import Participant
+from warren.durability.participant import Part, Participant
 from warren.durability.wall_times import WallMarks
-from warren.files.local import LocalFiles
 from warren.files.lock import this_process
 from warren.files.protocol import DirectoryLock, Files, join
 from warren.files.recycle import RecyclePool
 from warren.log.appender import Appender
 from warren.log.channel import Channel
 from warren.log.compaction import Compaction
+from warren.log.compaction_catalog import check_has_state
 from warren.log.control import CompactionThread
 from warren.log.cut import Cut, make_cut
 from warren.log.entries import KV_STREAM
 from warren.log.handover import Handover
 from warren.log.layout import LOCK, RECYCLE
 from warren.log.log_files import LogFiles
+from warren.log.machine import Machine
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import StreamRecord, file_change, set_change, stream_change
 from warren.log.opening import Opened, check_settings, create_if_missing, opening_edit, recover
@@ -47,19 +46,7 @@ from warren.log.streams import Stream, Streams
 from warren.log.turn import LogTurn, Witnesses
 from warren.log.worker import InlineWorker, ProcessWorker, Progress, SizedWorker, Worker
 
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The seams the store stands on."""
-
-    files: Files
-    clock: Clock
-    threads: Threads
-    chance: Chance
-
-    @classmethod
-    def real(cls) -> Machine:
-        return cls(LocalFiles(), SystemClock(), SystemThreads(), SystemChance())
+__all__ = ["LogStore", "Machine"]
 
 
 class LogStore:
@@ -75,6 +62,7 @@ class LogStore:
         self._lock = lock
         self._is_open = True
         self._compaction_thread: CompactionThread | None = None
+        self._snapshot: Snapshot | None = None
         self.manifest: Manifest = opened.manifest
         self.recycle_pool = self._recycle_pool()
         self._wire_writing()
@@ -163,8 +151,11 @@ class LogStore:
 
     def _ready(self, progress: Progress) -> None:
         """Let there be epochs, make the start-up snapshot, start the compaction thread."""
+        if self.settings.keeps_snapshot:
+            check_has_state(self.manifest.state)
         self._start_run()
-        self._snapshot = self._snapshots.at_start(self.commit.durable, self._inline_worker(), progress)
+        if self.settings.keeps_snapshot:
+            self._snapshot = self._snapshots.at_start(self.commit.durable, self._inline_worker(), progress)
         self._compaction_thread = CompactionThread(
             self.machine.files,
             self.directory,
@@ -218,6 +209,10 @@ class LogStore:
         """Be called with each epoch that becomes durable, in order."""
         self.commit.call_when_durable(callback)
 
+    def call_with_parts(self, callback: Callable[[Epoch, Sequence[Part]], None]) -> None:
+        """The same, with the bytes that each file contributed to the epoch."""
+        self.commit.call_with_parts(callback)
+
     def flush(self) -> None:
         """Ask for what is gathered to become durable, without waiting."""
         self.commit.ring()
@@ -241,10 +236,13 @@ class LogStore:
 
     def snapshot(self) -> Snapshot:
         """The state as of opening, or as of the last `refresh`."""
+        if self._snapshot is None:
+            raise Refused("this store keeps no start-up snapshot", "its state is in the safe snapshot store")
         return self._snapshot
 
     def refresh(self) -> Snapshot:
         """A snapshot of what is durable now."""
+        check_has_state(self.manifest.state)
         result = self.rotation.rotate()
         self._snapshot = self._snapshots.make(result.epoch)
         return self._snapshot
@@ -287,7 +285,8 @@ class LogStore:
         self._is_open = False
         try:
             self._end_compaction()
-            if self.settings.snapshot_at_stop and self.manifest.state.snapshot_epoch < self._newest_epoch():
+            keeps = self.settings.keeps_snapshot and self.settings.snapshot_at_stop
+            if keeps and self.manifest.state.snapshot_epoch < self._newest_epoch():
                 self.refresh()
             self.commit.stop()
             marks = self.commit.marks.monotone_ns

@@ -1,0 +1,23 @@
+"""The machine a store stands on: the four seams, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warren.base.chance import Chance, SystemChance
+from warren.base.clock import Clock, SystemClock
+from warren.base.threads import SystemThreads, Threads
+from warren.files.local import LocalFiles
+from warren.files.protocol import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    files: Files
+    clock: Clock
+    threads: Threads
+    chance: Chance
+
+    @classmethod
+    def real(cls) -> Machine:
+        return cls(LocalFiles(), SystemClock(), SystemThreads(), SystemChance())

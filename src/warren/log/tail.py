@@ -1,0 +1,157 @@
+"""The end of the log, as it grows: what became durable since somebody last looked, block by block.
+
+    LogTail.read(up_to)        every key-value block of epochs behind the last reading, up to this one, from the files
+    blocks_of_part(part)       the same of one file's part of one epoch, out of the memory it was written from
+
+The first is for whoever pulls: it remembers how far it has read in each file and looks at every block's checksum on the
+way. The second is for whoever is pushed to, and costs no reading. Both give the very same blocks, those of one channel
+in the order they stand in.
+
+Always true: an epoch is given whole or not at all, and never before it is durable: `up_to` is the caller's promise.
+What is given are views of the mapped file, or of the bytes that were written; they stay good for as long as they are
+held, even if the file goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from warren.base.errors import Damage, Refused
+from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, lsn_of
+from warren.durability.participant import Part
+from warren.files.protocol import Files, join
+from warren.log.compaction_catalog import has_key_values
+from warren.log.entries import KV_STREAM
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileRecord, FileState
+from warren.log.manifest_state import ManifestState
+from warren.log.opening import find_file
+from warren.log.scan import map_file
+from warren.log.scan_damage import peek
+from warren.log.scan_walk import counted
+from warren.records.block import Header, look
+from warren.records.columns import EntryColumns
+from warren.records.entries import read_entries
+from warren.records.format import BlockKind
+from warren.records.numbers import Numbers
+from warren.records.verdict import Verdict
+
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TailBlock:
+    """Entries of one channel that became durable together."""
+
+    channel: ChannelId
+    first: Lsn  # of the first entry; the others follow
+    epoch: Epoch
+    columns: EntryColumns
+
+
+class LogTail:
+    def __init__(self, files: Files, directory: str, state: Callable[[], ManifestState], after: Epoch) -> None:
+        self._files = files
+        self._directory = directory
+        self._state = state
+        self.after = after  # everything up to this epoch was read, or was not wanted
+        self._places: dict[FileNumber, int] = {}  # where the next block of each file begins
+
+    def read(self, up_to: Epoch) -> Iterator[TailBlock]:
+        """The blocks of epochs behind `after`, up to this one. They count as read when all of them were."""
+        places: dict[FileNumber, int] = {}
+        for record in self._records():
+            view, path = self._mapped(record)
+            yield from self._of_file(record, view, path, up_to, places)
+        self._places = places
+        self.after = max(self.after, up_to)
+
+    def rewind(self, after: Epoch) -> None:
+        """Read again from behind this epoch."""
+        self.after, self._places = after, {}
+
+    def epoch_within(self, durable: Epoch, bytes_max: int) -> Epoch:
+        """The last epoch such that what is read up to it comes to at most so many bytes; always at least one epoch.
+        Headers are hopped over, and believed for this only."""
+        sizes: dict[Epoch, int] = {}
+        for record in self._records():
+            view, _ = self._mapped(record)
+            at, total = self._places.get(record.number, 0), 0
+            while total <= bytes_max and (header := peek(view, at)) is not None and header.epoch <= durable:
+                if header.epoch > self.after:
+                    total += header.end - at
+                    sizes[header.epoch] = sizes.get(header.epoch, 0) + header.end - at
+                at = header.end
+        total, chosen = 0, Epoch(0)
+        for epoch, size in sorted(sizes.items()):
+            total += size
+            if chosen and total > bytes_max:
+                return chosen
+            chosen = epoch
+        return durable
+
+    def _records(self) -> list[FileRecord]:
+        """The files that may hold something behind `after`, oldest first."""
+        logs = [record for _, record in sorted(self._state().files.items()) if record.purpose is Purpose.LOG]
+        sealed = [r for r in logs if r.state is FileState.SEALED and r.last_epoch > self.after and has_key_values(r)]
+        return sealed + [record for record in logs if record.state is FileState.ACTIVE]
+
+    def _of_file(
+        self, record: FileRecord, view: memoryview, path: str, up_to: Epoch, places: dict[FileNumber, int]
+    ) -> Iterator[TailBlock]:
+        is_active = record.state is FileState.ACTIVE
+        at = self._places.get(record.number, 0)
+        for start, stop in counted(record, len(view) if is_active else record.end):
+            at = max(at, start)
+            while at < stop:
+                header = look(view, at, record.identity)
+                if isinstance(header, Verdict):
+                    if not is_active:
+                        raise Damage(f"a sealed file is damaged: {header.value}", path, at)
+                    break
+                if header.epoch > up_to:
+                    break
+                if is_entries(header) and header.epoch > self.after:
+                    yield block_of(record.channel, record.number, view, header)
+                at = header.end
+        places[record.number] = at
+
+    def _mapped(self, record: FileRecord) -> tuple[memoryview, str]:
+        """A file under the name it has now: a rotation may rename it, and give its name to the next, as we look."""
+        for left in reversed(range(TRIES)):
+            try:
+                is_active = record.state is FileState.ACTIVE
+                usual = join(self._directory, record.name)
+                path = find_file(self._files, self._directory, record) if is_active else usual
+                view = map_file(self._files, path)
+                if isinstance(look(view, 0, record.identity), Header):
+                    return view, path
+            except (Damage, Refused):
+                if not left:
+                    raise
+        raise Damage(f"log file {record.number} is not where it should be", join(self._directory, record.name), 0)
+
+
+def is_entries(header: Header) -> bool:
+    return header.kind == BlockKind.ENTRIES and header.stream == KV_STREAM and header.entries > 0
+
+
+def block_of(channel: ChannelId, number: FileNumber, view: memoryview, header: Header, shift: int = 0) -> TailBlock:
+    """A block whose bytes begin at its own offset less `shift`."""
+    columns = read_entries(view, header._replace(offset=header.offset - shift) if shift else header)
+    if columns.epochs is None:
+        columns = replace(columns, epochs=Numbers.constant(columns.count, header.epoch))
+    return TailBlock(channel, lsn_of(number, header.offset), header.epoch, columns)
+
+
+def blocks_of_part(channel: ChannelId, part: Part) -> Iterator[TailBlock]:
+    """The key-value blocks of what one file contributed to one epoch."""
+    raw = memoryview(b"".join(part.pieces))
+    at = 0
+    while at < len(raw):
+        header = peek(raw, at)
+        assert header is not None, "a part is blocks, one behind the other"
+        if is_entries(header):
+            yield block_of(channel, part.participant.number, raw, header, part.start)
+        at = header.end - part.start

@@ -1,0 +1,232 @@
+"""A log and the safe snapshot store behind it, wired: whatever stays leaves the log, and the log stays short.
+
+    <directory>/log       the truth                                   (log/store)
+    <directory>/store     the newest value of every key, by key       (snapshot/rocksdb_store, or a stand-in)
+    <directory>/buffer    entries on their way, if they are too many  (snapshot/memory_buffer)
+
+Opening: log → store, is it ours, whole, and not ahead of the log? → replay of what lies behind its mark → reflection.
+A store that is missing, damaged, of another timeline, too new, or ahead of the log is set aside and built again from
+the log, if the log still has everything; else opening is refused: what left the log is in that store only.
+
+Freeing: the store is flushed, the mark is written into the log's manifest (`reflected`), and only then are files free
+to go (checklist X-03, C-15; DESIGN rule 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from warren.base.errors import Damage, DiskFailure, Refused
+from warren.base.ids import ChannelId, Epoch, Lsn, TimelineId
+from warren.durability.participant import Part
+from warren.files.protocol import join
+from warren.log.machine import Machine
+from warren.log.manifest_state import Change, set_change
+from warren.log.scan import LogInput
+from warren.log.session import Session
+from warren.log.settings import LogSettings
+from warren.log.store import LogStore
+from warren.log.tail import LogTail, TailBlock
+from warren.log.worker import Progress
+from warren.snapshot.applied import MINOR_MAX, Applied
+from warren.snapshot.feeds import Mode, PullFeed, make_feed
+from warren.snapshot.memory_buffer import MemoryBuffer
+from warren.snapshot.reflection import Reflection, ReflectionSettings
+from warren.snapshot.snapshot_store import SnapshotStore, View
+from warren.snapshot.version_apply import VersionApply
+
+LOG = "log"
+STORE = "store"
+BUFFER = "buffer"
+SET_ASIDE = "set-aside"
+
+OpenStore = Callable[[str, TimelineId], SnapshotStore]
+
+
+class Database:
+    """Opened by `open`."""
+
+    def __init__(
+        self, directory: str, settings: ReflectionSettings, machine: Machine, log: LogStore, open_store: OpenStore
+    ) -> None:
+        self.directory = directory
+        self.log = log
+        self._settings = settings
+        self._machine = machine
+        self._open_store = open_store
+        self.problems: list[str] = []
+        self.store = self._opened_store()
+        timeline = log.manifest.state.timeline.id
+        self._buffer = MemoryBuffer(
+            machine.files,
+            machine.threads,
+            machine.chance,
+            join(directory, BUFFER),
+            timeline,
+            settings.buffer_bytes,
+        )
+        chunk_bytes = settings.chunk_bytes
+        self._applying = VersionApply(machine.threads, timeline, self._buffer, self.store, chunk_bytes)
+        self._tail = LogTail(machine.files, log.directory, lambda: log.manifest.state, self.store.applied.epoch)
+        self.reflection: Reflection | None = None
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        open_store: OpenStore,
+        log_settings: LogSettings | None = None,
+        reflection: ReflectionSettings | None = None,
+        machine: Machine | None = None,
+        progress: Progress = lambda share: None,
+    ) -> Database:
+        """Open a directory, or make one. Returns when everything durable is in the store."""
+        machine = machine or Machine.real()
+        for name in (BUFFER, SET_ASIDE):
+            machine.files.make_directories(join(directory, name))
+        of_log = replace(log_settings or LogSettings(), keeps_snapshot=False)
+        log = LogStore.open(join(directory, LOG), of_log, machine)
+        try:
+            database = cls(directory, reflection or ReflectionSettings(), machine, log, open_store)
+            database._replay(progress)
+            database._begin()
+        except BaseException:
+            log.abandon()
+            raise
+        return database
+
+    # -- writing and reading -------------------------------------------------------------------------------------
+
+    def begin(self, channel: int = 0) -> Session:
+        return self.log.begin(channel)
+
+    def view(self) -> View:
+        """The state as of the safe snapshot version, held still."""
+        return self.store.view()
+
+    def view_now(self) -> View:
+        """The state as of now: everything that is durable at this moment is in it."""
+        if self.reflection is not None:
+            self.reflection.catch_up()
+        return self.store.view()
+
+    def alarms(self) -> list[str]:
+        """What an operator should look at."""
+        failure = self.reflection.failure if self.reflection is not None else None
+        told = [f"reflection stands still: {failure.what}"] if failure is not None else []
+        return [*self.log.alarms(), *self.problems, *told]
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Reflect what is durable, flush, close both."""
+        try:
+            self.log.commit.make_room()
+            if self.reflection is not None:
+                self.reflection.stop()
+        finally:
+            self._buffer.close()
+            self.store.close()
+            self.log.close()
+
+    def abandon(self) -> None:
+        """Let go of everything as it is, as if the process had ended here."""
+        if self.reflection is not None:
+            self.reflection.end()
+        self.log.abandon()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    def _opened_store(self) -> SnapshotStore:
+        """The store, or an empty one in its place if the log can fill it."""
+        state = self.log.manifest.state
+        path, timeline = join(self.directory, STORE), state.timeline.id
+        try:
+            store = self._open_store(path, timeline)
+            what = self._why_not(store.applied)
+        except (Damage, Refused, DiskFailure) as error:
+            what, store = error.what, None
+        if store is not None and what is None:
+            return store
+        if state.reflected and state.horizon:
+            hint = f"what was written before epoch {state.horizon} is nowhere else: restore a backup"
+            raise Damage(f"the safe snapshot store cannot be used: {what}", path, 0, hint)
+        if store is not None:
+            store.close()
+        self.problems.append(f"the safe snapshot store was set aside and is built again: {what}")
+        self._set_aside(path)
+        return self._open_store(path, timeline)
+
+    def _why_not(self, applied: Applied) -> str | None:
+        state = self.log.manifest.state
+        if applied.epoch > self.log.durable:
+            return f"it has come to epoch {applied.epoch}, the log is durable up to {self.log.durable}"
+        if applied.epoch < state.reflected:
+            return f"it stands at epoch {applied.epoch}, the log was let go of up to {state.reflected}"
+        return None
+
+    def _set_aside(self, path: str) -> None:
+        files = self._machine.files
+        if files.exists(path):
+            files.rename(path, join(self.directory, SET_ASIDE, f"store-{self._machine.chance.id64():016x}"))
+            files.sync_directory(self.directory)
+
+    def _replay(self, progress: Progress) -> None:
+        """Bring everything durable into the store, step by step."""
+        durable, begun = self.log.durable, self.store.applied.epoch
+        if not begun:
+            self._replay_compacted()
+        feed = PullFeed(self._tail, self._applying, self._settings.step_bytes)
+        reached = begun
+        while reached < durable:
+            reached = feed.gather(durable)
+            self._applying.apply(reached, (reached, MINOR_MAX))
+            progress((reached - begun) / (durable - begun))
+
+    def _replay_compacted(self) -> None:
+        """A log that was compacted before there was a store: what it holds comes first."""
+        state = self.log.manifest.state
+        for number in state.compacted:
+            record = state.files[number]
+            source = LogInput(self._machine.files, self.log.directory, record, record.last_epoch)
+            for index, batch in enumerate(source.batches()):
+                self._applying.add(TailBlock(ChannelId(0), Lsn(index << 32), record.last_epoch, batch))
+            self._applying.apply(Epoch(0), (record.last_epoch, MINOR_MAX))
+
+    def _begin(self) -> None:
+        settings = self._settings
+        if settings.reflection is Mode.OFF:
+            return
+        machine, log = self._machine, self.log
+        feed = make_feed(settings.reflection, self._tail, self._applying, self._channel_of, settings.step_bytes)
+        self.reflection = Reflection(
+            machine.threads,
+            machine.clock,
+            settings,
+            feed,
+            self._applying,
+            self.store,
+            lambda: log.durable,
+            self._let_go,
+        )
+        log.call_with_parts(self.reflection.epoch_is_durable)
+
+    def _channel_of(self, part: Part) -> ChannelId:
+        return self.log.manifest.state.files[part.participant.number].channel
+
+    def _let_go(self, mark: Applied) -> None:
+        """The store has everything up to the mark on disk: the log is told, and its files may go."""
+        state = self.log.manifest.state
+        if mark.epoch <= state.reflected:
+            return
+        changes: list[Change] = [set_change(reflected=mark.epoch)]
+        if state.compacted and all(state.files[number].last_epoch <= mark.epoch for number in state.compacted):
+            changes.append(set_change(compacted=()))
+        self.log.manifest.commit(changes)

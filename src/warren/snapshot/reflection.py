@@ -1,0 +1,205 @@
+"""Reflection: what became durable in the log goes on into the safe snapshot store.
+
+    commit ──▶ feed (notify | push | push-threaded) ──▶ version buffer ──▶ store, in version order ──▶ flush ──▶ purge
+
+One thread, whatever the feed (snapshot/feeds): it gathers, applies up to the safe snapshot version (version_apply), and
+flushes now and then. The safe snapshot version follows the durable epoch by itself; a caller who gives versions of his
+own may move it himself (`advance`).
+
+Writers are never held back: what is not reflected yet stays in the log, and the log is on disk. A little lag is wanted,
+since what is removed meanwhile never reaches the store. Log files may go only behind a flush (`on_flushed`). If the
+store takes nothing more (its disk failed or is full), reflection stops and says so (`failure`), the log grows, and it
+goes on when the store does.
+
+Always true: applied <= durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from warren.base.clock import Clock
+from warren.base.errors import DiskFailure, OutOfRoom, WarrenError
+from warren.base.ids import Epoch
+from warren.base.threads import Threads
+from warren.durability.participant import Part
+from warren.snapshot.applied import MINOR_MAX, Applied, Version
+from warren.snapshot.feeds import Feed, Mode
+from warren.snapshot.snapshot_store import SnapshotStore
+from warren.snapshot.version_apply import VersionApply
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionSettings:
+    reflection: Mode = Mode.NOTIFY
+    lag_seconds: float = 0.1  # what is durable waits so long for more: what is removed meanwhile is never reflected
+    step_bytes: int = 64 << 20  # most of the log that is pulled into the buffer at once
+    chunk_bytes: int = 16 << 20  # largest batch of the store
+    buffer_bytes: int = 32 << 20  # memory of the version buffer; above it entries wait in files
+    flush_bytes: int = 64 << 20  # the store is flushed when so much was applied …
+    flush_seconds: float = 10.0  # … or something was, so long ago
+    retry_seconds: float = 1.0  # how often a store that failed is tried again
+
+
+class Reflection:
+    def __init__(
+        self,
+        threads: Threads,
+        clock: Clock,
+        settings: ReflectionSettings,
+        feed: Feed,
+        applying: VersionApply,
+        store: SnapshotStore,
+        durable: Callable[[], Epoch],
+        on_flushed: Callable[[Applied], None] = lambda mark: None,
+        follows_durable: bool = True,
+    ) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._feed = feed
+        self._applying = applying
+        self._store = store
+        self._durable = durable
+        self._on_flushed = on_flushed
+        self._follows_durable = follows_durable
+        self._safe: Version = store.applied.version
+        self._turn = threads.condition()  # held while something is applied or flushed: one at a time
+        self._bell = threads.condition()
+        self._is_rung = self._is_stopping = self._is_paused = False
+        self._flushed, self._flushed_ns, self._flushed_bytes = store.applied, clock.monotonic_ns(), 0
+        self.failure: WarrenError | None = None
+        self._thread = threads.start("warren-reflection", self._run)
+
+    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
+        """From the thread of whoever led the commit."""
+        self._feed.epoch_is_durable(epoch, parts)
+        self._ring()
+
+    @property
+    def safe(self) -> Version:
+        """The safe snapshot version: nothing above it is in the store."""
+        return self._safe
+
+    def advance(self, safe: Version) -> None:
+        """Move the safe snapshot version; it never moves back."""
+        with self._bell:
+            self._safe = max(self._safe, safe)
+        self._ring()
+
+    def catch_up(self) -> Applied:
+        """Reflect everything that is durable now, in the caller's thread; where the store is then."""
+        with self._turn:
+            return self._reflect(self._durable())
+
+    def flush(self) -> Applied:
+        """Bring what was applied to the disk, and let go of the log behind it."""
+        with self._turn:
+            return self._flush()
+
+    def pause(self) -> None:
+        """Leave everything in the log, or in the buffer, until `resume`."""
+        with self._turn:
+            self._is_paused = True
+
+    def resume(self) -> None:
+        with self._turn:
+            self._is_paused = False
+        self._ring()
+
+    def stop(self) -> None:
+        """End the thread, then reflect and flush the rest, so that the next start finds nothing to do."""
+        self.end()
+        if self.failure is None:
+            self.catch_up()
+            self.flush()
+
+    def end(self) -> None:
+        """End the thread and leave everything as it is."""
+        with self._bell:
+            self._is_stopping = True
+            self._bell.notify_all()
+        self._thread.join()
+
+    # -- the thread ----------------------------------------------------------------------------------------------
+
+    def _ring(self) -> None:
+        with self._bell:
+            self._is_rung = True
+            self._bell.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._bell:
+                if not self._is_rung and not self._is_stopping:
+                    self._bell.wait(self._seconds_to_flush())
+                if self._is_rung and not self._is_stopping:
+                    self._is_rung = False
+                    self._bell.wait(self._settings.lag_seconds)
+                if self._is_stopping:
+                    return
+            with self._turn:
+                is_well = self._is_paused or self._try()
+            if not is_well:
+                with self._bell:
+                    self._bell.wait(self._settings.retry_seconds)
+                    self._is_rung = True
+
+    def _try(self) -> bool:
+        """One round. What goes wrong is kept, and tried again later: the log has everything."""
+        try:
+            if self.failure is not None or self._store.failure is not None:
+                self._resume_store()
+            self._reflect(self._durable())
+            if self._is_flush_due():
+                self._flush()
+        except (DiskFailure, OutOfRoom) as error:
+            self.failure = error
+            return False
+        except WarrenError as error:
+            self.failure = error  # damage, or a fault: trying again would say the same
+            return True
+        self.failure = None
+        return True
+
+    def _resume_store(self) -> None:
+        """It may be back at the last mark that is on its disk: what came behind that is brought once more."""
+        before = self._store.applied
+        self._store.resume()
+        if self._store.applied != before:
+            self._feed.rewind(self._store.applied.epoch)
+
+    def _reflect(self, durable: Epoch) -> Applied:
+        """Step by step, so that the buffer holds one step at a time."""
+        while True:
+            up_to = min(self._feed.gather(durable), durable)
+            applied = self._applying.apply(up_to, self._safe_at(up_to))
+            if up_to >= durable:
+                return applied
+
+    def _safe_at(self, epoch: Epoch) -> Version:
+        with self._bell:
+            if self._follows_durable:
+                self._safe = max(self._safe, (epoch, MINOR_MAX))
+            return self._safe
+
+    # -- flushing ------------------------------------------------------------------------------------------------
+
+    def _is_flush_due(self) -> bool:
+        if self._store.applied == self._flushed:
+            return False
+        is_much = self._applying.bytes_applied - self._flushed_bytes >= self._settings.flush_bytes
+        return is_much or self._clock.monotonic_ns() - self._flushed_ns >= self._settings.flush_seconds * 1e9
+
+    def _seconds_to_flush(self) -> float | None:
+        """How long there is nothing to do; None: until somebody rings."""
+        if self._store.applied == self._flushed or self._is_paused:
+            return None
+        return max(0.01, self._settings.flush_seconds - (self._clock.monotonic_ns() - self._flushed_ns) / 1e9)
+
+    def _flush(self) -> Applied:
+        self._flushed = self._store.flush()
+        self._flushed_ns = self._clock.monotonic_ns()
+        self._flushed_bytes = self._applying.bytes_applied
+        self._on_flushed(self._flushed)
+        return self._flushed

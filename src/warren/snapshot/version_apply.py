@@ -1,0 +1,119 @@
+"""Bringing entries from the version buffer into the store, in version order, up to the safe snapshot version.
+
+    buffer.take(safe) ──▶ chunks, in version order ──▶ collapsed, one entry a key ──▶ store.apply, one batch a chunk
+                                                                                      ──▶ taken.done()
+
+Each chunk is a batch of its own, with the version it reaches as its mark: whoever reads the store between two of them
+sees the state as of that version, whole. The last one carries the epoch as well. The buffer lets go of entries only
+when all are applied; after a crash in between the log is read again from the mark's epoch on, and entries that are in
+the store already are late: each is compared with what is there, and changes nothing.
+
+An entry is late, too, if its writer gave it a version at or below the safe snapshot version. It is applied all the
+same if it is newer than what the store has under its key, as a merge of the log would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from warren.base.ids import Epoch, TimelineId
+from warren.base.threads import Threads
+from warren.log.tail import TailBlock
+from warren.records.columns import EntryColumns
+from warren.snapshot.applied import Applied, Version
+from warren.snapshot.collapse import collapsed
+from warren.snapshot.snapshot_store import SnapshotStore
+from warren.snapshot.version_buffer import VersionBuffer
+
+
+class VersionApply:
+    def __init__(
+        self,
+        threads: Threads,
+        timeline: TimelineId,
+        buffer: VersionBuffer,
+        store: SnapshotStore,
+        chunk_bytes: int = 16 << 20,
+        write_once: Collection[int] = (),
+    ) -> None:
+        self._timeline = timeline
+        self._buffer = buffer
+        self._store = store
+        self._chunk_bytes = chunk_bytes
+        self._write_once = write_once
+        self._lock = threads.condition()
+        self._waiting: list[tuple[Epoch, Version]] = []  # of each block in the buffer: its epoch, its highest version
+        self.bytes_applied = 0
+
+    def add(self, block: TailBlock) -> None:
+        """Entries that became durable. From any thread, also while others are being applied."""
+        highest = highest_version(block.columns)
+        with self._lock:
+            self._waiting.append((block.epoch, highest))  # first: what is in the buffer is known to be there
+        self._buffer.add(block.channel, block.first, block.columns)
+
+    def apply(self, epoch: Epoch, safe: Version) -> Applied:
+        """Everything up to the safe snapshot version, of a log that was read up to `epoch`; where the store is now."""
+        before = self._store.applied
+        safe = max(safe, before.version)
+        with self._lock:
+            known = list(self._waiting)
+        # What is added meanwhile is of later epochs: it may be taken, and counts as waiting until the next time.
+        held_back = [at for at, highest in known if highest > safe and at <= epoch]
+        reached = min([epoch, *(Epoch(at - 1) for at in held_back)])
+        mark = Applied(self._timeline, max(reached, before.epoch), safe)
+        taken = self._buffer.take(safe)
+        try:
+            for chunk, last in self._chunks(taken.batches()):
+                self._apply_chunk(chunk, Applied(self._timeline, before.epoch, last) if last else mark)
+            if self._store.applied != mark:
+                self._store.apply([], mark)
+        except BaseException:
+            taken.put_back()
+            raise
+        taken.done()
+        gone = {each for each in known if each[1] <= safe}
+        with self._lock:
+            self._waiting = [each for each in self._waiting if each not in gone]
+        return mark
+
+    def _apply_chunk(self, chunk: list[EntryColumns], mark: Applied) -> None:
+        at = self._store.applied.version
+        are_late = lowest_version(chunk[0]) <= at
+        mark = mark._replace(version=max(mark.version, at))
+        self._store.apply(collapsed(chunk, () if are_late else self._write_once), mark, are_late=are_late)
+        self.bytes_applied += sum(map(size_of, chunk))
+
+    def _chunks(self, batches: Iterator[EntryColumns]) -> Iterator[tuple[list[EntryColumns], Version | None]]:
+        """Batches that go together, and the version they reach; None with the last of them."""
+        chunk, size = list[EntryColumns](), 0
+        for batch in batches:
+            if chunk and size + size_of(batch) > self._chunk_bytes:
+                yield chunk, version_at(chunk[-1], chunk[-1].count - 1)
+                chunk, size = [], 0
+            chunk.append(batch)
+            size += size_of(batch)
+        if chunk:
+            yield chunk, None
+
+
+def size_of(batch: EntryColumns) -> int:
+    return batch.keys.size_bytes + batch.values.size_bytes + 32 * batch.count
+
+
+def version_at(batch: EntryColumns, row: int) -> Version:
+    return batch.majors.at(row), batch.minors.at(row)
+
+
+def lowest_version(batch: EntryColumns) -> Version:
+    """Of a batch in version order."""
+    return version_at(batch, 0)
+
+
+def highest_version(batch: EntryColumns) -> Version:
+    """Of a batch in any order."""
+    if batch.majors.is_constant:
+        return batch.majors.base, int(batch.minors.array().max())
+    majors = batch.majors.array()
+    major = majors.max()
+    return int(major), int(batch.minors.array()[majors == major].max())

@@ -1,0 +1,76 @@
+"""A database on a memory disk, with a store that forgets what was not flushed, for tests that cut the power."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.log.upkeep_stage import QUIET
+from warren.base.ids import TimelineId
+from warren.base.threads import SystemThreads, Threads
+from warren.files.protocol import Files
+from warren.log.entries import EntryKind
+from warren.log.machine import Machine
+from warren.snapshot.database import Database
+from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import ReflectionSettings
+from warren.snapshot.snapshot_store import SnapshotStore
+from warren.testing.forgetful_store import ForgetfulStore
+from warren.testing.manual_clock import ManualClock
+from warren.testing.memory_files import CrashModel, MemoryFiles
+from warren.testing.seeded_chance import SeededChance
+
+DIRECTORY = "db"
+State = dict[tuple[int, bytes], bytes]
+TINY = ReflectionSettings(lag_seconds=0.0, step_bytes=400, chunk_bytes=200, buffer_bytes=2000, flush_seconds=1e6)
+
+
+class DatabaseStage:
+    """A machine: disk, clock, and the safe snapshot store, which is no file of the memory disk."""
+
+    def __init__(self, mode: Mode = Mode.NOTIFY, seed: int = 1, **reflection: Any) -> None:
+        self.disk = MemoryFiles()
+        self.clock = ManualClock()
+        self.chance = SeededChance(seed)
+        self.log_settings = replace(QUIET, channel_count=2, container_bytes=512 << 10)
+        self.reflection = replace(TINY, reflection=mode, **reflection)
+        self.store: ForgetfulStore | None = None
+
+    def machine(self, files: Files | None = None, threads: Threads | None = None) -> Machine:
+        return Machine(files or self.disk, self.clock, threads or SystemThreads(), self.chance)
+
+    def open(self, files: Files | None = None, threads: Threads | None = None) -> Database:
+        return Database.open(
+            DIRECTORY, self._open_store, self.log_settings, self.reflection, self.machine(files, threads)
+        )
+
+    def crash(self, model: CrashModel, seed: int) -> None:
+        """The power goes: the disk keeps what it must, the store what it flushed, or a little more."""
+        self.disk = self.disk.crash(model, SeededChance(seed))
+        if self.store is not None:
+            self.store = self.store.crash(SeededChance(seed))
+
+    def _open_store(self, path: str, timeline: TimelineId) -> SnapshotStore:
+        self.store = self.store.reopened(timeline) if self.store else ForgetfulStore(timeline)
+        return self.store
+
+
+def rows(database: Database) -> State:
+    view = database.view_now()
+    found: State = {}
+    for batch in view.batches():
+        kinds, storages = batch.kinds.array().tolist(), batch.storages.array().tolist()
+        for kind, storage, key, value in zip(
+            kinds, storages, batch.keys.to_list(), batch.values.to_list(), strict=True
+        ):
+            if kind == EntryKind.PUT:
+                found[storage, key] = value
+    view.close()
+    return found
+
+
+def put(database: Database, pairs: dict[bytes, bytes], storage: int = 1, channel: int = 0) -> int:
+    session = database.begin(channel)
+    for key, value in pairs.items():
+        session.put(storage, key, value)
+    return session.commit()

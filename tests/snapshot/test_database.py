@@ -1,0 +1,284 @@
+"""A log with its safe snapshot store: reflection by every feed, the log let go of, crashes, rebuilding."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.pipeline.histories import SESSIONS, Change, State, Step
+from tests.snapshot.database_stage import DIRECTORY, DatabaseStage, put, rows
+from warren.base.errors import Damage, Refused
+from warren.base.ids import Epoch
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileState
+from warren.log.store import LogStore
+from warren.log.tail import LogTail, TailBlock, blocks_of_part
+from warren.snapshot.database import Database
+from warren.snapshot.feeds import Mode
+from warren.testing.memory_files import CrashModel
+
+FEEDS = [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED]
+_UPKEEP = st.tuples(
+    st.sampled_from(["rotate", "flush", "purge", "stop", "kill", "power_cut", "pause", "resume"]),
+    st.just(0),
+    st.just(list[Change]()),
+)
+STEPS = st.lists(st.one_of(SESSIONS, SESSIONS, SESSIONS, _UPKEEP), min_size=3, max_size=20)
+
+
+def log_files(database: Database) -> int:
+    files = database.log.manifest.state.files.values()
+    return sum(1 for record in files if record.purpose is Purpose.LOG and record.state is FileState.SEALED)
+
+
+@pytest.mark.parametrize("mode", FEEDS)
+def test_what_is_durable_reaches_the_store_and_is_there_after_a_stop(mode: Mode) -> None:
+    """RF-09, RF-13, RF-15, RF-16, VO-01, VO-02: whichever way entries are handed over."""
+    stage = DatabaseStage(mode)
+    with stage.open() as database:
+        put(database, {b"a": b"1", b"b": b"2"})
+        put(database, {b"a": b"3"}, channel=1)
+        session = database.begin()
+        session.remove(1, b"b")
+        epoch = session.commit()
+        assert rows(database) == {(1, b"a"): b"3"}
+        assert database.store.applied.epoch == epoch == database.log.durable
+    with stage.open() as database:
+        assert rows(database) == {(1, b"a"): b"3"}
+
+
+@pytest.mark.parametrize("mode", FEEDS)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
+@given(steps=STEPS, seed=st.integers(0, 1 << 20))
+def test_the_store_equals_the_model_whatever_happens(mode: Mode, steps: list[Step], seed: int) -> None:
+    """X-03, X-04, C-15: sessions on two channels, clears, rotations, flushes, purges, stops, kills and power cuts, with
+    limits so tiny that everything is cut, spilled and chunked."""
+    stage = DatabaseStage(mode, seed)
+    database = stage.open()
+    model: State = {}
+    for verb, channel, changes in steps:
+        reflection = database.reflection
+        assert reflection is not None
+        if verb == "session":
+            commit(database, channel, changes)
+            model = changed(model, changes)
+        elif verb == "rotate":
+            database.log.rotate()
+        elif verb == "purge":
+            database.log.purge()
+        elif verb in ("flush", "pause", "resume"):
+            getattr(reflection, verb)()
+        else:
+            (database.close if verb == "stop" else database.abandon)()
+            if verb == "power_cut":
+                stage.crash(CrashModel.REORDERED, seed + len(model))
+            elif verb == "kill":
+                stage.crash(CrashModel.ALL, seed)
+            database = stage.open()
+        assert database.store.applied.epoch <= database.log.durable
+        assert not reflection.failure
+    assert rows(database) == model
+    database.abandon()
+
+
+def commit(database: Database, channel: int, changes: list[Change]) -> Epoch:
+    session = database.begin(channel)
+    for kind, storage, key, value in changes:
+        if kind == "put":
+            session.put(storage, key, value)
+        elif kind == "remove":
+            session.remove(storage, key)
+        else:
+            getattr(session, kind)(storage)
+    return session.commit()
+
+
+def changed(state: State, changes: list[Change]) -> State:
+    state = dict(state)
+    for kind, storage, key, value in changes:
+        if kind == "put":
+            state[storage, key] = value
+        elif kind == "remove":
+            state.pop((storage, key), None)
+        elif kind != "add_storage":
+            state = {at: held for at, held in state.items() if at[0] != storage}
+    return state
+
+
+def test_log_files_go_behind_a_flush_and_not_before() -> None:
+    """X-03, C-15: applied is not enough: the mark must be on the store's disk and in the manifest."""
+    stage = DatabaseStage()
+    with stage.open() as database:
+        assert database.reflection is not None
+        for number in range(6):
+            put(database, {b"key-%d" % number: b"value"})
+            database.log.rotate()
+        wanted = rows(database)
+        database.log.purge()
+        assert log_files(database) == 6
+        assert database.log.manifest.state.reflected == 0
+        database.reflection.flush()
+        assert database.log.manifest.state.reflected == database.store.applied.epoch
+        database.log.purge()
+        assert log_files(database) == 0
+    with stage.open() as database:
+        assert rows(database) == wanted
+
+
+def test_a_start_reads_only_what_lies_behind_the_mark() -> None:
+    """VO-01: files up to the mark are not even looked at."""
+    stage = DatabaseStage()
+    with stage.open() as database:
+        for number in range(5):
+            put(database, {b"key-%d" % number: b"value"})
+            database.log.rotate()
+    read: list[int] = []
+    original = LogTail.read
+
+    def watched(self: LogTail, up_to: Epoch) -> object:
+        for block in original(self, up_to):
+            read.append(block.epoch)
+            yield block
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogTail, "read", watched)
+        database = stage.open()
+        assert read == []
+        assert database.reflection is not None
+        database.reflection.pause()
+        put(database, {b"late": b"1"})
+        database.abandon()
+        stage.crash(CrashModel.ALL, 1)
+        with stage.open() as database:
+            assert read == [6]
+            assert len(rows(database)) == 6
+
+
+def test_nothing_newer_than_the_safe_snapshot_version_is_visible() -> None:
+    """VO-03: a writer who gives versions of his own moves the safe snapshot himself; what is above waits, and holds
+    back the mark's epoch, so that a crash does not lose it."""
+    stage = DatabaseStage(lag_seconds=0.0)
+    database = stage.open()
+    session = database.begin()
+    session.put(1, b"early", b"1", version=(1, 0))
+    session.put(1, b"late", b"1", version=(1000, 7))
+    session.commit()
+    assert rows(database) == {(1, b"early"): b"1"}
+    assert database.store.applied.epoch == 0
+    assert database.reflection is not None
+    database.reflection.flush()
+    database.abandon()
+    stage.crash(CrashModel.SYNCED, 3)
+    with stage.open() as database:
+        assert rows(database) == {(1, b"early"): b"1"}
+        assert database.reflection is not None
+        database.reflection.advance((1000, 7))
+        assert rows(database) == {(1, b"early"): b"1", (1, b"late"): b"1"}
+        assert database.store.applied.epoch == database.log.durable
+
+
+def test_a_store_that_breaks_down_stops_reflection_and_nothing_is_lost() -> None:
+    """The log grows, an alarm says why, and when the store is well again everything is brought, also what it forgot."""
+    stage = DatabaseStage(retry_seconds=0.01)
+    with stage.open() as database:
+        put(database, {b"a": b"1"})
+        rows(database)
+        assert stage.store is not None
+        stage.store.break_down("no space left")
+        put(database, {b"b": b"2"})
+        reflection = database.reflection
+        assert reflection is not None
+        until(lambda: reflection.failure is None and stage.store is not None and stage.store.failure is None)
+        assert rows(database) == {(1, b"a"): b"1", (1, b"b"): b"2"}
+
+
+def until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.005)
+
+
+def test_a_store_that_cannot_be_used_is_built_again_while_the_log_has_everything() -> None:
+    """A missing one, one of another timeline, one ahead of the log."""
+    stage = DatabaseStage()
+    stage.log_settings = replace(stage.log_settings, retention_seconds=1e6, retention_bytes=1 << 40)
+    with stage.open() as database:
+        put(database, {b"a": b"1", b"b": b"2"})
+        database.log.rotate()
+        wanted = rows(database)
+    stage.store = None
+    with stage.open() as database:
+        assert rows(database) == wanted
+
+
+def test_a_store_that_is_gone_with_the_log_it_stood_for_is_refused() -> None:
+    stage = DatabaseStage()
+    with stage.open() as database:
+        put(database, {b"a": b"1"})
+        database.log.rotate()
+        rows(database)
+        assert database.reflection is not None
+        database.reflection.flush()
+        database.log.purge()
+    stage.store = None
+    with pytest.raises(Damage, match="safe snapshot store cannot be used"):
+        stage.open()
+
+
+def test_a_log_whose_state_left_it_is_not_taken_for_the_state() -> None:
+    stage = DatabaseStage()
+    with stage.open() as database:
+        put(database, {b"a": b"1"})
+    with pytest.raises(Refused, match="has left the log"):
+        LogStore.open(f"{DIRECTORY}/log", stage.log_settings, stage.machine())
+    with stage.open() as database:
+        put(database, {b"a": b"2"})
+        assert database.log.compact()["message"] == "nothing to compact"
+        with pytest.raises(Refused, match="has left the log"):
+            database.log.cut()
+
+
+def test_a_pull_and_a_push_hand_over_the_same_blocks() -> None:
+    """RF-13: from memory or from the file."""
+    stage = DatabaseStage(Mode.OFF)
+    with stage.open() as database:
+        log = database.log
+        pushed: list[TailBlock] = []
+        log.call_with_parts(
+            lambda epoch, parts: pushed.extend(
+                block for part in parts for block in blocks_of_part(database._channel_of(part), part)
+            )
+        )
+        tail = LogTail(stage.disk, log.directory, lambda: log.manifest.state, log.durable)
+        pulled: list[TailBlock] = []
+        for number in range(12):
+            put(database, {b"key-%d" % key: b"value %d" % number for key in range(number + 1)}, channel=number % 2)
+            if number % 5 == 4:
+                log.rotate()
+            if number % 3 == 0:
+                pulled += tail.read(log.durable)
+        pulled += tail.read(log.durable)
+        assert sorted(map(told, pulled)) == sorted(map(told, pushed))
+        for channel in (0, 1):
+            assert [told(b) for b in pulled if b.channel == channel] == [
+                told(b) for b in pushed if b.channel == channel
+            ]
+        tail.rewind(Epoch(0))
+        again = list(tail.read(Epoch(5)))
+        assert sorted(map(told, again)) == sorted(told(block) for block in pushed if block.epoch <= 5)
+        assert tail.epoch_within(log.durable, 1) == 6
+        assert tail.epoch_within(log.durable, 1 << 30) == log.durable
+
+
+def told(block: TailBlock) -> tuple[Any, ...]:
+    columns = block.columns
+    assert columns.epochs is not None
+    numbers = [column.array().tolist() for column in (columns.kinds, columns.storages, columns.majors, columns.minors)]
+    return block.first, block.channel, block.epoch, *numbers, columns.keys.to_list(), columns.values.to_list()
