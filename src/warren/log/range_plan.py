@@ -31,6 +31,7 @@ from warren.records.entries import read_entries
 from warren.records.walk import next_good
 
 _BLOCKS_PER_RANGE = 16
+_KEYS_PER_RANGE = 1024
 _SAMPLE_BYTES = 16 << 20
 
 
@@ -39,10 +40,10 @@ class Sizes:
     """How large a task may be."""
 
     workers: int = 2  # how many tasks run at once
-    entries_per_range: int = 2_500_000
+    entries_per_range: int = 5_000_000
     entries_worth_a_task: int = 100_000
     ranges_at_once_max: int = 6  # more of them are made in two passes
-    memory_bytes: int = 512 << 20  # of one task; above it a merge works in pieces on disk
+    memory_bytes: int = 768 << 20  # of one task; above it a merge works in pieces on disk
 
 
 class RangePlan:
@@ -95,7 +96,7 @@ class RangePlan:
         if wanted < 2:
             return []
         batches = list(sampled_batches(self._files, order.directory, order.inputs, wanted * _BLOCKS_PER_RANGE))
-        sample = Sample(sum(batch.count for batch in batches), wanted, _SAMPLE_BYTES)
+        sample = Sample(sum(batch.count for batch in batches), wanted, _SAMPLE_BYTES, _KEYS_PER_RANGE)
         for batch in batches:
             sample.look_at(batch)
         return sample.bounds()

@@ -15,10 +15,10 @@ _SAMPLED_MIN = 4
 class Sample:
     """Every so many-th key, each once; fewer of them if they are long."""
 
-    def __init__(self, entries: int, ranges: int, bytes_max: int) -> None:
+    def __init__(self, entries: int, ranges: int, bytes_max: int, per_range: int | None = None) -> None:
         self._ranges = ranges
         self._bytes_max = bytes_max
-        self._step = entries // (ranges * _SAMPLED_PER_RANGE) + 1
+        self._step = entries // (ranges * (per_range or _SAMPLED_PER_RANGE)) + 1
         self._seen = 0
         self._keys: set[Bound] = set()
         self._bytes = 0
