@@ -4,8 +4,9 @@
     python -m tests.pipeline.kill_driver FOLDER to-the-end   what is there, then it ends
 
     FOLDER/sink/QUERY/BATCH.json    the rows of a batch, [epoch, lsn, storage, key, value] each
-    FOLDER/attempts                 a line for each time that a batch was written: QUERY BATCH
-    FOLDER/hold                     while this is there, a batch that has been written is not committed
+    FOLDER/attempts                 a line for each time that a batch was about to be written: QUERY BATCH
+    FOLDER/hold                     while this is there, a batch that has been written is not committed …
+    FOLDER/held                     … and stands here, as a line: QUERY BATCH
 
 The sink is idempotent by (query, batch): a file is written beside and renamed, and a batch that is done again after a
 kill writes the same file again. All that makes the result exactly once is then the source's: the same batch must be the
@@ -42,9 +43,12 @@ class Sink:
         home.mkdir(parents=True, exist_ok=True)
         fresh = home / f"{number}.{os.getpid()}.fresh"
         fresh.write_text(json.dumps(rows), encoding="utf-8")
-        fresh.replace(home / f"{number}.json")
+        name = f"{query} {number}\n"
         with (self._folder / "attempts").open("a", encoding="utf-8") as attempts:
-            attempts.write(f"{query} {number}\n")
+            attempts.write(name)
+        fresh.replace(home / f"{number}.json")
+        if (self._folder / "hold").exists():
+            (self._folder / "held").write_text(name, encoding="utf-8")
         while (self._folder / "hold").exists():
             self._pause.wait(_BETWEEN_LOOKS_SECONDS)
 
