@@ -11,8 +11,10 @@ from tests.log.merge_model import Entry, columns_of, entries_of
 from tests.snapshot.version_buffer_suite import TIMELINE, put
 from warren.base.errors import Damage, OutOfRoom
 from warren.base.ids import ChannelId, Incarnation, TimelineId
+from warren.files.protocol import Buffer
 from warren.log.entries import EntryKind
 from warren.records.block import FileIdentity
+from warren.snapshot import buffer_file
 from warren.snapshot.buffer_file import BufferFile, open_buffer_file, write_buffer_file
 from warren.snapshot.kept import Kept
 from warren.snapshot.rocksdb_rows import row_keys, row_values
@@ -78,6 +80,20 @@ def test_a_file_that_is_not_whole_is_damage_wherever_it_ends() -> None:
         disk.set_contents(file.path, whole[:size])
         with pytest.raises(Damage):
             open_buffer_file(disk, file.path, TimelineId(0x11))
+
+
+def test_a_file_whose_end_tells_another_number_of_entries_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryFiles()
+    ended = buffer_file._Output.ended
+
+    def lying(output: buffer_file._Output) -> list[Buffer]:
+        output.count += 1
+        return ended(output)
+
+    monkeypatch.setattr(buffer_file._Output, "ended", lying)
+    file = written(disk, [put((1, n), b"%d" % n) for n in range(9)])
+    with pytest.raises(Damage, match="does not end where it says"):
+        open_buffer_file(disk, file.path, TimelineId(0x11))
 
 
 def test_a_changed_byte_is_damage_with_path_and_offset_and_is_not_served() -> None:

@@ -45,6 +45,7 @@ def test_without_write_once_storages_it_is_the_merge_that_is_not_at_the_bottom(i
 def test_with_write_once_storages_it_is_the_merge_of_what_did_not_come_and_go(
     inputs: list[list[Entry]], write_once: set[int]
 ) -> None:
+    inputs = [[entry._replace(key=entry.key[:1]) for entry in batch] for batch in inputs]  # so that keys meet
     entries = [entry for batch in inputs for entry in batch]
     rows = entries_of(collapsed([columns_of(batch) for batch in inputs], write_once))
     assert rows == [e for e in merged_by_hand(entries, is_bottom=False) if not _came_and_went(e, entries, write_once)]

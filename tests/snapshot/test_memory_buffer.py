@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -9,12 +10,12 @@ import pytest
 
 from tests.log.merge_model import Entry, columns_of
 from tests.snapshot.version_buffer_suite import DIRECTORY, SPILLS_SOON_BYTES, TIMELINE, Model, all_of, emptied, put
-from warren.base.errors import OutOfRoom
+from warren.base.errors import OutOfRoom, SyncFailed
 from warren.base.ids import ChannelId
 from warren.base.threads import SystemThreads, Threads
 from warren.files.protocol import Files, join
 from warren.snapshot.memory_buffer import MemoryBuffer
-from warren.testing.faulty_files import FaultyFiles, PowerCut
+from warren.testing.faulty_files import Fault, FaultyFiles, Kind, Pages, PowerCut
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
 from warren.testing.seeded_chance import SeededChance
 from warren.testing.stepped_threads import SteppedThreads
@@ -66,10 +67,11 @@ def test_vb_16_the_estimate_of_memory_is_raised_with_every_insert_and_lowered_ag
 
 def test_many_small_batches_are_joined_so_that_their_objects_do_not_fill_the_memory() -> None:
     buffer = opened(MemoryFiles(), memory_bytes_max=1 << 30)
-    for record in range(6400):
-        buffer.add(A, record, columns_of([put((record, 0))]))
-    assert buffer.memory_bytes < 6400 * 100
-    assert [entry.version[0] for entry in emptied(buffer)] == list(range(6400))
+    entries = [put((n, 1 << 40 if n % 2 else n), b"%d" % n, b"v" * (n % 7)) for n in range(3200)]
+    for record, entry in enumerate(entries):
+        buffer.add(ChannelId(record % 3), record, columns_of([entry]))
+    assert buffer.memory_bytes < 3200 * 100
+    assert emptied(buffer) == entries
 
 
 def test_vb_14_above_the_threshold_the_contents_are_written_to_a_file() -> None:
@@ -130,31 +132,65 @@ def test_vb_18_vb_23_others_insert_while_a_file_is_written(is_persist: bool) -> 
 
 def _insert_while_writing(disk: FaultyFiles, threads: SteppedThreads, is_persist: bool) -> int:
     buffer = opened(disk, threads)
-    for major in range(4):
-        buffer.add(A, major * 4, columns_of(some(major)))
-    events: list[str] = []
+    buffer.add(A, 0, columns_of(some(0, 16)))  # leaves room for the others: they need not write
+    inserted_at: list[int] = []  # how many steps the disk had seen
 
     def write() -> None:
-        events.append("begin")
         if is_persist:
             buffer.persist()
         else:
             buffer.add(A, 16, columns_of(some(4, value=b"v" * 4000)))
-        events.append("end")
 
     def insert() -> None:
         for record in range(3):
-            is_creating = any(step.operation == "create" for step in disk.steps)
             buffer.add(B, record, columns_of([put((1, record), b"other")]))
-            events.append("inserted" if is_creating else "before")
+            inserted_at.append(len(disk.steps))
 
-    running = [threads.start("write", write), threads.start("insert", insert)]
-    for each in running:
-        each.join()
+    for running in [threads.start("write", write), threads.start("insert", insert)]:
+        running.join()
+    first = next(step.path for step in disk.steps if step.operation == "create")
+    writing = [number for number, step in enumerate(disk.steps) if step.path == first and step.operation != "sync"]
     found = emptied(buffer)
     assert [entry.version for entry in found] == sorted(entry.version for entry in found)
     assert len(found) == 16 + 3 + (0 if is_persist else 4)
-    return events[events.index("begin") : events.index("end")].count("inserted")
+    return sum(writing[0] < at <= writing[-1] for at in inserted_at)
+
+
+def test_vb_13_adding_taking_and_persisting_at_once_lose_nothing_whatever_the_schedule() -> None:
+    for seed in range(25):
+        threads = SteppedThreads(seed, switch_probability=0.3, starve_probability=0.1)
+        disk = FaultyFiles(MemoryFiles(), pause=threads.pause)
+        found = threads.run(partial(_all_at_once, disk, threads))
+        assert sorted(entry.version for entry in found) == [(n, channel) for n in range(12) for channel in range(2)]
+
+
+def _all_at_once(disk: FaultyFiles, threads: SteppedThreads) -> list[Entry]:
+    buffer = opened(disk, threads)
+    found: list[Entry] = []
+
+    def add(channel: int) -> None:
+        for n in range(12):
+            buffer.add(ChannelId(channel), n, columns_of([put((n, channel), b"k", b"v" * 2500)]))
+
+    def take() -> None:
+        for upper in range(0, 15, 3):
+            taken = buffer.take((upper, 1))
+            some = all_of(taken)
+            assert [entry.version for entry in some] == sorted(entry.version for entry in some)
+            if upper % 2:
+                taken.put_back()
+            else:
+                taken.done()
+                found.extend(some)
+
+    def persist() -> None:
+        for _ in range(3):
+            buffer.persist()
+
+    jobs: list[Callable[[], None]] = [partial(add, 0), partial(add, 1), take, persist]
+    for running in [threads.start(f"job {number}", job) for number, job in enumerate(jobs)]:
+        running.join()
+    return found + emptied(buffer)
 
 
 def test_vb_20_memory_and_files_are_merged_by_version() -> None:
@@ -271,6 +307,21 @@ def test_a_disk_that_fills_up_while_files_are_used_up_loses_nothing() -> None:
             assert buffer.entries == model.entries
         disk.capacity_bytes = None
         assert emptied(buffer) == model.take(EVERYTHING)
+
+
+@pytest.mark.parametrize("operation", ["sync", "sync_directory"])
+def test_a_sync_that_failed_is_not_tried_again_and_believed(operation: str) -> None:
+    disk = FaultyFiles(MemoryFiles())
+    buffer = opened(disk)
+    buffer.add(A, 0, columns_of(some(1)))
+    disk.faults = [Fault(Kind.IO_ERROR, operation, pages=Pages.CLEAN)]
+    with pytest.raises(SyncFailed):
+        buffer.persist()
+    disk.faults = []
+    disk._dead_directories.clear()
+    with pytest.raises(SyncFailed, match="an earlier sync failed"):
+        buffer.persist()
+    assert buffer.entries == 4 and emptied(buffer) == some(1)
 
 
 def _spill_and_use_up(disk: Files) -> None:

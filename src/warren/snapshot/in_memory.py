@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from warren.snapshot.applied import Version
-from warren.snapshot.kept import Kept, KeptPool
+from warren.snapshot.kept import Kept, KeptPool, one_behind_the_other
 from warren.snapshot.version_order import rows_up_to
 
 _SMALL_ROWS = 64
@@ -24,6 +24,7 @@ class InMemory:
     def __init__(self, batches: Iterable[Kept] = ()) -> None:
         self._large: list[Kept] = []
         self._small: list[Kept] = []
+        self._small_bytes = 0
         self.count = 0
         self.size_bytes = 0
         for batch in batches:
@@ -33,17 +34,20 @@ class InMemory:
     def batches(self) -> list[Kept]:
         return [*self._large, *self._small]
 
-    def has_room_for(self, kept: Kept, bytes_max: int) -> bool:
+    def has_room_for(self, size_bytes: int, bytes_max: int) -> bool:
         """An entry too large for empty memory does not exist (LC-01); a batch may be that large: it comes in alone."""
-        return self.count == 0 or self.size_bytes + kept.memory_bytes() <= bytes_max
+        return self.count == 0 or self.size_bytes + size_bytes <= bytes_max
 
-    def put(self, kept: Kept) -> None:
+    def put(self, kept: Kept, size_bytes: int | None = None) -> None:
+        """Keep it; `size_bytes` is its `memory_bytes`, if that is known."""
+        size_bytes = kept.memory_bytes() if size_bytes is None else size_bytes
         self.count += kept.count
-        self.size_bytes += kept.memory_bytes()
+        self.size_bytes += size_bytes
         if kept.count > _SMALL_ROWS:
             self._large.append(kept)
             return
         self._small.append(kept)
+        self._small_bytes += size_bytes
         if len(self._small) == _SMALL_MAX:
             self._join_small()
 
@@ -65,8 +69,7 @@ class InMemory:
         return inside, outside
 
     def _join_small(self) -> None:
-        pool = KeptPool(self._small)
-        whole = pool.take(np.arange(pool.count, dtype=np.int64))
-        self.size_bytes += whole.memory_bytes() - sum(batch.memory_bytes() for batch in self._small)
-        self._small = []
+        whole = one_behind_the_other(self._small)
+        self.size_bytes += whole.memory_bytes() - self._small_bytes
+        self._small, self._small_bytes = [], 0
         self._large.append(whole)

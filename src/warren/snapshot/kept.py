@@ -15,14 +15,14 @@ estimate of memory would be a guess about the page cache. A copy costs some 10 n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from warren.base.ids import ChannelId
 from warren.log.gather import Positions
-from warren.log.pool import Pool, joined, taken
+from warren.log.pool import Pool, are_same, joined, taken
 from warren.records.columns import EntryColumns, Texts
 from warren.records.numbers import Numbers
 from warren.snapshot.version_order import OrderKey, is_in_order, key_at, version_order
@@ -76,10 +76,13 @@ class Kept:
     def memory_bytes(self) -> int:
         """About how much memory they take."""
         mine = self.entries
+        told = _OBJECT_BYTES + mine.keys.size_bytes + mine.values.size_bytes
+        epochs = () if mine.epochs is None or mine.epochs is mine.majors else (mine.epochs,)
         numbers = (mine.kinds, mine.storages, mine.undo_prev, mine.undo_next, mine.keys.offsets, mine.values.offsets)
-        arrays = {id(column.deltas): column.deltas for column in (*numbers, *self.columns, mine.epochs) if column}
-        told = sum(deltas.nbytes for deltas in arrays.values() if deltas is not None)
-        return _OBJECT_BYTES + mine.keys.size_bytes + mine.values.size_bytes + told
+        for column in (*numbers, *self.columns, *epochs):
+            if column.deltas is not None:
+                told += column.deltas.nbytes
+        return told
 
 
 class KeptPool:
@@ -134,6 +137,24 @@ def ordered(batches: Sequence[Kept], bytes_max: int) -> Iterator[Kept]:
     return (piece for batch in by_first for piece in batch.split(bytes_max))
 
 
+def one_behind_the_other(parts: Sequence[Kept]) -> Kept:
+    """Many small ones as one, copied."""
+    all_of = [part.entries for part in parts]
+    majors, epochs = joined(e.majors for e in all_of), joined(e.epochs for e in all_of if e.epochs is not None)
+    entries = EntryColumns(
+        joined(e.kinds for e in all_of),
+        joined(e.storages for e in all_of),
+        majors,
+        joined(e.minors for e in all_of),
+        _joined_texts([e.keys for e in all_of]),
+        _joined_texts([e.values for e in all_of]),
+        joined(e.undo_prev for e in all_of),
+        joined(e.undo_next for e in all_of),
+        majors if are_same(majors, epochs) else epochs,
+    )
+    return Kept(entries, joined(part.channels for part in parts), joined(part.records for part in parts))
+
+
 def owned(batch: EntryColumns) -> EntryColumns:
     """The same entries in memory of their own."""
     majors = _owned_numbers(batch.majors)
@@ -152,7 +173,9 @@ def owned(batch: EntryColumns) -> EntryColumns:
 
 
 def _owned_numbers(numbers: Numbers) -> Numbers:
-    return numbers if numbers.deltas is None else replace(numbers, deltas=numbers.deltas.copy())
+    if numbers.deltas is None:
+        return numbers
+    return Numbers(numbers.count, numbers.base, numbers.step, numbers.deltas.copy())
 
 
 def _owned_texts(texts: Texts) -> Texts:
@@ -161,3 +184,8 @@ def _owned_texts(texts: Texts) -> Texts:
     if offsets.deltas is None:
         return Texts(heap, Numbers(offsets.count, 0, offsets.step))
     return Texts(heap, Numbers(offsets.count, 0, 0, offsets.deltas - offsets.deltas[0]))
+
+
+def _joined_texts(parts: Sequence[Texts]) -> Texts:
+    heap = np.concatenate([part.heap[part.start : part.end] for part in parts])
+    return Texts.of_lengths(heap, np.concatenate([part.bounds()[1] for part in parts]))

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from warren.base.chance import Chance
-from warren.base.errors import Misuse
+from warren.base.errors import Misuse, SyncFailed
 from warren.base.ids import ChannelId, Incarnation, TimelineId
 from warren.base.threads import Threads
 from warren.files.protocol import Files, join
@@ -70,6 +70,7 @@ class MemoryBuffer:
         self._memory = InMemory()
         self._leaving = InMemory()  # on its way to a file
         self._taken: MemoryTaken | None = None
+        self._sync_failure = ""
         self._files = self._begin(adopted)
 
     @property
@@ -89,9 +90,10 @@ class MemoryBuffer:
         if batch.count:
             check_added(batch)
             kept = Kept.of_batch(channel, first_record, batch)
-            while not self._is_put(kept):
+            size_bytes = kept.memory_bytes()
+            while not self._is_put(kept, size_bytes):
                 with self._turn():
-                    if not self._has_room_for(kept):
+                    if not self._has_room_for(size_bytes):
                         self._spill()
 
     def take(self, up_to: Version) -> MemoryTaken:
@@ -112,9 +114,7 @@ class MemoryBuffer:
             if self._taken is not None and self._taken.memory.count:
                 self._taken.move_to(self._written(self._taken.memory))
             files = [*self._files, *([] if self._taken is None else self._taken.files)]
-            for file in files:
-                file.sync()
-            self._disk.sync_directory(self._directory)
+            self._sync(files)
             return [file.path for file in files]
 
     def close(self) -> None:
@@ -163,16 +163,16 @@ class MemoryBuffer:
                 self._is_turn_taken = False
                 self._changed.notify_all()
 
-    def _is_put(self, kept: Kept) -> bool:
+    def _is_put(self, kept: Kept, size_bytes: int) -> bool:
         with self._changed:
-            if self._memory.has_room_for(kept, self._spill_bytes):
-                self._memory.put(kept)
+            if self._memory.has_room_for(size_bytes, self._spill_bytes):
+                self._memory.put(kept, size_bytes)
                 return True
             return False
 
-    def _has_room_for(self, kept: Kept) -> bool:
+    def _has_room_for(self, size_bytes: int) -> bool:
         with self._changed:
-            return self._memory.has_room_for(kept, self._spill_bytes)
+            return self._memory.has_room_for(size_bytes, self._spill_bytes)
 
     def _spill(self) -> None:
         """Everything in memory goes to a file. Needs the turn."""
@@ -189,6 +189,18 @@ class MemoryBuffer:
                     self._memory.put_all(self._leaving)
                 self._leaving = InMemory()
 
+    def _sync(self, files: Sequence[BufferFile]) -> None:
+        """Bytes, then names. After a failure nothing is believed any more: the next sync would succeed, and lie."""
+        if self._sync_failure:
+            raise SyncFailed(f"cannot persist the version buffer: {self._sync_failure}", "restart: the log has it all")
+        try:
+            for file in files:
+                file.sync()
+            self._disk.sync_directory(self._directory)
+        except SyncFailed as failure:
+            self._sync_failure = f"an earlier sync failed ({failure.what})"
+            raise
+
     def _written(self, memory: InMemory) -> BufferFile:
         identity = FileIdentity(self._timeline, Incarnation(self._chance.id64()))
         pieces = ordered(memory.batches, 4 * self._block_bytes)
@@ -199,7 +211,7 @@ class MemoryBuffer:
         fails half way, the file holds what did not come back."""
         for block in file.blocks(file.start, file.start + file.entries):
             kept = block.owned()
-            if not self._has_room_for(kept):
+            if not self._has_room_for(kept.memory_bytes()):
                 self._spill()
             with self._changed:
                 self._memory.put(kept)
