@@ -47,9 +47,10 @@ class Sink:
         with (self._folder / "attempts").open("a", encoding="utf-8") as attempts:
             attempts.write(name)
         fresh.replace(home / f"{number}.json")
-        if (self._folder / "hold").exists():
+        hold = self._folder / "hold"
+        if is_held := hold.exists():
             (self._folder / "held").write_text(name, encoding="utf-8")
-        while (self._folder / "hold").exists():
+        while is_held and hold.exists():
             self._pause.wait(_BETWEEN_LOOKS_SECONDS)
 
 
