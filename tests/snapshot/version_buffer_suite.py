@@ -42,6 +42,7 @@ class Stage:
         self.disk = MemoryFiles()
         self._chance = SeededChance(1)
         self._database: Rdict | None = None
+        self._opened: list[RocksdbBuffer] = []
         if kind == "rocksdb":
             options = Options(raw_mode=True)
             options.create_if_missing(True)
@@ -51,7 +52,9 @@ class Stage:
     def open(self, restored: Sequence[str] | None = None) -> VersionBuffer:
         """A buffer; `restored` are the files of a persisted one to go on with."""
         if self._database is not None:
-            return RocksdbBuffer(self._database, SystemThreads(), is_restored=restored is not None, batch_bytes=200)
+            made = RocksdbBuffer(self._database, SystemThreads(), is_restored=restored is not None, batch_bytes=200)
+            self._opened.append(made)
+            return made
         return MemoryBuffer(
             self.disk,
             SystemThreads(),
@@ -64,6 +67,9 @@ class Stage:
         )
 
     def close(self) -> None:
+        """RocksDB works in the background until nobody holds it any more."""
+        for buffer in self._opened:
+            buffer.close()
         if self._database is not None:
             self._database.close()
 
