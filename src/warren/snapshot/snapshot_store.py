@@ -13,7 +13,7 @@ loses on purpose what was not flushed. One suite holds both to it (tests/snapsho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from warren.records.columns import EntryColumns
@@ -49,7 +49,8 @@ class Reading(Protocol):
     def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[Row]: ...
 
     def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
-        """All rows as columns, in the order of storage and key."""
+        """All rows as columns, in the order of storage and key, and in front of a storage's rows its ADD_STORAGE entry,
+        if there is one: what a merge of all entries up to the mark would leave."""
         ...
 
     def counter(self, name: bytes) -> bytes | None: ...
@@ -72,8 +73,16 @@ class SnapshotStore(Reading, Protocol):
         than a clear that was; each is compared first. A mark that goes back, or of another timeline, is misuse."""
         ...
 
-    def ingest(self, paths: Sequence[str], applied: Applied) -> None:
-        """Take sorted files that were made for it (`sorted_tables`), then the mark. Done twice it is as done once."""
+    def ingest(
+        self,
+        paths: Sequence[str],
+        applied: Applied,
+        counters: Mapping[bytes, bytes | None] | None = None,
+        cleared: Iterable[int] = (),
+    ) -> None:
+        """Take sorted files that were made for it (`sorted_tables`), counters and mark, whole or not at all, on disk
+        when this returns. What the store holds of `cleared` storages goes. All entries in the files are newer than the
+        store's, and of epochs up to the mark's. Done twice it is as done once; the files are used up."""
         ...
 
     def flush(self) -> Applied:
@@ -88,7 +97,8 @@ class SnapshotStore(Reading, Protocol):
         ...
 
     def resume(self) -> None:
-        """Try to go on after a failure that somebody has mended."""
+        """Try to go on after a failure that somebody has mended. What was not on disk is lost: go on from `applied`.
+        Views and ranges that were open are closed."""
         ...
 
     def close(self) -> None: ...

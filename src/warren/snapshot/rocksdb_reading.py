@@ -1,0 +1,216 @@
+"""Reading the safe snapshot store: keys, ranges and batches, of the store as it is or of a view.
+
+    live      each get sees the store as it is; each range one moment, the one at which it began
+    view      everything sees one moment, the one at which the view was taken
+
+A range reads some rows at once (`read_rows`, or a megabyte of them) and hands them out, so it takes little memory
+however long it is, and holds up nobody. When it ends, RocksDB is asked whether it ended well: its iterators just stop
+at a damaged block, and what is missing behind it must not look like the end.
+
+A view is a RocksDB snapshot, for gets, and one iterator made at the same moment, for ranges: iterators that rocksdict
+makes of a snapshot look at the present (0.3.29). So all ranges of a view share one iterator, each seeking back to where
+it was. The iterator holds on to the memtables of its moment: a view may cost as much memory as two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rocksdict import RdictIter, Snapshot
+
+from warren.base.errors import Misuse
+from warren.base.threads import Condition
+from warren.records.columns import EntryColumns
+from warren.snapshot.applied import Applied
+from warren.snapshot.rocksdb_errors import rocksdb_calls
+from warren.snapshot.rocksdb_options import SnapshotStoreSettings
+from warren.snapshot.row_columns import Added, Pair
+from warren.snapshot.row_format import (
+    ABOUT,
+    COUNTER,
+    GRAVE,
+    ROW,
+    ROW_PREFIX_BYTES,
+    Mark,
+    behind_prefix,
+    behind_storage,
+    row_prefix,
+    version_and_value,
+)
+from warren.snapshot.snapshot_store import Found, Row
+
+_PIECE_BYTES = 1 << 20
+
+
+class RocksDbReading:
+    """What store and view have in common; they differ in where values and pairs come from. Is a `Reading`."""
+
+    def __init__(self, settings: SnapshotStoreSettings) -> None:
+        self._settings = settings
+
+    @property
+    def applied(self) -> Applied:
+        raise NotImplementedError
+
+    def get(self, storage: int, key: bytes) -> Found | None:
+        data = self.raw_value(row_prefix(storage) + key)
+        return None if data is None else _found(data)
+
+    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[Found | None]:
+        prefix = row_prefix(storage)
+        return [None if data is None else _found(data) for data in self.raw_values([prefix + key for key in keys])]
+
+    def range(self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False) -> Iterator[Row]:
+        """Rows with low <= key < high, in key order or backwards."""
+        prefix = row_prefix(storage)
+        end = behind_storage(storage) if high is None else prefix + high
+        for pairs in self.raw_pieces(prefix + low, end, reverse, self._settings.read_rows):
+            for key, data in pairs:
+                version, value = version_and_value(data)
+                yield Row(storage, key[ROW_PREFIX_BYTES:], value, version)
+
+    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[Row]:
+        return self.range(storage, start, behind_prefix(start), reverse)
+
+    def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
+        """All rows as columns, and where a storage was added the entry that says so, in front of its rows."""
+        start, end = (ROW, ABOUT) if storage is None else (row_prefix(storage), behind_storage(storage))
+        added = Added(self.about(storage))
+        for pairs in self.raw_pieces(start, end, False, self._settings.batch_rows):
+            yield added.woven_into(pairs)
+        if rest := added.rest():
+            yield rest
+
+    def counter(self, name: bytes) -> bytes | None:
+        return self.raw_value(COUNTER + name)
+
+    def about(self, storage: int | None) -> Iterator[Pair]:
+        """Entries about one storage, or all, as a whole."""
+        start, end = (ABOUT, GRAVE) if storage is None else _about_range(storage)
+        for pairs in self.raw_pieces(start, end, False, self._settings.read_rows):
+            yield from pairs
+
+    def raw_value(self, key: bytes) -> bytes | None:
+        raise NotImplementedError
+
+    def raw_values(self, keys: list[bytes]) -> list[bytes | None]:
+        raise NotImplementedError
+
+    def raw_pieces(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> Iterator[list[Pair]]:
+        raise NotImplementedError
+
+
+class Cursor:
+    """One iterator of RocksDB, and so one moment; for any number of ranges at once, from any thread."""
+
+    def __init__(self, iterator: RdictIter, lock: Condition) -> None:
+        self._iterator: RdictIter | None = iterator
+        self._lock = lock
+
+    def pieces(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> Iterator[list[Pair]]:
+        """Pairs with low <= key < high, in order or backwards, some at once."""
+        while pairs := self._next_piece(low, high, reverse, rows_max):
+            low, high = (low, pairs[-1][0]) if reverse else (pairs[-1][0] + b"\x00", high)
+            yield pairs
+
+    def value(self, key: bytes) -> bytes | None:
+        pairs = self._next_piece(key, key + b"\x00", False, 1)
+        return pairs[0][1] if pairs else None
+
+    def close(self) -> None:
+        """Let go of RocksDB, which can not close before."""
+        with self._lock:
+            self._iterator = None
+
+    def _next_piece(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> list[Pair]:
+        if low >= high:
+            return []
+        with self._lock, rocksdb_calls("read the snapshot store"):
+            if self._iterator is None:
+                raise Misuse("this view or range of the snapshot store is closed", "begin another one")
+            read = _read_down if reverse else _read_up
+            pairs = read(self._iterator, low, high, rows_max)
+            self._iterator.status()
+            return pairs
+
+
+class RocksDbView(RocksDbReading):
+    """Is a `View`."""
+
+    def __init__(self, snapshot: Snapshot, cursor: Cursor, mark: Mark, settings: SnapshotStoreSettings) -> None:
+        super().__init__(settings)
+        self._snapshot: Snapshot | None = snapshot
+        self._cursor = cursor
+        self._mark = mark
+
+    @property
+    def applied(self) -> Applied:
+        return self._mark.applied
+
+    def close(self) -> None:
+        self._snapshot = None
+        self._cursor.close()
+
+    def raw_value(self, key: bytes) -> bytes | None:
+        if self._snapshot is None:
+            raise Misuse("this view of the snapshot store is closed", "take another one with `view()`")
+        return value_in(self._snapshot, key)
+
+    def raw_values(self, keys: list[bytes]) -> list[bytes | None]:
+        return [self.raw_value(key) for key in keys]
+
+    def raw_pieces(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> Iterator[list[Pair]]:
+        return self._cursor.pieces(low, high, reverse, rows_max)
+
+
+def value_in(snapshot: Snapshot, key: bytes) -> bytes | None:
+    with rocksdb_calls("read the snapshot store"):
+        try:
+            data: bytes = snapshot[key]
+        except Exception as error:
+            if str(error) != "key not found":  # it has no other name
+                raise
+            return None
+    return data
+
+
+def _read_up(iterator: RdictIter, low: bytes, high: bytes, rows_max: int) -> list[Pair]:
+    pairs: list[Pair] = []
+    room = _PIECE_BYTES
+    valid, key_here, value_here, step = iterator.valid, iterator.key, iterator.value, iterator.next
+    iterator.seek(low)
+    while valid() and room > 0 and len(pairs) < rows_max:
+        key = key_here()
+        if key >= high:
+            break
+        value = value_here()
+        pairs.append((key, value))
+        room -= len(value)
+        step()
+    return pairs
+
+
+def _read_down(iterator: RdictIter, low: bytes, high: bytes, rows_max: int) -> list[Pair]:
+    pairs: list[Pair] = []
+    room = _PIECE_BYTES
+    iterator.seek_for_prev(high)
+    if iterator.valid() and iterator.key() == high:
+        iterator.prev()
+    while iterator.valid() and room > 0 and len(pairs) < rows_max:
+        key = iterator.key()
+        if key < low:
+            break
+        value = iterator.value()
+        pairs.append((key, value))
+        room -= len(value)
+        iterator.prev()
+    return pairs
+
+
+def _found(data: bytes) -> Found:
+    version, value = version_and_value(data)
+    return Found(value, version)
+
+
+def _about_range(storage: int) -> tuple[bytes, bytes]:
+    return row_prefix(storage, ABOUT), row_prefix(storage, ABOUT) + b"\xff"

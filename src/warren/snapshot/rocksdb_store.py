@@ -1,0 +1,267 @@
+"""The safe snapshot store on RocksDB. Is a `SnapshotStore`; the protocol says what is promised, this how.
+
+    apply      one write batch: rows, counters, mark. RocksDB takes it whole, in memory, without a log
+    flush      memtable → file, file → manifest, both synced. The mark goes with its rows: they are one column family
+    ingest     files made elsewhere, one more of our own that holds the mark, and all of them in force in one step
+    view       a moment
+
+One column family holds everything, rows behind the mark and counters (row_format). With two, a flush asked for takes
+only one of them, atomic or not, and a snapshot is of one only: after a crash, or in a view, rows and mark could differ.
+
+Always true: what the disk holds is the state at one mark, whole; a mark that `flush` or `ingest` returned is on disk;
+nothing newer than the mark is in the store. One thread applies; any may read. When RocksDB reports an error on writing,
+`failure` says so and nothing more is taken until `resume`: that opens it anew, so `applied` may have gone back to the
+last mark on disk, views are closed, and whoever applies goes on from there.
+
+Not here: whether the mark is durable in the log (the caller compares `applied` after opening), and what to do if not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+from weakref import WeakSet
+
+from rocksdict import Rdict, ReadOptions
+
+from warren.base.errors import Damage, DiskFailure, Misuse, OutOfRoom, Refused
+from warren.base.ids import TimelineId
+from warren.base.threads import SystemThreads, Threads
+from warren.records.columns import EntryColumns
+from warren.snapshot.applied import Applied
+from warren.snapshot.late_entries import add_late
+from warren.snapshot.rocksdb_batch import BatchWriter, check_entries, highest_epoch
+from warren.snapshot.rocksdb_errors import NO_SUCH_FILE, REBUILD, rocksdb_calls
+from warren.snapshot.rocksdb_options import SnapshotStoreSettings, moving, store_options, without_wal
+from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading, RocksDbView, value_in
+from warren.snapshot.row_columns import Pair
+from warren.snapshot.row_format import (
+    BEHIND_ALL,
+    COUNTER,
+    FORMAT,
+    GRAVE,
+    MARK_KEY,
+    Mark,
+    behind_storage,
+    format_of_mark,
+    mark_of,
+    no_mark,
+    row_prefix,
+)
+from warren.snapshot.sorted_tables import OWNER_TABLE, write_owner_table
+
+
+class RocksDbStore(RocksDbReading):
+    """Opened by `open`."""
+
+    def __init__(
+        self, db: Rdict, directory: str, timeline: TimelineId, settings: SnapshotStoreSettings, threads: Threads
+    ) -> None:
+        super().__init__(settings)
+        self._db: Rdict | None = db
+        self._directory = directory
+        self._timeline = timeline
+        self._threads = threads
+        self._held: WeakSet[RocksDbView | Cursor] = WeakSet()  # what keeps RocksDB from closing
+        self._failure: str | None = None
+        self._write_options = without_wal()
+        self._mark = no_mark(timeline)
+        self._has_graves = False
+        self._look()
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        timeline: TimelineId,
+        settings: SnapshotStoreSettings | None = None,
+        threads: Threads | None = None,
+    ) -> RocksDbStore:
+        """Open it, or make an empty one. One of another timeline, or of a newer format, is refused."""
+        settings = settings or SnapshotStoreSettings()
+        db = _opened(directory, settings)
+        try:
+            return cls(db, directory, timeline, settings, threads or SystemThreads())
+        except BaseException:
+            db.close()
+            raise
+
+    @property
+    def _rocksdb(self) -> Rdict:
+        if self._db is None:
+            raise Misuse("the snapshot store is closed", "open it again")
+        return self._db
+
+    @property
+    def applied(self) -> Applied:
+        return self._mark.applied
+
+    def apply(
+        self,
+        entries: Sequence[EntryColumns],
+        applied: Applied,
+        counters: Mapping[bytes, bytes | None] | None = None,
+        are_late: bool = False,
+    ) -> None:
+        entries = [piece for piece in entries if piece.count]
+        mark = self._mark_after(applied, highest_epoch(entries))
+        check_entries(entries, applied.version)
+        writer = BatchWriter(has_graves=not mark.is_settled)
+        if are_late and entries:
+            add_late(writer, self, entries)
+        else:
+            writer.add(entries)
+        if mark.is_settled and self._has_graves:
+            writer.close_graves()
+        batch = writer.finish(counters or {}, mark)
+        self._write("apply to", lambda: self._rocksdb.write(batch, self._write_options))
+        self._mark = mark
+        self._has_graves = writer.wrote_graves or (self._has_graves and not mark.is_settled)
+
+    def ingest(
+        self,
+        paths: Sequence[str],
+        applied: Applied,
+        counters: Mapping[bytes, bytes | None] | None = None,
+        cleared: Iterable[int] = (),
+    ) -> None:
+        mark = self._mark_after(applied, 0)
+        if not mark.is_settled:
+            what = f"tables up to epoch {applied.epoch} come behind an entry of epoch {mark.highest_epoch}"
+            raise Misuse(what, "ingest up to the durable epoch")
+        self.flush()
+        own = f"{self._directory}/{OWNER_TABLE}{mark.batch}"  # never a name that RocksDB may still use
+        keys = (key for storage in sorted(set(cleared)) for key in self._keys_of(storage))
+        self._write("write a table for", lambda: write_owner_table(own, mark, counters or {}, keys, self._settings))
+        try:
+            self._write("ingest into", lambda: self._rocksdb.ingest_external_file([own, *paths], moving()))
+        except Refused as refused:
+            if applied != self._mark.applied or NO_SUCH_FILE not in refused.what:
+                raise  # else it was done before, and the files are gone because of that
+            return
+        self._mark = mark
+
+    def flush(self) -> Applied:
+        applied = self._mark.applied
+        self._write("flush", self._rocksdb.flush)
+        return applied
+
+    def view(self) -> RocksDbView:
+        while True:
+            with rocksdb_calls("read the snapshot store"):
+                snapshot = self._rocksdb.snapshot()
+            cursor = self._cursor(ReadOptions())
+            if (mark := cursor.value(MARK_KEY)) == value_in(snapshot, MARK_KEY):
+                break
+            cursor.close()  # a batch came between the two
+        view = RocksDbView(snapshot, cursor, mark_of(mark) if mark else no_mark(self._timeline), self._settings)
+        self._held.add(view)
+        return view
+
+    @property
+    def failure(self) -> str | None:
+        if self._failure is None and self._rocksdb.property_int_value("rocksdb.background-errors"):
+            self._failure = f"RocksDB could not flush or compact: see the file LOG in {self._directory}"
+        return self._failure
+
+    def resume(self) -> None:
+        self._failure = self._failure or "it could not be opened again"
+        self._let_go()
+        self._db = _opened(self._directory, self._settings)
+        self._look()
+        self._failure = None
+
+    def close(self) -> None:
+        if self._db is not None and self.failure is None:
+            self.flush()
+        self._let_go()
+
+    def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
+        view = self.view()
+        try:
+            yield from view.batches(storage)
+        finally:
+            view.close()
+
+    def raw_value(self, key: bytes) -> bytes | None:
+        with rocksdb_calls("read the snapshot store"):
+            data: bytes | None = self._rocksdb.get(key)
+        return data
+
+    def raw_values(self, keys: list[bytes]) -> list[bytes | None]:
+        with rocksdb_calls("read the snapshot store"):
+            datas = self._rocksdb.get(cast(Any, keys)) if keys else []
+        return cast(list[bytes | None], datas)
+
+    def raw_pieces(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> Iterator[list[Pair]]:
+        bounds = ReadOptions()
+        bounds.set_iterate_lower_bound(low)
+        bounds.set_iterate_upper_bound(high)
+        cursor = self._cursor(bounds)
+        try:
+            yield from cursor.pieces(low, high, reverse, rows_max)
+        finally:
+            cursor.close()
+
+    def _cursor(self, bounds: ReadOptions) -> Cursor:
+        with rocksdb_calls("read the snapshot store"):
+            cursor = Cursor(self._rocksdb.iter(bounds), self._threads.condition())
+        self._held.add(cursor)
+        return cursor
+
+    def _keys_of(self, storage: int) -> Iterator[bytes]:
+        for pairs in self.raw_pieces(row_prefix(storage), behind_storage(storage), False, self._settings.batch_rows):
+            yield from (key for key, _ in pairs)
+
+    def _mark_after(self, applied: Applied, epoch: int) -> Mark:
+        """The next mark, with an entry of that epoch behind the old one."""
+        old = self._mark.applied
+        if applied.timeline != old.timeline:
+            raise Misuse(f"a mark of timeline {applied.timeline:x} for a store of timeline {old.timeline:x}")
+        if applied.epoch < old.epoch or applied.version < old.version:
+            raise Misuse(f"the mark would go back, from {_told(old)} to {_told(applied)}")
+        return Mark(applied, max(self._mark.highest_epoch, epoch), self._mark.batch + 1)
+
+    def _write(self, operation: str, call: Callable[[], None]) -> None:
+        if (failure := self.failure) is not None:
+            raise DiskFailure(f"the snapshot store takes nothing more: {failure}", "mend the cause, then resume")
+        try:
+            with rocksdb_calls(f"{operation} the snapshot store"):
+                call()
+        except (DiskFailure, OutOfRoom) as error:
+            self._failure = error.what
+            raise
+
+    def _look(self) -> None:
+        """See what the disk holds."""
+        data = self.raw_value(MARK_KEY)
+        if data is None and any(True for _ in self.raw_pieces(COUNTER, BEHIND_ALL, False, 1)):
+            raise Damage(f"the snapshot store in {self._directory} has rows and no mark", hint=REBUILD)
+        if data is not None and format_of_mark(data) > FORMAT:
+            theirs = f"the snapshot store in {self._directory} has format {format_of_mark(data)}"
+            raise Refused(f"{theirs}; this version knows {FORMAT}", f"use a newer warren, or {REBUILD}")
+        mark = no_mark(self._timeline) if data is None else mark_of(data)
+        if mark.applied.timeline != self._timeline:
+            theirs = f"the snapshot store in {self._directory} is of timeline {mark.applied.timeline:x}"
+            raise Refused(f"{theirs}, not {self._timeline:x}", REBUILD)
+        self._mark = mark
+        self._has_graves = any(True for _ in self.raw_pieces(GRAVE, BEHIND_ALL, False, 1))
+
+    def _let_go(self) -> None:
+        """Close RocksDB, and first whatever keeps it open."""
+        for held in list(self._held):
+            held.close()
+        db, self._db = self._db, None
+        if db is not None and self._failure is None:
+            with rocksdb_calls("close the snapshot store"):
+                db.close()
+        # After a failure it is only let go of: `close` would flush, and raise what has failed once more.
+
+
+def _opened(directory: str, settings: SnapshotStoreSettings) -> Rdict:
+    with rocksdb_calls(f"open the snapshot store in {directory}"):
+        return Rdict(directory, store_options(settings))
+
+
+def _told(applied: Applied) -> str:
+    return "epoch {}, version {}.{}".format(applied.epoch, *applied.version)

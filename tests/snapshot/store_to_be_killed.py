@@ -1,0 +1,70 @@
+"""A process that applies numbered batches to a RocksDB store until somebody kills it.
+
+    stdin     a line: begin a life in the directory of the first argument
+    stdout    "pid N" of the life, "told N" whenever flush or ingest has returned behind batch N, "dead" when it is
+
+A life is a fork of this process, so that fifty of them import everything once. What batch N holds follows from N.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+
+from tests.log.merge_model import Entry, columns_of, merged_by_hand
+from tests.snapshot.snapshot_store_suite import TIMELINE, about, mark, put, remove
+from warren.log.entries import EntryKind
+from warren.snapshot.applied import Applied
+from warren.snapshot.rocksdb_options import SnapshotStoreSettings
+from warren.snapshot.rocksdb_store import RocksDbStore
+from warren.snapshot.sorted_tables import write_table
+
+TINY = SnapshotStoreSettings(write_buffer_bytes=64 << 10, block_cache_bytes=1 << 20)
+
+
+def batch_of(number: int) -> tuple[list[Entry], Applied, dict[bytes, bytes | None]]:
+    chance = random.Random(number)
+    entries = list[Entry]()
+    for minor in range(20):
+        key, storage = b"%03d" % chance.randrange(150), chance.randrange(3)
+        if chance.random() < 0.7:
+            value = b"%d." % number + chance.randbytes(chance.randrange(400))
+            entries.append(put((number, minor), key, value, storage))
+        else:
+            entries.append(remove((number, minor), key, storage))
+    if chance.random() < 0.1:
+        entries.append(about(EntryKind.CLEAR_STORAGE, (number, 20), chance.randrange(3)))
+    return entries, mark(number, (number, 99)), {b"batch": b"%d" % number, b"odd": b"yes" if number % 2 else None}
+
+
+def live(directory: str) -> None:
+    store = RocksDbStore.open(directory, TIMELINE, TINY)
+    chance = random.Random(os.getpid())
+    number = int(store.applied.epoch)
+    while True:
+        number += 1
+        entries, applied, counters = batch_of(number)
+        if chance.random() < 0.03:
+            merged = merged_by_hand(entries, is_bottom=False)
+            figures = write_table(f"{directory}.table", [columns_of(merged)])
+            store.ingest([figures.path], applied, counters, figures.cleared)
+            print("told", number, flush=True)
+            continue
+        store.apply([columns_of(entries)], applied, counters)
+        if chance.random() < 0.1:
+            print("told", store.flush().epoch, flush=True)
+
+
+def main() -> None:
+    while sys.stdin.readline():
+        pid = os.fork()
+        if pid == 0:
+            live(sys.argv[1])
+        print("pid", pid, flush=True)
+        os.waitpid(pid, 0)
+        print("dead", flush=True)
+
+
+if __name__ == "__main__":
+    main()
