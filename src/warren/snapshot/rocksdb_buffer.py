@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice, repeat
 from typing import Any
 
@@ -37,13 +36,14 @@ from rocksdict import (
     WriteOptions,
 )
 
-from warren.base.errors import DiskFailure, Misuse, OutOfRoom, WarrenError
+from warren.base.errors import Misuse
 from warren.base.ids import ChannelId
 from warren.base.threads import Threads
 from warren.records.columns import EntryColumns
 from warren.snapshot.added import check_added
 from warren.snapshot.applied import Version
 from warren.snapshot.kept import Kept
+from warren.snapshot.rocksdb_errors import rocksdb_calls
 from warren.snapshot.rocksdb_rows import KEY, behind, entries_of_rows, row_keys, row_values
 from warren.snapshot.version_order import rows_up_to
 
@@ -73,7 +73,7 @@ def open_buffer(
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.create_missing_column_families(True)
-    with _told("open"):
+    with rocksdb_calls("open the version buffer"):
         database = Rdict(path, options, {FAMILY: family_options(memtable_bytes)})
     return RocksdbBuffer(database, threads, is_restored=is_restored, is_owner=True)
 
@@ -100,7 +100,7 @@ class RocksdbBuffer:
         self._taken: RocksdbTaken | None = None
         self._late: set[bytes] = set()
         if not is_restored:
-            with _told("empty"):
+            with rocksdb_calls("empty the version buffer"):
                 self._family.delete_range(b"", _BEYOND, self._without_log)
         self._entries = self._count(_BEYOND) if is_restored else 0
 
@@ -122,7 +122,7 @@ class RocksdbBuffer:
         deque(map(made.put, keys, row_values(kept), repeat(self._handle)), maxlen=0)
         with self._changed:
             late = self._late_keys(batch, keys)
-            with _told("add to"):
+            with rocksdb_calls("add to the version buffer"):
                 self._family.write(made, self._without_log)
             self._late |= late
             self._entries += batch.count
@@ -135,12 +135,12 @@ class RocksdbBuffer:
             return self._taken
 
     def persist(self) -> list[str]:
-        with _told("flush"):
+        with rocksdb_calls("flush the version buffer"):
             self._family.flush(True)
             return [self._family.path() + file["name"] for file in self._family.live_files()]
 
     def close(self) -> None:
-        with _told("close"):
+        with rocksdb_calls("close the version buffer"):
             self._handle = None  # it would keep the database open
             self._family.close()
             if self._database is not None:
@@ -152,7 +152,7 @@ class RocksdbBuffer:
         options.set_iterate_upper_bound(stop)
         rows: list[tuple[bytes, bytes]] = []
         read_bytes, count = 0, _ROWS_FIRST
-        with _told("read"):
+        with rocksdb_calls("read the version buffer"):
             iterator: Iterator[Any] = self._family.items(from_key=start, read_opt=options)
             while read_bytes < self._batch_bytes and len(rows) < _ROWS_MAX:
                 more = list(islice(iterator, count))
@@ -188,7 +188,7 @@ class RocksdbBuffer:
             made.delete_range(start, late, self._handle)
             start = late + b"\0"
         made.delete_range(start, stop, self._handle)
-        with _told("delete from"):
+        with rocksdb_calls("delete from the version buffer"):
             self._family.write(made, self._without_log)
 
     def _late_keys(self, batch: EntryColumns, keys: list[bytes]) -> set[bytes]:
@@ -202,7 +202,7 @@ class RocksdbBuffer:
     def _count(self, stop: bytes) -> int:
         options = ReadOptions()
         options.set_iterate_upper_bound(stop)
-        with _told("count"):
+        with rocksdb_calls("count the version buffer"):
             return sum(1 for _ in self._family.keys(read_opt=options))
 
 
@@ -229,17 +229,3 @@ class RocksdbTaken:
 
     def put_back(self) -> None:
         self._home.end(self, is_done=False)
-
-
-@contextmanager
-def _told(verb: str) -> Iterator[None]:
-    """RocksDB's errors in our words."""
-    try:
-        yield
-    except WarrenError:
-        raise
-    except Exception as error:
-        family = OutOfRoom if "No space left" in str(error) else DiskFailure
-        raise family(
-            f"cannot {verb} the version buffer: {error}", "the log has what was in it; see RocksDB's LOG"
-        ) from error
