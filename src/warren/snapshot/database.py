@@ -107,9 +107,19 @@ class Database:
 
     def view_now(self) -> View:
         """The state as of now: everything that is durable at this moment is in it."""
-        if self.reflection is not None:
-            self.reflection.catch_up()
+        self.catch_up()
         return self.store.view()
+
+    def catch_up(self) -> None:
+        """Let the store have everything that is durable at this moment."""
+        if self.reflection is not None and self.store.applied.epoch < self.log.durable:
+            self.reflection.catch_up()
+
+    def settle(self) -> None:
+        """Let everything that was written so far be durable, and in the store."""
+        while self.log.commit.make_room():
+            continue
+        self.catch_up()
 
     def alarms(self) -> list[str]:
         """What an operator should look at."""
@@ -122,7 +132,7 @@ class Database:
     def close(self) -> None:
         """Reflect what is durable, flush, close both."""
         try:
-            self.log.commit.make_room()
+            self.log.flush()
             if self.reflection is not None:
                 self.reflection.stop()
         finally:

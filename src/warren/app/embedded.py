@@ -1,0 +1,149 @@
+"""Warren inside a program: `warren.open(path)`, with no broker, no socket and no other process.
+
+>>> import warren, tempfile
+>>> with warren.open(tempfile.mkdtemp()) as db:
+...     users = db.kv("users")
+...     users[b"ada"] = b"countess"
+...     users.put_many({b"alan": b"baker", b"grace": b"admiral"})
+...     list(users.range(b"a", b"b"))
+[(b'ada', b'countess'), (b'alan', b'baker')]
+
+A storage gets its number from the log when it is first named: a place in the log, 64 bits, never given twice. Names and
+numbers are entries of the log themselves, in storage 0, which is nobody else's.
+
+`kv` storages read as of now; `snapshot()` holds a moment still. Sync calls are the plain ones; `akv` has the same as
+coroutines, each in a thread, so that an event loop goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from warren.base.errors import Misuse
+from warren.base.ids import TimelineId
+from warren.log.machine import Machine
+from warren.log.session import Session
+from warren.log.settings import LogSettings
+from warren.log.worker import Progress
+from warren.snapshot.database import Database
+from warren.snapshot.key_values import KeyValues, ReadKeyValues, Writing
+from warren.snapshot.reflection import ReflectionSettings
+from warren.snapshot.rocksdb_store import RocksDbStore
+from warren.snapshot.snapshot_store import Reading, SnapshotStore, View
+
+NAMES = 0  # the storage in which names are kept
+_NUMBER_BYTES = 8
+_NAME_BYTES_MAX = 255
+
+
+def open_embedded(
+    path: str,
+    log_settings: LogSettings | None = None,
+    reflection: ReflectionSettings | None = None,
+    progress: Progress = lambda share: None,
+) -> Warren:
+    """Open a directory, or make one. Nobody else may have it open."""
+    machine = Machine.real()
+
+    def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
+        return RocksDbStore.open(directory, timeline, threads=machine.threads)
+
+    return Warren(Database.open(path, open_store, log_settings, reflection, machine, progress), machine)
+
+
+class Warren:
+    """An open directory. Use `warren.open`."""
+
+    def __init__(self, database: Database, machine: Machine) -> None:
+        self.database = database
+        self._writing = Writing(database.begin, database.log.wait, machine.threads.condition(), database.settle)
+
+    def kv(self, name: str) -> KeyValues:
+        """The storage of this name; it is made if there is none."""
+        raw = _name(name)
+        number = self._number_of(raw)
+        while number is None:
+            self._make(raw)
+            number = self._number_of(raw)
+        return KeyValues(number, name, self._hold_now, self._writing)
+
+    def names(self) -> list[str]:
+        """The names of all storages."""
+        with self._hold_now() as reading:
+            return [row.key.decode() for row in reading.range(NAMES)]
+
+    def snapshot(self) -> Moment:
+        """Everything as of now, held still until it is closed."""
+        return Moment(self.database.view_now())
+
+    def alarms(self) -> list[str]:
+        return self.database.alarms()
+
+    def close(self) -> None:
+        self.database.close()
+
+    def __enter__(self) -> Warren:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _hold_now(self) -> Iterator[Reading]:
+        view = self.database.view_now()
+        try:
+            yield view
+        finally:
+            view.close()
+
+    def _number_of(self, raw: bytes) -> int | None:
+        with self._hold_now() as reading:
+            found = reading.get(NAMES, raw)
+        return None if found is None else int.from_bytes(found.value, "little")
+
+    def _make(self, raw: bytes) -> None:
+        """Take a place in the log for a number, then give it the name, unless somebody was quicker."""
+        with self._writing.session() as session:
+            session.add_storage(NAMES)
+        number = session.first_lsn
+        assert number is not None, "a session that has ended has a place"
+
+        def name_it(session: Session) -> None:
+            session.put(NAMES, raw, number.to_bytes(_NUMBER_BYTES, "little"))
+            session.add_storage(number)
+
+        self._writing.if_so(lambda: self._number_of(raw) is None, name_it)
+
+
+class Moment:
+    """A moment of the whole database, which does not change any more."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def kv(self, name: str) -> ReadKeyValues:
+        found = self._view.get(NAMES, _name(name))
+        if found is None:
+            raise KeyError(name)
+        return ReadKeyValues(int.from_bytes(found.value, "little"), name, self._hold)
+
+    def close(self) -> None:
+        self._view.close()
+
+    def __enter__(self) -> Moment:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _hold(self) -> Iterator[Reading]:
+        yield self._view
+
+
+def _name(name: str) -> bytes:
+    raw = name.encode()
+    if not 0 < len(raw) <= _NAME_BYTES_MAX:
+        raise Misuse(f"a storage's name has 1 … {_NAME_BYTES_MAX} bytes, this one {len(raw)}")
+    return raw
