@@ -14,6 +14,7 @@ from warren.bench.pipeline_run import TIMES, SparkRun, Store, Took, middle, rate
 from warren.bench.run import Figures
 
 Work = Callable[[Store], None]
+WARM_UPS = 4  # the JVM compiles a path while it runs it: a frame is read at full speed from about the fifth time on
 
 
 def reading_rows(run: SparkRun) -> Figures:
@@ -21,9 +22,11 @@ def reading_rows(run: SparkRun) -> Figures:
     with run.room() as room:
         run.began("entries_all")
         small, store = small_store(run, room / "small"), stopped_store(run, room, run.entries)
-        all_columns = measured(run, "entries_all", small, store, lambda at: drop(frame_of(run, at)))
+        all_columns = measured(run, "entries_all", small, store, lambda at: drop(frame_of(run, at)), WARM_UPS)
         yield from rates("entries_all", store.entries, all_columns)
-        one = measured(run, "entries_one_column", small, store, lambda at: drop(frame_of(run, at, "epoch long")))
+        one = measured(
+            run, "entries_one_column", small, store, lambda at: drop(frame_of(run, at, "epoch long")), WARM_UPS
+        )
         check("entries", frame_of(run, store, "epoch long").count(), store.entries)
         yield from rates("entries_one_column", store.entries, one)
         state = measured(run, "kv", small, store, lambda at: drop(frame_of(run, at, view="kv")))
@@ -60,10 +63,12 @@ def writing_rows(run: SparkRun) -> Figures:
         yield from rates("verify", store.entries, measured(run, "verify", small, store, look))
 
 
-def measured(run: SparkRun, row: str, small: Store, store: Store, work: Work) -> Took:
-    """The middle one of three, behind one with the small store that is not counted."""
+def measured(run: SparkRun, row: str, small: Store, store: Store, work: Work, warm_ups: int = 0) -> Took:
+    """The middle one of three, behind one with the small store, and some with this one, that are not counted."""
     run.began(row)
     work(small)
+    for _ in range(warm_ups):
+        work(store)
     times = []
     for number in range(TIMES):
         run.reached(number / TIMES)
