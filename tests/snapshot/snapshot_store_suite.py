@@ -112,16 +112,16 @@ class Stage:
 def _copy_at_rest(source: Path, target: Path) -> None:
     """A copy that is of one moment: made once more if RocksDB worked in the background meanwhile."""
     while True:
-        before = _files_in(source)
         with suppress(shutil.Error, FileNotFoundError):  # a file went that compaction had done with
+            before = _files_in(source)
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("LOCK"))
             if before == _files_in(source):
                 return
-        shutil.rmtree(target)
+        shutil.rmtree(target, ignore_errors=True)
 
 
 def _files_in(directory: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in directory.iterdir() if path.exists()}
+    return {path.name: path.stat().st_size for path in directory.iterdir()}
 
 
 class Model:

@@ -43,6 +43,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.views: list[tuple[View, Model]] = []
         self.next_version = 1
         self.tables = 0
+        self.batches = 0
 
     @rule(data=st.data(), counters=COUNTERS, is_collapsed=st.booleans(), ahead=st.integers(0, 2))
     def apply(self, data: st.DataObject, counters: dict[bytes, bytes | None], is_collapsed: bool, ahead: int) -> None:
@@ -50,6 +51,7 @@ class StoreMachine(RuleBasedStateMachine):
         offered = merged_by_hand(entries, is_bottom=False) if is_collapsed else entries
         cut = data.draw(st.integers(0, len(offered)))
         applied = self._next_mark(data)
+        counters |= self._number()
         self.stage.store.apply([columns_of(offered[:cut]), columns_of(offered[cut:])], applied, counters)
         self._took(entries, applied, counters)
 
@@ -64,8 +66,9 @@ class StoreMachine(RuleBasedStateMachine):
                 entries.append(self._entry(data, (1, minor), self.model.applied.epoch + data.draw(st.integers(0, 1))))
         entries = data.draw(st.permutations(entries))
         applied = self._next_mark(data)
-        self.stage.store.apply([columns_of(entries)], applied, are_late=True)
-        self._took(entries, applied, {})
+        counters = self._number()
+        self.stage.store.apply([columns_of(entries)], applied, counters, are_late=True)
+        self._took(entries, applied, counters)
 
     @precondition(lambda self: self.model.highest_epoch <= self.model.applied.epoch)
     @rule(data=st.data(), counters=COUNTERS)
@@ -79,6 +82,7 @@ class StoreMachine(RuleBasedStateMachine):
             paths.append(path)
             cleared |= some
         applied = Applied(TIMELINE, Epoch(self.model.applied.epoch + 1), (1, self.next_version * HOLES))
+        counters |= self._number()
         for _ in range(data.draw(st.integers(1, 2))):  # done twice it is as done once
             self.stage.store.ingest(paths, applied, counters, cleared)
         self._took(entries, applied, counters)
@@ -111,8 +115,8 @@ class StoreMachine(RuleBasedStateMachine):
         store = self.stage.crash()
         state = (store.applied, held_by(store), self._counters_of())
         whole = [model for model in self.since if (model.applied, model.rows(), model.counters) == state]
-        assert whole, "a crash leaves the state behind some whole batch, the flushed one or a later one"
-        self.model = whole[-1].copy()
+        assert len(whole) == 1, "a crash leaves the state behind some whole batch, the flushed one or a later one"
+        self.model = whole[0].copy()
         self.since = [self.model.copy()]
 
     @rule(data=st.data())
@@ -174,8 +178,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.model.take(entries, applied, counters)
         self.since.append(self.model.copy())
 
+    def _number(self) -> dict[bytes, bytes | None]:
+        """A counter that tells each batch from every other, also those that change nothing to be seen."""
+        self.batches += 1
+        return {b"batch": b"%d" % self.batches}
+
     def _counters_of(self) -> dict[bytes, bytes]:
-        every = {name: self.stage.store.counter(name) for name in (b"", b"a", b"b")}
+        every = {name: self.stage.store.counter(name) for name in (b"", b"a", b"b", b"batch")}
         return {name: value for name, value in every.items() if value is not None}
 
     def _close_views(self) -> None:

@@ -44,6 +44,7 @@ from warren.snapshot.row_format import (
     Mark,
     behind_storage,
     format_of_mark,
+    mark_bytes,
     mark_of,
     no_mark,
     row_prefix,
@@ -146,6 +147,10 @@ class RocksDbStore(RocksDbReading):
         self._write("flush", self._rocksdb.flush)
         return applied
 
+    def compact(self) -> None:
+        """Do all of RocksDB's compaction now."""
+        self._write("compact", lambda: self._rocksdb.compact_range(None, None))
+
     def view(self) -> RocksDbView:
         while True:
             with rocksdb_calls("read the snapshot store"):
@@ -246,6 +251,10 @@ class RocksDbStore(RocksDbReading):
             raise Refused(f"{theirs}, not {self._timeline:x}", REBUILD)
         self._mark = mark
         self._has_graves = any(True for _ in self.raw_pieces(GRAVE, BEHIND_ALL, False, 1))
+        if data is None:
+            # RocksDB 9.8 confuses a snapshot taken before the first write with none, and its compaction then drops rows
+            # of ingested files: so there is a write before there can be a snapshot or a file.
+            self._rocksdb.put(MARK_KEY, mark_bytes(mark), self._write_options)
 
     def _let_go(self) -> None:
         """Close RocksDB, and first whatever keeps it open."""
