@@ -183,6 +183,32 @@ def test_nothing_newer_than_the_safe_snapshot_version_is_visible() -> None:
         assert database.store.applied.epoch == database.log.durable
 
 
+@pytest.mark.parametrize("mode", FEEDS)
+def test_no_session_is_ever_seen_in_part(mode: Mode) -> None:
+    """VO-02: whatever mark a reader finds the store at, each epoch is in it whole, or not at all."""
+    stage = DatabaseStage(mode)
+    database = stage.open()
+    assert database.reflection is not None
+    database.reflection.pause()
+    for number in range(8):
+        put(database, {b"key-%d" % key: b"%d" % number for key in range(9)}, channel=number % 2)
+    assert stage.store is not None
+    seen: list[set[bytes]] = []
+    apply = stage.store.apply
+
+    def watched(*arguments: Any, **named: Any) -> None:
+        apply(*arguments, **named)
+        assert stage.store is not None
+        seen.append({row.value for row in stage.store.range(1)})
+
+    stage.store.apply = watched  # type: ignore[method-assign]
+    database.reflection.resume()
+    rows(database)
+    assert len(seen) > 4
+    assert all(len(values) <= 1 for values in seen), seen
+    database.abandon()
+
+
 def test_a_store_that_breaks_down_stops_reflection_and_nothing_is_lost() -> None:
     """The log grows, an alarm says why, and when the store is well again everything is brought, also what it forgot."""
     stage = DatabaseStage(retry_seconds=0.01)

@@ -4,9 +4,12 @@
                                                                                       ──▶ taken.done()
 
 Each chunk is a batch of its own, with the version it reaches as its mark: whoever reads the store between two of them
-sees the state as of that version, whole. The last one carries the epoch as well. The buffer lets go of entries only
-when all are applied; after a crash in between the log is read again from the mark's epoch on, and entries that are in
-the store already are late: each is compared with what is there, and changes nothing.
+sees the state as of that version, whole. Chunks end between two major versions (epochs, unless a writer gave others):
+no session is seen in part. Only one major version that is many chunks large is cut inside. The last chunk carries the
+epoch as well.
+
+The buffer lets go of entries only when all are applied; after a crash in between the log is read again from the mark's
+epoch on, and entries that are in the store already are late: each is compared with what is there, and changes nothing.
 
 An entry is late, too, if its writer gave it a version at or below the safe snapshot version. It is applied all the
 same if it is newer than what the store has under its key, as a merge of the log would do.
@@ -16,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import numpy as np
+
 from warren.base.ids import Epoch, TimelineId
 from warren.base.threads import Threads
 from warren.log.tail import TailBlock
@@ -24,6 +29,8 @@ from warren.snapshot.applied import Applied, Version
 from warren.snapshot.collapse import collapsed
 from warren.snapshot.snapshot_store import SnapshotStore
 from warren.snapshot.version_buffer import VersionBuffer
+
+_CHUNKS_OF_ONE_VERSION = 8  # above it memory counts for more than a session seen whole
 
 
 class VersionApply:
@@ -87,14 +94,27 @@ class VersionApply:
     def _chunks(self, batches: Iterator[EntryColumns]) -> Iterator[tuple[list[EntryColumns], Version | None]]:
         """Batches that go together, and the version they reach; None with the last of them."""
         chunk, size = list[EntryColumns](), 0
-        for batch in batches:
-            if chunk and size + size_of(batch) > self._chunk_bytes:
+        for batch in (part for whole in batches for part in by_major(whole)):
+            is_new = bool(chunk) and chunk[-1].majors.at(chunk[-1].count - 1) != batch.majors.at(0)
+            limit = self._chunk_bytes if is_new else _CHUNKS_OF_ONE_VERSION * self._chunk_bytes
+            if chunk and size + size_of(batch) > limit:
                 yield chunk, version_at(chunk[-1], chunk[-1].count - 1)
                 chunk, size = [], 0
             chunk.append(batch)
             size += size_of(batch)
         if chunk:
             yield chunk, None
+
+
+def by_major(batch: EntryColumns) -> Iterator[EntryColumns]:
+    """The batch, which is in version order, cut where its last major version begins: a chunk may end there."""
+    majors = batch.majors
+    if majors.is_constant or majors.at(0) == majors.at(batch.count - 1):
+        yield batch
+        return
+    edge = int(np.searchsorted(majors.array(), np.uint64(majors.at(batch.count - 1))))
+    yield batch.part(0, edge)
+    yield batch.part(edge, batch.count)
 
 
 def size_of(batch: EntryColumns) -> int:
