@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import doctest
 import os
 import signal
@@ -118,6 +119,24 @@ def test_a_snapshot_stays_as_it_was(db: Warren) -> None:
     assert next(walk) == (b"ada", b"2")
     users.discard(b"alan")
     assert list(walk) == [(b"alan", b"3")]
+
+
+def test_coroutines_use_the_same_storage(db: Warren) -> None:
+    async def use() -> list[bytes]:
+        events = db.akv("events")
+        await asyncio.gather(*(events.put(b"%04d" % number, b"x") for number in range(30)))
+        await events.put_many((b"%04d" % number, b"y") for number in range(1000, 2000))
+        assert await events.get(b"0007") == b"x"
+        assert await events.get_many([b"1500", b"nobody"]) == [b"y", None]
+        assert not await events.put_if(b"0007", b"z", expected=None)
+        await events.discard(b"0007")
+        return [key async for key, _ in events.range(b"0005")] + [key async for key, _ in events.prefix(b"199")]
+
+    found = asyncio.run(use())
+    assert found[:3] == [b"0005", b"0006", b"0008"]
+    assert len(found) == 24 + 1000 + 10
+    asyncio.run(db.akv("events").clear())
+    assert not db.kv("events")
 
 
 def test_what_was_written_is_there_after_a_stop(tmp_path: Path) -> None:

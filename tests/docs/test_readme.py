@@ -20,7 +20,7 @@ def test_the_commands_the_readme_names_run_on_what_its_example_left(tmp_path: Pa
     text = (ROOT / "README.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     subprocess.run([sys.executable, "-c", example], cwd=tmp_path, check=True, capture_output=True)
-    commands = re.findall(r"`(warren log [a-z]+ data)`", text)
+    commands = re.findall(r"`(warren log [a-z]+ data/log)`", text)
     assert commands
     for command in commands:
         done = subprocess.run(

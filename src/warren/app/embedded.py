@@ -11,8 +11,7 @@
 A storage gets its number from the log when it is first named: a place in the log, 64 bits, never given twice. Names and
 numbers are entries of the log themselves, in storage 0, which is nobody else's.
 
-`kv` storages read as of now; `snapshot()` holds a moment still. Sync calls are the plain ones; `akv` has the same as
-coroutines, each in a thread, so that an event loop goes on meanwhile.
+`kv` storages read as of now; `snapshot()` holds a moment still; `akv` is `kv` for coroutines.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from warren.app.embedded_async import AsyncKeyValues
 from warren.base.errors import Misuse
 from warren.base.ids import TimelineId
 from warren.log.machine import Machine
@@ -67,6 +67,10 @@ class Warren:
             self._make(raw)
             number = self._number_of(raw)
         return KeyValues(number, name, self._hold_now, self._writing)
+
+    def akv(self, name: str) -> AsyncKeyValues:
+        """The same for coroutines."""
+        return AsyncKeyValues(self.kv(name))
 
     def names(self) -> list[str]:
         """The names of all storages."""

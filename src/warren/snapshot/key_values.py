@@ -2,9 +2,9 @@
 
     users = db.kv("users")
     users[b"ada"] = b"countess"              durable when it returns
-    users.put_many({b"alan": b"…"})          one session: all of it, or nothing
+    users.put_many({b"alan": b"baker"})          one session: all of it, or nothing
     users.range(b"a", b"b")                  in key order, with memory for a few rows
-    users.put_if(b"ada", b"…", expected=b"countess")
+    users.put_if(b"ada", b"lady", expected=b"countess")
 
 Reads see everything that was written before them by anybody and is durable; iterations hold a view still and may take
 as long as they like. A snapshot's storages (`db.snapshot().kv(…)`) read the same, at one moment, and cannot be written.
