@@ -4,7 +4,8 @@
     warren pipeline verify DIR --master spark://host:7077      a cluster, which has the wheel on every node
     warren pipeline verify DIR --remote sc://host              Spark Connect
 
-Without Spark each of them says which command installs it. What Spark itself says goes to stderr, and only its errors.
+Without Spark each of them says which command installs it. What Spark itself says goes to stderr: a few lines when it
+starts, and errors.
 """
 
 from __future__ import annotations

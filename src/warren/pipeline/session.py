@@ -65,7 +65,7 @@ def spark_session(
 
 @contextmanager
 def session_for_command(master: str, remote: str | None) -> Iterator[SparkSession]:
-    """A session for one command: Spark says only what went wrong, and is gone afterwards."""
+    """A session for one command: once it runs Spark says only what went wrong; it is gone afterwards."""
     made = spark_session(master, remote, config=None if remote else QUIET)
     try:
         yield made
