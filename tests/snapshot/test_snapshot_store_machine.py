@@ -81,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
             path, some = self.stage.table(f"table{self.tables}", part)
             paths.append(path)
             cleared |= some
-        applied = Applied(TIMELINE, Epoch(self.model.applied.epoch + 1), (1, self.next_version * HOLES))
+        applied = Applied(TIMELINE, Epoch(self.model.applied.epoch + 1), (1, self.next_version * HOLES - 1))
         counters |= self._number()
         for _ in range(data.draw(st.integers(1, 2))):  # done twice it is as done once
             self.stage.store.ingest(paths, applied, counters, cleared)
@@ -172,7 +172,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _next_mark(self, data: st.DataObject) -> Applied:
         epoch = Epoch(self.model.applied.epoch + data.draw(st.integers(0, 2)))
-        return Applied(TIMELINE, epoch, (1, self.next_version * HOLES))
+        return Applied(TIMELINE, epoch, (1, self.next_version * HOLES - 1))
 
     def _took(self, entries: Sequence[Entry], applied: Applied, counters: dict[bytes, bytes | None]) -> None:
         self.model.take(entries, applied, counters)
