@@ -37,6 +37,7 @@ def bench(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None:
+    """RF-11: a puller that is no part of the store, in processes of its own, measured by itself."""
     done = bench(tmp_path, "--json", "--entries", str(ENTRIES))
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -14,6 +14,7 @@ from warren.cli.output import Directory
 
 if TYPE_CHECKING:
     from warren.log.scan_verdict import FileScan
+    from warren.records.columns import EntryColumns
 
 SHOWN_BYTES_MAX = 40
 
@@ -34,7 +35,7 @@ def dump(
     scans = (log.input_of(record).scan() for record in records)
     entries = (entry for scan in scans for entry in _entries(scan, epoch, log.durable))
     for entry in islice(entries, limit):
-        sys.stdout.write((json.dumps(_as_object(entry)) if as_json else _as_line(entry)) + "\n")
+        sys.stdout.write((json.dumps(as_object(entry)) if as_json else as_line(entry)) + "\n")
 
 
 def _entries(scan: FileScan, epoch: int | None, durable: int) -> Iterator[dict[str, Any]]:
@@ -43,17 +44,21 @@ def _entries(scan: FileScan, epoch: int | None, durable: int) -> Iterator[dict[s
 
     first, last = (0, durable) if epoch is None else (epoch, min(epoch, durable))
     for columns in entries_of(scan, Epoch(last), Epoch(first)):
-        assert columns.epochs is not None
-        for row in range(columns.count):
-            yield {
-                "file": scan.record.name,
-                "epoch": columns.epochs.at(row),
-                "kind": _kind(columns.kinds.at(row)),
-                "storage": columns.storages.at(row),
-                "version": [columns.majors.at(row), columns.minors.at(row)],
-                "key": columns.keys.at(row),
-                "value": columns.values.at(row),
-            }
+        yield from rows_of(columns, scan.record.name)
+
+
+def rows_of(columns: EntryColumns, name: str) -> Iterator[dict[str, Any]]:
+    assert columns.epochs is not None
+    for row in range(columns.count):
+        yield {
+            "file": name,
+            "epoch": columns.epochs.at(row),
+            "kind": _kind(columns.kinds.at(row)),
+            "storage": columns.storages.at(row),
+            "version": [columns.majors.at(row), columns.minors.at(row)],
+            "key": columns.keys.at(row),
+            "value": columns.values.at(row),
+        }
 
 
 def _kind(number: int) -> str:
@@ -62,11 +67,11 @@ def _kind(number: int) -> str:
     return EntryKind(number).name.lower() if number in EntryKind._value2member_map_ else f"kind {number}"
 
 
-def _as_object(entry: dict[str, Any]) -> dict[str, Any]:
+def as_object(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "key": entry["key"].hex(), "value": entry["value"].hex()}
 
 
-def _as_line(entry: dict[str, Any]) -> str:
+def as_line(entry: dict[str, Any]) -> str:
     version = "{}.{}".format(*entry["version"])
     key, value = _shown(entry["key"]), _shown(entry["value"])
     return (

@@ -21,6 +21,7 @@ from warren.cli import (
     demo,
     log_compact,
     log_dump,
+    log_follow,
     log_inspect,
     log_repair,
     log_verify,
@@ -50,6 +51,7 @@ log.command("verify")(log_verify.verify)
 log.command("repair")(log_repair.repair)
 log.command("compact")(log_compact.compact)
 log.command("dump")(log_dump.dump)
+log.command("follow")(log_follow.follow)
 app.command("compact")(compact.compact)
 app.command("demo")(demo.demo)
 app.add_typer(bench.bench)

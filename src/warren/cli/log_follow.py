@@ -1,0 +1,87 @@
+"""`warren log follow DIR`: print entries as they become durable, from beside the process that writes them.
+
+The directory is watched (inotify); nothing is read until something in it has changed. Ends with SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warren.cli.log_dump import as_line, as_object, rows_of
+from warren.cli.output import Directory
+
+if TYPE_CHECKING:
+    from warren.log.tail import TailBlock
+
+QUIET_MS = 20  # changes that come closer together than this are looked at together
+SETTLED_MS = 100
+
+
+def follow(
+    directory: Directory,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per entry, bytes as hex.")] = False,
+    from_epoch: Annotated[
+        int | None, typer.Option("--from-epoch", min=1, help="Begin with this epoch, not with the next one.")
+    ] = None,
+) -> None:
+    """Print the entries of a log directory as they become durable. Changes nothing; ends with SIGINT or SIGTERM."""
+    from warren.base.ids import Epoch
+    from warren.files.local import LocalFiles
+    from warren.log.follow import Follower
+
+    follower = Follower(LocalFiles(), directory, None if from_epoch is None else Epoch(from_epoch - 1))
+    with asked_to_end() as ended:
+        for _ in changes(directory, ended):
+            for block in follower.read():
+                for entry in _entries(block):
+                    sys.stdout.write((json.dumps(as_object(entry)) if as_json else as_line(entry)) + "\n")
+            sys.stdout.flush()
+
+
+@contextmanager
+def asked_to_end() -> Iterator[threading.Event]:
+    """An event that is set when somebody wants the process to end."""
+    ended = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: ended.set()) for number in numbers]
+    try:
+        yield ended
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def changes(directory: str, ended: threading.Event) -> Iterator[None]:
+    """Once at the beginning, and then whenever something in the directory has changed."""
+    from watchfiles import watch
+
+    watching = watch(
+        directory,
+        watch_filter=None,
+        debounce=SETTLED_MS,
+        step=QUIET_MS,
+        stop_event=ended,
+        recursive=False,
+        yield_on_timeout=True,
+        rust_timeout=QUIET_MS,
+        raise_interrupt=False,
+    )
+    is_first = True
+    for seen in watching:
+        if seen or is_first:  # the first look comes when the watch is set up: nothing falls between the two
+            is_first = False
+            yield
+
+
+def _entries(block: TailBlock) -> Iterator[dict[str, Any]]:
+    from warren.base.ids import file_of_lsn
+
+    return rows_of(block.columns, f"file {file_of_lsn(block.first)}")
