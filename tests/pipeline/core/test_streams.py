@@ -35,7 +35,8 @@ def leave_behind(store: LogStore) -> int:
         write(store, number)
     store.compact()
     wait_until("released pin", lambda: not store.pins.live())  # a stream that has ended holds nothing
-    assert store.purge().files
+    store.purge()  # or the store's own thread was quicker
+    assert store.manifest.state.horizon == EPOCHS + 3
     return store.manifest.state.horizon
 
 
