@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from tests.log.upkeep_stage import Stage
+from warren.log.session import Session
 from warren.log.store import LogStore
 from warren.testing.memory_files import CrashModel
 
@@ -54,16 +55,9 @@ class History:
         return store
 
     def state_at(self, epoch: int) -> State:
-        """Later over earlier; a clear takes what is there."""
         state: State = {}
         for at in sorted(self.committed):
-            for kind, storage, key, value in self.committed[at] if at <= epoch else ():
-                if kind == "put":
-                    state[storage, key] = value
-                elif kind == "remove":
-                    state.pop((storage, key), None)
-                elif kind != "add_storage":
-                    state = {at_: held for at_, held in state.items() if at_[0] != storage}
+            state = changed(state, self.committed[at] if at <= epoch else [])
         return state
 
     def entries(self, first: int, last: int) -> list[tuple[int, str, int, bytes, bytes]]:
@@ -76,13 +70,7 @@ class History:
 
     def _session(self, store: LogStore, channel: int, changes: list[Change]) -> None:
         session = store.begin(channel)
-        for kind, storage, key, value in changes:
-            if kind == "put":
-                session.put(storage, key, value)
-            elif kind == "remove":
-                session.remove(storage, key)
-            else:
-                getattr(session, kind)(storage)
+        fill(session, changes)
         self.committed[session.commit()] = changes
 
     def _again(self, store: LogStore, verb: str) -> LogStore:
@@ -93,3 +81,26 @@ class History:
         if verb == "power_cut":
             self.stage = self.stage.crashed(CrashModel.REORDERED, len(self.committed))
         return self.stage.open(channel_count=2)
+
+
+def fill(session: Session, changes: list[Change]) -> None:
+    for kind, storage, key, value in changes:
+        if kind == "put":
+            session.put(storage, key, value)
+        elif kind == "remove":
+            session.remove(storage, key)
+        else:
+            getattr(session, kind)(storage)
+
+
+def changed(state: State, changes: list[Change]) -> State:
+    """Later over earlier; a clear takes what is there."""
+    state = dict(state)
+    for kind, storage, key, value in changes:
+        if kind == "put":
+            state[storage, key] = value
+        elif kind == "remove":
+            state.pop((storage, key), None)
+        elif kind != "add_storage":
+            state = {at: held for at, held in state.items() if at[0] != storage}
+    return state

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.pipeline.histories import SESSIONS, Change, State, Step
+from tests.pipeline.histories import SESSIONS, Change, State, Step, changed, fill
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage, put, rows
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch
@@ -89,26 +89,8 @@ def test_the_store_equals_the_model_whatever_happens(mode: Mode, steps: list[Ste
 
 def commit(database: Database, channel: int, changes: list[Change]) -> Epoch:
     session = database.begin(channel)
-    for kind, storage, key, value in changes:
-        if kind == "put":
-            session.put(storage, key, value)
-        elif kind == "remove":
-            session.remove(storage, key)
-        else:
-            getattr(session, kind)(storage)
+    fill(session, changes)
     return session.commit()
-
-
-def changed(state: State, changes: list[Change]) -> State:
-    state = dict(state)
-    for kind, storage, key, value in changes:
-        if kind == "put":
-            state[storage, key] = value
-        elif kind == "remove":
-            state.pop((storage, key), None)
-        elif kind != "add_storage":
-            state = {at: held for at, held in state.items() if at[0] != storage}
-    return state
 
 
 def test_log_files_go_behind_a_flush_and_not_before() -> None:

@@ -13,7 +13,7 @@ Always true: the parts of a file lie one behind the other, and an entry stands i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
@@ -203,3 +203,14 @@ def epoch_sizes(view: memoryview, whole: FilePart, border: Border, after: Epoch,
     except _Lost:
         pass
     return sizes
+
+
+def last_within(sizes: Mapping[Epoch, int], bytes_max: int, newest: Epoch) -> Epoch:
+    """The last epoch such that those up to it come to at most so many bytes, at least one; `newest` if all do."""
+    total, chosen = 0, Epoch(0)
+    for epoch, size in sorted(sizes.items()):
+        total += size
+        if chosen and total > bytes_max:
+            return chosen
+        chosen = epoch
+    return newest

@@ -24,6 +24,7 @@ from warren.files.protocol import Files, join
 from warren.log.compaction_catalog import has_key_values
 from warren.log.entries import KV_STREAM
 from warren.log.file_header import Purpose
+from warren.log.file_parts import last_within
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
 from warren.log.opening import find_file
@@ -83,13 +84,7 @@ class LogTail:
                     total += header.end - at
                     sizes[header.epoch] = sizes.get(header.epoch, 0) + header.end - at
                 at = header.end
-        total, chosen = 0, Epoch(0)
-        for epoch, size in sorted(sizes.items()):
-            total += size
-            if chosen and total > bytes_max:
-                return chosen
-            chosen = epoch
-        return durable
+        return last_within(sizes, bytes_max, durable)
 
     def _records(self) -> list[FileRecord]:
         """The files that may hold something behind `after`, oldest first."""

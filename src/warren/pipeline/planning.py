@@ -24,7 +24,7 @@ from warren.log.compaction_catalog import has_key_values
 from warren.log.cut import choose_files
 from warren.log.epoch_times import epoch_at_time
 from warren.log.file_header import Purpose
-from warren.log.file_parts import Border, FilePart, cut_into_parts, epoch_sizes
+from warren.log.file_parts import Border, FilePart, cut_into_parts, epoch_sizes, last_within
 from warren.log.file_record import FileRecord, FileState
 from warren.log.pins import Pin, Pins, check_not_gone
 from warren.log.reading import ReadOnlyLog, open_for_reading
@@ -138,13 +138,7 @@ class Planner:
             border = border if border.epoch <= after else Border()
             for epoch, size in epoch_sizes(view, _whole(log, record), border, after, bytes_max).items():
                 sizes[epoch] = sizes.get(epoch, 0) + size
-        total, chosen = 0, Epoch(0)
-        for epoch, size in sorted(sizes.items()):
-            total += size
-            if chosen and total > bytes_max:
-                return chosen
-            chosen = epoch
-        return log.durable
+        return last_within(sizes, bytes_max, log.durable)
 
     def _entries(self, log: ReadOnlyLog) -> list[Task]:
         first, last = self._range(log)
