@@ -28,7 +28,7 @@ from warren.files.protocol import join
 from warren.snapshot.database import LOG, Database
 from warren.snapshot.feeds import Mode
 from warren.snapshot.snapshot_store import SnapshotStore
-from warren.testing.faulty_files import FaultyFiles, Step
+from warren.testing.faulty_files import Fault, FaultyFiles, Step
 from warren.testing.memory_files import CrashModel
 from warren.testing.power_cut import PowerCut
 from warren.testing.seeded_chance import SeededChance
@@ -44,12 +44,13 @@ class CrashStage(DatabaseStage):
     def __init__(self, mode: Mode) -> None:
         super().__init__(mode, step_bytes=300, chunk_bytes=150, buffer_bytes=1200, flush_bytes=700)
         laid_out(self.disk, join(DIRECTORY, LOG))
+        self.faults: list[Fault] = []
         self._files: FaultyFiles | None = None
 
     def play(self, seed: int, body: Body, cut_at: int | None = None, fraction: float | None = None) -> list[Step]:
         """Run the body among threads that take turns, to its end or to the power cut."""
         threads = SteppedThreads(seed, self.clock)
-        files = self._files = FaultyFiles(self.disk, cut_at=cut_at, cut_fraction=fraction)
+        files = self._files = FaultyFiles(self.disk, self.faults, cut_at=cut_at, cut_fraction=fraction)
         files.pause, files.on_cut = threads.pause, threads.cut_power
         try:
             threads.run(lambda: body(lambda: self.open(files, threads), threads))

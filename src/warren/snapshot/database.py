@@ -171,6 +171,8 @@ class Database:
         if store is not None:
             store.close()
         self.problems.append(f"the safe snapshot store was set aside and is built again: {what}")
+        if state.reflected:  # what the old one had on disk says nothing about the new one: the log must stay
+            self.log.manifest.commit([set_change(reflected=Epoch(0))])
         self._set_aside(path)
         return self._open_store(path, timeline)
 

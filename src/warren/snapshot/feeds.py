@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
+from warren.base.errors import WarrenError
 from warren.base.ids import ChannelId, Epoch
 from warren.durability.participant import Part
 from warren.log.tail import LogTail, blocks_of_part
@@ -67,26 +68,34 @@ class PullFeed:
 
 
 class PushFeed:
-    """Everything up to where `pull` has read was not pushed, and comes from there."""
+    """Everything up to where `pull` has read was not pushed, and comes from there. So does what the buffer had no room
+    for: whoever commits is not to fail for it, and no epoch is to be passed over."""
 
     def __init__(self, applying: VersionApply, channel_of: ChannelOf, pull: PullFeed, begun: Epoch) -> None:
         self._applying = applying
         self._channel_of = channel_of
         self._pull = pull
         self._added = self._pulled = begun
+        self._missed: deque[Epoch] = deque()  # behind each of these an epoch was not added
 
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
-        for part in parts:
-            for block in blocks_of_part(self._channel_of(part), part):
-                self._applying.add(block)
+        try:
+            for part in parts:
+                for block in blocks_of_part(self._channel_of(part), part):
+                    self._applying.add(block)
+        except WarrenError:
+            self._missed.append(self._added)  # the pull meets the same error, if it lasts, where it can be told
         self._added = epoch
 
     def gather(self, durable: Epoch) -> Epoch:
-        if self._pulled < self._added and self._is_behind:
-            self._pulled = self._pull.gather(self._added)
-            self._is_behind = self._pulled < self._added
+        added = self._added  # first: whoever sees an epoch here sees as well whether it was missed
+        if self._missed and not self._is_behind:
+            self.rewind(self._missed.popleft())
+        if self._pulled < added and self._is_behind:
+            self._pulled = self._pull.gather(added)
+            self._is_behind = self._pulled < added
             return self._pulled
-        return self._added
+        return added
 
     def rewind(self, after: Epoch) -> None:
         self._pull.rewind(after)

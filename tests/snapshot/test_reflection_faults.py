@@ -1,0 +1,69 @@
+"""Reflection when something beside the log goes wrong: a buffer that cannot spill, a store that was lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.snapshot.crash_stage import CrashStage
+from tests.snapshot.database_stage import DatabaseStage, put, rows
+from tests.snapshot.test_database import until
+from tests.snapshot.test_database_crashes import SESSIONS, Lives, check_restart
+from warren.snapshot.feeds import Mode
+from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.memory_files import CrashModel
+
+
+@pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED])
+def test_a_buffer_that_cannot_spill_costs_no_epoch_and_no_commit(mode: Mode) -> None:
+    """What could not be added is read from the log's files when there is room again; writers do not notice."""
+    stage = DatabaseStage(mode, buffer_bytes=1200, retry_seconds=0.01)
+    full = Fault(Kind.NO_SPACE, "create", "db/buffer/*", times=2)
+    files = FaultyFiles(stage.disk, [full])
+    database = stage.open(files)
+    reflection = database.reflection
+    assert reflection is not None
+    reflection.pause()
+    wanted = {}
+    for number in range(8):
+        put(database, {b"%d-%d" % (number, row): b"x" * 200 for row in range(4)}, channel=number % 2)
+        wanted |= {(1, b"%d-%d" % (number, row)): b"x" * 200 for row in range(4)}
+    reflection.resume()
+    until(lambda: reflection.failure is None and database.store.applied.epoch == database.log.durable)
+    assert rows(database) == wanted
+    assert full.times == (2 if mode is Mode.NOTIFY else 0), "a pull takes what there is room for; a push cannot"
+    database.close()
+    with stage.open() as database:
+        assert rows(database) == wanted
+
+
+@pytest.mark.parametrize("mode", [Mode.PUSH, Mode.PUSH_THREADED])
+def test_what_was_pushed_in_vain_is_pulled_whoever_runs_meanwhile(mode: Mode) -> None:
+    for seed in range(12):
+        lives, stage = Lives(seed), CrashStage(mode)
+        stage.faults = [Fault(Kind.NO_SPACE, "create", "db/buffer/*", times=2)]
+        stage.play(seed, lives.body)
+        check_restart(stage.crashed(CrashModel.SYNCED, seed), lives.writers, stage.flushed_epoch(), goes_on=True)
+        assert [writer.acknowledged for writer in lives.writers] == [2 * SESSIONS] * 2
+
+
+def test_a_store_that_is_built_again_holds_the_log_until_it_is_flushed() -> None:
+    """X-03, C-15: what the lost store had flushed says nothing about the new one."""
+    stage = DatabaseStage()
+    history = replace(stage.log_settings, retention_seconds=60.0, retention_bytes=1 << 40)
+    stage.log_settings = history
+    with stage.open() as database:
+        put(database, {b"a": b"1"})
+        database.log.rotate()
+        wanted = rows(database)
+    stage.store = None
+    stage.clock.advance_ns(61 * 10**9)
+    database = stage.open()
+    database.log.purge()
+    database.abandon()
+    stage.crash(CrashModel.ALL, 1)
+    assert stage.store is not None
+    stage.store = stage.store.reopened(stage.store.applied.timeline)
+    with stage.open() as database:
+        assert rows(database) == wanted
