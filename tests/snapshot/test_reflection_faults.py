@@ -7,15 +7,20 @@ from dataclasses import replace
 import pytest
 
 from tests.snapshot.crash_stage import CrashStage
-from tests.snapshot.database_stage import DatabaseStage, put, rows
-from tests.snapshot.test_database import until
+from tests.snapshot.database_stage import DatabaseStage, State, put, rows
+from tests.snapshot.test_database import FEEDS, until
 from tests.snapshot.test_database_crashes import SESSIONS, Lives, check_restart
+from warren.base.errors import DiskFailure
+from warren.base.ids import Epoch
+from warren.log.file_record import Voided
+from warren.log.tail import LogTail
 from warren.snapshot.feeds import Mode
 from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.forgetful_store import ForgetfulStore
 from warren.testing.memory_files import CrashModel
 
 
-@pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED])
+@pytest.mark.parametrize("mode", FEEDS)
 def test_a_buffer_that_cannot_spill_costs_no_epoch_and_no_commit(mode: Mode) -> None:
     """What could not be added is read from the log's files when there is room again; writers do not notice."""
     stage = DatabaseStage(mode, buffer_bytes=1200, retry_seconds=0.01)
@@ -25,7 +30,7 @@ def test_a_buffer_that_cannot_spill_costs_no_epoch_and_no_commit(mode: Mode) -> 
     reflection = database.reflection
     assert reflection is not None
     reflection.pause()
-    wanted = {}
+    wanted: State = {}
     for number in range(8):
         put(database, {b"%d-%d" % (number, row): b"x" * 200 for row in range(4)}, channel=number % 2)
         wanted |= {(1, b"%d-%d" % (number, row)): b"x" * 200 for row in range(4)}
@@ -48,6 +53,26 @@ def test_what_was_pushed_in_vain_is_pulled_whoever_runs_meanwhile(mode: Mode) ->
         assert [writer.acknowledged for writer in lives.writers] == [2 * SESSIONS] * 2
 
 
+@pytest.mark.parametrize("mode", FEEDS)
+def test_what_a_store_did_not_take_is_in_the_buffer_still(mode: Mode) -> None:
+    """X-04: nothing was lost by its failure, so nothing is read again: what was taken must have been put back."""
+    stage = DatabaseStage(mode, retry_seconds=0.01)
+    with stage.open() as database:
+        put(database, {b"a": b"1"})
+        rows(database)
+        reflection = database.reflection
+        assert reflection is not None and stage.store is not None
+        reflection.flush()
+        reflection.pause()
+        put(database, {b"b": b"2"})
+        stage.store.break_down("no space left")
+        with pytest.raises(DiskFailure):
+            reflection.catch_up()
+        reflection.resume()
+        until(lambda: reflection.failure is None and database.store.applied.epoch == database.log.durable)
+        assert rows(database) == {(1, b"a"): b"1", (1, b"b"): b"2"}
+
+
 def test_a_store_that_is_built_again_holds_the_log_until_it_is_flushed() -> None:
     """X-03, C-15: what the lost store had flushed says nothing about the new one."""
     stage = DatabaseStage()
@@ -62,8 +87,27 @@ def test_a_store_that_is_built_again_holds_the_log_until_it_is_flushed() -> None
     database = stage.open()
     database.log.purge()
     database.abandon()
+    store = database.store
+    assert isinstance(store, ForgetfulStore)
     stage.crash(CrashModel.ALL, 1)
-    assert stage.store is not None
-    stage.store = stage.store.reopened(stage.store.applied.timeline)
+    stage.store = store.reopened(store.applied.timeline)
     with stage.open() as database:
         assert rows(database) == wanted
+
+
+def test_a_voided_range_is_passed_over_and_what_stands_behind_it_is_read() -> None:
+    """C-15: a repair may void bytes in the middle of a file; they do not count, and hide nothing."""
+    stage = DatabaseStage(Mode.OFF)
+    with stage.open() as database:
+        epochs = [put(database, {b"%d" % number: b"x"}) for number in range(4)]
+        database.log.rotate()
+        state, directory = database.log.manifest.state, database.log.directory
+        tail = LogTail(stage.disk, directory, lambda: state, Epoch(0))
+        blocks = list(tail.read(Epoch(epochs[-1])))
+        assert [block.epoch for block in blocks] == epochs
+        record = next(each for each in state.files.values() if each.last_epoch == epochs[-1])
+        start, stop = (block.first & 0xFFFFFFFF for block in blocks[1:3])
+        voided = record.changed(voided=(Voided(start, stop, "repair"),))
+        state = replace(state, files={**state.files, record.number: voided})
+        tail.rewind(Epoch(0))
+        assert [block.epoch for block in tail.read(Epoch(epochs[-1]))] == [epochs[0], *epochs[2:]]
