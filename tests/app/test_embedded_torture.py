@@ -29,7 +29,7 @@ SETTLED = b"x" * 100  # what the child writes under each number
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED])
 def test_the_state_equals_what_was_acknowledged_whenever_the_program_is_killed(tmp_path: Path, mode: Mode) -> None:
-    """X-03, SS-01: every number that was told is there with its value, one more at most, and the log is not outrun."""
+    """X-03: every number that was told is there with its value, one more at most, and the log is not outrun."""
     chance, told, flushed = random.Random(f"{mode} 5"), -1, 0
     for kill in range(KILLS):
         told = max(told, lived(tmp_path, mode, told, chance))
