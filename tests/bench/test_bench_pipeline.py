@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,8 @@ def test_what_a_jvm_started_is_a_worker(tmp_path: Path) -> None:
     with subprocess.Popen([str(java), "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
+        while Path(f"/proc/{child}/comm").read_text() == "java\n":  # forked, and not yet a program of its own
+            time.sleep(0.001)
         workers = [worker.pid for worker in spark_workers(os.getpid())]
         os.kill(child, signal.SIGKILL)
     assert child in workers and process.pid not in workers
