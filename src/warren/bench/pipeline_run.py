@@ -59,7 +59,6 @@ def spark_run(run: Run) -> Iterator[SparkRun]:
 
     config = {
         "spark.local.dir": str(run.home / "spark"),
-        "spark.driver.memory": "4g",
         "spark.sql.shuffle.partitions": "8",
     }
     run.began("Spark")
