@@ -14,6 +14,7 @@ it was. The iterator holds on to the memtables of its moment: a view may cost as
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 from rocksdict import RdictIter, Snapshot
@@ -42,15 +43,15 @@ from warren.snapshot.snapshot_store import Found, Row
 _PIECE_BYTES = 1 << 20
 
 
-class RocksDbReading:
+class RocksDbReading(ABC):
     """What store and view have in common; they differ in where values and pairs come from. Is a `Reading`."""
 
     def __init__(self, settings: SnapshotStoreSettings) -> None:
         self._settings = settings
 
     @property
-    def applied(self) -> Applied:
-        raise NotImplementedError
+    @abstractmethod
+    def applied(self) -> Applied: ...
 
     def get(self, storage: int, key: bytes) -> Found | None:
         data = self.raw_value(row_prefix(storage) + key)
@@ -90,14 +91,14 @@ class RocksDbReading:
         for pairs in self.raw_pieces(start, end, False, self._settings.read_rows):
             yield from pairs
 
-    def raw_value(self, key: bytes) -> bytes | None:
-        raise NotImplementedError
+    @abstractmethod
+    def raw_value(self, key: bytes) -> bytes | None: ...
 
-    def raw_values(self, keys: list[bytes]) -> list[bytes | None]:
-        raise NotImplementedError
+    @abstractmethod
+    def raw_values(self, keys: list[bytes]) -> list[bytes | None]: ...
 
-    def raw_pieces(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> Iterator[list[Pair]]:
-        raise NotImplementedError
+    @abstractmethod
+    def raw_pieces(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> Iterator[list[Pair]]: ...
 
 
 class Cursor:
