@@ -4,6 +4,7 @@
     stdout    "pid N" of the life, "told N" whenever flush or ingest has returned behind batch N, "dead" when it is
 
 A life is a fork of this process, so that fifty of them import everything once. What batch N holds follows from N.
+A line is one write: `print` makes several where PYTHONUNBUFFERED is set, and the kill falls between two of them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ def batch_of(number: int) -> tuple[list[Entry], Applied, dict[bytes, bytes | Non
     return entries, mark(number, (number, 99)), {b"batch": b"%d" % number, b"odd": b"yes" if number % 2 else None}
 
 
+def say(*words: object) -> None:
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
 def live(directory: str) -> None:
     store = RocksDbStore.open(directory, TIMELINE, TINY)
     chance = random.Random(os.getpid())
@@ -49,11 +54,11 @@ def live(directory: str) -> None:
             merged = merged_by_hand(entries, is_bottom=False)
             figures = write_table(f"{directory}.table", [columns_of(merged)])
             store.ingest([figures.path], applied, counters, figures.cleared)
-            print("told", number, flush=True)
+            say("told", number)
             continue
         store.apply([columns_of(entries)], applied, counters)
         if chance.random() < 0.1:
-            print("told", store.flush().epoch, flush=True)
+            say("told", store.flush().epoch)
 
 
 def main() -> None:
@@ -61,9 +66,9 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             live(sys.argv[1])
-        print("pid", pid, flush=True)
+        say("pid", pid)
         os.waitpid(pid, 0)
-        print("dead", flush=True)
+        say("dead")
 
 
 if __name__ == "__main__":
