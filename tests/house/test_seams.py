@@ -34,6 +34,7 @@ DOORS: dict[str, set[str]] = {
     "files/lock.py": FILES | {"socket"},  # the holder's text names the host
     "log/worker.py": PROCESSES | {"os"},  # the environment its process gets
     "log/worker_process.py": {"os"},  # its priority, its standard input, its own end
+    "snapshot/control_socket.py": {"socket", "os"},  # the socket, and its name in the directory
     "pipeline/ending.py": {"signal"},  # how Spark ends the process of a stream's reader
     "pipeline/java.py": FILES | PROCESSES,  # finds a Java runtime, before there is any Spark
     "testing/": EVERYTHING,

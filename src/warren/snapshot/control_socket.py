@@ -1,0 +1,260 @@
+"""A control socket: one process orders something of another one on the same machine, and gets an answer.
+
+    {"command": "persist"}                                     ──▶  the handler of that name; a line, at most 64 KiB
+    {"status": "ok", …}                                        ◀──  what it returned; a line, at most 16 MiB
+    {"status": "failed", "error": …, "hint": …, "family": …}   ◀──  or why it could not be done
+
+A Unix socket, mode 0600: whoever may own the directory may give orders. One connection is one order. One thread takes
+them one after another, so handlers never meet each other; an order that takes long lets the next one wait. Somebody who
+connects and says nothing, or does not listen, is hung up on after some seconds.
+
+The name of a socket outlives its process. A name at which nobody listens is replaced, one at which somebody does is not
+(`Locked`). Two who replace the same name at once are told apart by the lock that each must hold besides. A path longer
+than the system takes (107 bytes) is reached through the open directory, /proc/self/fd/<n>/<name>.
+
+Always true: no more than the limit is ever held of what comes in; each order is answered, or the connection ends.
+Not here: what the orders mean (puller, app/embedded).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from warren.base.clock import Clock, SystemClock
+from warren.base.errors import Damage, DiskFailure, Gone, Locked, Misuse, OutOfRoom, Refused, WarrenError
+from warren.base.threads import SystemThreads, Threads
+from warren.files.protocol import base_name, parent
+from warren.files.system_errors import translated
+
+REQUEST_BYTES_MAX = 64 << 10
+ANSWER_BYTES_MAX = 16 << 20
+PATIENCE_SECONDS = 5.0
+_PATH_BYTES_MAX = 107
+_PIECE_BYTES = 64 << 10
+_WAITING_MAX = 16
+_PAUSE_SECONDS = 0.1
+_FAMILIES: dict[str, type[WarrenError]] = {
+    family.__name__: family for family in (Misuse, Refused, Locked, Gone, OutOfRoom, DiskFailure)
+}
+
+Message = dict[str, Any]
+Handler = Callable[[Message], Message]
+
+
+class NobodyListens(Refused):
+    """There is no socket, or nobody behind it."""
+
+
+class ControlServer:
+    """Listens from when it is made until `close`."""
+
+    def __init__(
+        self,
+        path: str,
+        handlers: Mapping[str, Handler],
+        threads: Threads | None = None,
+        clock: Clock | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self.path = path
+        self._handlers = dict(handlers)
+        self._clock = clock or SystemClock()
+        self._patience_seconds = patience_seconds
+        threads = threads or SystemThreads()
+        self._pausing = threads.condition()
+        self._is_closing = False
+        with translated("listen at", path):
+            self._listener, self._inode = _listener(path)
+        self._thread = threads.start("warren-control", self._run)
+
+    def close(self) -> None:
+        """Take no more orders; the one under way is answered first. Not from a handler."""
+        with self._pausing:
+            self._is_closing = True
+            self._pausing.notify_all()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`
+        self._thread.join()
+        self._listener.close()
+        with suppress(OSError):
+            if os.stat(self.path).st_ino == self._inode:
+                os.unlink(self.path)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                with self._pausing:
+                    if not self._is_closing:  # too many open files, perhaps: that passes
+                        self._pausing.wait(_PAUSE_SECONDS)
+                    if self._is_closing:
+                        return
+                continue
+            with connection, suppress(OSError):  # whoever asked may be gone: then nobody waits for the answer
+                self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        deadline_ns = self._clock.monotonic_ns() + int(self._patience_seconds * 1e9)
+        try:
+            line = _read_line(connection, REQUEST_BYTES_MAX, deadline_ns, self._clock)
+            answer = self._done(_object(line, "a request"))
+        except WarrenError as error:
+            answer = _failed(error)
+        connection.settimeout(self._patience_seconds)
+        connection.sendall(_answer_line(answer))
+
+    def _done(self, request: Message) -> Message:
+        handler = self._handlers.get(str(request.get("command")))
+        if handler is None:
+            known = ", ".join(sorted(self._handlers))
+            raise Refused(f"there is no command {request.get('command')!r} here", f"known are: {known}")
+        try:
+            return {"status": "ok", **handler(request)}
+        except WarrenError:
+            raise
+        except Exception as error:
+            what = f"{request['command']} failed: {error!r}"
+            raise DiskFailure(what, "this is a fault of warren: please report it") from error
+
+
+def ask(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | None = None) -> Message:
+    """Give an order; its answer. Raises what the handler raised, `NobodyListens`, or `Refused` if none came in time."""
+    clock = clock or SystemClock()
+    line = _line(dict(request))
+    if len(line) > REQUEST_BYTES_MAX:
+        raise Misuse(f"a request of {len(line)} bytes; at most {REQUEST_BYTES_MAX} are taken")
+    deadline_ns = clock.monotonic_ns() + int(timeout * 1e9)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout)
+            with _reachable(path) as near:
+                connection.connect(near)
+            connection.sendall(line)
+            answer = _object(_read_line(connection, ANSWER_BYTES_MAX, deadline_ns, clock), "an answer")
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise NobodyListens(f"nobody listens at {path}", "the process that serves it does not run") from error
+    except (TimeoutError, BlockingIOError) as error:
+        raise Refused(f"no answer from {path} within {timeout:g} seconds", "it may be busy: try again") from error
+    except ConnectionError as error:
+        raise NobodyListens(f"whoever listened at {path} is gone", "it ended before it answered") from error
+    except OSError as error:
+        with translated("ask at", path):
+            raise error
+    if answer.get("status") == "ok":
+        return answer
+    raise _error_of(answer)
+
+
+# -- lines -------------------------------------------------------------------------------------------------------
+
+
+def _read_line(connection: socket.socket, bytes_max: int, deadline_ns: int, clock: Clock) -> bytes:
+    """Up to the newline, and never more than so many bytes or beyond the deadline."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        left = (deadline_ns - clock.monotonic_ns()) / 1e9
+        if left <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+        piece = connection.recv(min(_PIECE_BYTES, bytes_max + 1 - len(line)))
+        if not piece:
+            raise ConnectionResetError("it ended within a line")
+        line += piece
+        if len(line) > bytes_max:
+            raise Refused(f"a line of more than {bytes_max} bytes", "ask for less")
+    return bytes(line)
+
+
+def _line(message: Message) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+def _answer_line(answer: Message) -> bytes:
+    line = _line(answer)
+    if len(line) <= ANSWER_BYTES_MAX:
+        return line
+    what = f"an answer of {len(line)} bytes; at most {ANSWER_BYTES_MAX} are sent"
+    return _line(_failed(Refused(what, "ask for less")))
+
+
+def _object(line: bytes, what: str) -> Message:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{what} is one line of JSON, this one is not: {error}") from error
+    if not isinstance(message, dict):
+        raise Refused(f"{what} is a JSON object, not {type(message).__name__}")
+    return message
+
+
+def _failed(error: WarrenError) -> Message:
+    """Its own name for the same error at the other side, if that knows it."""
+    return {"status": "failed", "error": error.what, "hint": error.hint, "family": type(error).__name__}
+
+
+def _error_of(answer: Message) -> WarrenError:
+    what, hint, family = (str(answer.get(name, "")) for name in ("error", "hint", "family"))
+    if family == Damage.__name__:
+        return Damage(what, hint=hint)
+    return _FAMILIES.get(family, DiskFailure)(what, hint)
+
+
+# -- names -------------------------------------------------------------------------------------------------------
+
+
+def _listener(path: str) -> tuple[socket.socket, int]:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _reachable(path) as near:
+            _remove_stale(path, near)
+            listener.bind(near)
+        os.chmod(path, 0o600)  # before anybody can connect: that is possible from `listen` on
+        inode = os.stat(path).st_ino
+        listener.listen(_WAITING_MAX)
+    except BaseException:
+        listener.close()
+        raise
+    return listener, inode
+
+
+def _remove_stale(path: str, near: str) -> None:
+    """Take away the name of a socket whose process is gone."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise Refused(f"{path} is not a socket", "move it away: the control socket has to stand there")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(near)
+        except BlockingIOError:
+            pass  # it listens, and is busy
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise Locked(f"another process listens at {path}", "stop that one first")
+
+
+@contextmanager
+def _reachable(path: str) -> Iterator[str]:
+    """A name for the path that is short enough for the system, as long as the `with` lasts."""
+    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
+        yield path
+        return
+    directory = os.open(parent(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        near = f"/proc/self/fd/{directory}/{base_name(path)}"
+        if len(os.fsencode(near)) > _PATH_BYTES_MAX:
+            raise Refused(f"the name of a socket is too long: {base_name(path)}", "choose a shorter one")
+        yield near
+    finally:
+        os.close(directory)
