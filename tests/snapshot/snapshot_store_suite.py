@@ -1,22 +1,25 @@
-"""Two snapshot stores behind one door, and the plain model both are held to: the merge rule said by hand.
+"""Snapshot stores behind one door, and the plain model all are held to: the merge rule said by hand.
 
-`Stage` opens either kind, again and again over the same disk, and cuts its power; `Model` says what must be in it.
+RocksDB, the one that forgets, and RocksDB written by its owner and read beside him, as secondary.
+`Stage` opens any kind, again and again over the same disk, and cuts its power; `Model` says what must be in it.
 The suite itself is test_snapshot_store.py, its state machine test_snapshot_store_machine.py.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tests.log.merge_model import Entry, columns_of, entries_of, merged_by_hand
 from warren.base.ids import Epoch, TimelineId
 from warren.log.entries import CLEARING, EntryKind
+from warren.records.columns import EntryColumns
 from warren.snapshot.applied import NO_VERSION, Applied, Version
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
+from warren.snapshot.secondary_store import SecondaryStore
 from warren.snapshot.snapshot_store import Reading, SnapshotStore
 from warren.snapshot.sorted_tables import write_table
 from warren.testing.forgetful_store import ForgetfulStore
@@ -25,7 +28,7 @@ from warren.testing.seeded_chance import SeededChance
 TIMELINE = TimelineId(11)
 SMALL = SnapshotStoreSettings(write_buffer_bytes=1 << 20, block_cache_bytes=1 << 20, read_rows=3, batch_rows=5)
 QUICK_PLACE = "/dev/shm" if Path("/dev/shm").is_dir() else None  # for many short lives: no disk to wait for
-KINDS = ("rocksdb", "forgetful")
+KINDS = ("rocksdb", "forgetful", "secondary")
 
 
 def put(version: Version, key: bytes = b"k", value: bytes = b"v", storage: int = 3, epoch: int | None = None) -> Entry:
@@ -53,6 +56,61 @@ def apply(store: SnapshotStore, *entries: Entry, at: Applied | None = None, are_
 
 def held_by(reading: Reading, storage: int | None = None) -> list[Entry]:
     return entries_of(reading.batches(storage))
+
+
+class ReadBesideOwner(SecondaryStore):
+    """Everything is written by an owner, flushed, and read as secondary. Is a `SnapshotStore`."""
+
+    owner: RocksDbStore
+
+    @classmethod
+    def opened(cls, path: str, timeline: TimelineId, settings: SnapshotStoreSettings) -> ReadBesideOwner:
+        owner = RocksDbStore.open(path, timeline, settings)
+        owner.flush()
+        made = cls.open(path, f"{path}.secondary", timeline, settings)
+        assert isinstance(made, cls)
+        made.owner = owner
+        return made
+
+    def apply(
+        self,
+        entries: Sequence[EntryColumns],
+        applied: Applied,
+        counters: Mapping[bytes, bytes | None] | None = None,
+        are_late: bool = False,
+    ) -> None:
+        self.owner.apply(entries, applied, counters, are_late)
+        self.flush()
+
+    def ingest(
+        self,
+        paths: Sequence[str],
+        applied: Applied,
+        counters: Mapping[bytes, bytes | None] | None = None,
+        cleared: Iterable[int] = (),
+    ) -> None:
+        self.owner.ingest(paths, applied, counters, cleared)
+        self.catch_up()
+
+    @property
+    def is_settled(self) -> bool:
+        return self.owner.is_settled
+
+    def flush(self) -> Applied:
+        mark = self.owner.flush()
+        assert self.catch_up() == mark
+        return mark
+
+    @property
+    def failure(self) -> str | None:
+        return self.owner.failure
+
+    def resume(self) -> None:
+        self.owner.resume()
+
+    def close(self) -> None:
+        super().close()
+        self.owner.close()
 
 
 class Stage:
@@ -106,7 +164,8 @@ class Stage:
     def _opened(self, timeline: TimelineId) -> SnapshotStore:
         if self.kind == "forgetful":
             return ForgetfulStore(timeline)
-        return RocksDbStore.open(str(self.path), timeline, self._settings)
+        kind = ReadBesideOwner.opened if self.kind == "secondary" else RocksDbStore.open
+        return kind(str(self.path), timeline, self._settings)
 
 
 def _copy_at_rest(source: Path, target: Path) -> None:

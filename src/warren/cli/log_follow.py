@@ -21,9 +21,6 @@ from warren.cli.output import Directory
 if TYPE_CHECKING:
     from warren.log.tail import TailBlock
 
-QUIET_MS = 20  # changes that come closer together than this are looked at together
-SETTLED_MS = 100
-
 
 def follow(
     directory: Directory,
@@ -36,6 +33,7 @@ def follow(
     from warren.base.ids import Epoch
     from warren.files.local import LocalFiles
     from warren.log.follow import Follower
+    from warren.log.watching import changes
 
     follower = Follower(LocalFiles(), directory, None if from_epoch is None else Epoch(from_epoch - 1))
     with asked_to_end() as ended:
@@ -57,28 +55,6 @@ def asked_to_end() -> Iterator[threading.Event]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-
-
-def changes(directory: str, ended: threading.Event) -> Iterator[None]:
-    """Once at the beginning, and then whenever something in the directory has changed."""
-    from watchfiles import watch
-
-    watching = watch(
-        directory,
-        watch_filter=None,
-        debounce=SETTLED_MS,
-        step=QUIET_MS,
-        stop_event=ended,
-        recursive=False,
-        yield_on_timeout=True,
-        rust_timeout=QUIET_MS,
-        raise_interrupt=False,
-    )
-    is_first = True
-    for seen in watching:
-        if seen or is_first:  # the first look comes when the watch is set up: nothing falls between the two
-            is_first = False
-            yield
 
 
 def _entries(block: TailBlock) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ The owner knows nothing of a follower and does nothing for it: files may be rota
 readings, and each is opened anew under the name it has then. Only what the epoch file witnesses is shown. A follower
 that was too slow, whose next epoch has been purged, is told so: never a gap. It holds no pin.
 
-Not here: waiting for a change (cli/log_follow watches with inotify), records of streams.
+Not here: waiting for a change (log/watching), records of streams.
 """
 
 from __future__ import annotations
