@@ -2,6 +2,7 @@
 
 warren bench log          the log store, beside SQLite and the bare disk
 warren bench pipeline     reading and compacting on Spark, beside the JVM's own group-by
+warren bench snapshot     the safe snapshot store: writing with reflection and without, reading, start-up, memory, disk
 """
 
 from __future__ import annotations
@@ -61,6 +62,35 @@ def pipeline(as_json: AsJson = False, entries: Entries = 5_000_000, directory: H
     ):
         measurements = PIPELINE.measure(on_spark, goals_of("pipeline"), wanted)
     _tell("warren bench pipeline", measurements, as_json)
+
+
+@bench.command("snapshot")
+def snapshot(
+    as_json: AsJson = False,
+    entries: Entries = 1_000_000,
+    directory: Home = None,
+    only: Only = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw start-up, memory and disk by number of keys into this file.", dir_okay=False),
+    ] = None,
+) -> None:
+    """Measure the safe snapshot store. Writes to a temporary directory, and removes it."""
+    from warren.bench.goals import goals_of
+    from warren.bench.run import run_in
+    from warren.bench.snapshot_plot import draw, require_matplotlib
+    from warren.bench.snapshot_rows import ROOM_BYTES_PER_ENTRY, snapshot_suite
+
+    suite = snapshot_suite(entries)
+    wanted = suite.check(only or ())
+    if plot is not None:
+        require_matplotlib()
+    home = directory or Path.cwd()
+    with Narrator() as narrator, run_in(home, entries, narrator, ROOM_BYTES_PER_ENTRY) as run:
+        measurements = suite.measure(run, goals_of("snapshot"), wanted)
+    if plot is not None:
+        draw(measurements, plot)
+    _tell("warren bench snapshot", measurements, as_json)
 
 
 class Narrator:

@@ -1,0 +1,49 @@
+"""How much memory a process takes together with those it has started, looked at from outside while something runs.
+
+*Anonymous* memory is what they allocated. The *resident set* also counts pages of mapped files, which the kernel keeps
+as long as nobody else wants the room; pages that two of them share count twice. Of each the highest sum that was seen:
+a process that lives shorter than the time between two looks may be missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event, Thread
+
+from warren.bench.process_tree import status_mib, tree_of
+
+_LOOK_SECONDS = 0.02
+
+
+@dataclass(slots=True)
+class TreePeak:
+    """In MiB."""
+
+    pid: int
+    anonymous: float = 0.0
+    resident: float = 0.0
+
+    def look(self) -> None:
+        pids = [process.pid for process in tree_of(self.pid)]
+        self.anonymous = max(self.anonymous, sum(status_mib(pid, "RssAnon") for pid in pids))
+        self.resident = max(self.resident, sum(status_mib(pid, "VmRSS") for pid in pids))
+
+
+@contextmanager
+def watched_tree(pid: int) -> Iterator[TreePeak]:
+    peak, is_over = TreePeak(pid), Event()
+
+    def watch() -> None:
+        while not is_over.wait(_LOOK_SECONDS):
+            peak.look()
+
+    peak.look()
+    watcher = Thread(target=watch, name="memory-watch")
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        is_over.set()
+        watcher.join()
