@@ -25,8 +25,8 @@ from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord
 from warren.log.jobs import Job, run_job
 from warren.log.store import LogStore
-from warren.log.worker import InlineWorker, ProcessWorker, SizedWorker, Worker, _error_of
-from warren.log.worker_process import NICENESS, _told
+from warren.log.worker import InlineWorker, ProcessWorker, SizedWorker, Worker, error_of
+from warren.log.worker_process import NICENESS, told_error
 from warren.records.block import FileIdentity
 
 SECONDS_MAX = 20
@@ -162,20 +162,20 @@ def test_a_job_survives_the_pipe() -> None:
 @pytest.mark.parametrize("family", [Misuse, Refused, Gone, OutOfRoom, DiskFailure, SyncFailed])
 def test_an_error_crosses_the_pipe_with_its_family_and_its_hint(family: type[WarrenError]) -> None:
     error = family("what happened", "what to do")
-    found = _error_of(_told(error))
+    found = error_of(told_error(error))
     assert type(found) is family
     assert (found.what, found.hint, str(found)) == (error.what, error.hint, str(error))
 
 
 def test_damage_crosses_the_pipe_with_its_place() -> None:
     error = Damage("a block is bad", "log/pwal_0000", 4711, "repair it")
-    found = _error_of(_told(error))
+    found = error_of(told_error(error))
     assert isinstance(found, Damage)
     assert (found.path, found.offset, found.hint, str(found)) == (error.path, error.offset, error.hint, str(error))
 
 
 def test_what_no_one_foresaw_crosses_the_pipe_as_a_failure_that_says_so() -> None:
-    found = _error_of(_told(ZeroDivisionError("oh")))
+    found = error_of(told_error(ZeroDivisionError("oh")))
     assert type(found) is DiskFailure
     assert found.what == "the worker failed: ZeroDivisionError('oh')"
 

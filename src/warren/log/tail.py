@@ -14,7 +14,7 @@ held, even if the file goes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from warren.base.errors import Damage, Refused
@@ -72,9 +72,25 @@ class LogTail:
         """Read again from behind this epoch."""
         self.after, self._places = after, {}
 
+    @property
+    def places(self) -> dict[FileNumber, int]:
+        """Where reading goes on in each file that was read."""
+        return dict(self._places)
+
+    def skip(self, up_to: Epoch, places: Mapping[FileNumber, int]) -> None:
+        """Somebody else has read up to this epoch, and come to these places."""
+        self.after, self._places = max(self.after, up_to), dict(places)
+
+    def waiting_bytes(self, durable: Epoch, bytes_max: int) -> int:
+        """How much there is to read up to this epoch; not counted further than `bytes_max`."""
+        return sum(self._sizes(durable, bytes_max).values())
+
     def epoch_within(self, durable: Epoch, bytes_max: int) -> Epoch:
-        """The last epoch such that what is read up to it comes to at most so many bytes; always at least one epoch.
-        Headers are hopped over, and believed for this only."""
+        """The last epoch such that what is read up to it comes to at most so many bytes; always at least one epoch."""
+        return last_within(self._sizes(durable, bytes_max), bytes_max, durable)
+
+    def _sizes(self, durable: Epoch, bytes_max: int) -> dict[Epoch, int]:
+        """Bytes of each epoch to be read. Headers are hopped over, and believed for this only."""
         sizes: dict[Epoch, int] = {}
         for record in self._records():
             view, _ = self._mapped(record)
@@ -84,7 +100,7 @@ class LogTail:
                     total += header.end - at
                     sizes[header.epoch] = sizes.get(header.epoch, 0) + header.end - at
                 at = header.end
-        return last_within(sizes, bytes_max, durable)
+        return sizes
 
     def _records(self) -> list[FileRecord]:
         """The files that may hold something behind `after`, oldest first."""

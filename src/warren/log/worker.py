@@ -87,14 +87,14 @@ class ProcessWorker:
                 process.stdin.write(json.dumps(job.to_json()).encode() + b"\n")
                 process.stdin.flush()
             for line in process.stdout:
-                told = _read(line)
+                told = read_line(line)
                 if "progress" in told:
                     progress(told["progress"])
                 elif "result" in told:
                     result: dict[str, Any] = told["result"]
                     return result
                 elif "error" in told:
-                    raise _error_of(told["error"])
+                    raise error_of(told["error"])
         status = f"killed by signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
         raise DiskFailure(f"the worker process ended before its job did: {status}", "nothing has changed: try again")
 
@@ -123,7 +123,7 @@ def _started() -> Iterator[subprocess.Popen[bytes]]:
                 process.stdin.close()
 
 
-def _read(line: bytes) -> dict[str, Any]:
+def read_line(line: bytes) -> dict[str, Any]:
     """What the worker says; nothing, if it was killed in the middle of a line."""
     try:
         told = json.loads(line)
@@ -132,7 +132,8 @@ def _read(line: bytes) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _error_of(told: dict[str, Any]) -> WarrenError:
+def error_of(told: dict[str, Any]) -> WarrenError:
+    """What `told_error` has told, as an error again."""
     if told["family"] == Damage.__name__:
         return Damage(told["what"], told["path"], told["offset"], told["hint"])
     return _FAMILIES.get(told["family"], DiskFailure)(told["what"], told["hint"])

@@ -24,13 +24,13 @@ def main() -> None:
     SystemThreads().start("end-with-owner", _end_with_owner)
     told: dict[str, Any]
     try:
-        told = {"result": run_job(LocalFiles(), SystemThreads(), job, lambda share: _say({"progress": share}))}
+        told = {"result": run_job(LocalFiles(), SystemThreads(), job, lambda share: say({"progress": share}))}
     except Exception as error:
-        told = {"error": _told(error)}
-    _say(told)
+        told = {"error": told_error(error)}
+    say(told)
 
 
-def _told(error: BaseException) -> dict[str, Any]:
+def told_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Damage):
         return {"family": "Damage", "what": error.bare, "hint": error.hint, "path": error.path, "offset": error.offset}
     if isinstance(error, WarrenError):
@@ -45,7 +45,7 @@ def _end_with_owner() -> None:
     os._exit(1)
 
 
-def _say(told: dict[str, Any]) -> None:
+def say(told: dict[str, Any]) -> None:
     sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,6 +1,7 @@
 """Reflection: what became durable in the log goes on into the safe snapshot store.
 
     commit ──▶ feed (notify | push | push-threaded) ──▶ version buffer ──▶ store, in version order ──▶ flush ──▶ purge
+                    a large backlog: ──▶ table worker (bulk) ──▶ ingest ─────────────────────────────────────────▶ purge
 
 One thread, whatever the feed (snapshot/feeds): it gathers, applies up to the safe snapshot version (version_apply), and
 flushes now and then. The safe snapshot version follows the durable epoch by itself; a caller who gives versions of his
@@ -25,16 +26,20 @@ from warren.base.ids import Epoch
 from warren.base.threads import Threads
 from warren.durability.participant import Part
 from warren.snapshot.applied import MINOR_MAX, Applied, Version
+from warren.snapshot.bulk import Bulk
 from warren.snapshot.feeds import Feed, Mode
 from warren.snapshot.snapshot_store import SnapshotStore
 from warren.snapshot.version_apply import VersionApply
+
+_BULK_RESTS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectionSettings:
     reflection: Mode = Mode.NOTIFY
     lag_seconds: float = 0.1  # what is durable waits so long for more: what is removed meanwhile is never reflected
-    step_bytes: int = 64 << 20  # most of the log that is pulled into the buffer at once
+    step_bytes: int = 64 << 20  # most of the log that is reflected at once
+    bulk_bytes: int = 8 << 20  # of a backlog of so much a process of its own makes a table; 0: never
     chunk_bytes: int = 16 << 20  # largest batch of the store
     buffer_bytes: int = 32 << 20  # memory of the version buffer; above it entries wait in files
     flush_bytes: int = 64 << 20  # the store is flushed when so much was applied …
@@ -54,6 +59,7 @@ class Reflection:
         durable: Callable[[], Epoch],
         on_flushed: Callable[[Applied], None] = lambda mark: None,
         follows_durable: bool = True,
+        bulk: Bulk | None = None,
     ) -> None:
         self._clock = clock
         self._settings = settings
@@ -63,6 +69,8 @@ class Reflection:
         self._durable = durable
         self._on_flushed = on_flushed
         self._follows_durable = follows_durable
+        self._bulk = bulk if follows_durable else None
+        self._bulk_ns = 0  # when it was last used; 0: it rests
         self._safe: Version = store.applied.version
         self._turn = threads.condition()  # held while something is applied or flushed: one at a time
         self._bell = threads.condition()
@@ -120,6 +128,8 @@ class Reflection:
             self._is_stopping = True
             self._bell.notify_all()
         self._thread.join()
+        if self._bulk is not None:
+            self._bulk.rest()
 
     # -- the thread ----------------------------------------------------------------------------------------------
 
@@ -132,7 +142,7 @@ class Reflection:
         while True:
             with self._bell:
                 if not self._is_rung and not self._is_stopping:
-                    self._bell.wait(self._seconds_to_flush())
+                    self._bell.wait(self._seconds_of_rest())
                 if self._is_rung and not self._is_stopping:
                     self._is_rung = False
                     self._bell.wait(self._settings.lag_seconds)
@@ -153,6 +163,7 @@ class Reflection:
             self._reflect(self._durable())
             if self._is_flush_due():
                 self._flush()
+            self._rest_if_idle()
         except (DiskFailure, OutOfRoom) as error:
             self.failure = error
             return False
@@ -172,10 +183,28 @@ class Reflection:
     def _reflect(self, durable: Epoch) -> Applied:
         """Step by step, so that the buffer holds one step at a time."""
         while True:
-            up_to = min(self._feed.gather(durable), durable)
-            applied = self._applying.apply(up_to, self._safe_at(up_to))
+            applied = self._bulk_step(durable)
+            if applied is None:
+                up_to = min(self._feed.gather(durable), durable)
+                applied = self._applying.apply(up_to, self._safe_at(up_to))
+            else:
+                up_to = applied.epoch
             if up_to >= durable:
                 return applied
+
+    def _bulk_step(self, durable: Epoch) -> Applied | None:
+        """A step by a table, which is on disk at once; None if this is nothing for one."""
+        mark = self._bulk.bring(durable, self._safe_at) if self._bulk is not None else None
+        if mark is not None:
+            self._bulk_ns = self._clock.monotonic_ns()
+            self._has_flushed(mark)
+        return mark
+
+    def _rest_if_idle(self) -> None:
+        if self._bulk_ns and self._clock.monotonic_ns() - self._bulk_ns > _BULK_RESTS_SECONDS * 1e9:
+            assert self._bulk is not None
+            self._bulk.rest()
+            self._bulk_ns = 0
 
     def _safe_at(self, epoch: Epoch) -> Version:
         with self._bell:
@@ -191,15 +220,18 @@ class Reflection:
         is_much = self._applying.bytes_applied - self._flushed_bytes >= self._settings.flush_bytes
         return is_much or self._clock.monotonic_ns() - self._flushed_ns >= self._settings.flush_seconds * 1e9
 
-    def _seconds_to_flush(self) -> float | None:
+    def _seconds_of_rest(self) -> float | None:
         """How long there is nothing to do; None: until somebody rings."""
         if self._store.applied == self._flushed or self._is_paused:
-            return None
+            return 2 * _BULK_RESTS_SECONDS if self._bulk_ns else None
         return max(0.01, self._settings.flush_seconds - (self._clock.monotonic_ns() - self._flushed_ns) / 1e9)
 
     def _flush(self) -> Applied:
-        self._flushed = self._store.flush()
-        self._flushed_ns = self._clock.monotonic_ns()
+        mark = self._store.flush()
+        self._has_flushed(mark)
+        return mark
+
+    def _has_flushed(self, mark: Applied) -> None:
+        self._flushed, self._flushed_ns = mark, self._clock.monotonic_ns()
         self._flushed_bytes = self._applying.bytes_applied
-        self._on_flushed(self._flushed)
-        return self._flushed
+        self._on_flushed(mark)

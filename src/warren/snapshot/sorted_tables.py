@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from rocksdict import SstFileWriter
 
@@ -43,6 +44,14 @@ class TableFigures:
     removes: int = 0
     newest: Version = NO_VERSION  # of all its entries
     cleared: set[int] = field(default_factory=set)  # storages whose older rows must go
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "cleared": sorted(self.cleared)}
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> TableFigures:
+        major, minor = raw["newest"]
+        return cls(raw["path"], raw["puts"], raw["removes"], (major, minor), set(raw["cleared"]))
 
     @property
     def has_file(self) -> bool:
