@@ -56,15 +56,15 @@ def test_the_page_shows_the_bytes_of_a_buffer_file() -> None:
     disk = MemoryFiles()
     file = write_buffer_file(disk, "/", IDENTITY, [kept(SHOWN)], 1 << 20)
     assert file.path.endswith("buffer-0000000000000022")
-    assert _bytes_shown("A buffer file") == disk.contents(file.path)
+    assert bytes_shown("A buffer file") == disk.contents(file.path)
 
 
 def test_the_page_shows_the_bytes_of_a_row_of_rocksdb() -> None:
     one = kept(SHOWN)
-    assert _bytes_shown("A row of RocksDB") == row_keys(one)[0] + row_values(one)[0]
+    assert bytes_shown("A row of RocksDB") == row_keys(one)[0] + row_values(one)[0]
 
 
-def _bytes_shown(title: str) -> bytes:
+def bytes_shown(title: str) -> bytes:
     """The bytes of the code block under a heading: whatever stands in hex between two and more spaces."""
     block = PAGE.read_text(encoding="utf-8").partition(f"**{title}")[2].split("```")[1]
     lines = [re.match(r"[0-9a-f]{4}  ((?:[0-9a-f]{2} ?)+)(?:  |$)", line) for line in block.strip().splitlines()]

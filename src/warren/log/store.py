@@ -150,12 +150,15 @@ class LogStore:
         )
 
     def _ready(self, progress: Progress) -> None:
-        """Let there be epochs, make the start-up snapshot, start the compaction thread."""
+        """Let there be epochs, make the start-up snapshot."""
         if self.settings.keeps_snapshot:
             check_has_state(self.manifest.state)
         self._start_run()
         if self.settings.keeps_snapshot:
             self._snapshot = self._snapshots.at_start(self.commit.durable, self._inline_worker(), progress)
+
+    def begin_upkeep(self) -> None:
+        """Start the thread that compacts and purges: from now on files may go."""
         self._compaction_thread = CompactionThread(
             self.machine.files,
             self.directory,
@@ -172,8 +175,10 @@ class LogStore:
         settings: LogSettings | None = None,
         machine: Machine | None = None,
         progress: Progress = lambda share: None,
+        begins_upkeep: bool = True,
     ) -> LogStore:
-        """Open a log directory, or make one. Returns when it can be written to and read from."""
+        """Open a log directory, or make one. Returns when it can be written to and read from. Without `begins_upkeep`
+        nothing goes from it until the caller has called `begin_upkeep`."""
         settings, machine = settings or LogSettings(), machine or Machine.real()
         check_settings(settings)
         files = machine.files
@@ -188,6 +193,8 @@ class LogStore:
             raise
         try:
             store._ready(progress)
+            if begins_upkeep:
+                store.begin_upkeep()
         except BaseException:
             store.abandon()
             raise

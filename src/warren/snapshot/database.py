@@ -9,15 +9,17 @@ A store that is missing, damaged, of another timeline, too new, or ahead of the 
 the log, if the log still has everything; else opening is refused: what left the log is in that store only.
 
 Freeing: the store is flushed, the mark is written into the log's manifest (`reflected`), and only then are files free
-to go (checklist X-03, C-15; DESIGN rule 14).
+to go (checklist X-03, C-15; DESIGN rule 14). The mark is that of the store at hand: nothing is purged before the store
+was judged on opening, for a lost one leaves a mark behind that says nothing any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from warren.base.errors import Damage, DiskFailure, Refused
+from warren.base.errors import Damage, DiskFailure, Locked, Refused, WarrenError
 from warren.base.ids import ChannelId, Epoch, Lsn, TimelineId
 from warren.durability.participant import Part
 from warren.files.protocol import join
@@ -57,6 +59,7 @@ class Database:
         self._open_store = open_store
         self.problems: list[str] = []
         self.store = self._opened_store()
+        log.begin_upkeep()
         timeline = log.manifest.state.timeline.id
         self._buffer = MemoryBuffer(
             machine.files,
@@ -86,10 +89,11 @@ class Database:
         for name in (BUFFER, SET_ASIDE):
             machine.files.make_directories(join(directory, name))
         of_log = replace(log_settings or LogSettings(), keeps_snapshot=False)
-        log = LogStore.open(join(directory, LOG), of_log, machine)
+        log = LogStore.open(join(directory, LOG), of_log, machine, begins_upkeep=False)
         try:
             database = cls(directory, reflection or ReflectionSettings(), machine, log, open_store)
-            database._replay(progress)
+            with database._store_let_go_if_this_fails():
+                database._replay(progress)
             database._begin()
         except BaseException:
             log.abandon()
@@ -161,15 +165,18 @@ class Database:
         try:
             store = self._open_store(path, timeline)
             what = self._why_not(store.applied)
+        except Locked:
+            raise  # whoever holds it must not find it renamed
         except (Damage, Refused, DiskFailure) as error:
             what, store = error.what, None
         if store is not None and what is None:
             return store
-        if state.reflected and state.horizon:
-            hint = f"what was written before epoch {state.horizon} is nowhere else: restore a backup"
-            raise Damage(f"the safe snapshot store cannot be used: {what}", path, 0, hint)
         if store is not None:
             store.close()
+        if state.reflected and state.horizon:
+            way_out = "use the version of warren that wrote it, or restore a backup"
+            hint = f"what was written before epoch {state.horizon} is nowhere else: {way_out}"
+            raise Damage(f"the safe snapshot store cannot be used: {what}", path, 0, hint)
         self.problems.append(f"the safe snapshot store was set aside and is built again: {what}")
         if state.reflected:  # what the old one had on disk says nothing about the new one: the log must stay
             self.log.manifest.commit([set_change(reflected=Epoch(0))])
@@ -189,6 +196,16 @@ class Database:
         if files.exists(path):
             files.rename(path, join(self.directory, SET_ASIDE, f"store-{self._machine.chance.id64():016x}"))
             files.sync_directory(self.directory)
+
+    @contextmanager
+    def _store_let_go_if_this_fails(self) -> Iterator[None]:
+        """Whoever makes room and opens once more in this process must not find the store locked by us."""
+        try:
+            yield
+        except BaseException:
+            with suppress(WarrenError):
+                self.store.close()
+            raise
 
     def _replay(self, progress: Progress) -> None:
         """Bring everything durable into the store, step by step."""

@@ -177,9 +177,11 @@ class RocksDbStore(RocksDbReading):
         self._failure = None
 
     def close(self) -> None:
-        if self._db is not None and self.failure is None:
-            self.flush()
-        self._let_go()
+        try:
+            if self._db is not None and self.failure is None:
+                self.flush()
+        finally:
+            self._let_go()
 
     def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
         view = self.view()
