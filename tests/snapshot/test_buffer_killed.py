@@ -1,0 +1,106 @@
+"""The version buffer in RocksDB under `kill -9`: what is found is what some whole steps left, and no step persist told
+of is missing from them. Nothing is doubled, and no entry has taken the place of another of its version."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.log.merge_model import Entry
+from tests.snapshot.buffer_to_be_killed import done_by_hand, opened
+from tests.snapshot.snapshot_store_suite import QUICK_PLACE
+from tests.snapshot.version_buffer_suite import Model, all_of
+from warren.base.ids import UINT64_MAX
+
+
+class Killing:
+    """Lives of one buffer, each ended at a random moment."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self._directory = str(directory / "buffer")
+        self._chance = random.Random(seed)
+        self._model = Model()
+        self.steps = 0  # which are in the model
+        self.told = 0  # how often persist was heard to have returned
+        command = [sys.executable, "-m", "tests.snapshot.buffer_to_be_killed", self._directory]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        )
+
+    def one_life(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(f"{self.steps + 1}\n")
+        self._process.stdin.flush()
+        told = did = self.steps
+        first = self._process.stdout.readline()
+        while not first.startswith("pid "):  # the life may be quicker than its parent
+            word, number = first.split()
+            told, did = (int(number), did) if word == "told" else (told, int(number))
+            first = self._process.stdout.readline()
+        time.sleep(self._chance.choice([0.01, 0.05, 0.2]) * self._chance.random() * 2)
+        os.kill(int(first.removeprefix("pid ")), signal.SIGKILL)
+        for word, number in map(str.split, iter(self._process.stdout.readline, "dead\n")):
+            told, did = (int(number), did) if word == "told" else (told, int(number))
+            self.told += word == "told"
+        self._check(told, did)
+
+    def end(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        assert self._process.wait(30) == 0
+        self._process.stdout.close()
+
+    def _check(self, told: int, did: int) -> None:
+        buffer = opened(self._directory)
+        taken = buffer.take((UINT64_MAX, UINT64_MAX))
+        found = all_of(taken)
+        taken.put_back()
+        counted = buffer.entries
+        buffer.close()
+        assert counted == len(found)
+        while not (self.steps >= told and in_order(self._model) == found):
+            assert self.steps <= did, f"persist told of step {told}, and {did} was the last: none of them left this"
+            self._go_on(found, told)
+
+    def _go_on(self, found: list[Entry], told: int) -> None:
+        """One more step by hand. A kill in its middle may have left what is found: the next life leaves it at that."""
+        for _ in done_by_hand(self._model, self.steps + 1):
+            if self.steps + 1 > told and in_order(self._model) == found:
+                break
+        self.steps += 1
+
+
+def in_order(model: Model) -> list[Entry]:
+    return [named[3] for named in sorted(model.waiting)]
+
+
+def killed(times: int, seed: int) -> Killing:
+    with TemporaryDirectory(dir=QUICK_PLACE) as place:
+        killing = Killing(Path(place), seed)
+        try:
+            lives = 0
+            while lives < times or killing.steps < 20 * times or killing.told < times:
+                killing.one_life()
+                lives += 1
+        finally:
+            killing.end()
+    return killing
+
+
+def test_a_buffer_killed_twenty_times_holds_what_whole_steps_left_each_time() -> None:
+    """VB-06, VB-10: what persist told of is there; entries of equal version, of several channels and of one, are all
+    there, and once."""
+    assert killed(20, seed=1).steps >= 400
+
+
+@pytest.mark.slow
+def test_a_buffer_killed_sixty_times_holds_what_whole_steps_left_each_time() -> None:
+    assert killed(60, seed=2).steps >= 1200
