@@ -41,9 +41,9 @@ def draw(measurements: Iterable[Measurement], path: Path) -> None:
     memory.set(title="memory while writing and reading", ylabel="MiB", ylim=(0, None))
     disk.plot(*_series(measured, "disk"), marker="o", label="log + store")
     disk.plot(*_limits(measured), color="grey", linestyle=":", label="goal, 2.5 × live + 2 containers")
-    disk.set(title="disk, overwritten 3 ×, 20 % removed", ylabel="MiB", yscale="log")
-    for axes in (start, memory, disk):
-        axes.set(xscale="log", xlabel="keys")
+    disk.set(title="disk, overwritten 3 ×, 20 % removed", ylabel="MiB", yscale=_scale(measured, "disk"))
+    for axes, kind in ((start, "restart_clean"), (memory, "memory"), (disk, "disk")):
+        axes.set(xscale=_scale(measured, kind), xlabel="keys")
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)
@@ -60,6 +60,11 @@ def _series(measured: list[Measurement], kind: str) -> Series:
 def _limits(measured: list[Measurement]) -> Series:
     points = _points(measured, "disk")
     return [size for size, _ in points], [2.5 * (row.reference or 0.0) for _, row in points]
+
+
+def _scale(measured: list[Measurement], kind: str) -> str:
+    """Logarithmic, but for an empty picture: there is no logarithm of nothing."""
+    return "log" if _points(measured, kind) else "linear"
 
 
 def _points(measured: list[Measurement], kind: str) -> list[tuple[int, Measurement]]:

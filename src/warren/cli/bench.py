@@ -3,6 +3,7 @@
 warren bench log          the log store, beside SQLite and the bare disk
 warren bench pipeline     reading and compacting on Spark, beside the JVM's own group-by
 warren bench snapshot     the safe snapshot store: writing with reflection and without, reading, start-up, memory, disk
+warren bench reflection   the ways in which entries reach that store, each by itself
 """
 
 from __future__ import annotations
@@ -91,6 +92,21 @@ def snapshot(
     if plot is not None:
         draw(measurements, plot)
     _tell("warren bench snapshot", measurements, as_json)
+
+
+@bench.command("reflection")
+def reflection(
+    as_json: AsJson = False, entries: Entries = 1_000_000, directory: Home = None, only: Only = None
+) -> None:
+    """Measure each way of reflection by itself. Writes to a temporary directory, and removes it."""
+    from warren.bench.goals import goals_of
+    from warren.bench.reflection_rows import REFLECTION
+    from warren.bench.run import run_in
+
+    wanted = REFLECTION.check(only or ())
+    with Narrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
+        measurements = REFLECTION.measure(run, goals_of("reflection"), wanted)
+    _tell("warren bench reflection", measurements, as_json)
 
 
 class Narrator:
