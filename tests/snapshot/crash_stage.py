@@ -5,7 +5,7 @@
     stage.play(7, body, cut_at=20)                 the same again, and the power goes before step 20
     after = stage.crashed(REORDERED, 20)           another machine, with what is left; the first stays for other crashes
 
-The store is no file of the memory disk, but its calls are steps among the disk's: `apply`, `flush` and `close` change
+The store is no file of the memory disk, but its calls are steps among the disk's: `apply`, `ingest` and `flush` change
 turns, are counted, and can be cut before. Limits are so tiny that a session fills a batch, and a large one spills.
 
 Writers keep a model that is as plain as can be: each has a channel and a storage of its own, where its sessions follow
@@ -41,8 +41,9 @@ MARKS = 9  # the storage in which each session leaves a mark
 
 
 class CrashStage(DatabaseStage):
-    def __init__(self, mode: Mode) -> None:
-        super().__init__(mode, step_bytes=300, chunk_bytes=150, buffer_bytes=1200, flush_bytes=700)
+    def __init__(self, mode: Mode, bulk_bytes: int = 0) -> None:
+        tiny = {"step_bytes": 300, "chunk_bytes": 150, "buffer_bytes": 1200, "flush_bytes": 700}
+        super().__init__(mode, **tiny, bulk_bytes=bulk_bytes)
         laid_out(self.disk, join(DIRECTORY, LOG))
         self.faults: list[Fault] = []
         self._files: FaultyFiles | None = None
@@ -75,7 +76,7 @@ class CrashStage(DatabaseStage):
     def _open_store(self, path: str, timeline: TimelineId) -> SnapshotStore:
         super()._open_store(path, timeline)
         assert self.store is not None
-        for name in ("apply", "flush"):
+        for name in ("apply", "flush", "ingest"):
             setattr(self.store, name, self._as_step(name, getattr(self.store, name)))
         return self.store
 

@@ -16,13 +16,16 @@ from warren.snapshot.feeds import Mode
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.snapshot_store import SnapshotStore
 from warren.testing.forgetful_store import ForgetfulStore
+from warren.testing.forgetful_tables import ForgetfulTables
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import CrashModel, MemoryFiles
 from warren.testing.seeded_chance import SeededChance
 
 DIRECTORY = "db"
 State = dict[tuple[int, bytes], bytes]
-TINY = ReflectionSettings(lag_seconds=0.0, step_bytes=400, chunk_bytes=200, buffer_bytes=2000, flush_seconds=1e6)
+TINY = ReflectionSettings(
+    lag_seconds=0.0, step_bytes=400, chunk_bytes=200, buffer_bytes=2000, flush_seconds=1e6, bulk_bytes=0
+)
 
 
 class DatabaseStage:
@@ -40,15 +43,19 @@ class DatabaseStage:
         return Machine(files or self.disk, self.clock, threads or SystemThreads(), self.chance)
 
     def open(self, files: Files | None = None, threads: Threads | None = None) -> Database:
-        return Database.open(
-            DIRECTORY, self._open_store, self.log_settings, self.reflection, self.machine(files, threads)
-        )
+        machine = self.machine(files, threads)
+        tables = ForgetfulTables(machine.files, self._present_store)
+        return Database.open(DIRECTORY, self._open_store, self.log_settings, self.reflection, machine, tables=tables)
 
     def crash(self, model: CrashModel, seed: int) -> None:
         """The power goes: the disk keeps what it must, the store what it flushed, or a little more."""
         self.disk = self.disk.crash(model, SeededChance(seed))
         if self.store is not None:
             self.store = self.store.crash(SeededChance(seed))
+
+    def _present_store(self) -> ForgetfulStore:
+        assert self.store is not None, "a table is made for a store"
+        return self.store
 
     def _open_store(self, path: str, timeline: TimelineId) -> SnapshotStore:
         self.store = self.store.reopened(timeline) if self.store else ForgetfulStore(timeline)

@@ -53,13 +53,15 @@ def test_what_is_durable_reaches_the_store_and_is_there_after_a_stop(mode: Mode)
         assert rows(database) == {(1, b"a"): b"3"}
 
 
-@pytest.mark.parametrize("mode", FEEDS)
+@pytest.mark.parametrize(("mode", "bulk_bytes"), [(mode, 0) for mode in FEEDS] + [(Mode.NOTIFY, 400)])
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(steps=STEPS, seed=st.integers(0, 1 << 20))
-def test_the_store_equals_the_model_whatever_happens(mode: Mode, steps: list[Step], seed: int) -> None:
+def test_the_store_equals_the_model_whatever_happens(
+    mode: Mode, bulk_bytes: int, steps: list[Step], seed: int
+) -> None:
     """X-03, X-04, C-15: sessions on two channels, clears, rotations, flushes, purges, stops, kills and power cuts, with
     limits so tiny that everything is cut, spilled and chunked."""
-    stage = DatabaseStage(mode, seed)
+    stage = DatabaseStage(mode, seed, bulk_bytes=bulk_bytes)
     database = stage.open()
     model: State = {}
     for verb, channel, changes in steps:

@@ -4,18 +4,20 @@
 
 The life is played once to count its steps, then once for each step at which the power goes. What is left of the disk is
 judged three times (all, synced, reordered); the store stands at any batch behind its last flush. A state that fails
-prints itself: `check_state(mode, seed, step)` plays it again.
+prints itself: `check_state(way, seed, step)` plays it again.
 """
 
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from functools import partial
 
 import pytest
 
 from tests.snapshot.crash_stage import CrashStage, Open, Writer, changes_of
 from tests.snapshot.database_stage import State, rows
+from warren.base.errors import OutOfRoom
 from warren.log.file_record import FileState
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
@@ -24,6 +26,13 @@ from warren.testing.stepped_threads import SteppedThreads
 
 SESSIONS = 4  # of each writer in each life
 SEED = 11
+BULK_BYTES = 400  # a session or so: tables and batches follow one another
+WAYS = {
+    "notify": (Mode.NOTIFY, 0),
+    "tables": (Mode.NOTIFY, BULK_BYTES),
+    "push": (Mode.PUSH, 0),
+    "push-threaded": (Mode.PUSH_THREADED, 0),
+}
 
 
 class Lives:
@@ -62,16 +71,17 @@ def look_after(database: Database) -> None:
     reflection.pause()  # with a push, entries gather in the buffer now
     database.log.rotate()
     reflection.resume()
-    database.catch_up()
+    with suppress(OutOfRoom):  # of a buffer that cannot spill, in a test that wants that: the next one goes on
+        database.catch_up()
     database.log.purge()
     reflection.flush()
     database.log.rotate()
     database.log.purge()
 
 
-def check_state(mode: Mode, seed: int, step: int) -> list[str]:
+def check_state(way: str, seed: int, step: int) -> list[str]:
     """Cut the power before one step, or half way through it; whatever is wrong in any model."""
-    lives, stage = Lives(seed), CrashStage(mode)
+    lives, stage = Lives(seed), CrashStage(*WAYS[way])
     stage.play(seed, lives.body, cut_at=step, fraction=0.5 if step % 2 else None)
     wrong: list[str] = []
     for index, model in enumerate(CrashModel):
@@ -82,7 +92,7 @@ def check_state(mode: Mode, seed: int, step: int) -> list[str]:
                 after = after.crashed(model, step)
             check_restart(after, lives.writers, stage.flushed_epoch(), goes_on=(step + index) % 3 == 0)
         except Exception as error:
-            wrong.append(f"{mode}, seed {seed}, step {step}, {model.value}: {type(error).__name__}: {error}")
+            wrong.append(f"{way}, seed {seed}, step {step}, {model.value}: {type(error).__name__}: {error}")
     return wrong
 
 
@@ -121,33 +131,36 @@ def expected(writers: list[Writer]) -> State:
     return {name: value for writer in writers for name, value in writer.states[-1].items()}
 
 
-FEEDS = pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED])
+FEEDS = pytest.mark.parametrize("way", WAYS)
 
 
 @FEEDS
 @pytest.mark.slow
 def test_a_power_cut_at_any_step_loses_nothing_that_was_acknowledged(
-    mode: Mode, capsys: pytest.CaptureFixture[str]
+    way: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """X-03, X-04, C-15: the log goes only behind what the store has flushed, and what it had not is brought again."""
-    count = count_steps(mode)
-    wrong = [told for step in range(count) for told in check_state(mode, SEED, step)]
+    count = count_steps(way)
+    wrong = [told for step in range(count) for told in check_state(way, SEED, step)]
     with capsys.disabled():
-        print(f"\n  {mode}: {3 * count} states, every step of {count}")
+        print(f"\n  {way}: {3 * count} states, every step of {count}")
     assert not wrong, "\n".join(wrong)
 
 
 @FEEDS
-def test_a_power_cut_at_some_steps_of_another_life_loses_nothing(mode: Mode) -> None:
-    wrong = [told for step in range(5, count_steps(mode, SEED + 1), 16) for told in check_state(mode, SEED + 1, step)]
+def test_a_power_cut_at_some_steps_of_another_life_loses_nothing(way: str) -> None:
+    wrong = [told for step in range(5, count_steps(way, SEED + 1), 16) for told in check_state(way, SEED + 1, step)]
     assert not wrong, "\n".join(wrong)
 
 
-def count_steps(mode: Mode, seed: int = SEED) -> int:
+def count_steps(way: str, seed: int = SEED) -> int:
     """Play it once, uncut, and see that everything that is to be cut short happens in it."""
-    lives, stage = Lives(seed), CrashStage(mode)
+    lives, stage = Lives(seed), CrashStage(*WAYS[way])
     steps = stage.play(seed, lives.body)
     assert [writer.acknowledged for writer in lives.writers] == [2 * SESSIONS] * 2
     assert {step.operation for step in steps} >= {"apply", "flush", "remove", "rename"}
-    assert any("buffer/" in step.path for step in steps), "something was spilled"
+    if way == "tables":
+        assert sum(step.operation == "ingest" for step in steps) >= 2
+    else:
+        assert any("buffer/" in step.path for step in steps), "something was spilled"
     return len(steps)

@@ -23,7 +23,7 @@ from tests.snapshot.database_stage import DatabaseStage, State, rows
 from warren.base.ids import Epoch
 from warren.snapshot.applied import Version
 from warren.snapshot.feeds import Mode
-from warren.snapshot.reflection import Reflection
+from warren.snapshot.reflecting import Reflecting
 from warren.testing.memory_files import CrashModel
 
 ORDINARY, AHEAD, ANY = 1, 2, 3
@@ -45,11 +45,12 @@ class Written(NamedTuple):
 
 class VersionMachine(RuleBasedStateMachine):
     mode = Mode.NOTIFY
+    bulk_bytes = 0
 
     @initialize(seed=st.integers(0, 1 << 20))
     def begin(self, seed: int) -> None:
         self.seed = seed
-        self.stage = DatabaseStage(self.mode, seed, buffer_bytes=1200, flush_bytes=2000)
+        self.stage = DatabaseStage(self.mode, seed, buffer_bytes=1200, flush_bytes=2000, bulk_bytes=self.bulk_bytes)
         self.database = self.stage.open()
         self.written: list[Written] = []
         self.used: set[int] = {0}
@@ -57,7 +58,7 @@ class VersionMachine(RuleBasedStateMachine):
         self.kept = (0, 0)  # what it was at the last flush
 
     @property
-    def reflection(self) -> Reflection:
+    def reflection(self) -> Reflecting:
         assert self.database.reflection is not None
         return self.database.reflection
 
@@ -157,10 +158,13 @@ def visible(written: list[Written], safe: Version) -> State:
     return found
 
 
-@pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED])
-def test_the_store_shows_the_model_up_to_the_safe_version_whatever_happens(mode: Mode) -> None:
+@pytest.mark.parametrize(
+    ("mode", "bulk_bytes"), [(Mode.NOTIFY, 0), (Mode.NOTIFY, 400), (Mode.PUSH, 0), (Mode.PUSH_THREADED, 0)]
+)
+def test_the_store_shows_the_model_up_to_the_safe_version_whatever_happens(mode: Mode, bulk_bytes: int) -> None:
     """VO-03, X-04: versions out of order over channels, a safe version that moves, spills, persists, crashes."""
     limits = settings(
         max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
-    run_state_machine_as_test(type("Machine", (VersionMachine,), {"mode": mode}), settings=limits)
+    machine = type("Machine", (VersionMachine,), {"mode": mode, "bulk_bytes": bulk_bytes})
+    run_state_machine_as_test(machine, settings=limits)

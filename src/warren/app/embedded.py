@@ -31,6 +31,7 @@ from warren.snapshot.key_values import KeyValues, ReadKeyValues, Writing
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.snapshot_store import Reading, SnapshotStore, View
+from warren.snapshot.table_worker import ProcessTables
 
 NAMES = 0  # the storage in which names are kept
 _NUMBER_BYTES = 8
@@ -49,7 +50,8 @@ def open_embedded(
     def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
         return RocksDbStore.open(directory, timeline, threads=machine.threads)
 
-    return Warren(Database.open(path, open_store, log_settings, reflection, machine, progress), machine)
+    database = Database.open(path, open_store, log_settings, reflection, machine, progress, ProcessTables())
+    return Warren(database, machine)
 
 
 class Warren:

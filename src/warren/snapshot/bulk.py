@@ -2,6 +2,7 @@
 
     backlog < bulk_bytes      the thread's own way: version buffer, batches (reflection)
     backlog ≥ bulk_bytes      task ──▶ table worker ──▶ table ──▶ store.ingest, with the mark ──▶ on disk at once
+    asked for (sync_orders)   task ──▶ Spark ─────────▶ tables, one for each key range ──▶ the same
 
 Both bring the same entries in the same order to the same mark, so either can follow the other at any step. The table's
 way is only for epochs that nobody has read into the buffer yet, and for a store nothing of which can be offered again.
@@ -13,17 +14,19 @@ knows; opening clears it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from warren.base.chance import Chance
 from warren.base.ids import Epoch, TimelineId
-from warren.files.protocol import Files, join
+from warren.files.protocol import Files, base_name, join
 from warren.log.jobs import clear_staging
 from warren.log.tail import LogTail
 from warren.snapshot.applied import MINOR_MAX, Applied, Version
 from warren.snapshot.snapshot_store import SnapshotStore
 from warren.snapshot.table_tasks import TableMade, TableTask
 from warren.snapshot.table_worker import TableMaker
+
+SafeAt = Callable[[Epoch], Version]  # the safe snapshot version that goes with an epoch
 
 
 class Bulk:
@@ -54,40 +57,54 @@ class Bulk:
         clear_staging(files, home)
         files.make_directories(home)
 
-    def bring(self, durable: Epoch, safe_at: Callable[[Epoch], Version]) -> Applied | None:
+    def bring(self, durable: Epoch, safe_at: SafeAt) -> Applied | None:
         """One step towards the durable epoch; the mark that is on disk behind it. None: it is for the other way."""
-        if not self._may_begin() or self._tail.waiting_bytes(durable, self._least_bytes) < self._least_bytes:
+        task = self.begin(durable, self._step_bytes, self._least_bytes)
+        if task is None:
             return None
-        after, up_to = self._tail.after, self._tail.epoch_within(durable, self._step_bytes)
+        try:
+            return self.finish(task, self._maker.make(task), safe_at)
+        finally:
+            self.clear(task)
+
+    def begin(self, durable: Epoch, step_bytes: int, least_bytes: int) -> TableTask | None:
+        """The next step as a task, if there is so much to do and tables can do it."""
+        if not self._may_begin() or self._tail.waiting_bytes(durable, least_bytes) < least_bytes:
+            return None
+        after, up_to = self._tail.after, self._tail.epoch_within(durable, step_bytes)
+        if up_to <= after:
+            return None
         path = join(self._home, f"{self._chance.id64():016x}.table")
-        places = tuple(sorted(self._tail.places.items()))
-        made = self._maker.make(TableTask(self._log_directory, path, after, up_to, places))
-        mark = Applied(self._timeline, up_to, max(safe_at(up_to), self._store.applied.version))
-        if not made.fits(self._store.applied.version, mark.version):
-            self._unfit = up_to
-            self._clear(path)
+        return TableTask(self._log_directory, path, after, up_to, tuple(sorted(self._tail.places.items())))
+
+    def finish(self, task: TableTask, made: Sequence[TableMade], safe_at: SafeAt) -> Applied | None:
+        """Ingest what was made of a task; None if it does not fit. Part of the step may have come the other way since:
+        a table has the newest entry of each of its keys, so it comes out the same."""
+        applied = self._store.applied
+        if not made or not self._is_plain() or not task.after <= applied.epoch < task.up_to:
             return None
-        self._ingest(made, mark)
-        self._tail.skip(up_to, dict(made.places))
+        mark = Applied(self._timeline, task.up_to, max(safe_at(task.up_to), applied.version))
+        if not all(each.fits((task.after, MINOR_MAX), mark.version) for each in made):
+            self._unfit = task.up_to
+            return None
+        paths = [each.figures.path for each in made if each.figures.has_file]
+        self._store.ingest(paths, mark, cleared=set[int]().union(*(each.figures.cleared for each in made)))
+        self._tail.skip(task.up_to, dict(made[0].places))
         return mark
+
+    def clear(self, task: TableTask) -> None:
+        """Remove what is left of a task's tables: they are called after it."""
+        for name in self._files.list(self._home):
+            if name.startswith(base_name(task.path)):
+                self._files.remove(join(self._home, name))
 
     def rest(self) -> None:
         self._maker.rest()
 
     def _may_begin(self) -> bool:
+        return self._is_plain() and self._tail.after >= self._unfit
+
+    def _is_plain(self) -> bool:
         """Nothing is in the buffer, nothing in the store is to be offered again, and versions follow the epochs."""
         after, applied = self._tail.after, self._store.applied
-        is_plain = applied.epoch == after and applied.version <= (after, MINOR_MAX)
-        return is_plain and after >= self._unfit and self._store.is_settled
-
-    def _ingest(self, made: TableMade, mark: Applied) -> None:
-        figures = made.figures
-        try:
-            self._store.ingest([figures.path] if figures.has_file else [], mark, cleared=figures.cleared)
-        except BaseException:
-            self._clear(figures.path)
-            raise
-
-    def _clear(self, path: str) -> None:
-        if self._files.exists(path):
-            self._files.remove(path)
+        return applied.epoch == after and applied.version <= (after, MINOR_MAX) and self._store.is_settled

@@ -3,6 +3,7 @@
     <directory>/log       the truth                                   (log/store)
     <directory>/store     the newest value of every key, by key       (snapshot/rocksdb_store, or a stand-in)
     <directory>/buffer    entries on their way, if they are too many  (snapshot/memory_buffer)
+    <directory>/tables    tables of a large backlog, on their way     (snapshot/bulk)
 
 Opening: log → store, is it ours, whole, and not ahead of the log? → replay of what lies behind its mark → reflection.
 A store that is missing, damaged, of another timeline, too new, or ahead of the log is set aside and built again from
@@ -19,10 +20,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from warren.base.errors import Damage, DiskFailure, Locked, Refused, WarrenError
+from warren.base.errors import Damage, DiskFailure, Locked, Misuse, Refused, WarrenError
 from warren.base.ids import ChannelId, Epoch, Lsn, TimelineId
 from warren.durability.participant import Part
-from warren.files.protocol import join
+from warren.files.protocol import DirectoryLock, join
 from warren.log.machine import Machine
 from warren.log.manifest_state import Change, set_change
 from warren.log.scan import LogInput
@@ -32,33 +33,46 @@ from warren.log.store import LogStore
 from warren.log.tail import LogTail, TailBlock
 from warren.log.worker import Progress
 from warren.snapshot.applied import MINOR_MAX, Applied
+from warren.snapshot.bulk import Bulk
 from warren.snapshot.feeds import Mode, PullFeed, make_feed
+from warren.snapshot.layout import BUFFER, LOG, SET_ASIDE, STORE, TABLES
 from warren.snapshot.memory_buffer import MemoryBuffer
+from warren.snapshot.reflecting import HandedOver, Reflecting, ReflectingOutside, ViewedStore
 from warren.snapshot.reflection import Reflection, ReflectionSettings
 from warren.snapshot.snapshot_store import SnapshotStore, View
+from warren.snapshot.store_lock import take_store_lock
+from warren.snapshot.sync_orders import SyncOrders
+from warren.snapshot.table_worker import TableMaker
 from warren.snapshot.version_apply import VersionApply
 
-LOG = "log"
-STORE = "store"
-BUFFER = "buffer"
-SET_ASIDE = "set-aside"
+__all__ = ["LOG", "STORE", "TABLES", "Database", "OpenOutside", "OpenStore"]
 
 OpenStore = Callable[[str, TimelineId], SnapshotStore]
+OpenOutside = Callable[[HandedOver], ReflectingOutside]
 
 
 class Database:
     """Opened by `open`."""
 
     def __init__(
-        self, directory: str, settings: ReflectionSettings, machine: Machine, log: LogStore, open_store: OpenStore
+        self,
+        directory: str,
+        settings: ReflectionSettings,
+        machine: Machine,
+        log: LogStore,
+        open_store: OpenStore,
+        tables: TableMaker | None,
+        store_lock: DirectoryLock,
     ) -> None:
         self.directory = directory
         self.log = log
         self._settings = settings
         self._machine = machine
         self._open_store = open_store
+        self._store_lock = store_lock
         self.problems: list[str] = []
-        self.store = self._opened_store()
+        self._own_store = self._opened_store()
+        self.store: ViewedStore = self._own_store  # what is read; another process may write it
         log.begin_upkeep()
         timeline = log.manifest.state.timeline.id
         self._buffer = MemoryBuffer(
@@ -70,9 +84,11 @@ class Database:
             settings.buffer_bytes,
         )
         chunk_bytes = settings.chunk_bytes
-        self._applying = VersionApply(machine.threads, timeline, self._buffer, self.store, chunk_bytes)
+        self._applying = VersionApply(machine.threads, timeline, self._buffer, self._own_store, chunk_bytes)
         self._tail = LogTail(machine.files, log.directory, lambda: log.manifest.state, self.store.applied.epoch)
-        self.reflection: Reflection | None = None
+        self._bulk = self._made_bulk(tables) if tables is not None else None
+        self.reflection: Reflecting | None = None
+        self.orders: SyncOrders | None = None
 
     @classmethod
     def open(
@@ -83,19 +99,34 @@ class Database:
         reflection: ReflectionSettings | None = None,
         machine: Machine | None = None,
         progress: Progress = lambda share: None,
+        tables: TableMaker | None = None,
+        outside: OpenOutside | None = None,
     ) -> Database:
-        """Open a directory, or make one. Returns when everything durable is in the store."""
+        """Open a directory, or make one. Returns when everything durable is in the store. `tables` makes tables of a
+        large backlog; without it everything is applied entry by entry. `outside` starts who reflects in `watch`."""
         machine = machine or Machine.real()
+        settings = reflection or ReflectionSettings()
+        if settings.reflection is Mode.WATCH and outside is None:
+            raise Misuse("reflection by another process was asked for, and nobody starts one", "pass `outside`")
         for name in (BUFFER, SET_ASIDE):
             machine.files.make_directories(join(directory, name))
         of_log = replace(log_settings or LogSettings(), keeps_snapshot=False)
+        if settings.reflection is not Mode.OFF:  # what stays leaves the log: compacting it wins nothing
+            of_log = replace(of_log, compaction_garbage_ratio=0.0)
         log = LogStore.open(join(directory, LOG), of_log, machine, begins_upkeep=False)
+        store_lock: DirectoryLock | None = None
         try:
-            database = cls(directory, reflection or ReflectionSettings(), machine, log, open_store)
+            store_lock = take_store_lock(machine, directory, "warren database")
+            database = cls(directory, settings, machine, log, open_store, tables, store_lock)
             with database._store_let_go_if_this_fails():
                 database._replay(progress)
-            database._begin()
+            if settings.reflection is Mode.WATCH and outside is not None:
+                database._hand_over(outside)
+            else:
+                database._begin()
         except BaseException:
+            if store_lock is not None:
+                store_lock.release()
             log.abandon()
             raise
         return database
@@ -142,12 +173,14 @@ class Database:
         finally:
             self._buffer.close()
             self.store.close()
+            self._store_lock.release()
             self.log.close()
 
     def abandon(self) -> None:
         """Let go of everything as it is, as if the process had ended here."""
         if self.reflection is not None:
             self.reflection.end()
+        self._store_lock.release()
         self.log.abandon()
 
     def __enter__(self) -> Database:
@@ -214,9 +247,14 @@ class Database:
             self._replay_compacted()
         feed = PullFeed(self._tail, self._applying, self._settings.step_bytes)
         reached = begun
+        bulk = self._bulk if self._settings.bulk_bytes else None
         while reached < durable:
-            reached = feed.gather(durable)
-            self._applying.apply(reached, (reached, MINOR_MAX))
+            mark = bulk.bring(durable, lambda epoch: (epoch, MINOR_MAX)) if bulk is not None else None
+            if mark is None:
+                reached = feed.gather(durable)
+                self._applying.apply(reached, (reached, MINOR_MAX))
+            else:
+                reached = mark.epoch
             progress((reached - begun) / (durable - begun))
 
     def _replay_compacted(self) -> None:
@@ -241,11 +279,44 @@ class Database:
             settings,
             feed,
             self._applying,
-            self.store,
+            self._own_store,
             lambda: log.durable,
             self._let_go,
+            bulk=self._bulk if settings.bulk_bytes and settings.reflection is Mode.NOTIFY else None,
+            by_itself=settings.reflection is not Mode.SPARK,
         )
+        if self._bulk is not None:
+            own = self.reflection
+            self.orders = SyncOrders(
+                machine.clock, machine.chance, self._bulk, lambda: log.durable, own.safe_at, own.turn, own.has_flushed
+            )
         log.call_with_parts(self.reflection.epoch_is_durable)
+
+    def _hand_over(self, outside: OpenOutside) -> None:
+        """Give the store into the hands of another process. From now on we read it beside that one."""
+        log, timeline = self.log, self.log.manifest.state.timeline.id
+        self._let_go(self._own_store.flush())
+        self._buffer.close()
+        self._own_store.close()
+        self._store_lock.release()
+        handed = HandedOver(self.directory, timeline, self._settings, self._machine, log.witness, self._let_go)
+        reflection = outside(handed)
+        self.reflection, self.store = reflection, reflection.store
+
+    def _made_bulk(self, tables: TableMaker) -> Bulk:
+        machine, settings = self._machine, self._settings
+        return Bulk(
+            machine.files,
+            machine.chance,
+            join(self.directory, TABLES),
+            self.log.directory,
+            self.log.manifest.state.timeline.id,
+            self._tail,
+            self._own_store,
+            tables,
+            settings.bulk_bytes,
+            settings.step_bytes,
+        )
 
     def _channel_of(self, part: Part) -> ChannelId:
         return self.log.manifest.state.files[part.participant.number].channel
@@ -253,8 +324,8 @@ class Database:
     def _let_go(self, mark: Applied) -> None:
         """The store has everything up to the mark on disk: the log is told, and its files may go."""
         state = self.log.manifest.state
-        if mark.epoch <= state.reflected:
-            return
+        if mark.epoch <= state.reflected or (self.orders is not None and self.orders.is_out()):
+            return  # in the second case somebody reads there: it goes behind the next flush
         changes: list[Change] = [set_change(reflected=mark.epoch)]
         if state.compacted and all(state.files[number].last_epoch <= mark.epoch for number in state.compacted):
             changes.append(set_change(compacted=()))

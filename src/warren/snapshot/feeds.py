@@ -3,9 +3,11 @@
     notify          the commit rings a bell; the reflection's thread reads the new blocks from the files   (LogTail)
     push            whoever led the commit adds the epoch's blocks to the buffer before anybody returns to his caller
     push-threaded   he leaves the epoch's bytes in a queue, and the reflection's thread adds them
+    watch           another process watches the log's directory and reads the files; no feed of ours (outside, puller)
+    spark           tables are made elsewhere when somebody asks (sync_orders); pulled only where a read needs it now
 
 Pulling couples least: the log knows of it as a bell, and bytes wait in the page cache. Pushing reads nothing, and holds
-the bytes of an epoch in memory until they are added. All three hand over the same blocks (a test compares).
+the bytes of an epoch in memory until they are added. All hand over the same blocks (a test compares).
 
 Always true: `gather` answers with an epoch up to which every entry is in the buffer; nothing is handed over before it
 is durable, because the commit calls only then.
@@ -31,6 +33,8 @@ class Mode(StrEnum):
     NOTIFY = "notify"
     PUSH = "push"
     PUSH_THREADED = "push-threaded"
+    WATCH = "watch"
+    SPARK = "spark"
     OFF = "off"
 
 

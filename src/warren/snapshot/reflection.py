@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from warren.base.clock import Clock
 from warren.base.errors import DiskFailure, OutOfRoom, WarrenError
 from warren.base.ids import Epoch
-from warren.base.threads import Threads
+from warren.base.threads import Condition, Threads
 from warren.durability.participant import Part
 from warren.snapshot.applied import MINOR_MAX, Applied, Version
 from warren.snapshot.bulk import Bulk
@@ -45,6 +45,7 @@ class ReflectionSettings:
     flush_bytes: int = 64 << 20  # the store is flushed when so much was applied …
     flush_seconds: float = 10.0  # … or something was, so long ago
     retry_seconds: float = 1.0  # how often a store that failed is tried again
+    poll_seconds: float = 0.0  # watch: look at the log so often, where inotify tells nothing; 0: inotify
 
 
 class Reflection:
@@ -60,6 +61,7 @@ class Reflection:
         on_flushed: Callable[[Applied], None] = lambda mark: None,
         follows_durable: bool = True,
         bulk: Bulk | None = None,
+        by_itself: bool = True,
     ) -> None:
         self._clock = clock
         self._settings = settings
@@ -70,6 +72,7 @@ class Reflection:
         self._on_flushed = on_flushed
         self._follows_durable = follows_durable
         self._bulk = bulk if follows_durable else None
+        self._by_itself = by_itself  # else it reflects only when somebody needs it, and somebody else does it
         self._bulk_ns = 0  # when it was last used; 0: it rests
         self._safe: Version = store.applied.version
         self._turn = threads.condition()  # held while something is applied or flushed: one at a time
@@ -105,10 +108,18 @@ class Reflection:
         with self._turn:
             return self._flush()
 
+    def turn(self) -> Condition:
+        """While it is held nobody else applies, ingests or flushes."""
+        return self._turn
+
     def pause(self) -> None:
         """Leave everything in the log, or in the buffer, until `resume`."""
         with self._turn:
             self._is_paused = True
+
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
 
     def resume(self) -> None:
         with self._turn:
@@ -160,7 +171,8 @@ class Reflection:
         try:
             if self.failure is not None or self._store.failure is not None:
                 self._resume_store()
-            self._reflect(self._durable())
+            if self._by_itself:
+                self._reflect(self._durable())
             if self._is_flush_due():
                 self._flush()
             self._rest_if_idle()
@@ -186,7 +198,7 @@ class Reflection:
             applied = self._bulk_step(durable)
             if applied is None:
                 up_to = min(self._feed.gather(durable), durable)
-                applied = self._applying.apply(up_to, self._safe_at(up_to))
+                applied = self._applying.apply(up_to, self.safe_at(up_to))
             else:
                 up_to = applied.epoch
             if up_to >= durable:
@@ -194,10 +206,10 @@ class Reflection:
 
     def _bulk_step(self, durable: Epoch) -> Applied | None:
         """A step by a table, which is on disk at once; None if this is nothing for one."""
-        mark = self._bulk.bring(durable, self._safe_at) if self._bulk is not None else None
+        mark = self._bulk.bring(durable, self.safe_at) if self._bulk is not None else None
         if mark is not None:
             self._bulk_ns = self._clock.monotonic_ns()
-            self._has_flushed(mark)
+            self.has_flushed(mark)
         return mark
 
     def _rest_if_idle(self) -> None:
@@ -206,7 +218,8 @@ class Reflection:
             self._bulk.rest()
             self._bulk_ns = 0
 
-    def _safe_at(self, epoch: Epoch) -> Version:
+    def safe_at(self, epoch: Epoch) -> Version:
+        """The safe snapshot version, of a log that is read up to an epoch."""
         with self._bell:
             if self._follows_durable:
                 self._safe = max(self._safe, (epoch, MINOR_MAX))
@@ -228,10 +241,11 @@ class Reflection:
 
     def _flush(self) -> Applied:
         mark = self._store.flush()
-        self._has_flushed(mark)
+        self.has_flushed(mark)
         return mark
 
-    def _has_flushed(self, mark: Applied) -> None:
+    def has_flushed(self, mark: Applied) -> None:
+        """The store has everything up to the mark on disk."""
         self._flushed, self._flushed_ns = mark, self._clock.monotonic_ns()
         self._flushed_bytes = self._applying.bytes_applied
         self._on_flushed(mark)

@@ -97,6 +97,10 @@ class RocksDbStore(RocksDbReading):
     def applied(self) -> Applied:
         return self._mark.applied
 
+    @property
+    def is_settled(self) -> bool:
+        return self._mark.is_settled
+
     def apply(
         self,
         entries: Sequence[EntryColumns],

@@ -60,6 +60,18 @@ class View(Reading, Protocol):
     def close(self) -> None: ...
 
 
+class StoreView(View, Protocol):
+    """A view of the store itself. It can say what is gone as well, to whoever lays entries over it that may be late."""
+
+    def removed_at(self, storage: int, keys: Sequence[bytes]) -> list[Version | None]:
+        """Of each key the version of the remove that the store remembers: those that may have to be compared with."""
+        ...
+
+    def about_at(self, storage: int) -> Mapping[int, Version]:
+        """Of each kind of entry about the storage as a whole the newest version; clears and removals are among them."""
+        ...
+
+
 class SnapshotStore(Reading, Protocol):
     def apply(
         self,
@@ -85,11 +97,16 @@ class SnapshotStore(Reading, Protocol):
         store's, and of epochs up to the mark's. Done twice it is as done once; the files are used up."""
         ...
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing that is in it will be offered to it again: whoever goes on reads epochs above the mark's."""
+        ...
+
     def flush(self) -> Applied:
         """Bring everything applied so far to the disk; the mark that is safe now."""
         ...
 
-    def view(self) -> View: ...
+    def view(self) -> StoreView: ...
 
     @property
     def failure(self) -> str | None:

@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -25,7 +26,10 @@ from warren.snapshot.table_tasks import TableMade, TableTask
 
 
 class TableMaker(Protocol):
-    def make(self, task: TableTask) -> TableMade: ...
+    def make(self, task: TableTask) -> Sequence[TableMade]:
+        """A table of the task's entries, or several of its key ranges, at the task's path or under names that begin
+        with it."""
+        ...
 
     def rest(self) -> None:
         """Nothing is to be made for a while: let go of what it costs to be ready."""
@@ -38,7 +42,7 @@ class ProcessTables:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def make(self, task: TableTask) -> TableMade:
+    def make(self, task: TableTask) -> Sequence[TableMade]:
         process = self._process = self._process or _started()
         assert process.stdin is not None and process.stdout is not None
         with suppress(OSError):  # it has died: then it has no answer either
@@ -46,7 +50,7 @@ class ProcessTables:
             process.stdin.flush()
         told = read_line(process.stdout.readline())
         if "result" in told:
-            return TableMade.from_json(told["result"])
+            return [TableMade.from_json(told["result"])]
         if "error" in told:
             raise error_of(told["error"])
         self.rest()

@@ -60,6 +60,10 @@ class ForgetfulStore(StateReading):
         for path in paths:
             del self.tables[path]
 
+    @property
+    def is_settled(self) -> bool:
+        return self._state.highest_epoch <= self.applied.epoch
+
     def flush(self) -> Applied:
         self._check_well()
         self._since = [self._state]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from warren.files.protocol import Files
 from warren.log.entries import CLEARING, EntryKind
@@ -20,7 +20,7 @@ class ForgetfulTables:
         self._files = files
         self._store = store
 
-    def make(self, task: TableTask) -> TableMade:
+    def make(self, task: TableTask) -> Sequence[TableMade]:
         stretch = Stretch(self._files, task)
         entries = list(stretch.merged())
         figures = TableFigures(task.path)
@@ -28,7 +28,7 @@ class ForgetfulTables:
             _count(figures, batch)
         if figures.has_file:
             self._store().tables[task.path] = entries
-        return stretch.made(figures)
+        return [stretch.made(figures)]
 
     def rest(self) -> None:
         """It costs nothing to be ready."""

@@ -1,0 +1,118 @@
+"""Reflection done elsewhere: the owner orders tables of what is not reflected yet, others make them, he ingests them.
+
+    owner     order     the epochs behind the store's mark, as many as are wanted     ──▶  a task (table_tasks)
+    others    work      tables of its key ranges, below tables/
+    owner     accept    is the order ours, does it fit? ──▶ one ingest, with the mark; the log behind it may go
+
+Whoever works holds no lock, and may die: an order lapses, and what it made is removed. While one is out the log keeps
+what it is about. The owner may reflect by itself meanwhile (somebody reads as of now): what came in that way comes out
+the same, and an order that has come too late is told so and costs nothing.
+
+Orders live in the owner's memory: none outlives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from warren.base.chance import Chance
+from warren.base.clock import Clock
+from warren.base.errors import Refused
+from warren.base.ids import Epoch
+from warren.files.protocol import base_name, parent
+from warren.snapshot.applied import Applied
+from warren.snapshot.bulk import Bulk, SafeAt
+from warren.snapshot.table_tasks import TableMade, TableTask
+
+Message = dict[str, Any]
+STEP_BYTES = 1 << 30
+SECONDS = 3600.0
+
+
+class SyncOrders:
+    def __init__(
+        self,
+        clock: Clock,
+        chance: Chance,
+        bulk: Bulk,
+        durable: Callable[[], Epoch],
+        safe_at: SafeAt,
+        turn: Callable[[], AbstractContextManager[object]],
+        has_flushed: Callable[[Applied], None],
+    ) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._bulk = bulk
+        self._durable = durable
+        self._safe_at = safe_at
+        self._turn = turn  # whoever has it is the only one who changes the store
+        self._has_flushed = has_flushed
+        self._out: dict[str, tuple[TableTask, int]] = {}  # by name, each with the time at which it lapses
+
+    def order(self, wanted: Message) -> Message:
+        """A task for what is not reflected; none, if there is nothing to do."""
+        seconds, step_bytes = float(wanted.get("seconds", SECONDS)), int(wanted.get("step_bytes", STEP_BYTES))
+        if seconds <= 0 or step_bytes <= 0:
+            raise Refused(f"an order of {step_bytes} bytes for {seconds:g} s is none", "both are above 0")
+        with self._turn():
+            self._clear_lapsed()
+            if self.is_out():
+                raise Refused("somebody is at work on an order already", "wait for it, or cancel it")
+            durable = self._durable()
+            task = self._bulk.begin(durable, step_bytes, 1)
+            if task is None:
+                return {"durable": durable}
+            name = f"sync-{self._chance.id64():016x}"
+            self._out[name] = (task, self._clock.monotonic_ns() + int(seconds * 1e9))
+            return {"durable": durable, "order": {"name": name, "task": task.to_json()}}
+
+    def accept(self, told: Message) -> Message:
+        """Ingest what was made for an order."""
+        name = str(told.get("name", ""))
+        with self._turn():
+            task = self._taken(name)
+            try:
+                mark = self._bulk.finish(task, _checked(task, told), self._safe_at)
+            finally:
+                self._bulk.clear(task)
+            if mark is not None:
+                self._has_flushed(mark)
+        return {"epoch": task.up_to, "is_ingested": mark is not None}
+
+    def cancel(self, told: Message) -> Message:
+        """Give up an order; nothing of it stays."""
+        with self._turn():
+            self._bulk.clear(self._taken(str(told.get("name", ""))))
+        return {}
+
+    def is_out(self) -> bool:
+        """Is somebody at work?"""
+        now_ns = self._clock.monotonic_ns()
+        return any(now_ns <= lapses_ns for _, lapses_ns in self._out.values())
+
+    def _taken(self, name: str) -> TableTask:
+        self._clear_lapsed()
+        if name not in self._out:
+            raise Refused(f"there is no order '{name}', or it has lapsed", "ask for another one")
+        return self._out.pop(name)[0]
+
+    def _clear_lapsed(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        for name, (task, lapses_ns) in list(self._out.items()):
+            if now_ns > lapses_ns:
+                del self._out[name]
+                self._bulk.clear(task)
+
+
+def _checked(task: TableTask, told: Message) -> Sequence[TableMade]:
+    """The tables that were told of, if they are where they should be."""
+    try:
+        made = [TableMade.from_json(each) for each in told["made"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(f"what was made cannot be read: {error!r}", "answer what make_table has answered") from None
+    for path in (each.figures.path for each in made):
+        if parent(path) != parent(task.path) or not base_name(path).startswith(base_name(task.path)):
+            raise Refused(f"'{path}' is no table of this order", f"its tables are called {task.path}…")
+    return made

@@ -1,0 +1,210 @@
+"""A large backlog goes into the store as a table that another process made: the real ones, on a real disk."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from warren.base.errors import Damage, DiskFailure, Gone
+from warren.base.ids import Epoch, TimelineId
+from warren.files.local import LocalFiles
+from warren.log.key_range import KeyRange
+from warren.log.machine import Machine
+from warren.log.settings import LogSettings
+from warren.snapshot.database import LOG, TABLES, Database
+from warren.snapshot.reflection import ReflectionSettings
+from warren.snapshot.rocksdb_store import RocksDbStore
+from warren.snapshot.snapshot_store import SnapshotStore
+from warren.snapshot.table_tasks import TableMade, TableTask, make_table
+from warren.snapshot.table_worker import ProcessTables
+
+SETTINGS = ReflectionSettings(lag_seconds=0.0, bulk_bytes=20_000, step_bytes=60_000, retry_seconds=0.05)
+State = dict[bytes, bytes]
+
+
+class CountingTables(ProcessTables):
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[TableMade] = []
+
+    def make(self, task: TableTask) -> Sequence[TableMade]:
+        made = super().make(task)
+        self.made += made
+        return made
+
+
+@pytest.fixture
+def tables() -> Iterator[CountingTables]:
+    made = CountingTables()
+    yield made
+    made.rest()
+
+
+def opened(home: Path, tables: ProcessTables, settings: ReflectionSettings = SETTINGS) -> Database:
+    machine = Machine.real()
+
+    def open_store(path: str, timeline: TimelineId) -> SnapshotStore:
+        return RocksDbStore.open(path, timeline, threads=machine.threads)
+
+    log = LogSettings(rotate_bytes=1 << 20, retention_seconds=0, retention_bytes=0, compaction_poll_seconds=3600)
+    return Database.open(str(home), open_store, log, settings, machine, tables=tables)
+
+
+def write(database: Database, model: State, chance: random.Random, sessions: int) -> None:
+    """Sessions of puts, removes and now and then a clear, each far below what makes a backlog."""
+    for _ in range(sessions):
+        session = database.begin()
+        if chance.random() < 0.05:
+            session.clear_storage(1)
+            model.clear()
+        keys = [b"%04d" % chance.randrange(1500) for _ in range(40)]
+        values = [chance.randbytes(chance.randrange(60)) for _ in keys]
+        session.put_many(1, keys, values)
+        model.update(zip(keys, values, strict=True))
+        gone = [b"%04d" % chance.randrange(1500) for _ in range(15)]
+        session.remove_many(1, gone)
+        for key in gone:
+            model.pop(key, None)
+        session.end()
+
+
+def rows(database: Database) -> State:
+    database.settle()
+    view = database.view()
+    try:
+        return {row.key: row.value for row in view.range(1)}
+    finally:
+        view.close()
+
+
+def test_tables_and_batches_bring_the_store_to_one_state(tmp_path: Path, tables: CountingTables) -> None:
+    """VO-02, X-04: whichever way a stretch of the log goes, and in whatever order the ways follow one another."""
+    chance, model = random.Random(5), State()
+    for life in range(3):
+        with opened(tmp_path, tables) as database:
+            assert rows(database) == model
+            for _ in range(4):
+                assert database.reflection is not None
+                database.reflection.pause()
+                write(database, model, chance, 60)
+                database.log.flush()
+                database.reflection.resume()
+                assert rows(database) == model
+                write(database, model, chance, 1)
+                assert rows(database) == model, f"life {life}"
+            assert database.store.applied.epoch == database.log.durable
+    assert len(tables.made) >= 12
+    assert sum(made.figures.removes for made in tables.made) > 0
+    assert any(made.figures.cleared for made in tables.made)
+    assert os.listdir(tmp_path / TABLES) == []
+
+
+def test_the_log_goes_behind_a_table_at_once(tmp_path: Path, tables: CountingTables) -> None:
+    """X-03, C-15: a table is on disk when it was ingested, without waiting for a flush."""
+    with opened(tmp_path, tables) as database:
+        assert database.reflection is not None
+        database.reflection.pause()
+        write(database, {}, random.Random(1), 100)
+        database.log.flush()
+        assert database.log.manifest.state.reflected == 0
+        database.reflection.resume()
+        database.catch_up()
+        assert tables.made
+        assert database.log.manifest.state.reflected >= database.log.durable - 5
+
+
+def test_a_store_that_is_lost_is_built_again_by_tables(tmp_path: Path, tables: CountingTables) -> None:
+    model = State()
+    keep_log = ReflectionSettings(lag_seconds=0.0, bulk_bytes=20_000, step_bytes=60_000, flush_seconds=3600)
+    with opened(tmp_path, tables, keep_log) as database:
+        write(database, model, random.Random(2), 200)
+        assert rows(database) == model
+    (tmp_path / "store").rename(tmp_path / "lost")
+    tables.made.clear()
+    with opened(tmp_path, tables, keep_log) as database:
+        assert rows(database) == model
+        assert len(tables.made) >= 3
+        assert database.problems
+
+
+def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path, tables: CountingTables) -> None:
+    chance, model = random.Random(3), State()
+    with opened(tmp_path, tables) as database:
+        for _ in range(5):
+            assert database.reflection is not None
+            database.reflection.pause()
+            write(database, model, chance, 60)
+            database.log.flush()
+            if tables.pid is not None:
+                os.kill(tables.pid, signal.SIGKILL)
+            database.reflection.resume()
+            with suppress(DiskFailure):  # the reflection's own thread may have met it first
+                database.catch_up()
+            assert rows(database) == model
+
+
+def test_versions_that_do_not_follow_the_epochs_are_left_to_batches(tmp_path: Path, tables: CountingTables) -> None:
+    """VO-03: nothing above the safe version comes with a table."""
+    with opened(tmp_path, tables) as database:
+        assert database.reflection is not None
+        database.reflection.pause()
+        write(database, {}, random.Random(4), 60)
+        session = database.begin()
+        session.put(1, b"later", b"1", version=(1 << 40, 0))
+        session.commit()
+        database.reflection.resume()
+        database.catch_up()
+        view = database.view()
+        assert view.get(1, b"later") is None
+        view.close()
+        database.reflection.advance((1 << 40, 0))
+        assert rows(database)[b"later"] == b"1"
+
+
+def test_a_task_says_what_it_cannot_read(tmp_path: Path, tables: CountingTables) -> None:
+    with opened(tmp_path, tables, ReflectionSettings(lag_seconds=0.0, bulk_bytes=0)) as database:
+        write(database, {}, random.Random(6), 300)
+        database.log.rotate()
+        write(database, {}, random.Random(7), 10)
+        database.log.flush()
+        durable, log = database.log.durable, str(tmp_path / LOG)
+        task = TableTask(log, str(tmp_path / "t.table"), Epoch(0), durable)
+        assert tables.make(task)[0].entries_in > 10_000
+        sealed = next(record for record in database.log.manifest.state.files.values() if record.end)
+        with open(tmp_path / LOG / sealed.name, "r+b") as file:
+            file.seek(sealed.end // 2)
+            file.write(b"damaged")
+        with pytest.raises(Damage, match=sealed.name):
+            tables.make(task)
+        database.catch_up()
+        assert database.reflection is not None
+        database.reflection.flush()
+        database.log.purge()
+        with pytest.raises(Gone, match="epoch 1 is gone"):
+            tables.make(task)
+
+
+def test_tables_of_key_ranges_hold_together_what_one_table_holds(tmp_path: Path, tables: CountingTables) -> None:
+    with opened(tmp_path, tables, ReflectionSettings(lag_seconds=0.0, bulk_bytes=0)) as database:
+        write(database, {}, random.Random(8), 50)
+        database.log.flush()
+        whole = TableTask(str(tmp_path / LOG), str(tmp_path / "0.table"), Epoch(0), database.log.durable)
+        edges = [None, (1, b"0400"), (1, b"1100"), None]
+        made = [make_table(LocalFiles(), whole)]
+        for number, (low, high) in enumerate(pairwise(edges)):
+            path = str(tmp_path / f"{number + 1}.table")
+            part = TableTask(whole.directory, path, whole.after, whole.up_to, (), KeyRange(low, high), 0.3)
+            assert TableTask.from_json(part.to_json()) == part
+            made.append(make_table(LocalFiles(), part))
+        one, parts = made[0].figures, [each.figures for each in made[1:]]
+        assert sum(part.puts for part in parts) == one.puts > 0
+        assert sum(part.removes for part in parts) == one.removes > 0
+        assert max(part.newest for part in parts) == one.newest
+        assert all(part.puts for part in parts)
