@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time, sleep
+from typing import Any
 
 import numpy as np
 
@@ -73,14 +74,11 @@ class CountedTail(LogTail):
 class CountedDatabase(Database):
     """A new database whose reflection reads through a counted tail."""
 
-    tail: CountedTail
-
-    def _begin(self) -> None:
-        state = self.log.manifest
-        files = self._machine.files
-        self.tail = CountedTail(files, self.log.directory, lambda: state.state, self.store.applied.epoch)
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        files, manifest = self._machine.files, self.log.manifest
+        self.tail = CountedTail(files, self.log.directory, lambda: manifest.state, self.store.applied.epoch)
         self._tail = self.tail
-        super()._begin()
 
 
 def mode_scenarios() -> dict[Callable[[Run], Figures], tuple[str, ...]]:
