@@ -22,7 +22,7 @@ from rocksdict import RdictIter, Snapshot
 from warren.base.errors import Misuse
 from warren.base.threads import Condition
 from warren.records.columns import EntryColumns
-from warren.snapshot.applied import Applied
+from warren.snapshot.applied import Applied, Version
 from warren.snapshot.rocksdb_errors import rocksdb_calls
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.row_columns import Added, Pair
@@ -37,6 +37,7 @@ from warren.snapshot.row_format import (
     behind_storage,
     row_prefix,
     version_and_value,
+    version_of,
 )
 from warren.snapshot.snapshot_store import Found, Row
 
@@ -84,6 +85,14 @@ class RocksDbReading(ABC):
 
     def counter(self, name: bytes) -> bytes | None:
         return self.raw_value(COUNTER + name)
+
+    def removed_at(self, storage: int, keys: Sequence[bytes]) -> list[Version | None]:
+        prefix = row_prefix(storage, GRAVE)
+        graves = self.raw_values([prefix + key for key in keys])
+        return [None if grave is None else version_of(grave) for grave in graves]
+
+    def about_at(self, storage: int) -> dict[int, Version]:
+        return {key[-1]: version_of(data) for key, data in self.about(storage)}
 
     def about(self, storage: int | None) -> Iterator[Pair]:
         """Entries about one storage, or all, as a whole."""
@@ -136,7 +145,7 @@ class Cursor:
 
 
 class RocksDbView(RocksDbReading):
-    """Is a `View`."""
+    """Is a `StoreView`."""
 
     def __init__(self, snapshot: Snapshot, cursor: Cursor, mark: Mark, settings: SnapshotStoreSettings) -> None:
         super().__init__(settings)

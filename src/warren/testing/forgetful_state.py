@@ -47,7 +47,7 @@ class State:
 
 
 class StateReading:
-    """Is a `View`; and what the store reads by."""
+    """Is a `StoreView`; and what the store reads by."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -88,6 +88,12 @@ class StateReading:
 
     def counter(self, name: bytes) -> bytes | None:
         return self.state.counters.get(name)
+
+    def removed_at(self, storage: int, keys: Sequence[bytes]) -> list[Version | None]:
+        return [self.state.graves.get((storage, key)) for key in keys]
+
+    def about_at(self, storage: int) -> dict[int, Version]:
+        return {kind: held.version for (where, kind), held in self.state.about.items() if where == storage}
 
     def close(self) -> None:
         self._is_closed = True
