@@ -14,7 +14,7 @@ from warren.log.machine import Machine
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
 from warren.snapshot.reflection import ReflectionSettings
-from warren.snapshot.snapshot_store import SnapshotStore
+from warren.snapshot.snapshot_store import SnapshotStore, View
 from warren.testing.forgetful_store import ForgetfulStore
 from warren.testing.forgetful_tables import ForgetfulTables
 from warren.testing.manual_clock import ManualClock
@@ -63,7 +63,17 @@ class DatabaseStage:
 
 
 def rows(database: Database) -> State:
-    view = database.view_now()
+    """As of now."""
+    return _rows_of(database.view_now())
+
+
+def safe_rows(database: Database) -> State:
+    """As of the safe snapshot version, when the store has taken everything that it may."""
+    database.catch_up()
+    return _rows_of(database.view())
+
+
+def _rows_of(view: View) -> State:
     found: State = {}
     for batch in view.batches():
         kinds, storages = batch.kinds.array().tolist(), batch.storages.array().tolist()

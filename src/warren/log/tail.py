@@ -73,6 +73,11 @@ class LogTail:
         self.after, self._places = after, {}
 
     @property
+    def reflected(self) -> Epoch:
+        """What was written up to here may be gone from the files: it has left the log."""
+        return self._state().reflected
+
+    @property
     def places(self) -> dict[FileNumber, int]:
         """Where reading goes on in each file that was read."""
         return dict(self._places)

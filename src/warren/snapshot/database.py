@@ -37,9 +37,10 @@ from warren.snapshot.bulk import Bulk
 from warren.snapshot.feeds import Mode, PullFeed, make_feed
 from warren.snapshot.layout import BUFFER, LOG, SET_ASIDE, STORE, TABLES
 from warren.snapshot.memory_buffer import MemoryBuffer
+from warren.snapshot.now import Now
 from warren.snapshot.reflecting import HandedOver, Reflecting, ReflectingOutside, ViewedStore
 from warren.snapshot.reflection import Reflection, ReflectionSettings
-from warren.snapshot.snapshot_store import SnapshotStore, View
+from warren.snapshot.snapshot_store import SnapshotStore, StoreView, View
 from warren.snapshot.store_lock import take_store_lock
 from warren.snapshot.sync_orders import SyncOrders
 from warren.snapshot.table_worker import TableMaker
@@ -89,6 +90,7 @@ class Database:
         self._bulk = self._made_bulk(tables) if tables is not None else None
         self.reflection: Reflecting | None = None
         self.orders: SyncOrders | None = None
+        self._now = self._made_now()
 
     @classmethod
     def open(
@@ -141,9 +143,9 @@ class Database:
         return self.store.view()
 
     def view_now(self) -> View:
-        """The state as of now: everything that is durable at this moment is in it."""
-        self.catch_up()
-        return self.store.view()
+        """The state as of now: everything that is durable at this moment is in it, also what the store cannot take yet,
+        or at all."""
+        return self.store.view() if self.store.applied.epoch >= self.log.durable else self._now.view()
 
     def catch_up(self) -> None:
         """Let the store have everything that is durable at this moment."""
@@ -151,15 +153,14 @@ class Database:
             self.reflection.catch_up()
 
     def settle(self) -> None:
-        """Let everything that was written so far be durable, and in the store."""
+        """Let everything that was written so far be durable, so that it is part of now."""
         while self.log.commit.make_room():
             continue
-        self.catch_up()
 
     def alarms(self) -> list[str]:
         """What an operator should look at."""
         failure = self.reflection.failure if self.reflection is not None else None
-        told = [f"reflection stands still: {failure.what}"] if failure is not None else []
+        told = [f"reflection stands still: {failure.what}; {failure.hint}"] if failure is not None else []
         return [*self.log.alarms(), *self.problems, *told]
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -302,6 +303,20 @@ class Database:
         handed = HandedOver(self.directory, timeline, self._settings, self._machine, log.witness, self._let_go)
         reflection = outside(handed)
         self.reflection, self.store = reflection, reflection.store
+
+    def _made_now(self) -> Now:
+        machine, log = self._machine, self.log
+        tail = LogTail(machine.files, log.directory, lambda: log.manifest.state, self.store.applied.epoch)
+        overlay_bytes = self._settings.overlay_bytes
+        return Now(machine.threads, tail, lambda: log.durable, self._look, overlay_bytes, self._catch_up_if_it_may)
+
+    def _look(self) -> tuple[StoreView, Epoch]:
+        own = self.reflection
+        return own.look() if isinstance(own, Reflection) else (self.store.view(), Epoch(0))
+
+    def _catch_up_if_it_may(self) -> None:
+        if self.reflection is not None and not self.reflection.is_paused:
+            self.reflection.catch_up()
 
     def _made_bulk(self, tables: TableMaker) -> Bulk:
         machine, settings = self._machine, self._settings

@@ -18,6 +18,7 @@ Always true: applied <= durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from warren.base.clock import Clock
@@ -28,7 +29,7 @@ from warren.durability.participant import Part
 from warren.snapshot.applied import MINOR_MAX, Applied, Version
 from warren.snapshot.bulk import Bulk
 from warren.snapshot.feeds import Feed, Mode
-from warren.snapshot.snapshot_store import SnapshotStore
+from warren.snapshot.snapshot_store import SnapshotStore, StoreView
 from warren.snapshot.version_apply import VersionApply
 
 _BULK_RESTS_SECONDS = 10.0
@@ -42,6 +43,7 @@ class ReflectionSettings:
     bulk_bytes: int = 8 << 20  # of a backlog of so much a process of its own makes a table; 0: never
     chunk_bytes: int = 16 << 20  # largest batch of the store
     buffer_bytes: int = 32 << 20  # memory of the version buffer; above it entries wait in files
+    overlay_bytes: int = 16 << 20  # reads as of now: more than this of the log is applied first, if that is possible
     flush_bytes: int = 64 << 20  # the store is flushed when so much was applied …
     flush_seconds: float = 10.0  # … or something was, so long ago
     retry_seconds: float = 1.0  # how often a store that failed is tried again
@@ -75,6 +77,7 @@ class Reflection:
         self._by_itself = by_itself  # else it reflects only when somebody needs it, and somebody else does it
         self._bulk_ns = 0  # when it was last used; 0: it rests
         self._safe: Version = store.applied.version
+        self._offered = store.applied.epoch  # the store was offered every entry up to here
         self._turn = threads.condition()  # held while something is applied or flushed: one at a time
         self._bell = threads.condition()
         self._is_rung = self._is_stopping = self._is_paused = False
@@ -102,6 +105,16 @@ class Reflection:
         """Reflect everything that is durable now, in the caller's thread; where the store is then."""
         with self._turn:
             return self._reflect(self._durable())
+
+    def look(self) -> tuple[StoreView, Epoch]:
+        """What the store can show: everything that is durable now, unless its version is still to come, or reflection
+        is paused, broken down or somebody else's business. And up to which epoch the store was offered every entry."""
+        with self._turn:
+            is_well = self.failure is None and self._store.failure is None
+            if is_well and self._by_itself and not self._is_paused:
+                with suppress(WarrenError):  # the thread meets it too, and tells
+                    self._reflect(self._durable())
+            return self._store.view(), self._offered
 
     def flush(self) -> Applied:
         """Bring what was applied to the disk, and let go of the log behind it."""
@@ -169,7 +182,7 @@ class Reflection:
     def _try(self) -> bool:
         """One round. What goes wrong is kept, and tried again later: the log has everything."""
         try:
-            if self.failure is not None or self._store.failure is not None:
+            if self._store.failure is not None:
                 self._resume_store()
             if self._by_itself:
                 self._reflect(self._durable())
@@ -189,6 +202,7 @@ class Reflection:
         """It may be back at the last mark that is on its disk: what came behind that is brought once more."""
         before = self._store.applied
         self._store.resume()
+        self._offered = self._store.applied.epoch
         if self._store.applied != before:
             self._feed.rewind(self._store.applied.epoch)
 
@@ -201,6 +215,7 @@ class Reflection:
                 applied = self._applying.apply(up_to, self.safe_at(up_to))
             else:
                 up_to = applied.epoch
+            self._offered = max(self._offered, up_to)
             if up_to >= durable:
                 return applied
 
