@@ -35,6 +35,8 @@ DOORS: dict[str, set[str]] = {
     "log/worker.py": PROCESSES | {"os"},  # the environment its process gets
     "log/worker_process.py": {"os"},  # its priority, its standard input, its own end
     "snapshot/control_socket.py": {"socket", "os"},  # the socket, and its name in the directory
+    "snapshot/puller.py": {"os", "signal"},  # its standard input and output, its own end
+    "snapshot/puller_handle.py": {"subprocess"},
     "snapshot/table_worker.py": {"subprocess", "os"},  # the process, and the environment it gets
     "snapshot/table_process.py": {"os"},  # its priority
     "pipeline/ending.py": {"signal"},  # how Spark ends the process of a stream's reader

@@ -203,11 +203,14 @@ def test_a_name_that_somebody_listens_at_is_not_taken_from_him(tmp_path: Path) -
 
 
 def test_a_name_that_was_taken_over_stays_when_the_first_server_closes(tmp_path: Path) -> None:
-    first = ControlServer(str(tmp_path / "s"), {})
-    os.unlink(first.path)
-    with serving(tmp_path / "s") as path:
-        first.close()
-        assert ask(path, {"command": "echo"}, ENOUGH)["status"] == "ok"
+    first = ControlServer(str(tmp_path / "s"), {"who": lambda request: {"me": 1}})
+    assert ask(first.path, {"command": "who"}, ENOUGH)["me"] == 1
+    second = ControlServer(first.path, {"who": lambda request: {"me": 2}}, takes_over=True)
+    assert ask(first.path, {"command": "who"}, ENOUGH)["me"] == 2
+    first.close()
+    assert ask(first.path, {"command": "who"}, ENOUGH)["me"] == 2
+    second.close()
+    assert not os.path.exists(first.path)
 
 
 def test_what_is_not_a_socket_is_left_alone(tmp_path: Path) -> None:

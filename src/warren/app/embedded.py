@@ -20,14 +20,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from warren.app.embedded_async import AsyncKeyValues
+from warren.app.reflection_control import served
 from warren.base.errors import Misuse
 from warren.base.ids import TimelineId
 from warren.log.machine import Machine
 from warren.log.session import Session
 from warren.log.settings import LogSettings
 from warren.log.worker import Progress
+from warren.snapshot.control_socket import ControlServer
 from warren.snapshot.database import Database
 from warren.snapshot.key_values import KeyValues, ReadKeyValues, Writing
+from warren.snapshot.outside import Outside
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.snapshot_store import Reading, SnapshotStore, View
@@ -50,15 +53,20 @@ def open_embedded(
     def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
         return RocksDbStore.open(directory, timeline, threads=machine.threads)
 
-    database = Database.open(path, open_store, log_settings, reflection, machine, progress, ProcessTables())
-    return Warren(database, machine)
+    database = Database.open(path, open_store, log_settings, reflection, machine, progress, ProcessTables(), Outside)
+    try:
+        return Warren(database, machine, served(database, machine, reflection or ReflectionSettings()))
+    except BaseException:
+        database.close()
+        raise
 
 
 class Warren:
     """An open directory. Use `warren.open`."""
 
-    def __init__(self, database: Database, machine: Machine) -> None:
+    def __init__(self, database: Database, machine: Machine, control: ControlServer | None = None) -> None:
         self.database = database
+        self._control = control
         self._writing = Writing(database.begin, database.log.wait, machine.threads.condition(), database.settle)
 
     def kv(self, name: str) -> KeyValues:
@@ -87,6 +95,8 @@ class Warren:
         return self.database.alarms()
 
     def close(self) -> None:
+        if self._control is not None:
+            self._control.close()
         self.database.close()
 
     def __enter__(self) -> Warren:

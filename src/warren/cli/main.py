@@ -31,6 +31,7 @@ from warren.cli import (
     pipeline_verify,
 )
 from warren.cli.pipeline import pipeline
+from warren.cli.reflection import reflection
 
 GOOD = 0
 DISK = 1
@@ -55,6 +56,7 @@ log.command("follow")(log_follow.follow)
 app.command("compact")(compact.compact)
 app.command("demo")(demo.demo)
 app.add_typer(bench.bench)
+app.add_typer(reflection)
 app.add_typer(pipeline)
 pipeline.command("compact")(pipeline_compact.compact)
 pipeline.command("verify")(pipeline_verify.verify)

@@ -9,8 +9,8 @@ them one after another, so handlers never meet each other; an order that takes l
 connects and says nothing, or does not listen, is hung up on after some seconds.
 
 The name of a socket outlives its process. A name at which nobody listens is replaced, one at which somebody does is not
-(`Locked`). Two who replace the same name at once are told apart by the lock that each must hold besides. A path longer
-than the system takes (107 bytes) is reached through the open directory, /proc/self/fd/<n>/<name>.
+(`Locked`), unless the caller holds a lock that makes the name his. A path longer than the system takes (107 bytes) is
+reached through the open directory, /proc/self/fd/<n>/<name>.
 
 Always true: no more than the limit is ever held of what comes in; each order is answered, or the connection ends.
 Not here: what the orders mean (puller, app/embedded).
@@ -51,6 +51,10 @@ class NobodyListens(Refused):
     """There is no socket, or nobody behind it."""
 
 
+class NoAnswer(Refused):
+    """It did not come in time. The order may be under way."""
+
+
 class ControlServer:
     """Listens from when it is made until `close`."""
 
@@ -61,7 +65,9 @@ class ControlServer:
         threads: Threads | None = None,
         clock: Clock | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
+        takes_over: bool = False,
     ) -> None:
+        """`takes_over`: the caller holds a lock by which the name is his, whoever listens there."""
         self.path = path
         self._handlers = dict(handlers)
         self._clock = clock or SystemClock()
@@ -70,7 +76,7 @@ class ControlServer:
         self._pausing = threads.condition()
         self._is_closing = False
         with translated("listen at", path):
-            self._listener, self._inode = _listener(path)
+            self._listener, self._inode = _listener(path, takes_over)
         self._thread = threads.start("warren-control", self._run)
 
     def close(self) -> None:
@@ -106,7 +112,7 @@ class ControlServer:
             line = _read_line(connection, REQUEST_BYTES_MAX, deadline_ns, self._clock)
             answer = self._done(_object(line, "a request"))
         except WarrenError as error:
-            answer = _failed(error)
+            answer = told_failure(error)
         connection.settimeout(self._patience_seconds)
         connection.sendall(_answer_line(answer))
 
@@ -125,7 +131,7 @@ class ControlServer:
 
 
 def ask(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | None = None) -> Message:
-    """Give an order; its answer. Raises what the handler raised, `NobodyListens`, or `Refused` if none came in time."""
+    """Give an order; its answer. Raises what the handler raised, `NobodyListens` or `NoAnswer`."""
     clock = clock or SystemClock()
     line = _line(dict(request))
     if len(line) > REQUEST_BYTES_MAX:
@@ -141,7 +147,7 @@ def ask(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | No
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise NobodyListens(f"nobody listens at {path}", "the process that serves it does not run") from error
     except (TimeoutError, BlockingIOError) as error:
-        raise Refused(f"no answer from {path} within {timeout:g} seconds", "it may be busy: try again") from error
+        raise NoAnswer(f"no answer from {path} within {timeout:g} seconds", "it may be busy: try again") from error
     except ConnectionError as error:
         raise NobodyListens(f"whoever listened at {path} is gone", "it ended before it answered") from error
     except OSError as error:
@@ -149,7 +155,7 @@ def ask(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | No
             raise error
     if answer.get("status") == "ok":
         return answer
-    raise _error_of(answer)
+    raise failure_told(answer)
 
 
 # -- lines -------------------------------------------------------------------------------------------------------
@@ -181,7 +187,7 @@ def _answer_line(answer: Message) -> bytes:
     if len(line) <= ANSWER_BYTES_MAX:
         return line
     what = f"an answer of {len(line)} bytes; at most {ANSWER_BYTES_MAX} are sent"
-    return _line(_failed(Refused(what, "ask for less")))
+    return _line(told_failure(Refused(what, "ask for less")))
 
 
 def _object(line: bytes, what: str) -> Message:
@@ -194,12 +200,13 @@ def _object(line: bytes, what: str) -> Message:
     return message
 
 
-def _failed(error: WarrenError) -> Message:
+def told_failure(error: WarrenError) -> Message:
     """Its own name for the same error at the other side, if that knows it."""
     return {"status": "failed", "error": error.what, "hint": error.hint, "family": type(error).__name__}
 
 
-def _error_of(answer: Message) -> WarrenError:
+def failure_told(answer: Message) -> WarrenError:
+    """What `told_failure` has told, as an error again."""
     what, hint, family = (str(answer.get(name, "")) for name in ("error", "hint", "family"))
     if family == Damage.__name__:
         return Damage(what, hint=hint)
@@ -209,11 +216,11 @@ def _error_of(answer: Message) -> WarrenError:
 # -- names -------------------------------------------------------------------------------------------------------
 
 
-def _listener(path: str) -> tuple[socket.socket, int]:
+def _listener(path: str, takes_over: bool) -> tuple[socket.socket, int]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _reachable(path) as near:
-            _remove_stale(path, near)
+            _remove_stale(path, near, takes_over)
             listener.bind(near)
         os.chmod(path, 0o600)  # before anybody can connect: that is possible from `listen` on
         inode = os.stat(path).st_ino
@@ -224,14 +231,17 @@ def _listener(path: str) -> tuple[socket.socket, int]:
     return listener, inode
 
 
-def _remove_stale(path: str, near: str) -> None:
-    """Take away the name of a socket whose process is gone."""
+def _remove_stale(path: str, near: str, takes_over: bool) -> None:
+    """Take away the name of a socket whose process is gone, or has no right to it any more."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
         raise Refused(f"{path} is not a socket", "move it away: the control socket has to stand there")
+    if takes_over:
+        os.unlink(path)
+        return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
