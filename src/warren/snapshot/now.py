@@ -76,9 +76,9 @@ class Now:
         """The base, and over it everything that is durable; None: it has to be another base."""
         durable = self._durable()  # asked again: nothing in the base is newer than this
         self._go_to(base.applied, offered)
-        if self._has_asked_for_less(durable):
-            return None
         try:
+            if self._has_asked_for_less(durable):
+                return None
             self._read(base.applied, durable)
         except WarrenError:
             if self._tail.reflected <= base.applied.epoch:
@@ -104,8 +104,8 @@ class Now:
         """Whether there was too much, and whoever applies has had its turn; once for each durable epoch."""
         if self._catch_up is None or self._asked >= durable:
             return False
-        room = self._overlay_bytes - self._overlay.size_bytes
-        if room > 0 and self._tail.epoch_within(durable, room) >= durable:
+        room = max(self._overlay_bytes - self._overlay.size_bytes, 0)
+        if self._tail.waiting_bytes(durable, room) <= room:
             return False
         self._asked = durable
         with suppress(WarrenError):  # then it is overlaid, however much it is

@@ -199,11 +199,12 @@ class Reflection:
         return True
 
     def _resume_store(self) -> None:
-        """It may be back at the last mark that is on its disk: what came behind that is brought once more."""
-        before = self._store.applied
+        """It may be back at the last mark that is on its disk: what came behind that is brought once more. A late entry
+        need not have moved the mark, so the same mark is not enough."""
+        before, is_all_on_disk = self._store.applied, self._applying.bytes_applied == self._flushed_bytes
         self._store.resume()
         self._offered = self._store.applied.epoch
-        if self._store.applied != before:
+        if self._store.applied != before or not is_all_on_disk:
             self._feed.rewind(self._store.applied.epoch)
 
     def _reflect(self, durable: Epoch) -> Applied:
