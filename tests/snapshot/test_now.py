@@ -53,7 +53,7 @@ def blocks_read(monkeypatch: pytest.MonkeyPatch) -> list[TailBlock]:
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.SPARK])
 def test_what_nobody_here_applies_is_seen_all_the_same(mode: Mode) -> None:
-    """C-12: puts, removes and clears, and the store stands where it stood."""
+    """Puts, removes and clears; and the store stands where it stood."""
     stage = DatabaseStage(mode, overlay_bytes=1 << 20)
     with stage.open() as database:
         put(database, {b"a": b"1", b"b": b"1"})

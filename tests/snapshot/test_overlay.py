@@ -86,12 +86,16 @@ def check(view: NowView, every: Sequence[Entry], keys: Sequence[bytes]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(case=cases(), more=st.lists(KEYS, max_size=3))
-def test_store_and_overlay_show_what_a_merge_of_everything_leaves(kind: str, case: Case, more: list[bytes]) -> None:
-    """C-12: whether the overlay has everything behind the mark's epoch, or only what the store has not taken."""
+@given(case=cases(), more=st.lists(KEYS, max_size=3), share=st.sampled_from([0, 1, 8]))
+def test_store_and_overlay_show_what_a_merge_of_everything_leaves(
+    kind: str, case: Case, more: list[bytes], share: int
+) -> None:
+    """Whether the overlay has everything behind the mark's epoch, or only what the store has not taken; and whether it
+    is many runs (`share` 0: never merged) or one."""
     keys = sorted({entry.key for entry in case.every} | set(more))
     stored = [entry for entry in case.every if case.is_stored(entry)]
-    with tempfile.TemporaryDirectory(dir=QUICK_PLACE) as directory:
+    with tempfile.TemporaryDirectory(dir=QUICK_PLACE) as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warren.snapshot.overlay._RUN_SHARE", share)
         stage = Stage(kind, Path(directory))
         try:
             for part in (stored[::2], stored[1::2]):

@@ -307,8 +307,9 @@ class Database:
     def _made_now(self) -> Now:
         machine, log = self._machine, self.log
         tail = LogTail(machine.files, log.directory, lambda: log.manifest.state, self.store.applied.epoch)
-        overlay_bytes = self._settings.overlay_bytes
-        return Now(machine.threads, tail, lambda: log.durable, self._look, overlay_bytes, self._catch_up_if_it_may)
+        settings = self._settings
+        catch_up = None if settings.reflection is Mode.OFF else self._catch_up_if_it_may
+        return Now(machine.threads, tail, lambda: log.durable, self._look, settings.overlay_bytes, catch_up)
 
     def _look(self) -> tuple[StoreView, Epoch]:
         own = self.reflection

@@ -77,9 +77,10 @@ class Now:
         durable = self._durable()  # asked again: nothing in the base is newer than this
         self._go_to(base.applied, offered)
         try:
-            if self._has_asked_for_less(durable):
-                return None
-            self._read(base.applied, durable)
+            if self._tail.after < durable:
+                if self._has_asked_for_less(durable):
+                    return None
+                self._read(base.applied, durable)
         except WarrenError:
             if self._tail.reflected <= base.applied.epoch:
                 raise
@@ -113,7 +114,6 @@ class Now:
         return True
 
     def _read(self, mark: Applied, durable: Epoch) -> None:
-        if self._tail.after < durable:
-            blocks = [block.columns for block in self._tail.read(durable)]
-            behind = [rows_behind(block, mark.epoch, self._offered, mark.version) for block in blocks]
-            self._overlay = self._overlay.extended(behind)
+        blocks = [block.columns for block in self._tail.read(durable)]
+        behind = [rows_behind(block, mark.epoch, self._offered, mark.version) for block in blocks]
+        self._overlay = self._overlay.extended(behind)
