@@ -98,9 +98,11 @@ torture: setup  ## kill -9 a real process N times on the real disk (make torture
 mutants: setup  ## seed faults one by one; the simulator must catch each
 	$(RUN) -m tests.mutants.run
 
-bench: setup-spark  ## the log store and the pipeline against their goals (bench/goals.toml)
+bench: setup-spark  ## the log store, the pipeline and the snapshot store against their goals (bench/goals.toml)
 	$(BIN)/warren bench log
 	$(BIN)/warren bench pipeline
+	$(BIN)/warren bench snapshot
+	$(BIN)/warren bench reflection
 
 clean:  ## remove what was built; a clean tree but for .git
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

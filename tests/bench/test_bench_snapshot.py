@@ -152,7 +152,7 @@ def test_the_disk_counts_what_is_allocated(tmp_path: Path) -> None:
 def test_a_store_that_has_lost_keys_ends_the_run(tmp_path: Path) -> None:
     with opened_database(tmp_path) as database:
         write(database, puts(range(2)))
-        database.settle()
+        database.catch_up()
         with pytest.raises(Damage, match="1600 keys should be left, 2000 are there"):
             snapshot_disk._live_keys(database, 2)
 

@@ -108,6 +108,7 @@ def write(database: Database, steps: Iterable[Step]) -> list[tuple[Epoch, int]]:
 def flush(database: Database) -> None:
     """Let the store have everything, on its disk, as it has now and then by itself."""
     database.settle()
+    database.catch_up()
     assert database.reflection is not None, "somebody has to"
     database.reflection.flush()
 
