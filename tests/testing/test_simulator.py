@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -159,3 +160,13 @@ def test_the_cut_comes_before_the_step_or_in_it() -> None:
     fractions = [Spec("append", 1, 0, Persistence.ALL, chance).cut_fraction for chance in range(8)]
     assert fractions == [*CUT_FRACTIONS, *CUT_FRACTIONS]
     assert [Spec("append", 1, 0, Persistence.ALL, 4 * n).cuts_recovery for n in range(3)] == [False, True, False]
+
+
+def test_a_campaign_ends_where_somebody_listens_to_sigterm_and_does_not_end_of_it() -> None:
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        tallies = campaign.run([campaign.group_at("append", 1, step) for step in range(40)], processes=2)
+        assert next(iter(tallies)).states > 0
+        tallies.close()  # type: ignore[attr-defined]
+    finally:
+        signal.signal(signal.SIGTERM, before)

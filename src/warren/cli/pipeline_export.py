@@ -71,8 +71,11 @@ def _once(opened: Export) -> Exported:
 
 def _follow(opened: Export, interval: float, as_json: bool) -> Exported:
     """Catch up again and again. A signal ends it behind the batch under way; a second one, at once."""
-    ended = _Signals()
+    with _Signals() as ended:
+        return _catch_up(opened, interval, as_json, ended)
 
+
+def _catch_up(opened: Export, interval: float, as_json: bool, ended: _Signals) -> Exported:
     def tell(batch: Batch) -> None:
         if not as_json:
             say(f"epochs {batch.first} … {batch.last}: {batch.rows} entries")
@@ -88,8 +91,14 @@ class _Signals:
 
     def __init__(self) -> None:
         self._is_over = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._end)
+        self._before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def __enter__(self) -> _Signals:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _end(self, number: int, frame: object) -> None:
         self._is_over = True

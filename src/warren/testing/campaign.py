@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import signal
 import random
 import sys
 import time
@@ -104,11 +105,16 @@ def run_group(group: list[Spec]) -> list[tuple[Spec, str]]:
     return told
 
 
+def _end_when_told() -> None:
+    """A pool ends its processes by SIGTERM. Whoever forked us may listen to that, and not want to end of it."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def run(groups: Iterable[list[Spec]], processes: int | None = None) -> Iterator[Tally]:
     """Run the groups on all cores; the tally after each."""
     tally = Tally()
     start = time.monotonic()
-    with multiprocessing.get_context("fork").Pool(processes or os.cpu_count()) as pool:
+    with multiprocessing.get_context("fork").Pool(processes or os.cpu_count(), _end_when_told) as pool:
         for told in pool.imap_unordered(run_group, groups, chunksize=2):
             tally.states += len(told)
             tally.workloads |= {spec.workload for spec, _ in told}
