@@ -1,14 +1,15 @@
 """Rows about reading: one key, a hundred keys, a range, everything; from a view that is held, and as of now.
 
-As of now is what a `kv` storage does: each call takes a view for itself and gives it back. The reference is
-RocksDB without us: its bytes, with nothing made of them. For `get` and `get_many` these are of other keys, so that none
-finds its block read already. The store is larger than RocksDB's block cache from half a million keys on; its files lie
-in the page cache, as nothing here switches a machine off.
+As of now is what a `kv` storage does: each call takes a view for itself and gives it back. Meanwhile reflection stands
+still and ten thousand keys are in the log only, so that now is more than the store. The reference of the others is
+RocksDB without us: its bytes, with nothing made of them; for `get` and `get_many` of other keys, so that none finds its
+block read already. The store is larger than RocksDB's block cache from half a million keys on; its files lie in the
+page cache, as nothing here switches a machine off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -18,7 +19,9 @@ from warren.base.errors import Damage
 from warren.bench.databases import SESSION_KEYS, STORAGE, flush, keys_of, opened_database, puts, write
 from warren.bench.measurement import Figure
 from warren.bench.run import Figures, Run
+from warren.bench.snapshot_child import MORE_FROM
 from warren.bench.workload import SEED
+from warren.records.columns import EntryColumns
 from warren.snapshot.database import Database
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.row_format import behind_storage, row_prefix
@@ -28,6 +31,8 @@ LOOKUPS = 10_000
 WARM_UP = 1_000
 KEYS_AT_ONCE = 100
 RANGES = 100
+BEHIND_SESSIONS = 10
+RAW_ROWS_AT_ONCE = 512
 
 
 def reading_rows(run: Run) -> Figures:
@@ -36,47 +41,56 @@ def reading_rows(run: Run) -> Figures:
         run.began("get")
         write(database, puts(range(sessions)))
         flush(database)
-        keys = _some_keys(sessions, SEED)
-        _rocksdb(database).raw_values([row_prefix(STORAGE) + key for key in keys[:WARM_UP]])  # index and filter blocks
-        others = [row_prefix(STORAGE) + key for key in _some_keys(sessions, SEED + 1)]
-        yield from _gets(run, database, keys, others)
-        yield from _many(run, database, keys, others)
-        yield from _scans(run, database, sessions * SESSION_KEYS)
+        keys, others = _some_keys(sessions, SEED), _some_keys(sessions, SEED + 1)
+        held_rates: list[float] = []
+        for figure in _held_rows(run, database, keys, [row_prefix(STORAGE) + key for key in others]):
+            held_rates.append(figure.value)
+            yield figure
+        with _behind(database):
+            yield from _now_rows(run, database, keys, held_rates)
 
 
-def _gets(run: Run, database: Database, keys: list[bytes], others: list[bytes]) -> Figures:
-    raw = _rate(len(others), lambda: sum(_rocksdb(database).raw_value(key) is not None for key in others))
+def _held_rows(run: Run, database: Database, keys: list[bytes], raw_keys: list[bytes]) -> Figures:
+    store = _rocksdb(database)
+    store.raw_values(raw_keys[:WARM_UP])  # index and filter blocks
     with held(database.view()) as view:
-        got = _rate(len(keys), lambda: sum(view.get(STORAGE, key) is not None for key in keys))
-    yield Figure("get", got, "gets/s", raw)
-    run.began("get_now")
-    yield Figure("get_now", _rate(len(keys), lambda: sum(_get_now(database, key) for key in keys)), "gets/s", got)
-
-
-def _many(run: Run, database: Database, keys: list[bytes], others: list[bytes]) -> Figures:
-    run.began("get_many")
-    groups, raw_groups = _groups(keys), _groups(others)
-    raw = _rate(len(others), lambda: sum(_raw_found(database, group) for group in raw_groups))
-    with held(database.view()) as view:
-        many = _rate(len(keys), lambda: sum(_found(view, group) for group in groups))
-    yield Figure("get_many", many, "gets/s", raw)
-    run.began("get_many_now")
-    yield Figure("get_many_now", _rate(len(keys), lambda: sum(_many_now(database, g) for g in groups)), "gets/s", many)
-
-
-def _scans(run: Run, database: Database, rows: int) -> Figures:
-    run.began("range")
-    raw = _rate(rows, lambda: _raw_rows(database))
-    with held(database.view()) as view:
-        ranged = _rate(rows, lambda: sum(1 for _ in view.range(STORAGE)))
-        yield Figure("range", ranged, "rows/s", raw)
-        run.began("range_now")
-        yield Figure("range_now", _rate(rows, lambda: _short_ranges_now(database)), "rows/s", ranged)
+        raw = _rate(LOOKUPS, lambda: sum(store.raw_value(key) is not None for key in raw_keys))
+        yield Figure("get", _rate(LOOKUPS, lambda: sum(_has(view, key) for key in keys)), "gets/s", raw)
+        run.began("get_many")
+        raw = _rate(LOOKUPS, lambda: sum(_count(store.raw_values(group)) for group in _groups(raw_keys)))
+        many = _rate(LOOKUPS, lambda: sum(_count(view.get_many(STORAGE, group)) for group in _groups(keys)))
+        yield Figure("get_many", many, "gets/s", raw)
+        run.began("range")
+        rows = max(1, run.entries // SESSION_KEYS) * SESSION_KEYS
+        raw = _rate(rows, lambda: _raw_rows(store))
+        yield Figure("range", _rate(rows, lambda: sum(1 for _ in view.range(STORAGE))), "rows/s", raw)
         run.began("batches")
-        batches = _rate(rows, lambda: sum(batch.count for batch in view.batches(STORAGE)))
-        yield Figure("batches", batches, "rows/s", raw)
-        run.began("batches_now")
-        yield Figure("batches_now", _rate(rows, lambda: _batches_now(database)), "rows/s", batches)
+        yield Figure("batches", _rate(rows, lambda: _rows(view.batches(STORAGE))), "rows/s", raw)
+
+
+def _now_rows(run: Run, database: Database, keys: list[bytes], held_rates: list[float]) -> Figures:
+    rows = (max(1, run.entries // SESSION_KEYS) + BEHIND_SESSIONS) * SESSION_KEYS
+    get, many, ranged, batches = held_rates
+    run.began("get_now")
+    yield Figure("get_now", _rate(LOOKUPS, lambda: sum(_get_now(database, key) for key in keys)), "gets/s", get)
+    run.began("get_many_now")
+    found = _rate(LOOKUPS, lambda: sum(_many_now(database, group) for group in _groups(keys)))
+    yield Figure("get_many_now", found, "gets/s", many)
+    run.began("range_now")
+    yield Figure("range_now", _rate(rows, lambda: _short_ranges_now(database)), "rows/s", ranged)
+    run.began("batches_now")
+    yield Figure("batches_now", _rate(rows, lambda: _batches_now(database)), "rows/s", batches)
+
+
+@contextmanager
+def _behind(database: Database) -> Iterator[None]:
+    """Ten sessions are durable, and stay in the log."""
+    assert database.reflection is not None
+    database.reflection.pause()
+    write(database, puts(range(MORE_FROM, MORE_FROM + BEHIND_SESSIONS)))
+    assert database.store.applied.epoch < database.log.durable
+    yield
+    database.reflection.resume()
 
 
 @contextmanager
@@ -87,26 +101,26 @@ def held(view: View) -> Iterator[View]:
         view.close()
 
 
+def _has(view: View, key: bytes) -> bool:
+    return view.get(STORAGE, key) is not None
+
+
+def _count(found: Sequence[object | None]) -> int:
+    return sum(each is not None for each in found)
+
+
+def _rows(batches: Iterator[EntryColumns]) -> int:
+    return sum(batch.count for batch in batches)
+
+
 def _get_now(database: Database, key: bytes) -> bool:
     with held(database.view_now()) as view:
-        return view.get(STORAGE, key) is not None
-
-
-def _found(view: View, keys: list[bytes]) -> int:
-    return sum(found is not None for found in view.get_many(STORAGE, keys))
-
-
-def _raw_found(database: Database, keys: list[bytes]) -> int:
-    return sum(value is not None for value in _rocksdb(database).raw_values(keys))
-
-
-def _groups(keys: list[bytes]) -> list[list[bytes]]:
-    return [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
+        return _has(view, key)
 
 
 def _many_now(database: Database, keys: list[bytes]) -> int:
     with held(database.view_now()) as view:
-        return _found(view, keys)
+        return _count(view.get_many(STORAGE, keys))
 
 
 def _short_ranges_now(database: Database) -> int:
@@ -121,12 +135,15 @@ def _short_ranges_now(database: Database) -> int:
 
 def _batches_now(database: Database) -> int:
     with held(database.view_now()) as view:
-        return sum(batch.count for batch in view.batches(STORAGE))
+        return _rows(view.batches(STORAGE))
 
 
-def _raw_rows(database: Database) -> int:
-    pieces = _rocksdb(database).raw_pieces(row_prefix(STORAGE), behind_storage(STORAGE), False, 512)
-    return sum(map(len, pieces))
+def _raw_rows(store: RocksDbStore) -> int:
+    return sum(map(len, store.raw_pieces(row_prefix(STORAGE), behind_storage(STORAGE), False, RAW_ROWS_AT_ONCE)))
+
+
+def _groups(keys: list[bytes]) -> list[list[bytes]]:
+    return [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
 
 
 def _rocksdb(database: Database) -> RocksDbStore:

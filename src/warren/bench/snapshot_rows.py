@@ -22,8 +22,8 @@ def snapshot_suite(entries: int) -> Suite[Run]:
             **writing_scenarios(),
             building_rows: ("rebuild", "apply", "table_write", "table_ingest"),
             reading_rows: (
-                *("get", "get_now", "get_many", "get_many_now"),
-                *("range", "range_now", "batches", "batches_now"),
+                *("get", "get_many", "range", "batches"),
+                *("get_now", "get_many_now", "range_now", "batches_now"),
             ),
             growth_rows: growth_row_names(entries),
             disk_rows: disk_row_names(entries),
