@@ -94,6 +94,21 @@ class LogTail:
         """The last epoch such that what is read up to it comes to at most so many bytes; always at least one epoch."""
         return last_within(self._sizes(durable, bytes_max), bytes_max, durable)
 
+    def extent(self, up_to: Epoch) -> tuple[int, int]:
+        """How many entries there are to read up to this epoch, and in how many bytes; as the headers say."""
+        entries = size_bytes = 0
+        for record in self._records():
+            view, _ = self._mapped(record)
+            at = self._places.get(record.number, 0)
+            for start, stop in counted(record, len(view) if record.state is FileState.ACTIVE else record.end):
+                at = max(at, start)
+                while at < stop and (header := peek(view, at)) is not None and header.epoch <= up_to:
+                    if is_entries(header) and header.epoch > self.after:
+                        entries += header.entries
+                        size_bytes += header.end - at
+                    at = header.end
+        return entries, size_bytes
+
     def sampled(self, up_to: Epoch, blocks: int) -> Iterator[TailBlock]:
         """About so many of the blocks that are to be read, spread evenly: to see what keys there are."""
         found: list[tuple[FileRecord, memoryview, int]] = []

@@ -4,9 +4,10 @@
     others    work      tables of its key ranges, below tables/
     owner     accept    is the order ours, does it fit? ──▶ one ingest, with the mark; the log behind it may go
 
-Whoever works holds no lock, and may die: an order lapses, and what it made is removed. While one is out the log keeps
-what it is about. The owner may reflect by itself meanwhile (somebody reads as of now): what came in that way comes out
-the same, and an order that has come too late is told so and costs nothing.
+Whoever works holds no lock, and may die: an order that nobody renews lapses, and what it made is removed. While one is
+out the log keeps what it is about, and there is no second one. The owner may reflect by itself meanwhile (somebody
+reads as of now): what came in that way comes out the same, and an order that has come too late is told so and costs
+nothing.
 
 Orders live in the owner's memory: none outlives it.
 """
@@ -19,7 +20,7 @@ from typing import Any
 
 from warren.base.chance import Chance
 from warren.base.clock import Clock
-from warren.base.errors import Refused
+from warren.base.errors import Locked, Refused
 from warren.base.ids import Epoch
 from warren.files.protocol import base_name, parent
 from warren.snapshot.applied import Applied
@@ -29,6 +30,7 @@ from warren.snapshot.table_tasks import TableMade, TableTask
 Message = dict[str, Any]
 STEP_BYTES = 1 << 30
 SECONDS = 3600.0
+_NUMBER_MAX = 1 << 53
 
 
 class SyncOrders:
@@ -53,20 +55,27 @@ class SyncOrders:
 
     def order(self, wanted: Message) -> Message:
         """A task for what is not reflected; none, if there is nothing to do."""
-        seconds, step_bytes = float(wanted.get("seconds", SECONDS)), int(wanted.get("step_bytes", STEP_BYTES))
-        if seconds <= 0 or step_bytes <= 0:
-            raise Refused(f"an order of {step_bytes} bytes for {seconds:g} s is none", "both are above 0")
+        seconds, step_bytes = _number(wanted, "seconds", SECONDS), _number(wanted, "step_bytes", STEP_BYTES)
         with self._turn():
             self._clear_lapsed()
             if self.is_out():
-                raise Refused("somebody is at work on an order already", "wait for it, or cancel it")
+                raise Locked("somebody is at work on an order already", "wait for it: if he is gone, it lapses")
             durable = self._durable()
-            task = self._bulk.begin(durable, step_bytes, 1)
+            task = self._bulk.begin(durable, int(step_bytes), 1)
             if task is None:
                 return {"durable": durable}
             name = f"sync-{self._chance.id64():016x}"
-            self._out[name] = (task, self._clock.monotonic_ns() + int(seconds * 1e9))
+            self._out[name] = (task, self._lapses_ns(seconds))
             return {"durable": durable, "order": {"name": name, "task": task.to_json()}}
+
+    def renew(self, told: Message) -> Message:
+        """Whoever works is alive: the order lapses so many seconds from now."""
+        name, seconds = str(told.get("name", "")), _number(told, "seconds", SECONDS)
+        with self._turn():
+            if name not in self._out:
+                raise _no_such(name)
+            self._out[name] = (self._out[name][0], self._lapses_ns(seconds))
+        return {}
 
     def accept(self, told: Message) -> Message:
         """Ingest what was made for an order."""
@@ -87,6 +96,15 @@ class SyncOrders:
             self._bulk.clear(self._taken(str(told.get("name", ""))))
         return {}
 
+    def handlers(self) -> dict[str, Callable[[Message], Message]]:
+        """For a control socket."""
+        return {
+            "sync-order": self.order,
+            "sync-renew": self.renew,
+            "sync-accept": self.accept,
+            "sync-cancel": self.cancel,
+        }
+
     def is_out(self) -> bool:
         """Is somebody at work?"""
         now_ns = self._clock.monotonic_ns()
@@ -95,8 +113,11 @@ class SyncOrders:
     def _taken(self, name: str) -> TableTask:
         self._clear_lapsed()
         if name not in self._out:
-            raise Refused(f"there is no order '{name}', or it has lapsed", "ask for another one")
+            raise _no_such(name)
         return self._out.pop(name)[0]
+
+    def _lapses_ns(self, seconds: float) -> int:
+        return self._clock.monotonic_ns() + int(seconds * 1e9)
 
     def _clear_lapsed(self) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -104,6 +125,17 @@ class SyncOrders:
             if now_ns > lapses_ns:
                 del self._out[name]
                 self._bulk.clear(task)
+
+
+def _no_such(name: str) -> Refused:
+    return Refused(f"there is no order '{name}', or it has lapsed", "ask for another one")
+
+
+def _number(told: Message, name: str, usual: float) -> float:
+    value = told.get(name, usual)
+    if not isinstance(value, int | float) or not 0 < value < _NUMBER_MAX:
+        raise Refused(f"{name} of an order are a number above 0, not {value!r}")
+    return float(value)
 
 
 def _checked(task: TableTask, told: Message) -> Sequence[TableMade]:
