@@ -220,7 +220,10 @@ def main() -> None:
     machine, ended = Machine.real(), Ended()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both: main decides
-    order = PullerOrder.from_json(json.loads(sys.stdin.buffer.readline()))
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return  # the owner is gone already
+    order = PullerOrder.from_json(json.loads(line))
     machine.threads.start("end-with-owner", _end_with_owner)
     try:
         puller = Puller(order, machine, ended)
