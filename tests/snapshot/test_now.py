@@ -106,9 +106,9 @@ def test_a_store_that_takes_nothing_more_is_still_read() -> None:
     for number in range(5):
         put(database, {b"b": b"%d" % number})
         assert rows(database) == A | {(1, b"b"): b"%d" % number}
-        database.settle()
+        database.make_durable()
     with pytest.raises(DiskFailure):
-        database.catch_up()
+        database.settle()
     assert database.store.applied.epoch < database.log.durable
     database.abandon()
 

@@ -67,7 +67,7 @@ class Warren:
     def __init__(self, database: Database, machine: Machine, control: ControlServer | None = None) -> None:
         self.database = database
         self._control = control
-        self._writing = Writing(database.begin, database.log.wait, machine.threads.condition(), database.settle)
+        self._writing = Writing(database.begin, database.log.wait, machine.threads.condition(), database.make_durable)
 
     def kv(self, name: str) -> KeyValues:
         """The storage of this name; it is made if there is none."""

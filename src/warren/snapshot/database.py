@@ -152,10 +152,15 @@ class Database:
         if self.reflection is not None and self.store.applied.epoch < self.log.durable:
             self.reflection.catch_up()
 
-    def settle(self) -> None:
-        """Let everything that was written so far be durable, so that it is part of now."""
+    def make_durable(self) -> None:
+        """Let everything that was written so far be durable, and so part of now."""
         while self.log.commit.make_room():
             continue
+
+    def settle(self) -> None:
+        """Let everything that was written so far be durable, and in the store."""
+        self.make_durable()
+        self.catch_up()
 
     def alarms(self) -> list[str]:
         """What an operator should look at."""
