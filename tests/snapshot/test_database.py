@@ -56,9 +56,7 @@ def test_what_is_durable_reaches_the_store_and_is_there_after_a_stop(mode: Mode)
 @pytest.mark.parametrize(("mode", "bulk_bytes"), [(mode, 0) for mode in FEEDS] + [(Mode.NOTIFY, 400)])
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(steps=STEPS, seed=st.integers(0, 1 << 20))
-def test_the_store_equals_the_model_whatever_happens(
-    mode: Mode, bulk_bytes: int, steps: list[Step], seed: int
-) -> None:
+def test_the_store_equals_the_model_whatever_happens(mode: Mode, bulk_bytes: int, steps: list[Step], seed: int) -> None:
     """X-03, X-04, C-15: sessions on two channels, clears, rotations, flushes, purges, stops, kills and power cuts, with
     limits so tiny that everything is cut, spilled and chunked."""
     stage = DatabaseStage(mode, seed, bulk_bytes=bulk_bytes)
@@ -293,3 +291,19 @@ def told(block: TailBlock) -> tuple[Any, ...]:
     assert columns.epochs is not None
     numbers = [column.array().tolist() for column in (columns.kinds, columns.storages, columns.majors, columns.minors)]
     return block.first, block.channel, block.epoch, *numbers, columns.keys.to_list(), columns.values.to_list()
+
+
+def test_the_lag_is_kept_however_often_the_bell_rings() -> None:
+    """VB-03: what is removed within it never reaches the store, and what stays goes there in one batch."""
+    stage = DatabaseStage(lag_seconds=30.0)
+    database = stage.open()
+    begun = database.store.applied.epoch
+    for number in range(20):
+        put(database, {b"%d" % number: b"soon gone"})
+        time.sleep(0.01)
+    assert database.store.applied.epoch == begun, "everything waits for more"
+    began = time.monotonic()
+    database.close()
+    assert time.monotonic() - began < 20, "the end is not waited for"
+    with stage.open() as database:
+        assert len(rows(database)) == 20

@@ -40,8 +40,8 @@ class ReflectionSettings:
     reflection: Mode = Mode.NOTIFY
     lag_seconds: float = 0.1  # what is durable waits so long for more: what is removed meanwhile is never reflected
     step_bytes: int = 64 << 20  # most of the log that is reflected at once
-    bulk_bytes: int = 8 << 20  # of a backlog of so much a process of its own makes a table; 0: never
-    chunk_bytes: int = 16 << 20  # largest batch of the store
+    bulk_bytes: int = 4 << 20  # of a backlog of so much a process of its own makes a table; 0: never
+    chunk_bytes: int = 4 << 20  # largest batch of the store: while it takes one, no other thread of Python runs
     buffer_bytes: int = 32 << 20  # memory of the version buffer; above it entries wait in files
     overlay_bytes: int = 16 << 20  # reads as of now: more than this of the log is applied first, if that is possible
     flush_bytes: int = 64 << 20  # the store is flushed when so much was applied …
@@ -80,6 +80,7 @@ class Reflection:
         self._offered = store.applied.epoch  # the store was offered every entry up to here
         self._turn = threads.condition()  # held while something is applied or flushed: one at a time
         self._bell = threads.condition()
+        self._lag = threads.condition()  # slept on while more comes; rung at the end only
         self._is_rung = self._is_stopping = self._is_paused = False
         self._flushed, self._flushed_ns, self._flushed_bytes = store.applied, clock.monotonic_ns(), 0
         self.failure: WarrenError | None = None
@@ -151,11 +152,20 @@ class Reflection:
         with self._bell:
             self._is_stopping = True
             self._bell.notify_all()
+        with self._lag:
+            self._lag.notify_all()
         self._thread.join()
         if self._bulk is not None:
             self._bulk.rest()
 
     # -- the thread ----------------------------------------------------------------------------------------------
+
+    def _let_more_come(self) -> None:
+        """Wait the lag out, however often the bell rings meanwhile; only the end is told at once."""
+        if self._settings.lag_seconds > 0:
+            with self._lag:
+                if not self._is_stopping:
+                    self._lag.wait(self._settings.lag_seconds)
 
     def _ring(self) -> None:
         with self._bell:
@@ -167,9 +177,11 @@ class Reflection:
             with self._bell:
                 if not self._is_rung and not self._is_stopping:
                     self._bell.wait(self._seconds_of_rest())
-                if self._is_rung and not self._is_stopping:
-                    self._is_rung = False
-                    self._bell.wait(self._settings.lag_seconds)
+                is_lagging = self._is_rung
+                self._is_rung = False
+            if is_lagging:
+                self._let_more_come()
+            with self._bell:
                 if self._is_stopping:
                     return
             with self._turn:

@@ -17,8 +17,8 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import signal
 import random
+import signal
 import sys
 import time
 import traceback
