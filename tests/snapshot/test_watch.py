@@ -1,0 +1,228 @@
+"""Mode `watch`: another process pulls the log into the store, main reads beside it. Real processes, real RocksDB."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.snapshot.database_stage import DatabaseStage
+from tests.snapshot.snapshot_store_suite import QUICK_PLACE
+from tests.snapshot.test_database import log_files
+from tests.snapshot.watch_stage import (
+    QUICK,
+    descriptors,
+    has_caught_up,
+    is_running,
+    opened,
+    order,
+    outside,
+    until,
+)
+from warren.base.errors import Damage, Locked, Misuse
+from warren.base.ids import TimelineId
+from warren.base.threads import SystemThreads
+from warren.log.machine import Machine
+from warren.snapshot import database as database_module
+from warren.snapshot import outside as outside_module
+from warren.snapshot.feeds import Mode
+from warren.snapshot.layout import SET_ASIDE
+from warren.snapshot.puller import PullerOrder
+from warren.snapshot.puller_handle import PullerHandle
+from warren.snapshot.rocksdb_options import SnapshotStoreSettings
+from warren.snapshot.store_lock import take_store_lock
+
+
+@pytest.fixture(autouse=True)
+def main_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside_module, "LOOK_SECONDS", 0.05)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with TemporaryDirectory(dir=QUICK_PLACE) as place:
+        yield Path(place)
+
+
+@pytest.mark.parametrize("poll_seconds", [0.0, 0.05])
+def test_rf_05_what_is_durable_is_pulled_by_another_process_that_nobody_tells(
+    directory: Path, poll_seconds: float
+) -> None:
+    """RF-05, RF-06, RF-07, RF-08, RF-10: it watches the directory by inotify, or looks at the files in an endless loop;
+    it is the writer of the store, and main reads that as secondary."""
+    with opened(directory, replace(QUICK, poll_seconds=poll_seconds)) as db:
+        pid = outside(db).puller_pid
+        assert pid != os.getpid() and is_running(pid)
+        held = db.database.view()
+        for number in range(5):
+            db.kv("some")[b"%d" % number] = b"v"
+            if number == 2:
+                db.database.log.rotate()
+            until(partial(has_caught_up, db), "the puller's flush is seen without having been asked for")
+        view = db.database.view()
+        assert (len(list(view.range(0))), view.applied.epoch) == (1, db.database.log.durable)
+        assert list(held.range(0)) == [], "a view is held still"
+        theirs, ours = descriptors(pid), descriptors(os.getpid())
+        assert ("anon_inode:inotify" in theirs) == (poll_seconds == 0)
+        assert f"{directory}/store/LOCK" in theirs and f"{directory}/store/LOCK" not in ours
+        assert f"{directory}/store.lock" in theirs and f"{directory}/store.lock" not in ours
+        assert db.alarms() == []
+    assert not is_running(pid)
+    assert sorted(path.name for path in directory.iterdir() if path.suffix == ".sock") == []
+
+
+def test_persist_answers_a_mark_that_is_durable_and_on_disk(directory: Path) -> None:
+    """RF-12: through the control socket, from any process."""
+    with opened(directory, replace(QUICK, lag_seconds=1e6, flush_seconds=1e6)) as db:
+        some = db.kv("some")
+        for number in range(20):
+            some[b"%d" % number] = b"v"
+            db.database.log.witness()
+            told = order(directory, "persist")
+            assert told["flushed"]["epoch"] == db.database.log.durable
+        status = order(directory, "status")
+        assert (status["mode"], status["pid"], status["failure"]) == ("watch", outside(db).puller_pid, None)
+        assert status["flushed"] == status["applied"] == told["flushed"]
+        os.kill(outside(db).puller_pid, signal.SIGKILL)
+        some[b"last"] = b"v"
+        assert outside(db).catch_up().epoch == db.database.log.durable, "asks the next puller"
+        view = db.database.view()
+        found = view.get(0, b"some")
+        assert found is not None
+        assert len(list(view.range(int.from_bytes(found.value, "little")))) == 21
+
+
+@pytest.mark.slow
+def test_a_pause_lets_the_mark_stand_still_also_in_the_next_puller_and_resume_catches_up(directory: Path) -> None:
+    """RF-12: pause and resume."""
+    with opened(directory) as db:
+        some = db.kv("some")
+        until(partial(has_caught_up, db), "everything is reflected")
+        outside(db).pause()
+        before = db.database.store.applied
+        for number in range(10):
+            some[b"%d" % number] = b"v"
+        db.database.log.witness()
+        first = outside(db).puller_pid
+        os.kill(first, signal.SIGKILL)
+        until(lambda: outside(db).puller_pid != first, "another puller")
+        time.sleep(0.5)
+        status = order(directory, "status")
+        assert status["is_paused"] and status["applied"]["epoch"] == before.epoch < db.database.log.durable
+        assert outside(db).is_paused and db.database.store.applied == before
+        assert len(some) == 10, "reads as of now do not need it"
+        outside(db).resume()
+        until(partial(has_caught_up, db), "what was left is reflected")
+        assert not order(directory, "status")["is_paused"]
+
+
+@pytest.mark.slow
+def test_log_goes_behind_what_the_puller_has_flushed_and_not_before(directory: Path) -> None:
+    """RF-10, C-15: with no retention, nothing that the store has not on its disk goes."""
+    with opened(directory) as db:
+        log = db.database.log
+        some = db.kv("some")
+        outside(db).catch_up()
+        outside(db).pause()
+        start = order(directory, "status")["flushed"]["epoch"]
+        for number in range(4):
+            some[b"%d" % number] = b"v"
+            log.rotate()
+        log.purge()
+        assert log_files(db.database) >= 4
+        assert log.manifest.state.reflected == start
+        outside(db).resume()
+        until(lambda: log.manifest.state.reflected == log.durable, "the log is told")
+        log.purge()
+        assert log_files(db.database) == 0
+        assert len(some) == 4
+    with opened(directory) as db:
+        assert len(db.kv("some")) == 4
+        assert not db.database.problems
+
+
+@pytest.mark.slow
+def test_a_puller_that_ends_is_started_again_and_alarms_until_then(directory: Path) -> None:
+    """RF-06: killed, or asked to end in order; what it had not flushed it reads from the log again."""
+    with opened(directory, replace(QUICK, flush_seconds=1e6, retry_seconds=1e6)) as db:
+        some = db.kv("some")
+        some[b"a"] = b"v"
+        os.kill(outside(db).puller_pid, signal.SIGKILL)
+        until(lambda: bool(db.alarms()), "an alarm")
+        assert "the puller process" in db.alarms()[0] and "signal 9" in db.alarms()[0]
+        assert some[b"a"] == b"v", "reads as of now do not need it"
+    with opened(directory, replace(QUICK, flush_seconds=1e6)) as db:
+        assert dict(db.kv("some").items()) == {b"a": b"v"}
+        first = outside(db).puller_pid
+        db.kv("some")[b"b"] = b"v"
+        db.database.log.witness()
+        os.kill(first, signal.SIGTERM)
+        until(lambda: outside(db).puller_pid != first and not db.alarms(), "another puller, and no alarm")
+        until(partial(has_caught_up, db), "it flushed when it was asked to end")
+    with opened(directory, replace(QUICK, reflection=Mode.NOTIFY)) as db:
+        assert len(db.kv("some")) == 2
+
+
+@pytest.mark.slow
+def test_a_store_that_cannot_be_written_is_told_through_both_processes_and_goes_on_when_mended(directory: Path) -> None:
+    """RF-12: status and alarm say what is wrong in the puller; the log has everything meanwhile."""
+    with opened(directory, replace(QUICK, lag_seconds=0.05)) as db:
+        some = db.kv("some")
+        pid = outside(db).puller_pid
+        limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (2000, limits[1]))
+        for number in range(20):
+            some[b"%d" % number] = os.urandom(2000)
+        until(lambda: bool(db.alarms()), "an alarm")
+        assert "reflection stands still" in db.alarms()[0] and "File too large" in db.alarms()[0]
+        assert order(directory, "status")["failure"]["hint"]
+        assert len(some) == 20
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+        until(lambda: has_caught_up(db) and not db.alarms(), "it goes on")
+        assert outside(db).puller_pid == pid
+
+
+def test_a_store_that_another_process_holds_is_waited_for_and_never_set_aside(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RF-10: the puller of a process that was killed may live a moment longer."""
+    with opened(directory) as db:
+        db.kv("some")[b"a"] = b"v"
+    held = take_store_lock(Machine.real(), str(directory), "somebody who dies")
+    with monkeypatch.context() as patch:
+        patch.setattr(database_module, "take_store_lock", partial(take_store_lock, wait_seconds=0.2))
+        with pytest.raises(Locked, match="somebody who dies"):
+            opened(directory)
+    assert list((directory / SET_ASIDE).iterdir()) == []
+    releasing = threading.Timer(0.3, held.release)
+    releasing.start()
+    with opened(directory) as db:
+        assert dict(db.kv("some").items()) == {b"a": b"v"}
+        assert not db.database.problems
+    releasing.join()
+
+
+def test_a_puller_that_cannot_begin_says_why(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with opened(directory, replace(QUICK, reflection=Mode.OFF)) as db:
+        db.kv("some")
+    wrong = PullerOrder(str(directory), TimelineId(7), QUICK, SnapshotStoreSettings())
+    ends: list[int] = []
+    puller = PullerHandle(wrong, SystemThreads(), lambda: ends.append(1))
+    with pytest.raises(Damage, match="another timeline"):
+        puller.wait_until_ready()
+    assert puller.has_ended and ends == [1]
+    assert "warren puller: the log in" in capfd.readouterr().err
+
+
+def test_an_owner_without_processes_is_told_that_it_cannot_be_watched() -> None:
+    with pytest.raises(Misuse, match="nobody starts one"):
+        DatabaseStage(Mode.WATCH).open()
