@@ -277,6 +277,9 @@ def test_a_full_disk_holds_appends_up_and_they_go_on_without_a_restart() -> None
         writer.start()
     while not is_out_of_room(store):
         assert any(writer.is_alive() for writer in writers)
+    [alarm] = store.alarms()
+    assert alarm.startswith("writers wait for room: cannot allocate ") and LOG_FILE in alarm
+    assert alarm.endswith("; free some space on this disk; writing goes on by itself")
     durable, count = store.durable, len(told)
     for writer in writers:
         writer.join(0.1)
@@ -287,7 +290,7 @@ def test_a_full_disk_holds_appends_up_and_they_go_on_without_a_restart() -> None
     for writer in writers:
         writer.join(30)
     assert len(told) == 9
-    assert not is_out_of_room(store)
+    assert not is_out_of_room(store) and store.alarms() == []
     assert called == list(range(2, store.durable + 1))
     store.close()
     with opened(files, 2) as store:

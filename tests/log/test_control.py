@@ -383,9 +383,11 @@ def test_a_disk_that_is_full_for_the_result_does_not_end_the_thread() -> None:
         ask(stage.disk)
         sleep(threads, 2)
         assert len(thread.failures) == 1
+        assert "free some space" in store.alarms()[0]
         ask(stage.disk)
         sleep(threads, 2)
         assert told(stage.disk)["status"] == "ok"
+        assert store.alarms() == [], "there is room again: no reason to be alarmed"
 
     stage.play(1, body, files)
 

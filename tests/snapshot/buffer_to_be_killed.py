@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from tests.log.merge_model import Entry, columns_of
 from tests.snapshot.store_to_be_killed import say
-from tests.snapshot.version_buffer_suite import Model, put
+from tests.snapshot.version_buffer_suite import Model, Named, put
 from warren.base.ids import UINT64_MAX, ChannelId
 from warren.base.threads import SystemThreads
 from warren.snapshot.applied import Version
@@ -70,7 +70,9 @@ def done_by_hand(model: Model, step: int) -> Iterator[None]:
         model.end(is_done=True)
     else:
         before = list(model.waiting)
-        added = [(e.version, channel_of(step), step * RECORDS + n, e) for n, e in enumerate(batch_of(step))]
+        added: list[Named] = [
+            (e.version, channel_of(step), step * RECORDS + n, e) for n, e in enumerate(batch_of(step))
+        ]
         model.waiting += added
         if step % 10 == TAKES_WHILE_ADDING:
             yield  # added, and not done

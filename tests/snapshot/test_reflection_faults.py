@@ -43,6 +43,24 @@ def test_a_buffer_that_cannot_spill_costs_no_epoch_and_no_commit(mode: Mode) -> 
         assert rows(database) == wanted
 
 
+def test_a_buffer_that_cannot_spill_is_no_reason_to_open_the_store_anew() -> None:
+    """Views that somebody holds stay: the store is well."""
+    stage = DatabaseStage(buffer_bytes=1200, step_bytes=1 << 20, retry_seconds=0.01)
+    full = Fault(Kind.NO_SPACE, "create", "db/buffer/*", times=5)
+    with stage.open(FaultyFiles(stage.disk, [full])) as database:
+        assert database.reflection is not None
+        put(database, {b"a": b"1"})
+        database.catch_up()
+        view = database.view()
+        database.reflection.pause()
+        for row in range(8):
+            put(database, {b"%d" % row: b"x" * 400})
+        database.reflection.resume()
+        until(lambda: full.times == 0 and database.store.applied.epoch == database.log.durable)
+        assert [row.key for row in view.range(1)] == [b"a"]
+        view.close()
+
+
 @pytest.mark.parametrize("mode", [Mode.PUSH, Mode.PUSH_THREADED])
 def test_what_was_pushed_in_vain_is_pulled_whoever_runs_meanwhile(mode: Mode) -> None:
     for seed in range(12):

@@ -165,9 +165,11 @@ def test_after_an_error_of_the_disk_nothing_is_taken_until_it_is_resumed(directo
         with pytest.raises(DiskFailure, match="takes nothing more"):
             apply(store, put((40, 1)))
         assert store.get(3, b"first") == (b"v", (1, 1)), "reading goes on"
-        assert view.get(3, b"first") == (b"v", (1, 1))
+        with pytest.raises((OutOfRoom, DiskFailure), match=r"room\.probe"):
+            store.resume()
+        assert view.get(3, b"first") == (b"v", (1, 1)), "and nobody loses his view for a trial in vain"
     store.resume()
-    assert not store.failure
+    assert not store.failure and not (directory / "room.probe").exists()
     assert store.applied == mark(1, (1, 1)), "back at what was on disk"
     with pytest.raises(Misuse, match="closed"):
         view.get(3, b"first")

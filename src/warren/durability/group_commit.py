@@ -82,7 +82,7 @@ class GroupCommit:
         self.marks = marks
         self.epochs_committed = 0
         self.syncs = 0
-        self.is_out_of_room = False
+        self.out_of_room: OutOfRoom | None = None  # why everybody waits at the moment
         self._threads = threads
         self._clock = clock
         self._turn = turn
@@ -99,6 +99,10 @@ class GroupCommit:
         self._stale_since_ns: int | None = None  # since when the witness is behind
         self._background_sleeps = False
         self._background = threads.start("warren-commit", self._lead_in_background)
+
+    @property
+    def is_out_of_room(self) -> bool:
+        return self.out_of_room is not None
 
     @property
     def closed(self) -> tuple[Epoch, bytes]:
@@ -278,14 +282,14 @@ class GroupCommit:
         while True:
             try:
                 write()
-            except OutOfRoom:
+            except OutOfRoom as error:
                 with self.gate:
-                    self.is_out_of_room = True
+                    self.out_of_room = error
                     if self._leaving:
                         raise
                     self.gate.wait(ROOM_POLL_SECONDS)
                 continue
-            self.is_out_of_room = False
+            self.out_of_room = None
             return
 
     # -- the background thread -----------------------------------------------------------------------------------

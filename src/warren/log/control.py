@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from warren.base.clock import Clock
-from warren.base.errors import Refused, WarrenError
+from warren.base.errors import OutOfRoom, Refused, WarrenError
 from warren.base.threads import Threads
 from warren.files import atomic
 from warren.files.protocol import Files, join
@@ -98,7 +98,7 @@ class CompactionThread:
 
     def _looks(self) -> bool:
         """Look once. False: what we maintain was dropped by everybody else, unclosed. A failed look is kept for whoever
-        asks, whatever it was; the next poll tries anew."""
+        asks, whatever it was; the next poll tries anew. A full disk is forgotten when a look goes well again."""
         maintained = self._maintained()
         if maintained is None:
             return False
@@ -106,6 +106,8 @@ class CompactionThread:
             self._look(maintained)
         except Exception as error:
             self.failures = [*self.failures[-9:], error]
+        else:
+            self.failures = [error for error in self.failures if not isinstance(error, OutOfRoom)]
         return True
 
     def _look(self, maintained: Maintained) -> None:

@@ -268,11 +268,13 @@ class LogStore:
     # -- upkeep --------------------------------------------------------------------------------------------------
 
     def alarms(self) -> list[str]:
-        """What an operator should look at: what opening found, what upkeep failed at, a quarantine over its budget."""
+        """What an operator should look at: what opening found, what writers wait for, what upkeep failed at."""
         files, directory, _, _ = self._seams()
+        full = self.commit.out_of_room
+        waits = [f"writers wait for room: {full.what}; {full.hint}"] if full is not None else []
         failures = self._compaction_thread.failures if self._compaction_thread is not None else []
         over = quarantine_alarm(files, directory, self.settings.quarantine_bytes_max)
-        return [*self.opened.problems, *(str(failure) for failure in failures), *([over] if over else [])]
+        return [*self.opened.problems, *waits, *(str(failure) for failure in failures), *([over] if over else [])]
 
     def compact(self, progress: Progress = lambda share: None) -> dict[str, Any]:
         return self.compaction.run(progress)

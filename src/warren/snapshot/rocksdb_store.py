@@ -11,7 +11,8 @@ only one of them, atomic or not, and a snapshot is of one only: after a crash, o
 Always true: what the disk holds is the state at one mark, whole; a mark that `flush` or `ingest` returned is on disk;
 nothing newer than the mark is in the store. One thread applies; any may read. When RocksDB reports an error on writing,
 `failure` says so and nothing more is taken until `resume`: that opens it anew, so `applied` may have gone back to the
-last mark on disk, views are closed, and whoever applies goes on from there.
+last mark on disk, views are closed, and whoever applies goes on from there. As long as a memtable would find no room
+on the disk it does not come to that: readers keep what they have.
 
 Not here: whether the mark is durable in the log (the caller compares `applied` after opening), and what to do if not.
 """
@@ -27,8 +28,10 @@ from rocksdict import Rdict, ReadOptions
 from warren.base.errors import Damage, DiskFailure, Misuse, OutOfRoom, Refused
 from warren.base.ids import TimelineId
 from warren.base.threads import SystemThreads, Threads
+from warren.files.local import LocalFiles
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Applied
+from warren.snapshot.disk_room import check_room
 from warren.snapshot.late_entries import add_late
 from warren.snapshot.rocksdb_batch import BatchWriter, check_entries, highest_epoch
 from warren.snapshot.rocksdb_errors import NO_SUCH_FILE, REBUILD, rocksdb_calls
@@ -175,6 +178,7 @@ class RocksDbStore(RocksDbReading):
 
     def resume(self) -> None:
         self._failure = self._failure or "it could not be opened again"
+        check_room(LocalFiles(), self._directory, self._settings.write_buffer_bytes)
         self._let_go()
         self._db = _opened(self._directory, self._settings)
         self._look()

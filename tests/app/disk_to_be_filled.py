@@ -1,0 +1,200 @@
+"""A program that embeds Warren on disks so small that they are full soon: real ones, mounted for it alone.
+
+    unshare --mount --map-root-user python -m tests.app.disk_to_be_filled one|store PLACE
+
+It has a file system in memory, of some MiB, and a ballast on it: removing that is making room. The program writes until
+nothing goes on, looks at everything, makes room, and looks again. What it finds is told as one JSON object; an
+exception ends it. `one`: everything is on the one small disk. `store`: only the safe snapshot store is.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import warren
+from warren.app.embedded import Warren
+from warren.base.errors import WarrenError
+from warren.log.file_header import Purpose
+from warren.log.settings import LogSettings
+from warren.snapshot.reflection import ReflectionSettings
+
+MIB = 1 << 20
+VALUE_BYTES = 50_000
+MORE = 40  # values written behind the moment at which the disk was full
+PATIENCE_SECONDS = 120.0
+LOG = LogSettings(
+    container_bytes=512 << 10,
+    rotate_bytes=2 * MIB,
+    retention_seconds=0,
+    retention_bytes=0,
+    compaction_poll_seconds=0.05,
+    use_worker_process=False,
+)
+REFLECTION = ReflectionSettings(
+    lag_seconds=0.01, step_bytes=MIB, buffer_bytes=MIB, flush_bytes=MIB, flush_seconds=0.1, retry_seconds=0.1
+)
+
+
+class Writer:
+    """One thread that puts one value after another; `told` of them were acknowledged."""
+
+    def __init__(self, db: Warren) -> None:
+        self.told = 0
+        self.last: int | None = None
+        self.error: Exception | None = None
+        self._values = db.kv("values")
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join(PATIENCE_SECONDS)
+        assert not self._thread.is_alive(), "the writer did not go on when there was room"
+
+    def _run(self) -> None:
+        try:
+            while self.last is None or self.told < self.last:
+                self._values[key_of(self.told)] = value_of(self.told)
+                self.told += 1
+        except Exception as error:
+            self.error = error
+
+
+def key_of(number: int) -> bytes:
+    return b"%06d" % number
+
+
+def value_of(number: int) -> bytes:
+    return random.Random(number).randbytes(VALUE_BYTES)
+
+
+def mounted(place: Path, mib: int, ballast_mib: int) -> Path:
+    """A disk of its own, and its ballast."""
+    place.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(place)], check=True)
+    ballast = place / "ballast"
+    ballast.write_bytes(bytes(ballast_mib * MIB))
+    return ballast
+
+
+def until(holds: Callable[[], Any], what: str, db: Warren | None = None) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}; alarms: {db and db.alarms()}"
+        time.sleep(0.02)
+
+
+def is_there(db: Warren, count: int) -> bool:
+    """The first values are there, each what it was: asked for one by one, and as they come."""
+    values = db.kv("values")
+    wanted = {key_of(number): value_of(number) for number in range(count)}
+    found = dict(values.range(b"", key_of(count)))
+    return found == wanted and values.get_many(list(wanted)) == list(wanted.values())
+
+
+def holds_still(db: Warren) -> bool:
+    """A moment that somebody holds is there still when everything was tried again several times."""
+    with db.snapshot() as moment:
+        values = moment.kv("values")
+        before = list(values)
+        time.sleep(5 * REFLECTION.retry_seconds)
+        return list(values) == before
+
+
+def log_files(db: Warren) -> int:
+    return sum(1 for record in db.database.log.manifest.state.files.values() if record.purpose is Purpose.LOG)
+
+
+def stands_still(db: Warren, writer: Writer, alarms: list[str]) -> bool:
+    """The log may find some room yet, if the store has just taken something: then the writer goes on for a while."""
+    at, alarms[:] = writer.told, db.alarms()
+    time.sleep(0.5)
+    return any("writers wait" in alarm for alarm in alarms) and writer.told == at
+
+
+def has_caught_up(db: Warren) -> bool:
+    database = db.database
+    return not db.alarms() and database.store.applied.epoch == database.log.durable
+
+
+def one_disk(place: Path) -> dict[str, Any]:
+    ballast = mounted(place, 80, 50)
+    db = warren.open(str(place / "db"), log_settings=LOG, reflection=REFLECTION)
+    writer = Writer(db)
+    alarms: list[str] = []
+    until(lambda: stands_still(db, writer, alarms), "the disk never filled up")
+    at = writer.told
+    told: dict[str, Any] = {"alarms": alarms, "at": at}
+    told["read while full"] = is_there(db, at)
+    told["held while full"] = holds_still(db)
+    writer.last = writer.told + MORE
+    ballast.unlink()
+    writer.join()
+    until(lambda: has_caught_up(db), "reflection did not go on", db)
+    return told | ended(db, writer, place / "db", ballast)
+
+
+def store_disk(place: Path) -> dict[str, Any]:
+    ballast = mounted(place / "db" / "store", 96, 80)
+    db = warren.open(str(place / "db"), log_settings=LOG, reflection=REFLECTION)
+    writer = Writer(db)
+    until(lambda: any("No space left" in alarm for alarm in db.alarms()), "the store never filled up")
+    at, alarms, files = writer.told, db.alarms(), log_files(db)
+    until(lambda: log_files(db) > files + 3, "the log did not grow")
+    writer.last = writer.told
+    writer.join()
+    told: dict[str, Any] = {"alarms": alarms, "at": at, "while full": writer.told - at}
+    told["read while full"] = is_there(db, at)
+    told["held while full"] = holds_still(db)
+    held = log_files(db)
+    ballast.unlink()
+    until(lambda: has_caught_up(db), "reflection did not go on", db)
+    until(lambda: log_files(db) < held, "the log did not go behind what the store has now")
+    return told | ended(db, writer, place / "db", ballast)
+
+
+def ended(db: Warren, writer: Writer, directory: Path, ballast: Path) -> dict[str, Any]:
+    """What is there behind it all: now, and after a crash whose restart finds the disk full at first."""
+    told = {"error": writer.error and str(writer.error), "told": writer.told, "read after": is_there(db, writer.told)}
+    db.database.abandon()
+    db.database.store.close()
+    fill_up(ballast)
+    told["opening"] = opening(directory)
+    ballast.unlink()
+    with warren.open(str(directory), log_settings=LOG, reflection=REFLECTION) as again:
+        return told | {"read again": is_there(again, writer.told), "alarms again": again.alarms()}
+
+
+def opening(directory: Path) -> str:
+    """Try it; what was said. A store that needs no room at the moment may open."""
+    try:
+        warren.open(str(directory), log_settings=LOG, reflection=REFLECTION).close()
+    except WarrenError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def fill_up(ballast: Path) -> None:
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(MIB)):
+            pass
+    with ballast.open("ab", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(1024)):
+            pass
+
+
+def main() -> None:
+    scenarios = {"one": one_disk, "store": store_disk}
+    print(json.dumps(scenarios[sys.argv[1]](Path(sys.argv[2]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""A disk that is really full, with a real RocksDB on it: a file system of some MiB, mounted for one process alone.
+
+What the memory disk says of this (tests/log/test_bad_input.py) is said of our own files only; RocksDB writes by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WAYS = (["unshare", "--mount", "--map-root-user"], ["unshare", "--mount"])  # the second one is for root only
+
+
+def in_a_mount_namespace() -> list[str]:
+    """How a process is started that may mount something for itself."""
+    for way in WAYS:
+        if subprocess.run([*way, "true"], capture_output=True, check=False).returncode == 0:
+            return way
+    pytest.fail("this test needs a small file system of its own: run it as root, or allow user namespaces")
+
+
+def played(scenario: str, place: Path) -> dict[str, Any]:
+    command = [*in_a_mount_namespace(), sys.executable, "-m", "tests.app.disk_to_be_filled", scenario, str(place)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def check_nothing_lost(told: dict[str, Any]) -> None:
+    assert told["error"] is None, "a full disk holds writers up, it does not end them"
+    assert told["read while full"], "reading goes on"
+    assert told["held while full"], "and nobody's view is closed for a trial in vain"
+    assert told["read after"] and told["read again"], "everything that was acknowledged is there"
+    assert told["alarms again"] == [], "the alarm is gone"
+
+
+@pytest.mark.slow
+def test_a_full_disk_holds_writers_up_and_everything_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    """Promise 3: without a restart; the alarm names the file and says what to do, and goes away."""
+    told = played("one", tmp_path)
+    check_nothing_lost(told)
+    assert told["told"] >= told["at"] + 40
+    assert told["opening"].startswith("OutOfRoom: ") and "No space left on device" in told["opening"]
+    assert "free some space on this disk" in told["opening"]
+    waits = next(alarm for alarm in told["alarms"] if alarm.startswith("writers wait for room: "))
+    assert str(tmp_path) in waits and "No space left on device; free some space on this disk" in waits
+
+
+@pytest.mark.slow
+def test_a_store_whose_disk_is_full_stops_reflection_and_nobody_else(tmp_path: Path) -> None:
+    """X-03: the log takes on what the store does not, and is let go of again when the store has it."""
+    told = played("store", tmp_path)
+    check_nothing_lost(told)
+    assert told["while full"] > 0, "writers do not notice"
+    assert not told["opening"] or told["opening"].startswith("OutOfRoom: "), "and nothing is set aside for that"
+    [alarm] = told["alarms"]
+    assert alarm.startswith("reflection stands still: ") and str(tmp_path / "db" / "store") in alarm
+    assert "No space left on device; free some space on this disk" in alarm
