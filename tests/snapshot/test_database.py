@@ -21,6 +21,7 @@ from warren.log.store import LogStore
 from warren.log.tail import LogTail, TailBlock, blocks_of_part
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
+from warren.testing.forgetful_store import ForgetfulStore
 from warren.testing.memory_files import CrashModel
 
 FEEDS = [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED]
@@ -307,3 +308,16 @@ def test_the_lag_is_kept_however_often_the_bell_rings() -> None:
     assert time.monotonic() - began < 20, "the end is not waited for"
     with stage.open() as database:
         assert len(rows(database)) == 20
+
+
+def test_a_store_that_is_behind_is_left_alone_unless_somebody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = DatabaseStage()
+    with stage.open() as database:
+        monkeypatch.setattr(ForgetfulStore, "is_behind", True)
+        put(database, {b"a": b"1"})
+        time.sleep(0.3)
+        assert database.store.applied.epoch < database.log.durable, "what can wait waits"
+        assert rows(database) == {(1, b"a"): b"1"}
+        put(database, {b"b": b"2"})
+        monkeypatch.setattr(ForgetfulStore, "is_behind", False)
+        until(lambda: database.store.applied.epoch == database.log.durable)

@@ -14,6 +14,7 @@ from rocksdict import Options, Rdict
 
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE, SMALL, TIMELINE, apply, held_by, mark, put, remove
 from warren.base.errors import Damage, DiskFailure, Locked, Misuse, OutOfRoom, Refused
+from warren.snapshot import rocksdb_store
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.row_format import BEHIND_ALL, GRAVE, MARK_KEY
@@ -216,3 +217,17 @@ def test_memory_does_not_grow_with_the_store(directory: Path) -> None:
     grown = rss_bytes() - before
     store.close()
     assert grown < 40 << 20
+
+
+def test_a_store_whose_files_are_not_sorted_in_says_that_it_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RocksDbStore.open(str(tmp_path / "store"), TIMELINE)
+    apply(store, put((1, 0), b"a", b"1"))
+    assert not store.is_behind
+    store.flush()
+    monkeypatch.setattr(rocksdb_store, "FILES_BEHIND", 1)
+    assert store.is_behind
+    store.compact()
+    assert not store.is_behind
+    store.close()

@@ -33,6 +33,7 @@ from warren.snapshot.snapshot_store import SnapshotStore, StoreView
 from warren.snapshot.version_apply import VersionApply
 
 _BULK_RESTS_SECONDS = 10.0
+_BREATH_SECONDS = 0.1  # given to a store whose upkeep is behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class ReflectionSettings:
     step_bytes: int = 64 << 20  # most of the log that is reflected at once
     bulk_bytes: int = 4 << 20  # of a backlog of so much a process of its own makes a table; 0: never
     chunk_bytes: int = 4 << 20  # largest batch of the store: while it takes one, no other thread of Python runs
+    buffer: str = "memory"  # version buffer: memory, or rocksdb (a column family)
     buffer_bytes: int = 32 << 20  # memory of the version buffer; above it entries wait in files
     overlay_bytes: int = 16 << 20  # reads as of now: more than this of the log is applied first, if that is possible
     flush_bytes: int = 64 << 20  # the store is flushed when so much was applied …
@@ -162,10 +164,11 @@ class Reflection:
 
     def _let_more_come(self) -> None:
         """Wait the lag out, however often the bell rings meanwhile; only the end is told at once."""
-        if self._settings.lag_seconds > 0:
+        seconds = max(self._settings.lag_seconds, _BREATH_SECONDS if self._store.is_behind else 0.0)
+        if seconds > 0:
             with self._lag:
                 if not self._is_stopping:
-                    self._lag.wait(self._settings.lag_seconds)
+                    self._lag.wait(seconds)
 
     def _ring(self) -> None:
         with self._bell:
@@ -197,7 +200,7 @@ class Reflection:
             if self._store.failure is not None:
                 self._resume_store()
             if self._by_itself:
-                self._reflect(self._durable())
+                self._reflect(self._durable(), is_patient=True)
             if self._is_flush_due():
                 self._flush()
             self._rest_if_idle()
@@ -219,9 +222,12 @@ class Reflection:
         if self._store.applied != before or not is_all_on_disk:
             self._feed.rewind(self._store.applied.epoch)
 
-    def _reflect(self, durable: Epoch) -> Applied:
-        """Step by step, so that the buffer holds one step at a time."""
+    def _reflect(self, durable: Epoch, is_patient: bool = False) -> Applied:
+        """Step by step, so that the buffer holds one step at a time. A patient one lets the store catch its breath."""
         while True:
+            if is_patient and self._store.is_behind:
+                self._ring()  # once more, soon
+                return self._store.applied
             applied = self._bulk_step(durable)
             if applied is None:
                 up_to = min(self._feed.gather(durable), durable)

@@ -5,6 +5,9 @@ in it is lost in a crash and has to be read from the log again. Memory: the bloc
 blocks as well, cut into small pieces (whole, they would push one another out: measured, a cold get took 58 µs instead
 of 8), and the memtables, which a write-buffer manager bounds. One writer, whose batches are sorted: memtables need no
 concurrent inserts.
+
+RocksDB stalls whoever writes when compaction has fallen behind, and rocksdict lets no other thread of Python run
+meanwhile. So the stall comes late, and whoever reflects waits by himself before (`SnapshotStore.is_behind`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from rocksdict import (
     Cache,
     DBCompactionStyle,
     DBCompressionType,
+    Env,
     IngestExternalFileOptions,
     Options,
     WriteBufferManager,
@@ -30,6 +34,8 @@ _FILE_BYTES = 64 << 20
 _BYTES_PER_SYNC = 1 << 20
 _LOG_BYTES_MAX = 1 << 20  # of RocksDB's own diary, which nobody reads until something is wrong
 _LOGS_KEPT = 2
+FILES_BEHIND = 24  # so many files that are not sorted in yet mean that compaction has fallen behind
+_FILES_STALLED = 4 * FILES_BEHIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,9 @@ def store_options(settings: SnapshotStoreSettings) -> Options:
     options.set_max_write_buffer_number(2)
     options.set_write_buffer_manager(WriteBufferManager(2 * settings.write_buffer_bytes, False))
     options.set_max_background_jobs(settings.background_jobs)
+    options.set_level_zero_slowdown_writes_trigger(_FILES_STALLED)
+    options.set_level_zero_stop_writes_trigger(_FILES_STALLED)
+    options.set_env(_niced())
     options.set_compaction_style(DBCompactionStyle.level())
     options.set_level_compaction_dynamic_level_bytes(True)
     options.set_bytes_per_sync(_BYTES_PER_SYNC)
@@ -58,6 +67,13 @@ def store_options(settings: SnapshotStoreSettings) -> Options:
     options.set_max_log_file_size(_LOG_BYTES_MAX)
     options.set_stats_dump_period_sec(0)
     return options
+
+
+def _niced() -> Env:
+    """Where compaction takes the processor time that nobody else wants; flushes are not niced."""
+    env = Env()
+    env.lower_thread_pool_cpu_priority()
+    return env
 
 
 def table_options(settings: SnapshotStoreSettings) -> Options:

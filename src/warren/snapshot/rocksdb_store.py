@@ -35,7 +35,7 @@ from warren.snapshot.disk_room import check_room
 from warren.snapshot.late_entries import add_late
 from warren.snapshot.rocksdb_batch import BatchWriter, check_entries, highest_epoch
 from warren.snapshot.rocksdb_errors import NO_SUCH_FILE, REBUILD, rocksdb_calls
-from warren.snapshot.rocksdb_options import SnapshotStoreSettings, moving, store_options, without_wal
+from warren.snapshot.rocksdb_options import FILES_BEHIND, SnapshotStoreSettings, moving, store_options, without_wal
 from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading, RocksDbView, value_in
 from warren.snapshot.row_columns import Pair
 from warren.snapshot.row_format import (
@@ -53,6 +53,8 @@ from warren.snapshot.row_format import (
     row_prefix,
 )
 from warren.snapshot.sorted_tables import OWNER_TABLE, write_owner_table
+
+_NEW_FILES = "rocksdb.num-files-at-level0"
 
 
 class RocksDbStore(RocksDbReading):
@@ -103,6 +105,10 @@ class RocksDbStore(RocksDbReading):
     @property
     def is_settled(self) -> bool:
         return self._mark.is_settled
+
+    @property
+    def is_behind(self) -> bool:
+        return int(self._rocksdb.property_value(_NEW_FILES) or 0) >= FILES_BEHIND
 
     def apply(
         self,

@@ -102,6 +102,11 @@ class SnapshotStore(Reading, Protocol):
         """Nothing that is in it will be offered to it again: whoever goes on reads epochs above the mark's."""
         ...
 
+    @property
+    def is_behind(self) -> bool:
+        """Its own upkeep has fallen behind: whoever can wait with more should."""
+        ...
+
     def flush(self) -> Applied:
         """Bring everything applied so far to the disk; the mark that is safe now."""
         ...

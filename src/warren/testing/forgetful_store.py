@@ -64,6 +64,10 @@ class ForgetfulStore(StateReading):
     def is_settled(self) -> bool:
         return self._state.highest_epoch <= self.applied.epoch
 
+    @property
+    def is_behind(self) -> bool:
+        return False
+
     def flush(self) -> Applied:
         self._check_well()
         self._since = [self._state]
