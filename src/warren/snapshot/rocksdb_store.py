@@ -108,7 +108,7 @@ class RocksDbStore(RocksDbReading):
 
     @property
     def is_behind(self) -> bool:
-        return int(self._rocksdb.property_value(_NEW_FILES) or 0) >= FILES_BEHIND
+        return self._db is not None and int(self._db.property_value(_NEW_FILES) or 0) >= FILES_BEHIND
 
     def apply(
         self,
