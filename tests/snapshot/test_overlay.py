@@ -55,7 +55,7 @@ def cases(draw: st.DrawFn) -> Case:
     ]
     version, offered = draw(st.sampled_from([(0, 0), *epochs])), draw(st.integers(0, 9))
     waiting = [epoch for at, epoch in epochs.items() if at > version]
-    highest = min([offered, *(epoch - 1 for epoch in waiting)])
+    highest = min([9, *(epoch - 1 for epoch in waiting)])
     return Case(blocks, Epoch(draw(st.integers(0, highest))), Epoch(offered), version)
 
 
@@ -133,6 +133,13 @@ def test_a_clear_takes_what_is_older_and_spares_its_own_version(stage: Stage) ->
     assert view.get(3, b"a") is None
     assert view.get_many(3, [b"a", b"b"]) == [None, Found(b"v", (2, 0))]
     assert [entry.key for entry in entries_of(view.batches())] == [b"b", b"c"]
+
+
+def test_a_clear_reaches_over_all_batches_of_its_storage(stage: Stage) -> None:
+    """It stands in front of the first; the second has an entry of its own over it, the third has none."""
+    apply(stage.store, *(put((1, number), b"%02d" % number) for number in range(15)), put((1, 20), b"a", storage=4))
+    view = overlaid(stage, about(EntryKind.CLEAR_STORAGE, (2, 0)), put((3, 0), b"07"))
+    assert [(entry.storage, entry.key) for entry in entries_of(view.batches())] == [(3, b"07"), (4, b"a")]
 
 
 def test_an_entry_that_is_older_than_what_the_store_removed_or_cleared_stays_gone(stage: Stage) -> None:

@@ -85,7 +85,7 @@ class Now:
             if self._tail.reflected <= base.applied.epoch:
                 raise
         if self._tail.reflected > base.applied.epoch:
-            self._mark = None
+            self._mark = None  # begin anew: what was read may have been bytes of a file that is used again
             return None
         return NowView(base, self._overlay)
 
