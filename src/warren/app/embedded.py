@@ -27,6 +27,7 @@ from warren.log.machine import Machine
 from warren.log.session import Session
 from warren.log.settings import LogSettings
 from warren.log.worker import Progress
+from warren.snapshot.buffer_kinds import open_version_buffer
 from warren.snapshot.control_socket import ControlServer
 from warren.snapshot.database import Database
 from warren.snapshot.key_values import KeyValues, ReadKeyValues, Writing
@@ -35,6 +36,7 @@ from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.snapshot_store import Reading, SnapshotStore, View
 from warren.snapshot.table_worker import ProcessTables
+from warren.snapshot.version_buffer import VersionBuffer
 
 NAMES = 0  # the storage in which names are kept
 _NUMBER_BYTES = 8
@@ -48,14 +50,18 @@ def open_embedded(
     progress: Progress = lambda share: None,
 ) -> Warren:
     """Open a directory, or make one. Nobody else may have it open."""
-    machine = Machine.real()
+    machine, settings = Machine.real(), reflection or ReflectionSettings()
 
     def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
         return RocksDbStore.open(directory, timeline, threads=machine.threads)
 
-    database = Database.open(path, open_store, log_settings, reflection, machine, progress, ProcessTables(), Outside)
+    def open_buffer(directory: str, timeline: TimelineId) -> VersionBuffer:
+        return open_version_buffer(settings.buffer, machine, directory, timeline, settings.buffer_bytes)
+
+    tables = ProcessTables()
+    database = Database.open(path, open_store, log_settings, settings, machine, progress, tables, Outside, open_buffer)
     try:
-        return Warren(database, machine, served(database, machine, reflection or ReflectionSettings()))
+        return Warren(database, machine, served(database, machine, settings))
     except BaseException:
         database.close()
         raise

@@ -2,7 +2,7 @@
 
     <directory>/log       the truth                                   (log/store)
     <directory>/store     the newest value of every key, by key       (snapshot/rocksdb_store, or a stand-in)
-    <directory>/buffer    entries on their way, if they are too many  (snapshot/memory_buffer)
+    <directory>/buffer    entries on their way, if they are too many  (snapshot/memory_buffer, or another)
     <directory>/tables    tables of a large backlog, on their way     (snapshot/bulk)
 
 Opening: log → store, is it ours, whole, and not ahead of the log? → replay of what lies behind its mark → reflection.
@@ -45,10 +45,12 @@ from warren.snapshot.store_lock import take_store_lock
 from warren.snapshot.sync_orders import SyncOrders
 from warren.snapshot.table_worker import TableMaker
 from warren.snapshot.version_apply import VersionApply
+from warren.snapshot.version_buffer import VersionBuffer
 
-__all__ = ["LOG", "STORE", "TABLES", "Database", "OpenOutside", "OpenStore"]
+__all__ = ["LOG", "STORE", "TABLES", "Database", "OpenBuffer", "OpenOutside", "OpenStore"]
 
 OpenStore = Callable[[str, TimelineId], SnapshotStore]
+OpenBuffer = Callable[[str, TimelineId], VersionBuffer]
 OpenOutside = Callable[[HandedOver], ReflectingOutside]
 
 
@@ -64,6 +66,7 @@ class Database:
         open_store: OpenStore,
         tables: TableMaker | None,
         store_lock: DirectoryLock,
+        open_buffer: OpenBuffer | None,
     ) -> None:
         self.directory = directory
         self.log = log
@@ -76,14 +79,8 @@ class Database:
         self.store: ViewedStore = self._own_store  # what is read; another process may write it
         log.begin_upkeep()
         timeline = log.manifest.state.timeline.id
-        self._buffer = MemoryBuffer(
-            machine.files,
-            machine.threads,
-            machine.chance,
-            join(directory, BUFFER),
-            timeline,
-            settings.buffer_bytes,
-        )
+        with let_go_if_this_fails(self._own_store):
+            self._buffer = (open_buffer or self._memory_buffer)(join(directory, BUFFER), timeline)
         chunk_bytes = settings.chunk_bytes
         self._applying = VersionApply(machine.threads, timeline, self._buffer, self._own_store, chunk_bytes)
         self._tail = LogTail(machine.files, log.directory, lambda: log.manifest.state, self.store.applied.epoch)
@@ -103,6 +100,7 @@ class Database:
         progress: Progress = lambda share: None,
         tables: TableMaker | None = None,
         outside: OpenOutside | None = None,
+        open_buffer: OpenBuffer | None = None,
     ) -> Database:
         """Open a directory, or make one. Returns when everything durable is in the store. `tables` makes tables of a
         large backlog; without it everything is applied entry by entry. `outside` starts who reflects in `watch`."""
@@ -119,8 +117,8 @@ class Database:
         store_lock: DirectoryLock | None = None
         try:
             store_lock = take_store_lock(machine, directory, "warren database")
-            database = cls(directory, settings, machine, log, open_store, tables, store_lock)
-            with database._store_let_go_if_this_fails():
+            database = cls(directory, settings, machine, log, open_store, tables, store_lock, open_buffer)
+            with let_go_if_this_fails(database._buffer, database._own_store):
                 database._replay(progress)
             if settings.reflection is Mode.WATCH and outside is not None:
                 database._hand_over(outside)
@@ -230,21 +228,16 @@ class Database:
             return f"it stands at epoch {applied.epoch}, the log was let go of up to {state.reflected}"
         return None
 
+    def _memory_buffer(self, directory: str, timeline: TimelineId) -> VersionBuffer:
+        machine = self._machine
+        size_bytes = self._settings.buffer_bytes
+        return MemoryBuffer(machine.files, machine.threads, machine.chance, directory, timeline, size_bytes)
+
     def _set_aside(self, path: str) -> None:
         files = self._machine.files
         if files.exists(path):
             files.rename(path, join(self.directory, SET_ASIDE, f"store-{self._machine.chance.id64():016x}"))
             files.sync_directory(self.directory)
-
-    @contextmanager
-    def _store_let_go_if_this_fails(self) -> Iterator[None]:
-        """Whoever makes room and opens once more in this process must not find the store locked by us."""
-        try:
-            yield
-        except BaseException:
-            with suppress(WarrenError):
-                self.store.close()
-            raise
 
     def _replay(self, progress: Progress) -> None:
         """Bring everything durable into the store, step by step."""
@@ -351,3 +344,15 @@ class Database:
         if state.compacted and all(state.files[number].last_epoch <= mark.epoch for number in state.compacted):
             changes.append(set_change(compacted=()))
         self.log.manifest.commit(changes)
+
+
+@contextmanager
+def let_go_if_this_fails(*held: SnapshotStore | VersionBuffer) -> Iterator[None]:
+    """Whoever mends the cause and opens once more in this process must not find anything locked by us."""
+    try:
+        yield
+    except BaseException:
+        for each in held:
+            with suppress(WarrenError):
+                each.close()
+        raise

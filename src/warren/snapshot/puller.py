@@ -36,10 +36,10 @@ from warren.log.reading import open_for_reading
 from warren.log.tail import LogTail
 from warren.log.watching import changes
 from warren.snapshot.applied import NO_VERSION, Applied, Version
+from warren.snapshot.buffer_kinds import open_version_buffer
 from warren.snapshot.control_socket import ControlServer, Message, told_failure
 from warren.snapshot.feeds import Mode, PullFeed
 from warren.snapshot.layout import BUFFER, LOG, REFLECTION_SOCKET, STORE
-from warren.snapshot.memory_buffer import MemoryBuffer
 from warren.snapshot.reflecting import mark_to_json, orders_of
 from warren.snapshot.reflection import Reflection, ReflectionSettings
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
@@ -124,10 +124,9 @@ class Puller:
         self._durable = self._log.look(self._flushed.epoch)
         if self._flushed.epoch > self._durable:
             raise Damage(f"the store has come to epoch {self._flushed.epoch}, the log is durable to {self._durable}")
-        self._buffer = MemoryBuffer(
-            machine.files,
-            machine.threads,
-            machine.chance,
+        self._buffer = open_version_buffer(
+            order.reflection.buffer,
+            machine,
             join(order.directory, BUFFER),
             order.timeline,
             order.reflection.buffer_bytes,
