@@ -96,6 +96,10 @@ class ReadBesideOwner(SecondaryStore):
     def is_settled(self) -> bool:
         return self.owner.is_settled
 
+    @property
+    def is_behind(self) -> bool:
+        return self.owner.is_behind
+
     def flush(self) -> Applied:
         mark = self.owner.flush()
         assert self.catch_up() == mark

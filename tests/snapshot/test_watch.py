@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -36,7 +38,7 @@ from warren.snapshot import database as database_module
 from warren.snapshot import outside as outside_module
 from warren.snapshot.feeds import Mode
 from warren.snapshot.layout import SET_ASIDE
-from warren.snapshot.puller import PullerOrder
+from warren.snapshot.puller import FAULT, PullerOrder
 from warren.snapshot.puller_handle import PullerHandle
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.store_lock import take_store_lock
@@ -221,6 +223,13 @@ def test_a_puller_that_cannot_begin_says_why(directory: Path, capfd: pytest.Capt
         puller.wait_until_ready()
     assert puller.has_ended and ends == [1]
     assert "warren puller: the log in" in capfd.readouterr().err
+
+
+def test_a_puller_with_a_fault_in_a_thread_ends_and_does_not_look_healthy() -> None:
+    code = "from warren.snapshot.puller import EndingThreads as T; T().start('reflection', lambda: 1 / 0).join(60)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == FAULT
+    assert "reflection failed" in ended.stderr and "ZeroDivisionError" in ended.stderr
 
 
 def test_an_owner_without_processes_is_told_that_it_cannot_be_watched() -> None:

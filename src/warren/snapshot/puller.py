@@ -9,7 +9,8 @@
 It holds no lock of the log and changes nothing there. Only epochs that the epoch file witnesses are read, so what is in
 the store is durable. Main lets go of the log behind the mark that we have told as flushed, never further: nothing we
 still have to read goes. It ends with its owner: when standard input ends, at once, as a kill would, for what is not
-flushed is still in the log; with SIGTERM or the order `stop` in order, with everything reflected and flushed.
+flushed is still in the log; with SIGTERM or the order `stop` in order, with everything reflected and flushed. A fault
+in one of its threads ends it as well: it is told on standard error, main raises an alarm and starts another one.
 
 Where inotify sees nothing (some network disks) `poll_seconds` makes it look at the files over and over instead.
 Not here: judging and rebuilding the store (database does, before we start), reading it (secondary_store).
@@ -21,13 +22,15 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from traceback import format_exception
 from typing import Any
 
 from warren.base.errors import Damage, DiskFailure, WarrenError
 from warren.base.ids import Epoch, TimelineId
+from warren.base.threads import Running, SystemThreads
 from warren.files.protocol import join
 from warren.log.machine import Machine
 from warren.log.manifest_state import ManifestState
@@ -46,6 +49,8 @@ from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.store_lock import take_store_lock
 from warren.snapshot.version_apply import VersionApply
+
+FAULT = 70  # its status when something of its own is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,21 @@ class Ended:
 
     def set(self) -> None:
         self._is_set = True
+
+
+class EndingThreads(SystemThreads):
+    """A thread that fails ends the process: half a puller would look like a healthy one."""
+
+    def start(self, name: str, body: Callable[[], None]) -> Running:
+        def guarded() -> None:
+            try:
+                body()
+            except BaseException as error:
+                sys.stderr.write(f"warren puller: {name} failed\n{''.join(format_exception(error))}")
+                sys.stderr.flush()
+                os._exit(FAULT)
+
+        return super().start(name, guarded)
 
 
 class SeenLog:
@@ -216,7 +236,7 @@ def _watch_errors(directory: str) -> Iterator[None]:
 
 
 def main() -> None:
-    machine, ended = Machine.real(), Ended()
+    machine, ended = replace(Machine.real(), threads=EndingThreads()), Ended()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both: main decides
     line = sys.stdin.buffer.readline()
