@@ -28,6 +28,7 @@ from warren.cli import (
     pipeline_compact,
     pipeline_export,
     pipeline_snapshot,
+    pipeline_sync,
     pipeline_verify,
 )
 from warren.cli.pipeline import pipeline
@@ -62,6 +63,7 @@ pipeline.command("compact")(pipeline_compact.compact)
 pipeline.command("verify")(pipeline_verify.verify)
 pipeline.command("snapshot")(pipeline_snapshot.snapshot)
 pipeline.command("export")(pipeline_export.export)
+pipeline.command("sync")(pipeline_sync.sync)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
