@@ -8,6 +8,7 @@ from __future__ import annotations
 from warren.bench.pipeline_compaction import compaction_rows, growth_rows, variable_rows
 from warren.bench.pipeline_reads import reading_rows, writing_rows
 from warren.bench.pipeline_run import SparkRun
+from warren.bench.pipeline_sync import sync_rows, visible_rows
 from warren.bench.suite import Suite
 
 
@@ -30,5 +31,7 @@ PIPELINE: Suite[SparkRun] = Suite(
             *_with_cpu("compaction_inprocess"),
         ),
         variable_rows: _with_cpu("compaction_variable_keys"),
+        sync_rows: _with_cpu("sync", "sync_filled"),
+        visible_rows: ("sync_visible",),
     }
 )
