@@ -52,7 +52,7 @@ TestAgainstADictWithRocksdb.settings = settings(
 
 @pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED])
 def test_what_was_acknowledged_survives_a_kill_with_a_buffer_in_rocksdb(tmp_path: Path, mode: Mode) -> None:
-    """X-03, VB-10: the next life is of either kind."""
+    """X-03: the next life is of either kind."""
     assert CHILD != _CHILD
     told = 0
     for kill in range(3):
