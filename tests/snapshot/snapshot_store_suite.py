@@ -100,6 +100,9 @@ class ReadBesideOwner(SecondaryStore):
     def is_behind(self) -> bool:
         return self.owner.is_behind
 
+    def tidy(self) -> None:
+        self.owner.tidy()
+
     def flush(self) -> Applied:
         mark = self.owner.flush()
         assert self.catch_up() == mark

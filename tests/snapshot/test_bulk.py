@@ -12,14 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.log.merge_model import columns_of
+from tests.snapshot.snapshot_store_suite import put
 from warren.base.errors import Damage, DiskFailure, Gone
 from warren.base.ids import Epoch, TimelineId
 from warren.files.local import LocalFiles
 from warren.log.key_range import KeyRange
 from warren.log.machine import Machine
 from warren.log.settings import LogSettings
-from warren.snapshot.database import LOG, TABLES, Database
+from warren.snapshot.applied import MINOR_MAX, Applied
+from warren.snapshot.database import Database
+from warren.snapshot.layout import LOG, TABLES
 from warren.snapshot.reflection import ReflectionSettings
+from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.snapshot_store import SnapshotStore
 from warren.snapshot.table_tasks import TableMade, TableTask, make_table
@@ -47,13 +52,15 @@ def tables() -> Iterator[CountingTables]:
     made.rest()
 
 
-def opened(home: Path, tables: ProcessTables, settings: ReflectionSettings = SETTINGS) -> Database:
+def opened(
+    home: Path, tables: ProcessTables, settings: ReflectionSettings = SETTINGS, rotate_bytes: int = 1 << 20
+) -> Database:
     machine = Machine.real()
 
     def open_store(path: str, timeline: TimelineId) -> SnapshotStore:
         return RocksDbStore.open(path, timeline, threads=machine.threads)
 
-    log = LogSettings(rotate_bytes=1 << 20, retention_seconds=0, retention_bytes=0, compaction_poll_seconds=3600)
+    log = LogSettings(rotate_bytes=rotate_bytes, retention_seconds=0, retention_bytes=0, compaction_poll_seconds=3600)
     return Database.open(str(home), open_store, log, settings, machine, tables=tables)
 
 
@@ -208,3 +215,39 @@ def test_tables_of_key_ranges_hold_together_what_one_table_holds(tmp_path: Path,
         assert sum(part.removes for part in parts) == one.removes > 0
         assert max(part.newest for part in parts) == one.newest
         assert all(part.puts for part in parts)
+
+
+def test_a_log_whose_content_is_in_the_store_is_rotated_early_and_goes(tmp_path: Path, tables: CountingTables) -> None:
+    """X-03: what was overwritten again and again takes no more disk than twice what is there, and two containers."""
+    settings = ReflectionSettings(lag_seconds=0.0, flush_seconds=0.05)
+    with opened(tmp_path, tables, settings, rotate_bytes=64 << 20) as database:
+        for number in range(60):
+            session = database.begin()
+            session.put_many(1, [b"%03d" % row for row in range(400)], [b"%08d" % number * 12] * 400)
+            session.commit()
+            assert database.reflection is not None
+            database.reflection.flush()
+        assert database.log.rotation.rotations > 0
+        database.log.purge()
+        written = sum(file.stat().st_size for file in (tmp_path / LOG).iterdir() if file.is_file())
+        assert written < 60 * 400 * 100, "less than was written"
+
+
+def test_a_store_that_nobody_writes_to_is_tidied(tmp_path: Path, tables: CountingTables) -> None:
+    store = RocksDbStore.open(str(tmp_path / "store"), TimelineId(7), SnapshotStoreSettings(write_buffer_bytes=1 << 16))
+    chance = random.Random(9)
+    try:
+        for number in range(1, 4):
+            entries = [put((number, row), b"%05d" % row, chance.randbytes(600)) for row in range(500)]
+            store.apply([columns_of(entries)], Applied(TimelineId(7), Epoch(number), (number, MINOR_MAX)))
+            store.flush()
+        before = _bytes_of(tmp_path / "store")
+        store.tidy()
+        assert _bytes_of(tmp_path / "store") < before / 2
+        store.tidy()
+    finally:
+        store.close()
+
+
+def _bytes_of(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.glob("*.sst"))

@@ -158,9 +158,10 @@ def count_steps(way: str, seed: int = SEED) -> int:
     lives, stage = Lives(seed), CrashStage(*WAYS[way])
     steps = stage.play(seed, lives.body)
     assert [writer.acknowledged for writer in lives.writers] == [2 * SESSIONS] * 2
-    assert {step.operation for step in steps} >= {"apply", "flush", "remove", "rename"}
+    assert {step.operation for step in steps} >= {"flush", "remove", "rename"}
     if way == "tables":
         assert sum(step.operation == "ingest" for step in steps) >= 2
     else:
+        assert any(step.operation == "apply" for step in steps)
         assert any("buffer/" in step.path for step in steps), "something was spilled"
     return len(steps)

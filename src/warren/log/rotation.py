@@ -87,6 +87,7 @@ class Rotation:
         self._rotate_bytes = rotate_bytes
         self._reply_seconds_max = reply_seconds_max
         self._queue: deque[Request] = deque()
+        self._is_wanted = False
         self.rotations = 0
 
     def rotate(self) -> RotationResult:
@@ -99,11 +100,23 @@ class Rotation:
             self._commit.make_room()
         return self._await_sessions(request, request.result)
 
+    def rotate_soon(self) -> None:
+        """Have the files rotated at the next epoch switch, and wait for nobody."""
+        with self._commit.gate:
+            self._is_wanted = True
+        self._commit.make_room()
+
+    @property
+    def active_bytes(self) -> int:
+        """What was written to the files that are not rotated."""
+        return sum(channel.participant.end for channel in self._channels if not channel.is_empty)
+
     def at_switch(self) -> Callable[[], None] | None:
         """Under the gate: take one request, or notice a file that has grown enough."""
         request = self._queue.popleft() if self._queue else None
         filled = [channel for channel in self._channels if not channel.is_empty]
-        is_due = any(channel.participant.end >= self._rotate_bytes for channel in filled)
+        is_due = self._is_wanted or any(channel.participant.end >= self._rotate_bytes for channel in filled)
+        self._is_wanted = False
         if request is None and not is_due:
             return None
         moves = [self._plan(channel) for channel in filled]

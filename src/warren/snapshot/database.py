@@ -49,6 +49,8 @@ from warren.snapshot.version_buffer import VersionBuffer
 
 __all__ = ["LOG", "STORE", "TABLES", "Database", "OpenBuffer", "OpenOutside", "OpenStore"]
 
+_ACTIVE_CONTAINERS = 2  # so much of the log, or as much as the store holds, may be in the store and lie in active files
+
 OpenStore = Callable[[str, TimelineId], SnapshotStore]
 OpenBuffer = Callable[[str, TimelineId], VersionBuffer]
 OpenOutside = Callable[[HandedOver], ReflectingOutside]
@@ -344,6 +346,8 @@ class Database:
         if state.compacted and all(state.files[number].last_epoch <= mark.epoch for number in state.compacted):
             changes.append(set_change(compacted=()))
         self.log.manifest.commit(changes)
+        if self.log.rotation.active_bytes > max(_ACTIVE_CONTAINERS * state.container_bytes, self.store.size_bytes):
+            self.log.rotation.rotate_soon()  # nearly all of it is in the store: as soon as it is sealed it can go
 
 
 @contextmanager

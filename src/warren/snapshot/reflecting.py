@@ -25,6 +25,9 @@ from warren.snapshot.snapshot_store import Reading, StoreView
 class ViewedStore(Reading, Protocol):
     """A store as its readers know it."""
 
+    @property
+    def size_bytes(self) -> int: ...
+
     def view(self) -> StoreView: ...
 
     def close(self) -> None: ...

@@ -32,7 +32,7 @@ from warren.snapshot.feeds import Feed, Mode
 from warren.snapshot.snapshot_store import SnapshotStore, StoreView
 from warren.snapshot.version_apply import VersionApply
 
-_BULK_RESTS_SECONDS = 10.0
+_REST_SECONDS = 5.0
 _BREATH_SECONDS = 0.1  # given to a store whose upkeep is behind
 
 
@@ -77,7 +77,7 @@ class Reflection:
         self._follows_durable = follows_durable
         self._bulk = bulk if follows_durable else None
         self._by_itself = by_itself  # else it reflects only when somebody needs it, and somebody else does it
-        self._bulk_ns = 0  # when it was last used; 0: it rests
+        self._has_worked = False  # since it rested
         self._safe: Version = store.applied.version
         self._offered = store.applied.epoch  # the store was offered every entry up to here
         self._turn = threads.condition()  # held while something is applied or flushed: one at a time
@@ -180,7 +180,7 @@ class Reflection:
             with self._bell:
                 if not self._is_rung and not self._is_stopping:
                     self._bell.wait(self._seconds_of_rest())
-                is_lagging = self._is_rung
+                is_idle, is_lagging = not self._is_rung, self._is_rung
                 self._is_rung = False
             if is_lagging:
                 self._let_more_come()
@@ -193,6 +193,8 @@ class Reflection:
                 with self._bell:
                     self._bell.wait(self._settings.retry_seconds)
                     self._is_rung = True
+            elif is_idle:
+                self._rest()
 
     def _try(self) -> bool:
         """One round. What goes wrong is kept, and tried again later: the log has everything."""
@@ -203,7 +205,6 @@ class Reflection:
                 self._reflect(self._durable(), is_patient=True)
             if self._is_flush_due():
                 self._flush()
-            self._rest_if_idle()
         except (DiskFailure, OutOfRoom) as error:
             self.failure = error
             return False
@@ -235,6 +236,7 @@ class Reflection:
             else:
                 up_to = applied.epoch
             self._offered = max(self._offered, up_to)
+            self._has_worked = True
             if up_to >= durable:
                 return applied
 
@@ -242,15 +244,22 @@ class Reflection:
         """A step by a table, which is on disk at once; None if this is nothing for one."""
         mark = self._bulk.bring(durable, self.safe_at) if self._bulk is not None else None
         if mark is not None:
-            self._bulk_ns = self._clock.monotonic_ns()
             self.has_flushed(mark)
         return mark
 
-    def _rest_if_idle(self) -> None:
-        if self._bulk_ns and self._clock.monotonic_ns() - self._bulk_ns > _BULK_RESTS_SECONDS * 1e9:
-            assert self._bulk is not None
-            self._bulk.rest()
-            self._bulk_ns = 0
+    def _rest(self) -> None:
+        """Nothing has come for a while: let go of what it costs to be ready, and give back what lies for nothing. The
+        second without the turn, for it takes a moment, and whoever reads needs that."""
+        with self._turn:
+            if self._store.applied != self._flushed or not self._has_worked:
+                return
+            self._has_worked = False
+            if self._bulk is not None:
+                self._bulk.rest()
+        try:
+            self._store.tidy()
+        except WarrenError as error:
+            self.failure = error
 
     def safe_at(self, epoch: Epoch) -> Version:
         """The safe snapshot version, of a log that is read up to an epoch."""
@@ -270,7 +279,7 @@ class Reflection:
     def _seconds_of_rest(self) -> float | None:
         """How long there is nothing to do; None: until somebody rings."""
         if self._store.applied == self._flushed or self._is_paused:
-            return 2 * _BULK_RESTS_SECONDS if self._bulk_ns else None
+            return _REST_SECONDS if self._has_worked else None
         return max(0.01, self._settings.flush_seconds - (self._clock.monotonic_ns() - self._flushed_ns) / 1e9)
 
     def _flush(self) -> Applied:

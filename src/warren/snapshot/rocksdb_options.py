@@ -30,10 +30,12 @@ from rocksdict import (
 _BLOCK_BYTES = 8 << 10
 _METADATA_BLOCK_BYTES = 4 << 10
 _BLOOM_BITS_PER_KEY = 10
-_FILE_BYTES = 64 << 20
+_FILE_BYTES = 16 << 20
+_FIRST_LEVEL_BYTES = 64 << 20  # so much of new files is sorted in, however few they are: they may hold keys once more
 _BYTES_PER_SYNC = 1 << 20
 _LOG_BYTES_MAX = 1 << 20  # of RocksDB's own diary, which nobody reads until something is wrong
 _LOGS_KEPT = 2
+LIVE_BYTES = "rocksdb.estimate-live-data-size"  # a figure that RocksDB tells
 FILES_BEHIND = 24  # so many files that are not sorted in yet mean that compaction has fallen behind
 _FILES_STALLED = 4 * FILES_BEHIND
 
@@ -62,6 +64,7 @@ def store_options(settings: SnapshotStoreSettings) -> Options:
     options.set_env(_niced())
     options.set_compaction_style(DBCompactionStyle.level())
     options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_max_bytes_for_level_base(_FIRST_LEVEL_BYTES)
     options.set_bytes_per_sync(_BYTES_PER_SYNC)
     options.set_keep_log_file_num(_LOGS_KEPT)
     options.set_max_log_file_size(_LOG_BYTES_MAX)

@@ -35,7 +35,14 @@ from warren.snapshot.disk_room import check_room
 from warren.snapshot.late_entries import add_late
 from warren.snapshot.rocksdb_batch import BatchWriter, check_entries, highest_epoch
 from warren.snapshot.rocksdb_errors import NO_SUCH_FILE, REBUILD, rocksdb_calls
-from warren.snapshot.rocksdb_options import FILES_BEHIND, SnapshotStoreSettings, moving, store_options, without_wal
+from warren.snapshot.rocksdb_options import (
+    FILES_BEHIND,
+    LIVE_BYTES,
+    SnapshotStoreSettings,
+    moving,
+    store_options,
+    without_wal,
+)
 from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading, RocksDbView, value_in
 from warren.snapshot.row_columns import Pair
 from warren.snapshot.row_format import (
@@ -55,6 +62,9 @@ from warren.snapshot.row_format import (
 from warren.snapshot.sorted_tables import OWNER_TABLE, write_owner_table
 
 _NEW_FILES = "rocksdb.num-files-at-level0"
+_ALL_BYTES = "rocksdb.total-sst-files-size"
+_TIDY_FROM = 1.5  # times of what is live
+_TIDY_BYTES_MAX = 512 << 20  # compacted in some seconds; a larger store has levels, in which little lies for nothing
 
 
 class RocksDbStore(RocksDbReading):
@@ -107,8 +117,17 @@ class RocksDbStore(RocksDbReading):
         return self._mark.is_settled
 
     @property
+    def size_bytes(self) -> int:
+        return self._figure(LIVE_BYTES)
+
+    def tidy(self) -> None:
+        total = self._figure(_ALL_BYTES)
+        if total <= _TIDY_BYTES_MAX and total > _TIDY_FROM * self.size_bytes + self._settings.write_buffer_bytes:
+            self.compact()
+
+    @property
     def is_behind(self) -> bool:
-        return self._db is not None and int(self._db.property_value(_NEW_FILES) or 0) >= FILES_BEHIND
+        return self._db is not None and self._figure(_NEW_FILES) >= FILES_BEHIND
 
     def apply(
         self,
@@ -223,6 +242,9 @@ class RocksDbStore(RocksDbReading):
             yield from cursor.pieces(low, high, reverse, rows_max)
         finally:
             cursor.close()
+
+    def _figure(self, name: str) -> int:
+        return int(self._rocksdb.property_value(name) or 0)
 
     def _cursor(self, bounds: ReadOptions) -> Cursor:
         with rocksdb_calls("read the snapshot store"):

@@ -27,7 +27,7 @@ from warren.base.threads import SystemThreads, Threads
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Applied
 from warren.snapshot.rocksdb_errors import rocksdb_calls
-from warren.snapshot.rocksdb_options import SnapshotStoreSettings, store_options
+from warren.snapshot.rocksdb_options import LIVE_BYTES, SnapshotStoreSettings, store_options
 from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading
 from warren.snapshot.row_columns import Pair
 from warren.snapshot.row_format import MARK_KEY, Mark, mark_of, no_mark
@@ -103,6 +103,12 @@ class SecondaryStore(RocksDbReading):
     @property
     def applied(self) -> Applied:
         return self._now.applied
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much what it holds takes on disk."""
+        with self._turn:
+            return int(self._db.property_value(LIVE_BYTES) or 0) if self._db is not None else 0
 
     def catch_up(self) -> Applied:
         """See what the owner has flushed by now; where the store is then."""

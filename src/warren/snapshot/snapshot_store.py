@@ -103,6 +103,15 @@ class SnapshotStore(Reading, Protocol):
         ...
 
     @property
+    def size_bytes(self) -> int:
+        """About how much what it holds takes on disk, once it is tidied."""
+        ...
+
+    def tidy(self) -> None:
+        """Nobody writes: give back what lies on disk for nothing, if that takes no more than a moment."""
+        ...
+
+    @property
     def is_behind(self) -> bool:
         """Its own upkeep has fallen behind: whoever can wait with more should."""
         ...

@@ -65,6 +65,13 @@ class ForgetfulStore(StateReading):
         return self._state.highest_epoch <= self.applied.epoch
 
     @property
+    def size_bytes(self) -> int:
+        return sum(len(key) + len(held.value) for (_, key), held in self._state.rows.items())
+
+    def tidy(self) -> None:
+        """It holds everything once."""
+
+    @property
     def is_behind(self) -> bool:
         return False
 
