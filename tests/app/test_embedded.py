@@ -149,12 +149,15 @@ def test_what_was_written_is_there_after_a_stop(tmp_path: Path) -> None:
                 warren.open(str(tmp_path))
 
 
-@pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED])
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, mode: Mode) -> None:
+WAYS = ["notify", "tables", "push", "push-threaded", "watch", "spark"]  # `tables`: notify, and everything by a worker
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, way: str) -> None:
     """X-03: SIGKILL at any moment, six times on one directory; by then the log has gone behind the flushed mark."""
     told = 0
     for _ in range(6):
-        command = [sys.executable, "-c", _CHILD, str(tmp_path), mode, str(told)]
+        command = [sys.executable, "-c", _CHILD, str(tmp_path), way, str(told)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert child.stdout is not None
         for _ in range(25):
@@ -175,7 +178,9 @@ import sys, warren
 from warren.snapshot.feeds import Mode
 from warren.snapshot.reflection import ReflectionSettings
 from warren.log.settings import LogSettings
-tiny = ReflectionSettings(Mode(sys.argv[2]), lag_seconds=0.0, step_bytes=2000, flush_seconds=0.02, flush_bytes=4000)
+mode, bulk_bytes = (Mode.NOTIFY, 1) if sys.argv[2] == "tables" else (Mode(sys.argv[2]), 4000)
+tiny = dict(lag_seconds=0.0, step_bytes=2000, flush_seconds=0.02, flush_bytes=4000)
+tiny = ReflectionSettings(mode, bulk_bytes=bulk_bytes, **tiny)
 log = LogSettings(retention_seconds=0, retention_bytes=0, compaction_poll_seconds=0.02, rotate_bytes=1 << 20)
 db = warren.open(sys.argv[1], reflection=tiny, log_settings=log)
 numbers = db.kv("numbers")
@@ -210,7 +215,7 @@ def test_bad_input_is_told(db: Warren, tmp_path: Path) -> None:
 class AgainstADict(RuleBasedStateMachine):
     """SS-01: a storage says what a dict says, over stops, with limits so tiny that everything spills and flushes."""
 
-    @initialize(mode=st.sampled_from([Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED]))
+    @initialize(mode=st.sampled_from([Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED, Mode.SPARK]))
     def begin(self, mode: Mode) -> None:
         self.home = tempfile.TemporaryDirectory()
         self.reflection = ReflectionSettings(mode, **{name: getattr(TINY, name) for name in _TUNED})

@@ -1,6 +1,6 @@
-"""A campaign: an embedding program with a real RocksDB, killed at random, fifty-four times over the three feeds.
+"""A campaign: an embedding program with a real RocksDB, killed at random, eighteen times in each way of reflecting.
 
-`tests/app/test_embedded.py` has six kills a feed at a fixed place; these come at any moment, also before the directory
+`tests/app/test_embedded.py` has six kills a way at a fixed place; these come at any moment, also before the directory
 is open again. Run it by `pytest -m torture tests/app`.
 """
 
@@ -18,17 +18,16 @@ from pathlib import Path
 import pytest
 
 import warren
-from tests.app.test_embedded import _CHILD
-from warren.snapshot.feeds import Mode
+from tests.app.test_embedded import _CHILD, WAYS
 
-KILLS = 18  # of each feed
+KILLS = 18  # of each way
 SETTLED = b"x" * 100  # what the child writes under each number
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED])
-def test_the_state_equals_what_was_acknowledged_whenever_the_program_is_killed(tmp_path: Path, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", WAYS)
+def test_the_state_equals_what_was_acknowledged_whenever_the_program_is_killed(tmp_path: Path, mode: str) -> None:
     """X-03: every number that was told is there with its value, one more at most, and the log is not outrun."""
     chance, told, flushed = random.Random(f"{mode} 5"), -1, 0
     for kill in range(KILLS):
@@ -46,7 +45,7 @@ def test_the_state_equals_what_was_acknowledged_whenever_the_program_is_killed(t
     assert flushed > 0
 
 
-def lived(home: Path, mode: Mode, told: int, chance: random.Random) -> int:
+def lived(home: Path, mode: str, told: int, chance: random.Random) -> int:
     """One life, ended by SIGKILL; the last number it was heard to have acknowledged."""
     command = [sys.executable, "-c", _CHILD, str(home), mode, str(told + 1)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE)

@@ -163,6 +163,23 @@ def test_descriptors_are_closed_again(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_lock_that_a_child_of_a_killed_holder_still_has_is_waited_for(tmp_path: Path) -> None:
+    """A child is between fork and exec for a moment, with everything that its parent had open."""
+    path = f"{tmp_path}/lock"
+    code = (
+        "import os, sys, time; from warren.files.local import LocalFiles; from warren.files.lock import this_process;"
+        "from warren.base.clock import SystemClock; held = LocalFiles().lock(sys.argv[1], this_process(SystemClock()));"
+        "child = os.fork(); print('held', flush=True) if child else time.sleep(0.5); time.sleep(60 if child else 0)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout and holder.stdout.readline() == b"held\n"
+        with pytest.raises(Refused, match="locked by"):
+            LocalFiles().lock(path, "me")
+        holder.kill()
+        holder.wait()
+        LocalFiles().lock(path, "me").release()
+
+
 def test_a_lock_is_seen_by_another_process_and_ends_with_its_holder(tmp_path: Path) -> None:
     path = f"{tmp_path}/lock"
     script = (

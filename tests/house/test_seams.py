@@ -31,7 +31,7 @@ DOORS: dict[str, set[str]] = {
     "base/threads.py": THREADS,
     "base/chance.py": CHANCE,
     "files/local.py": FILES,
-    "files/lock.py": FILES | {"socket"},  # the holder's text names the host
+    "files/lock.py": FILES | {"socket", "time"},  # the holder's text names the host; a dead one is waited for
     "log/worker.py": PROCESSES | {"os"},  # the environment its process gets
     "log/worker_process.py": {"os"},  # its priority, its standard input, its own end
     "snapshot/control_socket.py": {"socket", "os"},  # the socket, and its name in the directory

@@ -6,15 +6,18 @@ in one process: an flock belongs to the open file, not to the process. The file 
 hold two files of one name.
 
 A child that was forked without exec shares the open file and keeps the lock alive when the parent is killed: start
-workers by spawn. The text is overwritten before the file is cut to its length, so that a full disk, on which even one
-new block is too much, does not keep the owner from coming back.
+workers by spawn. Even so there is a moment between fork and exec: where the named holder is dead, and the lock is held
+all the same, it is waited for a little. The text is overwritten before the file is cut to its length, so that a full
+disk, on which even one new block is too much, does not keep the owner from coming back.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
+import time
 from datetime import UTC, datetime
 
 from warren.base.clock import Clock
@@ -22,6 +25,9 @@ from warren.base.errors import Locked
 from warren.files.system_errors import translated
 
 HOLDER_BYTES_MAX = 4096
+DEAD_HOLDER_SECONDS = 2.0
+_PAUSE_SECONDS = 0.01
+_PROCESS = re.compile(r"process (\d+) on (\S+), since")
 
 
 def this_process(clock: Clock) -> str:
@@ -51,17 +57,49 @@ def take_lock(path: str, holder: str) -> LocalLock:
     with translated("lock", path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
             os.pwrite(descriptor, text, 0)
             os.ftruncate(descriptor, len(text))
         except BlockingIOError as error:
-            present = os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode(errors="replace")
+            present = _holder(descriptor)
             os.close(descriptor)
             raise held_by(path, present) from error
         except OSError:
             os.close(descriptor)
             raise
         return LocalLock(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock it, or raise BlockingIOError: at once if its holder lives, else when its last child has had time to go."""
+    deadline = time.monotonic() + DEAD_HOLDER_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline or not _is_dead(_holder(descriptor)):
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
+
+
+def _holder(descriptor: int) -> str:
+    return os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode(errors="replace")
+
+
+def _is_dead(holder: str) -> bool:
+    """Whether the text names a process of this machine that is no more."""
+    named = _PROCESS.search(holder)
+    if named is None or named[2] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(named[1]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 def held_by(path: str, holder: str) -> Locked:

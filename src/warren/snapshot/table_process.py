@@ -15,7 +15,11 @@ from warren.snapshot.table_tasks import TableTask, make_table
 def main() -> None:
     os.nice(NICENESS)
     for line in sys.stdin.buffer:
-        say(_answered(line))
+        answer = _answered(line)
+        try:
+            say(answer)
+        except BrokenPipeError:
+            os._exit(1)  # the owner was killed meanwhile: nobody waits for it
 
 
 def _answered(line: bytes) -> dict[str, Any]:
