@@ -36,6 +36,7 @@ from warren.base.threads import SystemThreads
 from warren.log.machine import Machine
 from warren.snapshot import database as database_module
 from warren.snapshot import outside as outside_module
+from warren.snapshot.buffer_kinds import ROCKSDB
 from warren.snapshot.feeds import Mode
 from warren.snapshot.layout import SET_ASIDE
 from warren.snapshot.puller import FAULT, PullerOrder
@@ -139,7 +140,7 @@ def test_a_pause_lets_the_mark_stand_still_also_in_the_next_puller_and_resume_ca
 @pytest.mark.slow
 def test_log_goes_behind_what_the_puller_has_flushed_and_not_before(directory: Path) -> None:
     """RF-10, C-15: with no retention, nothing that the store has not on its disk goes."""
-    with opened(directory) as db:
+    with opened(directory, replace(QUICK, buffer=ROCKSDB)) as db:
         log = db.database.log
         some = db.kv("some")
         outside(db).catch_up()
@@ -148,6 +149,7 @@ def test_log_goes_behind_what_the_puller_has_flushed_and_not_before(directory: P
         for number in range(4):
             some[b"%d" % number] = b"v"
             log.rotate()
+        assert f"{directory}/buffer/LOCK" in descriptors(outside(db).puller_pid), "the version buffer that was wanted"
         log.purge()
         assert log_files(db.database) >= 4
         assert log.manifest.state.reflected == start

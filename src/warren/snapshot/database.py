@@ -177,7 +177,8 @@ class Database:
             if self.reflection is not None:
                 self.reflection.stop()
         finally:
-            self._buffer.close()
+            if self.store is self._own_store:  # else it was closed when the store went into other hands
+                self._buffer.close()
             self.store.close()
             self._store_lock.release()
             self.log.close()

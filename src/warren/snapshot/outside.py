@@ -145,6 +145,7 @@ class Outside:
         return None if wrong is None else DiskFailure(wrong["error"], wrong["hint"])
 
     def _start_again(self) -> None:
+        self.failure = self._start_failure or self._puller.how_it_ended()
         with self._bell:
             if not self._is_stopping:
                 self._bell.wait(self._handed.settings.retry_seconds)
