@@ -40,7 +40,7 @@ def log_files(database: Database) -> int:
 
 @pytest.mark.parametrize("mode", FEEDS)
 def test_what_is_durable_reaches_the_store_and_is_there_after_a_stop(mode: Mode) -> None:
-    """RF-09, RF-13, RF-15, RF-16, VO-01, VO-02: whichever way entries are handed over."""
+    """VO-01, VO-02: whichever way entries are handed over."""
     stage = DatabaseStage(mode)
     with stage.open() as database:
         put(database, {b"a": b"1", b"b": b"2"})
@@ -256,7 +256,7 @@ def test_a_log_whose_state_left_it_is_not_taken_for_the_state() -> None:
 
 
 def test_a_pull_and_a_push_hand_over_the_same_blocks() -> None:
-    """RF-13: from memory or from the file."""
+    """From memory or from the file."""
     stage = DatabaseStage(Mode.OFF)
     with stage.open() as database:
         log = database.log

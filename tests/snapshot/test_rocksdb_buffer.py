@@ -72,6 +72,7 @@ def test_vb_08_vb_09_a_range_is_read_by_one_iterator_after_another_and_deleted_w
     assert all_of(taken) == entries[:151]
     assert len(starts) > 5 and starts == sorted(set(starts))
     assert buffer.entries == 200
+    assert all_of(taken) == entries[:151], "read to the end, and nothing is deleted yet"
     taken.done()
     assert buffer.entries == 49 and emptied(buffer) == entries[151:]
 
