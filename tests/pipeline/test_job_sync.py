@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline.process_group import wait_until
 from tests.pipeline.sync_stage import BY_DRIVER, SMALL, State, held_by, opened, stopped_store, tables, write, written
 from warren.base.errors import Damage, DiskFailure, Misuse, Refused
 from warren.base.ids import FileNumber
@@ -34,7 +35,7 @@ HERE = SyncOptions(sizes=BY_DRIVER, order_seconds=30)  # what is no business of 
 
 
 def test_a_stopped_directory_is_brought_to_its_newest_state(spark: Any, tmp_path: Path) -> None:
-    """RF-05, VO-02, X-03: twice, the second time onto what is there; the log is told, and nothing is left to do."""
+    """RF-02, X-03: twice, the second time onto what is there; the log is told, and nothing is left to do."""
     model = written(tmp_path)
     shown: list[float] = []
     told = sync(spark, str(tmp_path), shown.append, OPTIONS)
@@ -70,7 +71,7 @@ def test_a_large_backlog_goes_step_by_step(spark: Any, tmp_path: Path) -> None:
 def test_a_process_that_owns_the_directory_orders_tables_and_ingests_them(
     spark: Any, tmp_path: Path, mode: Mode
 ) -> None:
-    """RF-05, RF-06: with `spark` the owner leaves it to us; with `notify` it is paused, to have something to do."""
+    """RF-02, RF-06, RF-12: with `spark` the owner leaves it to us; with `notify` it is paused, to leave something."""
     model: State = {}
     with opened(tmp_path, mode) as warren:
         database = warren.database
@@ -107,7 +108,7 @@ def test_one_key_in_many_ranges_is_one_table(spark: Any, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
 def test_versions_that_writers_gave_are_left_to_the_owner(spark: Any, tmp_path: Path, is_running: bool) -> None:
-    """VO-03: one that is older than the store changes nothing, one that is to come is not seen; and it is told."""
+    """One that is older than the store changes nothing, one that is to come is not seen; and it is told."""
     model = written(tmp_path)
     sync(spark, str(tmp_path), options=OPTIONS)
     (storage, key), value = next(iter(model.items()))
@@ -121,6 +122,7 @@ def test_versions_that_writers_gave_are_left_to_the_owner(spark: Any, tmp_path: 
         told = sync(spark, str(tmp_path), options=OPTIONS) if is_running else {}
         if is_running:
             assert held_by(warren.database.store) == model
+            assert tables(tmp_path) == [], "what was not taken is gone"
     if not is_running:
         told = sync(spark, str(tmp_path), options=OPTIONS)
         assert stopped_store(tmp_path)[0] == model
@@ -191,15 +193,18 @@ def test_an_order_lives_as_long_as_somebody_works_on_it(tmp_path: Path, monkeypa
     model: State = {}
     with opened(tmp_path) as warren:
         write(warren.database, model, seed=1, sessions=5)
-        syncing = Sync(None, str(tmp_path), options=SyncOptions(sizes=BY_DRIVER, order_seconds=3))
+        syncing = Sync(None, str(tmp_path), options=SyncOptions(sizes=BY_DRIVER, order_seconds=6))
         orders, make = warren.database.orders, syncing._tables.made
         assert orders is not None
-        lapses: list[int] = []
 
         def made_slowly(task: Any) -> Any:
-            [[_, first]] = orders._out.values()
-            while len({*lapses, first}) < 4:  # three signs of life
-                lapses.extend(each for _, each in orders._out.values())
+            lapses: set[int] = set()
+
+            def are_signs_of_life() -> bool:
+                lapses.update(each for _, each in orders._out.values())
+                return len(lapses) > 3
+
+            wait_until("three signs of life", are_signs_of_life)
             return make(task)
 
         monkeypatch.setattr(syncing._tables, "made", made_slowly)

@@ -79,12 +79,22 @@ def test_an_owner_killed_after_an_ingest_opens_where_the_tables_have_brought_it(
     assert stopped_store(home) == (model, told["durable"])
 
 
-def test_following_syncs_again_whenever_the_log_grows(tmp_path: Path) -> None:
-    """RF-08: through a restart of the owner, too; a directory that nobody has is left alone then."""
-    model, told, ended = State(), list[dict[str, Any]](), threading.Event()
+def test_following_syncs_again_whenever_the_log_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RF-05, RF-07: through a restart of the owner, too; a directory that nobody has is left alone then."""
+    model, told, in_vain, ended = State(), list[dict[str, Any]](), list[NobodyListens](), threading.Event()
     with opened(tmp_path) as warren:
         write(warren.database, model, seed=1, sessions=3)
     syncing = Sync(None, str(tmp_path), options=HERE)
+    ask_owner = syncing.running
+
+    def counted() -> dict[str, Any]:
+        try:
+            return ask_owner()
+        except NobodyListens as error:
+            in_vain.append(error)
+            raise
+
+    monkeypatch.setattr(syncing, "running", counted)
     following = threading.Thread(target=lambda: syncing.follow(ended, told.append))
     try:
         for life in range(2):
@@ -94,6 +104,11 @@ def test_following_syncs_again_whenever_the_log_grows(tmp_path: Path) -> None:
                 for seed in (2, 3):
                     write(warren.database, model, 10 * life + seed, sessions=3)
                     wait_until("next round", lambda: held_by(warren.database.store) == model)
+            in_vain.clear()
+            (tmp_path / "log" / "a-change").touch()
+            wait_until("look at a directory that nobody has", lambda: bool(in_vain))
+            (tmp_path / "log" / "a-change").unlink()
+            assert following.is_alive()
     finally:
         ended.set()
         following.join(60)
@@ -103,7 +118,7 @@ def test_following_syncs_again_whenever_the_log_grows(tmp_path: Path) -> None:
 
 
 def test_the_command_follows_until_it_is_asked_to_end(tmp_path: Path) -> None:
-    """RF-08: a line for each round; SIGTERM ends it with a good code."""
+    """RF-05, RF-07: a line for each round; SIGTERM ends it with a good code."""
     model, home = State(), tmp_path / "db"
     command = [sys.executable, "-m", "warren.cli.main", "pipeline", "sync", str(home), "--follow", "--json"]
     with opened(home) as warren:
@@ -144,5 +159,5 @@ from warren.pipeline.session import spark_session
 from warren.snapshot.table_ranges import RangeSizes
 spark = spark_session("local[1]", config={"spark.ui.enabled": "false"})
 sizes = RangeSizes(workers=1, entries_max=30, entries_worth_a_task=1)
-sync(spark, sys.argv[1], options=SyncOptions(sizes=sizes, order_seconds=6))
+sync(spark, sys.argv[1], options=SyncOptions(sizes=sizes, order_seconds=12))
 """

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 def test_a_stopped_directory_and_a_running_owner_get_their_tables(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RF-05, RF-06: with as many ranges as this kind of Spark has workers; every entry of them goes through a task."""
+    """RF-02, RF-06: with as many ranges as this kind of Spark has workers; every entry of them goes through a task."""
     monkeypatch.setattr(sync_tables, "RangeSizes", lambda: RangeSizes(entries_worth_a_task=1))
     model = written(tmp_path / "stopped")
     told = sync(spark, str(tmp_path / "stopped"))
