@@ -3,6 +3,9 @@
 The one in memory writes nothing at all as long as reflection keeps up, and is the default. The one in RocksDB takes no
 more memory than two memtables however far the store is behind, and costs a write and a delete for each entry.
 
+When the disk was full, RocksDB takes nothing more until it is opened anew: for the buffer in RocksDB that is the next
+start of the program. Till then an alarm says so, the log keeps everything, and reads lay it over the store.
+
 Both begin empty, whatever an earlier life left there, of either kind: the log has all of it. So a buffer that was
 damaged by a crash is never opened, and one kind follows the other without ado.
 """
