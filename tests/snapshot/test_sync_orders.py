@@ -89,7 +89,9 @@ def test_an_order_that_is_given_up_leaves_nothing() -> None:
     stage.disk.create(f"{task['task']['path']}.range.1").close()
     orders.cancel({"name": task["name"]})
     assert stage.disk.list("db/tables") == []
+    stage.disk.create(f"{task['task']['path']}.range.2").close()  # by somebody who has not heard of it
     assert "order" in orders.order({})
+    assert stage.disk.list("db/tables") == []
     database.close()
 
 

@@ -98,6 +98,11 @@ class Bulk:
             if name.startswith(base_name(task.path)):
                 self._files.remove(join(self._home, name))
 
+    def clear_all(self) -> None:
+        """Remove what makers have left who were given up and did not know; nobody may be at work."""
+        for name in self._files.list(self._home):
+            self._files.remove(join(self._home, name))
+
     def rest(self) -> None:
         self._maker.rest()
 

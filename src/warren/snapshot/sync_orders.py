@@ -60,6 +60,7 @@ class SyncOrders:
             self._clear_lapsed()
             if self.is_out():
                 raise Locked("somebody is at work on an order already", "wait for it: if he is gone, it lapses")
+            self._bulk.clear_all()
             durable = self._durable()
             task = self._bulk.begin(durable, int(step_bytes), 1)
             if task is None:
