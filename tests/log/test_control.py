@@ -168,7 +168,7 @@ def test_the_thread_ends_when_nobody_has_the_store_any_more() -> None:
     [thread] = [thread for thread in compaction_threads() if thread not in before]
     commit = store.commit
     del store
-    for _ in range(100):  # a look that is under way holds the store itself: what is left then is found by the next round
+    for _ in range(100):  # a look that is under way holds the store; the next round finds it then
         gc.collect()
         thread.join(0.1)
         if not thread.is_alive():
