@@ -92,7 +92,7 @@ def rows(database: Database) -> State:
 
 
 def test_tables_and_batches_bring_the_store_to_one_state(tmp_path: Path, tables: CountingTables) -> None:
-    """VO-02, X-04: whichever way a stretch of the log goes, and in whatever order the ways follow one another."""
+    """X-04: whichever way a stretch of the log goes, and in whatever order the ways follow one another."""
     chance, model = random.Random(5), State()
     for life in range(3):
         with opened(tmp_path, tables) as database:
