@@ -58,8 +58,8 @@ def test_what_is_durable_reaches_the_store_and_is_there_after_a_stop(mode: Mode)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(steps=STEPS, seed=st.integers(0, 1 << 20))
 def test_the_store_equals_the_model_whatever_happens(mode: Mode, bulk_bytes: int, steps: list[Step], seed: int) -> None:
-    """VO-02, X-03, X-04, C-15: sessions on two channels, clears, rotations, flushes, purges, stops, kills and power cuts,
-    with limits so tiny that everything is cut, spilled and chunked."""
+    """VO-02, X-03, X-04, C-15: sessions on two channels, clears, rotations, flushes, purges, stops, kills and power
+    cuts, with limits so tiny that everything is cut, spilled and chunked."""
     stage = DatabaseStage(mode, seed, bulk_bytes=bulk_bytes)
     database = stage.open()
     model: State = {}
