@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
+from warren.catalog.row_format import Kind, encode, key_of
 from warren.durability.closing import Closing, ClosingPart
 from warren.durability.epoch_file import Witness, encode_slot
 from warren.durability.participant import FileEnd
@@ -142,8 +143,24 @@ def manifest() -> str:
     return shown(raw, (*HEADER_FIELDS, (len(body), body.decode()), (1, "zeros to a multiple of 8")))
 
 
+def catalog_rows() -> str:
+    image = {"vhost_id": 4294967300, "name": "orders", "durable": True, "exclusive": False, "auto_delete": False}
+    key, value = key_of(Kind.QUEUE, 4294967392), encode(image | {"arguments": {"x-max-length": 7}})
+    lines = [value[at : at + 16] for at in range(1, len(value), 16)]
+    return shown(
+        key + value,
+        (
+            (1, "key: kind Q"),
+            (8, "id, big-endian"),
+            (1, "value: format 1"),
+            *((len(line), line.decode()) for line in lines),
+        ),
+    )
+
+
 PAGES = {
     "block": block,
+    "catalog_rows": catalog_rows,
     "closing": closing,
     "epoch_file": epoch_file,
     "file_header": file_header,

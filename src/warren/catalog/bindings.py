@@ -1,0 +1,113 @@
+"""Bindings: by which key an exchange hands messages on, to a queue or to another exchange.
+
+SQL decides whether both ends are there and in one vhost: nothing is looked up first. Binding twice is binding once, and
+what is not bound can be unbound, as in RabbitMQ.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import IntegrityError
+
+from warren.base.errors import Refused
+from warren.base.ids import BindingId, ExchangeId, QueueId, VhostId
+from warren.catalog.arguments import Arguments, from_json, to_json
+from warren.catalog.change import Change, checked_name
+from warren.catalog.exchanges import Exchange
+from warren.catalog.queues import Queue
+from warren.catalog.row_format import Kind
+from warren.catalog.rows import row_of
+from warren.catalog.schema import bindings
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    id: BindingId
+    vhost_id: VhostId
+    source_id: ExchangeId
+    queue_id: QueueId | None  # one of these two
+    exchange_id: ExchangeId | None
+    routing_key: str
+    arguments: Arguments = field(default_factory=dict)
+
+
+def bind(
+    change: Change,
+    source: Exchange,
+    target: Queue | Exchange,
+    routing_key: str = "",
+    arguments: Arguments | None = None,
+) -> Binding:
+    """The binding that there is, or a new one."""
+    image = _image(source, target, routing_key, arguments)
+    found = _like(change.connection, image)
+    if found is not None:
+        return found
+    if not source.name:
+        raise Refused("the default exchange has a binding to every queue, and takes no other", "use another exchange")
+    try:
+        id_ = BindingId(change.insert(Kind.BINDING, image))
+    except IntegrityError as error:
+        raise Refused(
+            f"{source.name!r} cannot be bound to {target.name!r}: one of them is not there, or in another vhost",
+            "declare both in one vhost first",
+        ) from error
+    told = {name: image[name] for name in ("vhost_id", "source_id", "queue_id", "exchange_id", "routing_key")}
+    return Binding(id_, **told, arguments=dict(arguments or {}))
+
+
+def unbind(
+    change: Change,
+    source: Exchange,
+    target: Queue | Exchange,
+    routing_key: str = "",
+    arguments: Arguments | None = None,
+) -> bool:
+    """Whether there was such a binding."""
+    found = _like(change.connection, _image(source, target, routing_key, arguments))
+    if found is not None:
+        change.remove(Kind.BINDING, [found.id])
+    return found is not None
+
+
+def every(connection: Connection, vhost_id: VhostId | None = None) -> list[Binding]:
+    """All of them, or those of one vhost, oldest first."""
+    asked = select(bindings).order_by(bindings.c.id)
+    if vhost_id is not None:
+        asked = asked.where(bindings.c.vhost_id == vhost_id)
+    return [_binding(row) for row in connection.execute(asked).mappings()]
+
+
+def _image(source: Exchange, target: Queue | Exchange, routing_key: str, arguments: Arguments | None) -> dict[str, Any]:
+    is_queue = isinstance(target, Queue)
+    return {
+        "vhost_id": source.vhost_id,
+        "source_id": source.id,
+        "queue_id": target.id if is_queue else None,
+        "exchange_id": None if is_queue else target.id,
+        "routing_key": checked_name("the routing key", routing_key, may_be_empty=True),
+        "arguments": to_json(arguments),
+    }
+
+
+def _like(connection: Connection, image: Mapping[str, Any]) -> Binding | None:
+    identity = row_of(Kind.BINDING, 0, image)["identity"]
+    row = connection.execute(select(bindings).where(bindings.c.identity == identity)).mappings().one_or_none()
+    return None if row is None else _binding(row)
+
+
+def _binding(row: Mapping[Any, Any]) -> Binding:
+    return Binding(
+        BindingId(row["id"]),
+        VhostId(row["vhost_id"]),
+        ExchangeId(row["source_id"]),
+        row["queue_id"],
+        row["exchange_id"],
+        row["routing_key"],
+        from_json(json.loads(row["arguments"])),
+    )

@@ -1,0 +1,160 @@
+"""Making SQL what the log says, whichever of them is ahead.
+
+    applied = the log's last change     in step: nothing to do                    one look, however large it is
+    applied < it                        behind: rows newer than `applied` are written, rows that are gone go
+    applied > it, or a past that we left  ahead: everything is written again, and it is said
+    a timeline that we never had        a stranger's: refused, and not touched
+
+SQL falls behind by a crash between durable and its commit, or because it lost its newest transactions, or its file. It
+is ahead when the log was put back to an earlier moment, or forked. Either way it is one SQL transaction, so that a
+crash on the way leaves what was there.
+
+Always true: afterwards SQL holds exactly the rows of the view, and the mark says so. If the log itself does not hold as
+many rows as its last change counted, or one that refers to nothing, the catalog is not to be had from it: that is
+refused by name (checklist C-21), for queues that are missing would make their messages look orphaned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from warren.base.errors import Damage, Refused
+from warren.base.ids import Epoch, TimelineId
+from warren.catalog.row_format import CATALOG, LAST_CHANGE, Kind, LastChange, decode, id_of
+from warren.catalog.rows import TABLES, row_of
+from warren.catalog.schema import applied
+from warren.catalog.sql_database import SqlDatabase
+from warren.durability.timeline import Timeline
+from warren.snapshot.snapshot_store import Reading, Row
+
+_ROWS_AT_ONCE = 500
+_WAY_OUT = "restore a backup of the log, or name another catalog if this one belongs to somebody else"
+
+
+class Mark(NamedTuple):
+    """How far SQL has come."""
+
+    timeline: TimelineId
+    epoch: Epoch
+
+
+class Truth(NamedTuple):
+    """What the log says: the epoch of its last change, and what went with that."""
+
+    epoch: Epoch
+    last: LastChange
+
+
+def truth_of(view: Reading) -> Truth:
+    found = view.get(CATALOG, LAST_CHANGE)
+    if found is None:
+        return Truth(Epoch(0), LastChange())
+    return Truth(Epoch(found.version[0]), LastChange.decode(found.value))
+
+
+def bring(sql: SqlDatabase, view: Reading, timeline: Timeline) -> tuple[Truth, str]:
+    """Make SQL what the view shows; what the view says, and what an operator should know about it."""
+    truth = truth_of(view)
+    with sql.reading() as connection:
+        mark, counts = read_mark(connection), _counts(connection)
+    is_whole = all(counts[kind] == truth.last.count(kind) for kind in TABLES)
+    told = _objection(sql.where, mark, truth, timeline, is_whole)
+    is_same = mark == Mark(timeline.id, truth.epoch) and is_whole
+    if not is_same:
+        keeps = not told and mark is not None
+        _write(sql, view, truth, timeline.id, mark.epoch if keeps and mark is not None else None)
+    return truth, told
+
+
+def read_mark(connection: Connection) -> Mark | None:
+    row = connection.execute(select(applied)).one_or_none()
+    return None if row is None else Mark(TimelineId(int(row.timeline, 16)), Epoch(row.epoch))
+
+
+def write_mark(connection: Connection, mark: Mark) -> None:
+    values = {"timeline": f"{mark.timeline:016x}", "epoch": mark.epoch}
+    if connection.execute(update(applied).values(values)).rowcount == 0:
+        connection.execute(insert(applied).values(id=1, **values))
+
+
+def _objection(where: str, mark: Mark | None, truth: Truth, timeline: Timeline, is_whole: bool) -> str:
+    """Why SQL cannot be gone on from; empty if it can."""
+    if mark is None:
+        return ""
+    if mark.timeline != timeline.id:
+        if not any(ancestor.timeline == mark.timeline for ancestor in timeline.ancestry):
+            raise Refused(
+                f"the SQL catalog {where} was made from timeline {mark.timeline:016x}, which this log never was on "
+                f"(it is on {timeline.id:016x}): it does not cover what is there",
+                _WAY_OUT,
+            )
+        return f"the SQL catalog was of timeline {mark.timeline:016x}, which this log has left: it was made again"
+    if mark.epoch > truth.epoch:
+        lost = f"the log's last change of the catalog is of epoch {truth.epoch}: what came behind it is not in the log"
+        return f"the SQL catalog had come to epoch {mark.epoch}, {lost}, and SQL was put back"
+    if mark.epoch == truth.epoch and not is_whole:
+        return f"the SQL catalog did not hold what it had at epoch {mark.epoch}: it was made again"
+    return ""
+
+
+def _write(sql: SqlDatabase, view: Reading, truth: Truth, timeline: TimelineId, after: Epoch | None) -> None:
+    """In one transaction; `after` an epoch, or all of it."""
+    try:
+        with sql.transaction() as connection:
+            for kind in reversed(TABLES):
+                _remove_gone(connection, kind, view, is_all=after is None)
+            for kind in TABLES:
+                count = _put_newer(connection, kind, view, after or Epoch(0))
+                if count != truth.last.count(kind):
+                    what = f"the log holds {count} rows of kind {kind.name.lower()}, its last change of the catalog "
+                    raise Damage(f"{what}(epoch {truth.epoch}) counted {truth.last.count(kind)}", hint=_WAY_OUT)
+            write_mark(connection, Mark(timeline, truth.epoch))
+    except IntegrityError as error:
+        raise Damage(f"a row of the catalog in the log refers to nothing: {error.orig}", hint=_WAY_OUT) from error
+
+
+def _remove_gone(connection: Connection, kind: Kind, view: Reading, is_all: bool) -> None:
+    table = TABLES[kind]
+    if is_all:
+        connection.execute(delete(table))
+        return
+    there = {id_of(row.key) for row in view.prefix(CATALOG, kind.value)}
+    gone = sorted(_ids(connection, kind) - there)
+    for start in range(0, len(gone), _ROWS_AT_ONCE):
+        connection.execute(delete(table).where(table.c.id.in_(gone[start : start + _ROWS_AT_ONCE])))
+
+
+def _put_newer(connection: Connection, kind: Kind, view: Reading, after: Epoch) -> int:
+    """How many rows of the kind there are."""
+    table, known, count = TABLES[kind], _ids(connection, kind), 0
+    rows = view.prefix(CATALOG, kind.value)
+    while part := list(islice(rows, _ROWS_AT_ONCE)):
+        count += len(part)
+        new = [_made(kind, row) for row in part if id_of(row.key) not in known]
+        if new:
+            connection.execute(insert(table), new)
+        for values in _changed(kind, part, known, after):
+            connection.execute(update(table).where(table.c.id == values["id"]), values)
+    return count
+
+
+def _changed(kind: Kind, part: list[Row], known: set[int], after: Epoch) -> Iterator[dict[str, object]]:
+    return (_made(kind, row) for row in part if row.version[0] > after and id_of(row.key) in known)
+
+
+def _made(kind: Kind, row: Row) -> dict[str, object]:
+    return row_of(kind, id_of(row.key), decode(row.key, row.value))
+
+
+def _ids(connection: Connection, kind: Kind) -> set[int]:
+    return set(connection.execute(select(TABLES[kind].c.id)).scalars())
+
+
+def _counts(connection: Connection) -> dict[Kind, int]:
+    asked = {kind: select(func.count()).select_from(table) for kind, table in TABLES.items()}
+    return {kind: int(connection.execute(each).scalar_one()) for kind, each in asked.items()}

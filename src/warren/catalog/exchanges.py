@@ -1,0 +1,102 @@
+"""Exchanges: where messages are sent to. Deleting one takes the bindings from it and to it along, in one change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, or_, select
+from sqlalchemy.exc import IntegrityError
+
+from warren.base.errors import Refused
+from warren.base.ids import BindingId, ExchangeId, VhostId
+from warren.catalog.arguments import Arguments, from_json, to_json
+from warren.catalog.change import Change, checked_name
+from warren.catalog.equivalence import check_same
+from warren.catalog.row_format import Kind
+from warren.catalog.rows import image_of
+from warren.catalog.schema import bindings, exchanges
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    id: ExchangeId
+    vhost_id: VhostId
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: Arguments = field(default_factory=dict)
+
+
+def declare(
+    change: Change,
+    vhost_id: VhostId,
+    name: str,
+    type_: str = "direct",
+    *,
+    durable: bool = True,
+    auto_delete: bool = False,
+    internal: bool = False,
+    arguments: Arguments | None = None,
+) -> Exchange:
+    """The exchange of this name; it is made if there is none, and refused if there is another one."""
+    image = {"vhost_id": vhost_id, "name": checked_name("the exchange", name), "type": checked_name("the type", type_)}
+    image |= {"durable": durable, "auto_delete": auto_delete, "internal": internal, "arguments": to_json(arguments)}
+    row = _row(change.connection, vhost_id, name)
+    if row is not None:
+        check_same(f"exchange {name!r}", image_of(Kind.EXCHANGE, row), image)
+        return _exchange(row)
+    try:
+        id_ = ExchangeId(change.insert(Kind.EXCHANGE, image))
+    except IntegrityError as error:
+        raise Refused(f"exchange {name!r} cannot be in vhost {vhost_id}: there is none", "declare it first") from error
+    return Exchange(id_, vhost_id, name, type_, durable, auto_delete, internal, dict(arguments or {}))
+
+
+def delete(change: Change, id_: ExchangeId) -> list[BindingId]:
+    """The bindings that went with it."""
+    row = change.connection.execute(select(exchanges.c.name).where(exchanges.c.id == id_)).one_or_none()
+    if row is None:
+        raise Refused(f"there is no exchange {id_}")
+    if not row.name or row.name.startswith("amq."):
+        raise Refused(f"exchange {row.name!r} belongs to its vhost", "it goes with the vhost")
+    at_it = or_(bindings.c.source_id == id_, bindings.c.exchange_id == id_)
+    found = [BindingId(each) for each in change.connection.execute(select(bindings.c.id).where(at_it)).scalars()]
+    change.gone_with_it(Kind.BINDING, found)
+    change.remove(Kind.EXCHANGE, [id_])
+    return found
+
+
+def get(connection: Connection, vhost_id: VhostId, name: str) -> Exchange | None:
+    row = _row(connection, vhost_id, name)
+    return None if row is None else _exchange(row)
+
+
+def every(connection: Connection, vhost_id: VhostId | None = None) -> list[Exchange]:
+    """All of them, or those of one vhost, by name."""
+    asked = select(exchanges).order_by(exchanges.c.vhost_id, exchanges.c.name)
+    if vhost_id is not None:
+        asked = asked.where(exchanges.c.vhost_id == vhost_id)
+    return [_exchange(row) for row in connection.execute(asked).mappings()]
+
+
+def _row(connection: Connection, vhost_id: VhostId, name: str) -> Mapping[Any, Any] | None:
+    at = (exchanges.c.vhost_id == vhost_id) & (exchanges.c.name == name)
+    return connection.execute(select(exchanges).where(at)).mappings().one_or_none()
+
+
+def _exchange(row: Mapping[Any, Any]) -> Exchange:
+    return Exchange(
+        ExchangeId(row["id"]),
+        VhostId(row["vhost_id"]),
+        row["name"],
+        row["type"],
+        row["durable"],
+        row["auto_delete"],
+        row["internal"],
+        from_json(json.loads(row["arguments"])),
+    )

@@ -1,0 +1,195 @@
+"""The catalog's truth is in the log; SQL is how it is worked with. This is the order in which they change (rule 16).
+
+    work in SQL ──▶ images to the log, one session ──▶ its epoch is durable ──▶ SQL commits, with the mark ──▶ answered
+    └────────── one SQL transaction for all changes of one epoch; each in a savepoint of its own ─────────┘
+
+SQL judges first, so that nothing is in the log that SQL would refuse. SQL commits last, so that it never holds what a
+power cut can take back. A change that arrives while the epoch of the open transaction is on its way to the disk waits
+for it, and begins the next one: nobody's answer is put off by those who come later.
+
+Reads see what is committed: one that comes meanwhile waits for the transaction that is open.
+
+If something fails between the log and the commit, the change is durable and SQL is behind: whoever asked is told of the
+failure, and whoever comes next brings SQL up from the log first. Always true: `applied <= durable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from sqlalchemy import Connection, NestedTransaction
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from warren.base.ids import Epoch
+from warren.base.threads import Condition
+from warren.catalog.bringing import Mark, Truth, bring, write_mark
+from warren.catalog.change import Change
+from warren.catalog.row_format import CATALOG, LAST_CHANGE, LastChange
+from warren.catalog.sql_database import SqlDatabase
+from warren.catalog.sql_errors import told_plainly
+from warren.durability.timeline import Timeline
+from warren.snapshot.database import Database
+
+Result = TypeVar("Result")
+_NONE = Epoch(0)
+
+
+class Projection:
+    """Any thread may ask. Brought up by `bring` before it begins."""
+
+    def __init__(self, database: Database, sql: SqlDatabase, lock: Condition, truth: Truth) -> None:
+        self._database = database
+        self._sql = sql
+        self._lock = lock
+        self._last = truth.last  # of the last session that went to the log
+        self._applied = truth.epoch  # SQL has committed this
+        self._epoch = _NONE  # of the open transaction's newest session
+        self._is_behind = False
+
+    @property
+    def applied(self) -> Epoch:
+        return self._applied
+
+    @property
+    def last(self) -> LastChange:
+        return self._last
+
+    def change(self, work: Callable[[Change], Result]) -> Result:
+        """Do it; durable, and in SQL, when this returns."""
+        result, epoch = self.submit(work)
+        self.settle(epoch)
+        return result
+
+    def submit(self, work: Callable[[Change], Result]) -> tuple[Result, Epoch]:
+        """Do it, and return what it came to and the epoch to settle before anybody may hear of it."""
+        with self._lock:
+            self._make_way()
+            if not self._sql.is_begun:
+                self._sql.begin()
+            try:
+                result = self._done(work)
+            finally:
+                if not self._epoch:  # it was refused, or there was nothing to change
+                    self._sql.rollback()
+            return result, self._epoch or self._applied
+
+    def settle(self, epoch: Epoch) -> None:
+        """Return when it is durable and SQL has committed. Waits without the lock: others join the epoch meanwhile."""
+        self._database.log.wait(epoch)
+        with self._lock:
+            if self._applied < epoch:
+                self._make_way()
+                self._finish()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """What is committed, held still."""
+        with self._lock:
+            self._make_way()
+            self._finish()
+            with self._sql.reading() as connection:
+                yield connection
+
+    def close(self) -> None:
+        with self._lock:
+            try:
+                self._make_way()
+                self._finish()
+            finally:
+                self._sql.close()
+
+    # -- one change ----------------------------------------------------------------------------------------------
+
+    def _done(self, work: Callable[[Change], Result]) -> Result:
+        with told_plainly(self._sql.where):
+            savepoint = self._sql.connection.begin_nested()
+            try:
+                change = Change(self._sql.connection, self._take_id, self._last)
+                result = work(change)
+                self._append(change)
+            except BaseException as error:
+                self._undo(savepoint, error)
+                raise
+            try:
+                savepoint.commit()
+            except SQLAlchemyError:
+                self._fall_behind()
+                raise
+        return result
+
+    def _undo(self, savepoint: NestedTransaction, error: BaseException) -> None:
+        """Back to the savepoint. After an error of its disk SQL may have rolled back all of the transaction by itself,
+        with changes of others that are in the log already."""
+        try:
+            is_sound = isinstance(error, IntegrityError) or not isinstance(error, SQLAlchemyError)
+            savepoint.rollback()
+        except SQLAlchemyError:
+            is_sound = False
+        if not is_sound and self._epoch:
+            self._fall_behind()
+
+    def _append(self, change: Change) -> None:
+        if not change.entries:
+            return
+        with_last = [*change.entries, (LAST_CHANGE, change.last.encode())]
+        session = self._database.begin()
+        try:
+            for key, image in with_last:
+                if image is None:
+                    session.remove(CATALOG, key)
+                else:
+                    session.put(CATALOG, key, image)
+        except BaseException:
+            session.abort()
+            raise
+        self._epoch = session.end()
+        self._last = change.last
+
+    def _take_id(self) -> int:
+        """A place in the log that nobody else ever has. What is written there says nothing."""
+        session = self._database.begin()
+        session.add_storage(CATALOG)
+        session.end()
+        assert session.first_lsn is not None, "a session that has ended has a place"
+        return session.first_lsn
+
+    # -- one transaction -----------------------------------------------------------------------------------------
+
+    def _make_way(self) -> None:
+        """Nothing is behind, and a transaction that is open is of the present epoch."""
+        if self._is_behind:
+            self._catch_up()
+        if self._epoch and self._epoch < self._database.log.commit.open_epoch:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._epoch:
+            return
+        try:
+            self._database.log.wait(self._epoch)
+            with told_plainly(self._sql.where):
+                write_mark(self._sql.connection, Mark(self._timeline.id, self._epoch))
+            self._sql.commit()
+        except BaseException:
+            self._fall_behind()
+            raise
+        self._applied, self._epoch = self._epoch, _NONE
+
+    def _fall_behind(self) -> None:
+        self._is_behind = True
+        self._sql.rollback()
+
+    def _catch_up(self) -> None:
+        self._database.log.wait(self._epoch)
+        view = self._database.view_now()
+        try:
+            truth, _ = bring(self._sql, view, self._timeline)
+        finally:
+            view.close()
+        self._applied, self._epoch, self._is_behind = truth.epoch, _NONE, False
+
+    @property
+    def _timeline(self) -> Timeline:
+        return self._database.log.manifest.state.timeline

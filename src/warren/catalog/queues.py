@@ -1,0 +1,109 @@
+"""Queues: what they are called and how they were asked for. What is in them is not here.
+
+Deleting one takes its bindings along, in the same change. An id is never given twice, so one that is not there any more
+was deleted: whatever the log still says about such a queue is passed over (checklist HS-06).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import IntegrityError
+
+from warren.base.errors import Refused
+from warren.base.ids import BindingId, QueueId, VhostId
+from warren.catalog.arguments import Arguments, from_json, to_json
+from warren.catalog.change import Change, checked_name
+from warren.catalog.equivalence import check_same
+from warren.catalog.row_format import Kind
+from warren.catalog.rows import image_of
+from warren.catalog.schema import bindings, queues
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    id: QueueId
+    vhost_id: VhostId
+    name: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: Arguments = field(default_factory=dict)
+
+
+def declare(
+    change: Change,
+    vhost_id: VhostId,
+    name: str,
+    *,
+    durable: bool = True,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+    arguments: Arguments | None = None,
+) -> Queue:
+    """The queue of this name; it is made if there is none, and refused if there is another one."""
+    image = {"vhost_id": vhost_id, "name": checked_name("the queue", name), "durable": durable}
+    image |= {"exclusive": exclusive, "auto_delete": auto_delete, "arguments": to_json(arguments)}
+    row = _row(change.connection, vhost_id, name)
+    if row is not None:
+        check_same(f"queue {name!r}", image_of(Kind.QUEUE, row), image)
+        return _queue(row)
+    try:
+        id_ = QueueId(change.insert(Kind.QUEUE, image))
+    except IntegrityError as error:
+        raise Refused(f"queue {name!r} cannot be in vhost {vhost_id}: there is none", "declare it first") from error
+    return Queue(id_, vhost_id, name, durable, exclusive, auto_delete, dict(arguments or {}))
+
+
+def delete(change: Change, id_: QueueId) -> list[BindingId]:
+    """The bindings that went with it."""
+    if by_id(change.connection, id_) is None:
+        raise Refused(f"there is no queue {id_}")
+    asked = select(bindings.c.id).where(bindings.c.queue_id == id_)
+    found = [BindingId(each) for each in change.connection.execute(asked).scalars()]
+    change.gone_with_it(Kind.BINDING, found)
+    change.remove(Kind.QUEUE, [id_])
+    return found
+
+
+def get(connection: Connection, vhost_id: VhostId, name: str) -> Queue | None:
+    row = _row(connection, vhost_id, name)
+    return None if row is None else _queue(row)
+
+
+def by_id(connection: Connection, id_: QueueId) -> Queue | None:
+    row = connection.execute(select(queues).where(queues.c.id == id_)).mappings().one_or_none()
+    return None if row is None else _queue(row)
+
+
+def every(connection: Connection, vhost_id: VhostId | None = None) -> list[Queue]:
+    """All of them, or those of one vhost, by name."""
+    asked = select(queues).order_by(queues.c.vhost_id, queues.c.name)
+    if vhost_id is not None:
+        asked = asked.where(queues.c.vhost_id == vhost_id)
+    return [_queue(row) for row in connection.execute(asked).mappings()]
+
+
+def ids(connection: Connection) -> set[QueueId]:
+    return {QueueId(each) for each in connection.execute(select(queues.c.id)).scalars()}
+
+
+def _row(connection: Connection, vhost_id: VhostId, name: str) -> Mapping[Any, Any] | None:
+    at = (queues.c.vhost_id == vhost_id) & (queues.c.name == name)
+    return connection.execute(select(queues).where(at)).mappings().one_or_none()
+
+
+def _queue(row: Mapping[Any, Any]) -> Queue:
+    return Queue(
+        QueueId(row["id"]),
+        VhostId(row["vhost_id"]),
+        row["name"],
+        row["durable"],
+        row["exclusive"],
+        row["auto_delete"],
+        from_json(json.loads(row["arguments"])),
+    )

@@ -1,0 +1,91 @@
+"""One connection to an SQL database: transactions and savepoints, for one thread at a time.
+
+This is all that the rest of the catalog knows of SQL's whereabouts. `database` opens the real one; in the simulator
+`testing/forgetful_catalog` stands in for it, and loses its last transactions on purpose.
+
+Always true: nothing is written outside a transaction, and a transaction that was begun is committed or rolled back by
+whoever began it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from sqlalchemy import Connection, Engine, RootTransaction
+from sqlalchemy.exc import SQLAlchemyError
+
+from warren.catalog.sql_errors import told_plainly
+
+
+class SqlDatabase:
+    """Open from the beginning on."""
+
+    def __init__(self, engine: Engine, where: str) -> None:
+        self.where = where  # for people; no password
+        self._engine = engine
+        self._begun: RootTransaction | None = None
+        with told_plainly(where):
+            self.connection: Connection = engine.connect()
+
+    @property
+    def is_begun(self) -> bool:
+        return self._begun is not None
+
+    def begin(self) -> None:
+        with told_plainly(self.where):
+            self._begun = self.connection.begin()
+
+    def commit(self) -> None:
+        assert self._begun is not None, "a transaction is begun before it is committed"
+        with told_plainly(self.where):
+            self._begun.commit()
+        self._begun = None
+
+    def rollback(self) -> None:
+        """Whatever state it is in: afterwards no transaction is open."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            with suppress(SQLAlchemyError):
+                begun.rollback()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """One that is committed at the end of the block, and rolled back if an error passes by."""
+        self.begin()
+        try:
+            with told_plainly(self.where):
+                yield self.connection
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that only looks."""
+        self.begin()
+        try:
+            with told_plainly(self.where):
+                yield self.connection
+        finally:
+            self.rollback()
+
+    def close(self) -> None:
+        self.rollback()
+        with suppress(SQLAlchemyError):
+            self.connection.close()
+            self._engine.dispose()
+
+
+class SqlPlace(Protocol):
+    """Where an SQL database lies."""
+
+    def open(self) -> SqlDatabase:
+        """The one that is there, or an empty one."""
+        ...
+
+    def set_aside(self) -> None:
+        """Put away what is there and cannot be used; the next `open` finds nothing."""
+        ...

@@ -1,0 +1,125 @@
+"""Which SQL database it is, how it is opened, and what becomes of one that cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from tests.catalog.catalog_stage import CatalogStage, check, declared, home, names
+from warren.base.errors import DiskFailure, Locked, Misuse, OutOfRoom, Refused
+from warren.catalog.database import SqlitePlace
+from warren.catalog.settings import CatalogSettings
+from warren.catalog.sql_database import SqlDatabase
+from warren.catalog.sql_errors import SqlDamage, told_plainly
+from warren.files.local import LocalFiles
+from warren.testing.seeded_chance import SeededChance
+
+
+def place_of(directory: Path, connect: str = "", catalog: str = "warren") -> SqlitePlace:
+    settings = CatalogSettings(connect, catalog)
+    return SqlitePlace.of(LocalFiles(), SeededChance(1), str(directory), settings)
+
+
+def asked(sql: SqlDatabase, what: str) -> object:
+    with sql.reading() as connection:
+        return connection.execute(text(what)).scalar_one()
+
+
+def test_the_catalog_is_a_file_in_the_directory_unless_settings_name_another(tmp_path: Path) -> None:
+    """OP-01, OP-02: connect string and name of the SQL database."""
+    assert place_of(tmp_path).path == str(tmp_path / "catalog" / "warren.sqlite")
+    assert place_of(tmp_path, catalog="shop").path == str(tmp_path / "catalog" / "shop.sqlite")
+    other = tmp_path / "elsewhere.db"
+    assert place_of(tmp_path, f"sqlite:///{other}", "shop").path == str(other)
+    for place in (place_of(tmp_path, catalog="shop"), place_of(tmp_path, f"sqlite:///{other}")):
+        sql = place.open()
+        with sql.transaction() as connection:
+            connection.execute(text("CREATE TABLE x (y INTEGER)"))
+        sql.close()
+        assert Path(place.path).is_file()
+
+
+def test_a_database_that_is_not_supported_is_refused_and_its_password_not_told(tmp_path: Path) -> None:
+    """OP-01"""
+    with pytest.raises(Refused, match="only SQLite is supported") as caught:
+        place_of(tmp_path, "postgresql://guest:secret@host/x")
+    assert "secret" not in str(caught.value)
+    with pytest.raises(Misuse):
+        place_of(tmp_path, "::nonsense::")
+
+
+@pytest.mark.parametrize("name", ["", "../x", ".x", "a\0b"])
+def test_a_name_that_leads_elsewhere_is_misuse(tmp_path: Path, name: str) -> None:
+    """OP-02"""
+    with pytest.raises(Misuse):
+        place_of(tmp_path, catalog=name)
+
+
+def test_sqlite_checks_foreign_keys_and_syncs_at_its_checkpoints_only(tmp_path: Path) -> None:
+    sql = place_of(tmp_path).open()
+    assert asked(sql, "PRAGMA foreign_keys") == 1
+    assert asked(sql, "PRAGMA journal_mode") == "wal"
+    assert asked(sql, "PRAGMA synchronous") == 1
+    sql.close()
+
+
+def test_a_transaction_begins_when_we_say_so(tmp_path: Path) -> None:
+    """Tables made in it go with it, and a savepoint is one."""
+    sql = place_of(tmp_path).open()
+    sql.begin()
+    sql.connection.execute(text("CREATE TABLE x (y INTEGER)"))
+    savepoint = sql.connection.begin_nested()
+    sql.connection.execute(text("INSERT INTO x VALUES (1)"))
+    savepoint.rollback()
+    assert sql.connection.execute(text("SELECT count(*) FROM x")).scalar_one() == 0
+    sql.rollback()
+    assert asked(sql, "SELECT count(*) FROM sqlite_master") == 0
+    sql.close()
+
+
+@pytest.mark.parametrize("rubbish", [b"no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_damaged_file_is_set_aside_and_made_again(tmp_path: Path, rubbish: bytes) -> None:
+    stage = CatalogStage(place_of(tmp_path))
+    here = home(stage.begin())
+    declared(stage.catalog, here.id, "orders")
+    stage.stop()
+    (tmp_path / "catalog" / "warren.sqlite").write_bytes(rubbish)
+    catalog = stage.begin()
+    assert names(catalog) == ["orders"]
+    check(catalog, stage.database)
+    assert "set aside and made again" in catalog.problems[0]
+    [aside] = (tmp_path / "set-aside").glob("catalog-*.sqlite")
+    assert aside.read_bytes() == rubbish
+    stage.stop()
+
+
+def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    stage = CatalogStage(place_of(tmp_path))
+    declared(stage.begin(), home(stage.catalog).id, "orders")
+    stage.stop()
+    (tmp_path / "catalog" / "warren.sqlite").unlink()
+    assert names(stage.begin()) == ["orders"]
+    assert not stage.catalog.problems
+    stage.stop()
+
+
+@pytest.mark.parametrize(
+    ("said", "family"),
+    [
+        ("database or disk is full", OutOfRoom),
+        ("disk I/O error", DiskFailure),
+        ("database is locked", Locked),
+        ("database disk image is malformed", SqlDamage),
+    ],
+)
+def test_what_sql_says_is_told_in_the_words_of_the_house(said: str, family: type[Exception]) -> None:
+    with pytest.raises(family, match=said), told_plainly("here"):
+        raise OperationalError("x", None, Exception(said))
+
+
+def test_a_broken_constraint_is_for_whoever_wrote_the_row() -> None:
+    with pytest.raises(IntegrityError), told_plainly("here"):
+        raise IntegrityError("x", None, Exception("UNIQUE"))
