@@ -207,7 +207,7 @@ def test_tables_of_key_ranges_hold_together_what_one_table_holds(tmp_path: Path,
         made = [make_table(LocalFiles(), whole)]
         for number, (low, high) in enumerate(pairwise(edges)):
             path = str(tmp_path / f"{number + 1}.table")
-            part = TableTask(whole.directory, path, whole.after, whole.up_to, (), KeyRange(low, high), 0.3)
+            part = TableTask(whole.directory, path, whole.after, whole.up_to, (), (), KeyRange(low, high), 0.3)
             assert TableTask.from_json(part.to_json()) == part
             made.append(make_table(LocalFiles(), part))
         one, parts = made[0].figures, [each.figures for each in made[1:]]

@@ -10,9 +10,11 @@ from tests.snapshot.crash_stage import CrashStage
 from tests.snapshot.database_stage import DatabaseStage, State, put, rows
 from tests.snapshot.test_database import FEEDS, until
 from tests.snapshot.test_database_crashes import SESSIONS, Lives, check_restart
-from warren.base.errors import DiskFailure
-from warren.base.ids import Epoch
-from warren.log.file_record import Voided
+from warren.base.errors import Damage, DiskFailure
+from warren.base.ids import ChannelId, Epoch
+from warren.log.file_record import FileState, Voided
+from warren.log.layout import active_name
+from warren.log.opening import find_file
 from warren.log.tail import LogTail
 from warren.snapshot.feeds import Mode
 from warren.testing.faulty_files import Fault, FaultyFiles, Kind
@@ -129,3 +131,33 @@ def test_a_voided_range_is_passed_over_and_what_stands_behind_it_is_read() -> No
         state = replace(state, files={**state.files, record.number: voided})
         tail.rewind(Epoch(0))
         assert [block.epoch for block in tail.read(Epoch(epochs[-1]))] == [epochs[0], *epochs[2:]]
+
+
+@pytest.mark.parametrize("bulk_bytes", [0, 1])
+def test_damage_in_the_active_file_stops_reflection_where_it_stands(bulk_bytes: int) -> None:
+    """X-03: a bad block in what is durable is not taken for the end of the log: the mark would pass it by, and the log
+    behind the mark may go."""
+    stage = DatabaseStage(bulk_bytes=bulk_bytes)
+    database = stage.open()
+    reflection = database.reflection
+    assert reflection is not None
+    first = put(database, {b"a": b"1"})
+    database.catch_up()
+    reflection.pause()
+    for number in range(3):
+        put(database, {b"damaged %d" % number: b"x" * 100})
+    active = next(each for each in database.log.manifest.state.files.values() if each.state is FileState.ACTIVE)
+    path = find_file(stage.disk, database.log.directory, active)
+    file = stage.disk.open(path, writable=True)
+    raw = file.read_at(0, stage.disk.stat(path).size_bytes)
+    file.write_at(raw.index(b"damaged 1"), [b"DAMAGED 1"])
+    file.close()
+    reflection.resume()
+    with pytest.raises(Damage, match=active_name(ChannelId(0))):
+        database.catch_up()
+    until(lambda: reflection.failure is not None)
+    assert any("damaged" in alarm for alarm in database.alarms())
+    assert database.store.applied.epoch == first
+    with pytest.raises(Damage):
+        rows(database)
+    database.abandon()

@@ -17,7 +17,7 @@ from warren.base.ids import Epoch
 from warren.files.protocol import Files
 from warren.log.pins import check_not_gone
 from warren.log.reading import ReadOnlyLog, open_for_reading
-from warren.log.tail import LogTail, TailBlock
+from warren.log.tail import Ends, LogTail, TailBlock
 
 
 class Follower:
@@ -27,7 +27,7 @@ class Follower:
         self._directory = directory
         self._log = open_for_reading(files, directory)
         begun = self._log.durable if after is None else after
-        self._tail = LogTail(files, directory, lambda: self._log.state, begun)
+        self._tail = LogTail(files, directory, lambda: self._log.state, begun, self._ends)
 
     @property
     def after(self) -> Epoch:
@@ -39,6 +39,9 @@ class Follower:
         self._log = self._opened()
         if self._log.durable > self._tail.after:
             yield from self._tail.read(self._log.durable)
+
+    def _ends(self) -> Ends:
+        return self._log.durable_ends()
 
     def _opened(self) -> ReadOnlyLog:
         log = open_for_reading(self._files, self._directory)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from warren.base.errors import Damage, Gone, Refused
-from warren.base.ids import Epoch
+from warren.base.ids import Epoch, FileNumber
 from warren.durability.epoch_file import Witness
 from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, join
@@ -62,6 +62,10 @@ class ReadOnlyLog:
 
     def witnessed(self, record: FileRecord) -> FileEnd | None:
         return witnessed_end(self.witness.ends if self.witness else (), record)
+
+    def durable_ends(self) -> dict[FileNumber, int]:
+        """Where what is witnessed ends in each file that was active then."""
+        return {end.number: end.end for end in self.witness.ends} if self.witness else {}
 
     def records(self) -> list[FileRecord]:
         """Every file that is part of the store, oldest first."""

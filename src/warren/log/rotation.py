@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warren.base.clock import Clock
-from warren.base.ids import Epoch
+from warren.base.ids import Epoch, FileNumber
 from warren.durability.group_commit import GroupCommit
 from warren.durability.participant import FileEnd, Participant
 from warren.files.protocol import Files, join
@@ -110,6 +110,10 @@ class Rotation:
     def active_bytes(self) -> int:
         """What was written to the files that are not rotated."""
         return sum(channel.participant.end for channel in self._channels if not channel.is_empty)
+
+    def durable_ends(self) -> dict[FileNumber, int]:
+        """Where what is durable ends in each active file."""
+        return {channel.participant.number: channel.participant.durable_end.end for channel in self._channels}
 
     def at_switch(self) -> Callable[[], None] | None:
         """Under the gate: take one request, or notice a file that has grown enough."""

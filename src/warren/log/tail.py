@@ -40,6 +40,8 @@ from warren.records.verdict import Verdict
 
 TRIES = 3
 
+Ends = Mapping[FileNumber, int]  # of active files
+
 
 @dataclass(frozen=True, slots=True)
 class TailBlock:
@@ -52,19 +54,30 @@ class TailBlock:
 
 
 class LogTail:
-    def __init__(self, files: Files, directory: str, state: Callable[[], ManifestState], after: Epoch) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        state: Callable[[], ManifestState],
+        after: Epoch,
+        ends: Callable[[], Ends] = dict,
+    ) -> None:
+        """`ends` tells where what is durable ends in the active files, as far as somebody knows: a bad block before
+        that is damage, and not just a writer's work."""
         self._files = files
         self._directory = directory
         self._state = state
+        self.ends = ends
         self.after = after  # everything up to this epoch was read, or was not wanted
         self._places: dict[FileNumber, int] = {}  # where the next block of each file begins
 
     def read(self, up_to: Epoch) -> Iterator[TailBlock]:
         """The blocks of epochs behind `after`, up to this one. They count as read when all of them were."""
         places: dict[FileNumber, int] = {}
+        ends = self.ends()
         for record in self._records():
             view, path = self._mapped(record)
-            yield from self._of_file(record, view, path, up_to, places)
+            yield from self._of_file(record, view, path, up_to, places, ends.get(record.number, 0))
         self._places = places
         self.after = max(self.after, up_to)
 
@@ -144,7 +157,7 @@ class LogTail:
         return sealed + [record for record in logs if record.state is FileState.ACTIVE]
 
     def _of_file(
-        self, record: FileRecord, view: memoryview, path: str, up_to: Epoch, places: dict[FileNumber, int]
+        self, record: FileRecord, view: memoryview, path: str, up_to: Epoch, places: dict[FileNumber, int], end: int
     ) -> Iterator[TailBlock]:
         is_active = record.state is FileState.ACTIVE
         at = self._places.get(record.number, 0)
@@ -153,8 +166,8 @@ class LogTail:
             while at < stop:
                 header = look(view, at, record.identity)
                 if isinstance(header, Verdict):
-                    if not is_active:
-                        raise Damage(f"a sealed file is damaged: {header.value}", path, at)
+                    if not is_active or at < end:
+                        raise Damage(f"the log is damaged: {header.value}", path, at)
                     break
                 if header.epoch > up_to:
                     break

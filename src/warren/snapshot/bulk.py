@@ -75,7 +75,8 @@ class Bulk:
         if up_to <= after:
             return None
         path = join(self._home, f"{self._chance.id64():016x}.table")
-        return TableTask(self._log_directory, path, after, up_to, tuple(sorted(self._tail.places.items())))
+        places, ends = (tuple(sorted(each.items())) for each in (self._tail.places, self._tail.ends()))
+        return TableTask(self._log_directory, path, after, up_to, places, ends)
 
     def finish(self, task: TableTask, made: Sequence[TableMade], safe_at: SafeAt) -> Applied | None:
         """Ingest what was made of a task; None if it does not fit. Part of the step may have come the other way since:

@@ -85,7 +85,7 @@ class Database:
             self._buffer = (open_buffer or self._memory_buffer)(join(directory, BUFFER), timeline)
         chunk_bytes = settings.chunk_bytes
         self._applying = VersionApply(machine.threads, timeline, self._buffer, self._own_store, chunk_bytes)
-        self._tail = LogTail(machine.files, log.directory, lambda: log.manifest.state, self.store.applied.epoch)
+        self._tail = self._made_tail()
         self._bulk = self._made_bulk(tables) if tables is not None else None
         self.reflection: Reflecting | None = None
         self.orders: SyncOrders | None = None
@@ -305,9 +305,13 @@ class Database:
         reflection = outside(handed)
         self.reflection, self.store = reflection, reflection.store
 
+    def _made_tail(self) -> LogTail:
+        log, after = self.log, self.store.applied.epoch
+        return LogTail(self._machine.files, log.directory, lambda: log.manifest.state, after, log.rotation.durable_ends)
+
     def _made_now(self) -> Now:
         machine, log = self._machine, self.log
-        tail = LogTail(machine.files, log.directory, lambda: log.manifest.state, self.store.applied.epoch)
+        tail = self._made_tail()
         settings = self._settings
         catch_up = None if settings.reflection is Mode.OFF else self._catch_up_if_it_may
         return Now(machine.threads, tail, lambda: log.durable, self._look, settings.overlay_bytes, catch_up)

@@ -36,7 +36,7 @@ from warren.log.machine import Machine
 from warren.log.manifest_state import ManifestState
 from warren.log.pins import check_not_gone
 from warren.log.reading import open_for_reading
-from warren.log.tail import LogTail
+from warren.log.tail import Ends, LogTail
 from warren.log.watching import changes
 from warren.snapshot.applied import NO_VERSION, Applied, Version
 from warren.snapshot.buffer_kinds import open_version_buffer
@@ -117,6 +117,9 @@ class SeenLog:
     def state(self) -> ManifestState:
         return self._log.state
 
+    def durable_ends(self) -> Ends:
+        return self._log.durable_ends()
+
     def look(self, after: Epoch) -> Epoch:
         """The durable epoch; an error if what comes behind `after` is gone."""
         self._log = open_for_reading(self._files, self.directory)
@@ -164,7 +167,8 @@ class Puller:
         order, machine = self._order, self._machine
         settings, store = order.reflection, self._store
         applying = VersionApply(machine.threads, order.timeline, self._buffer, store, settings.chunk_bytes)
-        self._tail = LogTail(machine.files, self._log.directory, lambda: self._log.state, store.applied.epoch)
+        seen = self._log
+        self._tail = LogTail(machine.files, seen.directory, lambda: seen.state, store.applied.epoch, seen.durable_ends)
         feed = PullFeed(self._tail, applying, settings.step_bytes)
         reflection = Reflection(
             machine.threads, machine.clock, settings, feed, applying, store, self._look, self._has_flushed

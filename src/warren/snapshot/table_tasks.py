@@ -46,12 +46,14 @@ class TableTask:
     after: Epoch
     up_to: Epoch
     places: tuple[tuple[FileNumber, int], ...] = ()  # where to begin in files that were read before
+    ends: tuple[tuple[FileNumber, int], ...] = ()  # where what is durable ends in active files
     key_range: KeyRange = EVERYTHING
     share: float = 1.0  # about how much of the entries lies in the range
     settings: SnapshotStoreSettings = AS_USUAL
 
     def to_json(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in ("directory", "path", "after", "up_to", "places", "share")}
+        names = ("directory", "path", "after", "up_to", "places", "ends", "share")
+        plain = {name: getattr(self, name) for name in names}
         return {**plain, "key_range": self.key_range.to_json(), "settings": asdict(self.settings)}
 
     @classmethod
@@ -62,6 +64,7 @@ class TableTask:
             Epoch(raw["after"]),
             Epoch(raw["up_to"]),
             tuple((FileNumber(number), place) for number, place in raw["places"]),
+            tuple((FileNumber(number), end) for number, end in raw["ends"]),
             KeyRange.from_json(raw["key_range"]),
             raw["share"],
             SnapshotStoreSettings(**raw["settings"]),
@@ -99,7 +102,7 @@ class Stretch:
         state = read_manifest(files, task.directory)
         check_not_gone(state, Epoch(task.after + 1), ())
         self._task = task
-        self._tail = LogTail(files, task.directory, lambda: state, task.after)
+        self._tail = LogTail(files, task.directory, lambda: state, task.after, lambda: dict(task.ends))
         self._tail.skip(task.after, dict(task.places))
         self.entries_in = 0
         self.oldest = NEWER_THAN_ALL
