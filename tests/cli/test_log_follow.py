@@ -6,7 +6,9 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from warren.base.ids import Epoch
 from warren.files.local import LocalFiles
 from warren.log.follow import Follower
 
+TOLD_SECONDS = 60
+
 
 class following:
     """The command in a process of its own."""
@@ -24,23 +28,34 @@ class following:
     def __init__(self, directory: Path, *options: str) -> None:
         command = [sys.executable, "-m", "warren.cli.main", "log", "follow", "--json", str(directory), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._told: Queue[str] = Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
 
     def __enter__(self) -> following:
         return self
 
     def lines(self, count: int) -> list[Any]:
-        assert self.process.stdout is not None
-        return [json.loads(self.process.stdout.readline()) for _ in range(count)]
+        try:
+            return [json.loads(self._told.get(timeout=TOLD_SECONDS)) for _ in range(count)]
+        except Empty:
+            raise AssertionError(f"nothing was told within {TOLD_SECONDS} s") from None
 
     def end(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGTERM)
-        rest = self.process.communicate(timeout=30)[0]
-        return self.process.returncode, rest
+        self.process.wait(timeout=TOLD_SECONDS)
+        return self.process.returncode, self._told.get(timeout=TOLD_SECONDS)
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as told:
+            for line in told:
+                self._told.put(line)
+        self._told.put("")
 
     def __exit__(self, *error: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait()
 
 
 def test_rf_07_a_changed_directory_is_noticed_and_read_by_another_process(tmp_path: Path) -> None:
