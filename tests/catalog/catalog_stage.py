@@ -25,7 +25,7 @@ from warren.catalog.vhosts import Vhost
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
 from warren.testing.forgetful_catalog import ForgetfulCatalog
-from warren.testing.memory_files import ALL
+from warren.testing.memory_files import ALL, CrashModel
 
 Rows = dict[tuple[Kind, int], Image]
 
@@ -72,7 +72,12 @@ class CatalogCrashStage(CrashStage):
         self.sql.as_step = self._sql_step
         return Catalog.open(database, self.sql, threads)
 
-    def crash(self, model: Any, seed: int) -> None:
+    def crashed(self, model: CrashModel, seed: int) -> CatalogCrashStage:
+        other = super().crashed(model, seed)
+        assert isinstance(other, CatalogCrashStage)
+        return other
+
+    def crash(self, model: CrashModel, seed: int) -> None:
         super().crash(model, seed)
         self.sql = self.sql.crash(self.chance)
 

@@ -1,0 +1,88 @@
+"""A process that declares and deletes queues in a real database with a real SQLite until somebody kills it.
+
+    stdin     a line: begin a life in the directory of the first argument
+    stdout    "pid N" of the life, "told N" whenever change N was answered, "dead" when it is
+
+A life is a fork of this process, so that twenty of them import everything once. What change N does follows from N. A
+line is one write, so that a kill does not fall between two halves of one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from warren.app.embedded import open_embedded
+from warren.base.ids import VhostId
+from warren.base.threads import SystemThreads
+from warren.catalog import bindings, exchanges, queues, vhosts
+from warren.catalog.catalog import Catalog
+from warren.catalog.change import Change
+from warren.catalog.database import SqlitePlace
+from warren.catalog.settings import CatalogSettings
+from warren.files.local import LocalFiles
+from warren.log.settings import LogSettings
+from warren.snapshot.database import Database
+from warren.snapshot.reflection import ReflectionSettings
+from warren.testing.seeded_chance import SeededChance
+
+KEPT = 7  # change N deletes what change N - KEPT made
+LOG = LogSettings(use_worker_process=False, retention_bytes=0, rotate_bytes=1 << 20)
+QUICK = ReflectionSettings(bulk_bytes=0, lag_seconds=0.001, flush_seconds=0.05)
+
+
+def opened(directory: str) -> tuple[Database, Catalog]:
+    database = open_embedded(directory, LOG, QUICK).database
+    place = SqlitePlace.of(LocalFiles(), SeededChance(1), directory, CatalogSettings())
+    return database, Catalog.open(database, place, SystemThreads())
+
+
+def make(change: Change, number: int) -> None:
+    """Change N, in one session: a queue with a binding, and the end of an older one."""
+    here = vhosts.declare(change, "/").id
+    queue = queues.declare(change, here, f"q{number}", arguments={"number": number})
+    source = exchanges.get(change.connection, here, "amq.topic")
+    assert source is not None
+    bindings.bind(change, source, queue, f"key-{number}")
+    old = queues.get(change.connection, here, f"q{number - KEPT}")
+    if old is not None:
+        queues.delete(change, old.id)
+
+
+def reached(catalog: Catalog) -> int:
+    """The last change that is there; everything of it and of those before must be, and nothing else."""
+    with catalog.reading() as connection:
+        found = {queue.id: int(queue.name[1:]) for queue in queues.every(connection)}
+        last = max(found.values(), default=0)
+        assert sorted(found.values()) == list(range(max(1, last - KEPT + 1), last + 1))
+        keys = {binding.queue_id: binding.routing_key for binding in bindings.every(connection)}
+        assert keys == {id_: f"key-{number}" for id_, number in found.items()}
+        assert len(exchanges.every(connection, VhostId(vhosts.every(connection)[0].id))) == 7 if found else True
+    return last
+
+
+def say(*words: object) -> None:
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def live(directory: str) -> None:
+    _, catalog = opened(directory)
+    number = reached(catalog)
+    while True:
+        number += 1
+        catalog.change(lambda change, number=number: make(change, number))  # type: ignore[misc]
+        say("told", number)
+
+
+def main() -> None:
+    while sys.stdin.readline():
+        pid = os.fork()
+        if pid == 0:
+            live(sys.argv[1])
+        say("pid", pid)
+        os.waitpid(pid, 0)
+        say("dead")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A real SQLite and a real log under `kill -9`: whatever the moment, what was answered is there, whole, in both."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.catalog.catalog_stage import check
+from tests.catalog.catalog_to_be_killed import opened, reached
+from tests.snapshot.snapshot_store_suite import QUICK_PLACE
+
+
+class Killing:
+    """Lives of one catalog, each ended at a random moment."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self._directory = str(directory / "db")
+        self._chance = random.Random(seed)
+        self.reached = 0
+        command = [sys.executable, "-m", "tests.catalog.catalog_to_be_killed", self._directory]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        )
+
+    def one_life(self, loses_sql: bool = False) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        pid, told = int(self._process.stdout.readline().removeprefix("pid ")), self.reached
+        time.sleep(self._chance.choice([0.05, 0.2, 0.4]) * self._chance.random())
+        os.kill(pid, signal.SIGKILL)
+        for line in iter(self._process.stdout.readline, "dead\n"):
+            told = max(told, int(line.removeprefix("told ")))
+        if loses_sql:
+            for path in Path(self._directory).glob("catalog/*"):
+                path.unlink()
+        self._check(told)
+
+    def end(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        assert self._process.wait(30) == 0
+        self._process.stdout.close()
+
+    def _check(self, told: int) -> None:
+        database, catalog = opened(self._directory)
+        try:
+            assert not catalog.problems
+            assert not database.problems
+            check(catalog, database)
+            assert told <= reached(catalog) <= told + 1, "what was answered is there, and at most one change more"
+            self.reached = reached(catalog)
+        finally:
+            catalog.close()
+            database.close()
+
+
+def killed(times: int, seed: int) -> Killing:
+    with TemporaryDirectory(dir=QUICK_PLACE) as place:
+        killing = Killing(Path(place), seed)
+        try:
+            lives = 0
+            while lives < times or killing.reached < times:
+                killing.one_life(loses_sql=lives % 7 == 6)
+                lives += 1
+        finally:
+            killing.end()
+    return killing
+
+
+def test_a_catalog_killed_twenty_times_holds_what_was_answered() -> None:
+    """HS-02, C-21: and now and then SQL's files are gone, too."""
+    assert killed(20, seed=1).reached >= 20
+
+
+@pytest.mark.slow
+def test_a_catalog_killed_sixty_times_holds_what_was_answered() -> None:
+    assert killed(60, seed=2).reached >= 60

@@ -1,0 +1,242 @@
+"""The catalog against plain dicts, in whatever order things are done, and whatever SQL or the disk forgets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.catalog.catalog_stage import CatalogStage, check
+from warren.base.errors import Refused
+from warren.base.ids import VhostId
+from warren.catalog import bindings, exchanges, queues, vhosts
+from warren.catalog.change import Change
+from warren.testing.memory_files import CrashModel
+from warren.testing.seeded_chance import SeededChance
+
+VHOSTS = st.sampled_from(["/", "shop"])
+NAMES = st.sampled_from(["a", "b", "c"])
+ARGUMENTS = st.sampled_from([{}, {"x": 1}, {"x": "1"}])
+KEYS = st.sampled_from(["", "k"])
+PREDECLARED = {name for name, _, _ in vhosts.PREDECLARED}
+
+
+class Model:
+    """What there is, by names."""
+
+    def __init__(self) -> None:
+        self.vhosts: dict[str, str] = {}  # description
+        self.queues: dict[tuple[str, str], Any] = {}
+        self.exchanges: dict[tuple[str, str], Any] = {}
+        self.bindings: set[tuple[str, str, str, str, str]] = set()  # vhost, source, kind of target, target, key
+
+    def copy(self) -> Model:
+        other = Model()
+        other.vhosts, other.queues, other.exchanges = dict(self.vhosts), dict(self.queues), dict(self.exchanges)
+        other.bindings = set(self.bindings)
+        return other
+
+    def told(self) -> Any:
+        return self.vhosts, self.queues, self.exchanges, self.bindings
+
+    def drop(self, vhost: str, kind: str, name: str) -> None:
+        self.bindings = {
+            each
+            for each in self.bindings
+            if (each[0], *each[2:4]) != (vhost, kind, name) and (kind == "queue" or each[:2] != (vhost, name))
+        }
+
+
+class CatalogMachine(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.stage = CatalogStage()
+        self.catalog = self.stage.begin()
+        self.model = Model()
+        self.crashes = 0
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    @rule(name=VHOSTS, description=st.sampled_from(["", "x"]))
+    def declare_vhost(self, name: str, description: str) -> None:
+        self.catalog.change(lambda change: vhosts.declare(change, name, description))
+        self.model.vhosts.setdefault(name, description)
+
+    @rule(name=VHOSTS, description=st.sampled_from(["y", "z"]))
+    def describe_vhost(self, name: str, description: str) -> None:
+        if name in self.model.vhosts:
+            self.catalog.change(lambda change: vhosts.describe(change, vhost_id(change, name), description))
+            self.model.vhosts[name] = description
+
+    @rule(name=VHOSTS)
+    def delete_vhost(self, name: str) -> None:
+        if name in self.model.vhosts:
+            self.catalog.change(lambda change: vhosts.delete(change, vhost_id(change, name)))
+            model = self.model
+            del model.vhosts[name]
+            model.queues = {key: held for key, held in model.queues.items() if key[0] != name}
+            model.exchanges = {key: held for key, held in model.exchanges.items() if key[0] != name}
+            model.bindings = {each for each in model.bindings if each[0] != name}
+
+    @rule(vhost=VHOSTS, name=NAMES, durable=st.booleans(), arguments=ARGUMENTS)
+    def declare_queue(self, vhost: str, name: str, durable: bool, arguments: dict[str, Any]) -> None:
+        if vhost in self.model.vhosts:
+            held = self.model.queues.setdefault((vhost, name), (durable, arguments))
+            self._change(
+                held == (durable, arguments),
+                lambda change: queues.declare(
+                    change, vhost_id(change, vhost), name, durable=durable, arguments=arguments
+                ),
+            )
+
+    @rule(vhost=VHOSTS, name=NAMES, type_=st.sampled_from(["topic", "fanout"]))
+    def declare_exchange(self, vhost: str, name: str, type_: str) -> None:
+        if vhost in self.model.vhosts:
+            held = self.model.exchanges.setdefault((vhost, name), type_)
+            self._change(held == type_, lambda change: exchanges.declare(change, vhost_id(change, vhost), name, type_))
+
+    @rule(vhost=VHOSTS, name=NAMES)
+    def delete_queue(self, vhost: str, name: str) -> None:
+        if self.model.queues.pop((vhost, name), None) is not None:
+            self.catalog.change(lambda change: queues.delete(change, queue_of(change, vhost, name).id))
+            self.model.drop(vhost, "queue", name)
+
+    @rule(vhost=VHOSTS, name=NAMES)
+    def delete_exchange(self, vhost: str, name: str) -> None:
+        if self.model.exchanges.pop((vhost, name), None) is not None:
+            self.catalog.change(lambda change: exchanges.delete(change, exchange_of(change, vhost, name).id))
+            self.model.drop(vhost, "exchange", name)
+
+    @rule(vhost=VHOSTS, source=NAMES, kind=st.sampled_from(["queue", "exchange"]), onto=NAMES, key=KEYS)
+    def bind_or_unbind(self, vhost: str, source: str, kind: str, onto: str, key: str) -> None:
+        targets = self.model.queues if kind == "queue" else self.model.exchanges
+        if (vhost, source) in self.model.exchanges and (vhost, onto) in targets:
+            named = (vhost, source, kind, onto, key)
+            is_bound = named in self.model.bindings
+
+            def work(change: Change) -> object:
+                to = queue_of(change, vhost, onto) if kind == "queue" else exchange_of(change, vhost, onto)
+                act = bindings.unbind if is_bound else bindings.bind
+                return act(change, exchange_of(change, vhost, source), to, key)
+
+            self.catalog.change(work)
+            self.model.bindings ^= {named}
+
+    @precondition(lambda self: "/" in self.model.vhosts)
+    @rule(seed=st.integers(0, 1000), model=st.sampled_from(CrashModel))
+    def lose_power_with_a_change_under_way(self, seed: int, model: CrashModel) -> None:
+        """It is there whole, or it never was."""
+        after = self.model.copy()
+        after.queues.setdefault(("/", "late"), (True, {}))
+        after.bindings.add(("/", "amq.topic", "queue", "late", "k"))
+
+        def work(change: Change) -> None:
+            queue = queues.declare(change, vhost_id(change, "/"), "late")
+            bindings.bind(change, exchange_of(change, "/", "amq.topic"), queue, "k")
+
+        self.catalog.submit(work)
+        self._lose_power(seed, model)
+        found = self._found()
+        assert found in (self.model.told(), after.told())
+        if found == after.told():
+            self.model = after
+
+    # -- what is forgotten ---------------------------------------------------------------------------------------
+
+    @rule(transactions=st.integers(0, 12))
+    def stop_and_let_sql_forget(self, transactions: int) -> None:
+        self.stage.stop()
+        self.stage.forgetful.forget(transactions)
+        self.catalog = self.stage.begin()
+        assert not self.catalog.problems
+
+    @rule(seed=st.integers(0, 1000), model=st.sampled_from(CrashModel))
+    def lose_power(self, seed: int, model: CrashModel) -> None:
+        self._lose_power(seed, model)
+
+    @rule()
+    def let_the_log_go(self) -> None:
+        database = self.stage.database
+        assert database.reflection is not None
+        database.log.rotate()
+        database.reflection.flush()
+        database.log.purge()
+
+    def _lose_power(self, seed: int, model: CrashModel) -> None:
+        stage = self.stage
+        stage.database.abandon()
+        stage.crash(model, seed)
+        stage.place = stage.forgetful.crash(SeededChance(seed))
+        self.catalog = stage.begin()
+        assert not self.catalog.problems
+
+    # -- what is always true -------------------------------------------------------------------------------------
+
+    @invariant()
+    def sql_log_and_model_say_the_same(self) -> None:
+        check(self.catalog, self.stage.database)
+        assert self._found() == self.model.told()
+
+    def teardown(self) -> None:
+        self.stage.stop()
+
+    def _change(self, is_same: bool, work: Any) -> None:
+        try:
+            self.catalog.change(work)
+        except Refused:
+            assert not is_same
+        else:
+            assert is_same
+
+    def _found(self) -> Any:
+        with self.catalog.reading() as connection:
+            spaces = {vhost.id: vhost for vhost in vhosts.every(connection)}
+            by_queue = {queue.id: queue for queue in queues.every(connection)}
+            by_exchange = {each.id: each for each in exchanges.every(connection)}
+            bound = bindings.every(connection)
+
+        def named(each: bindings.Binding) -> tuple[str, str, str, str, str]:
+            vhost, source = spaces[each.vhost_id].name, by_exchange[each.source_id].name
+            if each.queue_id is not None:
+                return vhost, source, "queue", by_queue[each.queue_id].name, each.routing_key
+            assert each.exchange_id is not None
+            return vhost, source, "exchange", by_exchange[each.exchange_id].name, each.routing_key
+
+        return (
+            {vhost.name: vhost.description for vhost in spaces.values()},
+            {(spaces[q.vhost_id].name, q.name): (q.durable, q.arguments) for q in by_queue.values()},
+            {(spaces[e.vhost_id].name, e.name): e.type for e in by_exchange.values() if e.name not in PREDECLARED},
+            {named(each) for each in bound},
+        )
+
+
+def vhost_id(change: Change, name: str) -> VhostId:
+    found = vhosts.get(change.connection, name)
+    assert found is not None
+    return found.id
+
+
+def queue_of(change: Change, vhost: str, name: str) -> queues.Queue:
+    found = queues.get(change.connection, vhost_id(change, vhost), name)
+    assert found is not None
+    return found
+
+
+def exchange_of(change: Change, vhost: str, name: str) -> exchanges.Exchange:
+    found = exchanges.get(change.connection, vhost_id(change, vhost), name)
+    assert found is not None
+    return found
+
+
+def test_the_catalog_is_what_plain_dicts_say_whatever_is_forgotten() -> None:
+    """HS-02, HS-05, HS-06"""
+    run_state_machine_as_test(CatalogMachine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))
