@@ -54,7 +54,7 @@ def test_what_is_durable_reaches_the_store_and_is_there_after_a_stop(mode: Mode)
         assert rows(database) == {(1, b"a"): b"3"}
 
 
-@pytest.mark.parametrize(("mode", "bulk_bytes"), [(mode, 0) for mode in FEEDS] + [(Mode.NOTIFY, 400)])
+@pytest.mark.parametrize(("mode", "bulk_bytes"), [(mode, bulk) for mode in FEEDS for bulk in (0, 400)])
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 @given(steps=STEPS, seed=st.integers(0, 1 << 20))
 def test_the_store_equals_the_model_whatever_happens(mode: Mode, bulk_bytes: int, steps: list[Step], seed: int) -> None:

@@ -161,7 +161,7 @@ def visible(written: list[Written], safe: Version) -> State:
 
 
 @pytest.mark.parametrize(
-    ("mode", "bulk_bytes"), [(Mode.NOTIFY, 0), (Mode.NOTIFY, 400), (Mode.PUSH, 0), (Mode.PUSH_THREADED, 0)]
+    ("mode", "bulk_bytes"), [(mode, bulk) for mode in (Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED) for bulk in (0, 400)]
 )
 def test_the_store_shows_the_model_up_to_the_safe_version_whatever_happens(mode: Mode, bulk_bytes: int) -> None:
     """VO-03, X-04: versions out of order over channels, a safe version that moves, spills, persists, crashes."""

@@ -76,3 +76,26 @@ def test_rf_13_rf_16_a_threaded_push_leaves_a_copy_and_the_thread_adds_it(reads:
     check_arrives(database)
     check_arrives(written(Mode.PUSH_THREADED, paused=False))
     assert reads == [], "no file was read for it"
+
+
+@pytest.mark.parametrize("mode", [Mode.PUSH, Mode.PUSH_THREADED])
+def test_more_than_there_is_room_for_is_not_pushed_but_pulled_and_then_pushed_again(
+    mode: Mode, reads: list[Epoch]
+) -> None:
+    """RF-13: a writer who is faster than the store fills neither buffer nor queue; all of it comes from the files."""
+    database = DatabaseStage(mode, buffer_bytes=1 << 20, bulk_bytes=2000).open()
+    reflection = database.reflection
+    assert reflection is not None
+    reflection.pause()
+    for number in range(40):
+        put(database, {b"%02d" % number: b"x" * 200})
+    assert database._buffer.entries < 10
+    reflection.resume()
+    until(lambda: database.store.applied.epoch == database.log.durable)
+    assert len(list(database.view().range(1))) == 40
+    while len(reads) > 0:  # until the pull has come to the newest, and pushes are relied upon again
+        reads.clear()
+        put(database, {b"later": b"value"})
+        database.catch_up()
+    assert database.view().get(1, b"later") is not None
+    database.abandon()

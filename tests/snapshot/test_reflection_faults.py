@@ -39,7 +39,7 @@ def test_a_buffer_that_cannot_spill_costs_no_epoch_and_no_commit(mode: Mode) -> 
     reflection.resume()
     until(lambda: reflection.failure is None and database.store.applied.epoch == database.log.durable)
     assert rows(database) == wanted
-    assert full.times == (2 if mode is Mode.NOTIFY else 0), "a pull takes what there is room for; a push cannot"
+    assert full.times == (2 if mode is Mode.NOTIFY else 1), "a pull takes what there is room for; a push cannot"
     database.close()
     with stage.open() as database:
         assert rows(database) == wanted

@@ -274,7 +274,17 @@ class Database:
         if settings.reflection is Mode.OFF:
             return
         machine, log = self._machine, self.log
-        feed = make_feed(settings.reflection, self._tail, self._applying, self._channel_of, settings.step_bytes)
+        bulk = self._bulk if settings.bulk_bytes and settings.reflection is not Mode.SPARK else None
+        room_bytes = settings.bulk_bytes if bulk is not None else 0
+        feed = make_feed(
+            settings.reflection,
+            machine.threads,
+            self._tail,
+            self._applying,
+            self._channel_of,
+            settings.step_bytes,
+            room_bytes,
+        )
         self.reflection = Reflection(
             machine.threads,
             machine.clock,
@@ -284,7 +294,7 @@ class Database:
             self._own_store,
             lambda: log.durable,
             self._let_go,
-            bulk=self._bulk if settings.bulk_bytes and settings.reflection is Mode.NOTIFY else None,
+            bulk=bulk,
             by_itself=settings.reflection is not Mode.SPARK,
         )
         if self._bulk is not None:

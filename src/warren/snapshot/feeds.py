@@ -22,6 +22,7 @@ from typing import Protocol
 
 from warren.base.errors import WarrenError
 from warren.base.ids import ChannelId, Epoch
+from warren.base.threads import Threads
 from warren.durability.participant import Part
 from warren.log.tail import LogTail, blocks_of_part
 from warren.snapshot.version_apply import VersionApply
@@ -72,66 +73,118 @@ class PullFeed:
 
 
 class PushFeed:
-    """Everything up to where `pull` has read was not pushed, and comes from there. So does what the buffer had no room
-    for: whoever commits is not to fail for it, and no epoch is to be passed over."""
+    """What is not pushed is pulled: what came before it was made, what the buffer had no room for (whoever commits is
+    not to fail for that), and what is more than `room_bytes` between two gatherings: a large backlog is better made
+    into tables (bulk). From the first epoch that is not pushed on all are pulled, until the pull is at the newest."""
 
-    def __init__(self, applying: VersionApply, channel_of: ChannelOf, pull: PullFeed, begun: Epoch) -> None:
+    def __init__(
+        self,
+        threads: Threads,
+        applying: VersionApply,
+        channel_of: ChannelOf,
+        pull: PullFeed,
+        begun: Epoch,
+        room_bytes: int,
+    ) -> None:
+        self._lock = threads.condition()
         self._applying = applying
         self._channel_of = channel_of
         self._pull = pull
-        self._added = self._pulled = begun
-        self._missed: deque[Epoch] = deque()  # behind each of these an epoch was not added
+        self._newest = begun  # the last epoch that became durable
+        self._room_bytes = room_bytes  # 0: without limit
+        self._bytes = 0  # pushed since the last gathering
+        self._from: Epoch | None = None  # behind this epoch nothing is pushed
+        self._is_pulling = False
 
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
-        try:
-            for part in parts:
-                for block in blocks_of_part(self._channel_of(part), part):
-                    self._applying.add(block)
-        except WarrenError:
-            self._missed.append(self._added)  # the pull meets the same error, if it lasts, where it can be told
-        self._added = epoch
+        with self._lock:
+            self._bytes += size_of_parts(parts)
+            if self._room_bytes and self._bytes > self._room_bytes:
+                self._push_no_more()
+            try:
+                for part in parts if self._from is None else ():
+                    for block in blocks_of_part(self._channel_of(part), part):
+                        self._applying.add(block)
+            except WarrenError:
+                self._push_no_more()  # the pull meets the same error, if it lasts, where it can be told
+            self._newest = epoch
+
+    def epoch_was_let_go(self, epoch: Epoch) -> None:
+        """It became durable, and nobody kept its bytes."""
+        with self._lock:
+            self._push_no_more()
+            self._newest = epoch
 
     def gather(self, durable: Epoch) -> Epoch:
-        added = self._added  # first: whoever sees an epoch here sees as well whether it was missed
-        if self._missed and not self._is_behind:
-            self.rewind(self._missed.popleft())
-        if self._pulled < added and self._is_behind:
-            self._pulled = self._pull.gather(added)
-            self._is_behind = self._pulled < added
-            return self._pulled
-        return added
+        with self._lock:
+            self._bytes, newest, begun = 0, self._newest, self._from
+            if begun is None:
+                return newest
+            if not self._is_pulling:  # what was pushed is applied first; then nothing is in the buffer
+                self._pull.rewind(begun)
+                self._is_pulling = True
+                return begun
+        reached = self._pull.gather(newest)
+        with self._lock:
+            if reached >= self._newest:
+                self._from, self._is_pulling = None, False
+        return reached
 
     def rewind(self, after: Epoch) -> None:
-        self._pull.rewind(after)
-        self._pulled, self._is_behind = after, True
+        with self._lock:
+            self._pull.rewind(after)
+            self._from, self._is_pulling = after, True
 
-    _is_behind = False
+    def _push_no_more(self) -> None:
+        if self._from is None:
+            self._from = self._newest
 
 
 class QueuedFeed:
-    """A push that waits in a queue. A deque takes and gives from two threads without a lock."""
+    """A push that waits in a queue, and no more of it than there is room for: the rest is let go of, and pulled. A
+    deque takes and gives from two threads without a lock."""
 
-    def __init__(self, inner: PushFeed) -> None:
+    def __init__(self, inner: PushFeed, room_bytes: int) -> None:
         self._inner = inner
-        self._queue: deque[tuple[Epoch, Sequence[Part]]] = deque()
+        self._room_bytes = room_bytes
+        self._queue: deque[tuple[Epoch, Sequence[Part] | None]] = deque()
+        self._bytes = 0  # queued since the last gathering
 
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
-        self._queue.append((epoch, parts))
+        self._bytes += size_of_parts(parts)
+        is_too_much = self._room_bytes and self._bytes > self._room_bytes
+        self._queue.append((epoch, None if is_too_much else parts))
 
     def gather(self, durable: Epoch) -> Epoch:
+        self._bytes = 0
         while self._queue:
-            self._inner.epoch_is_durable(*self._queue.popleft())
+            epoch, parts = self._queue.popleft()
+            if parts is None:
+                self._inner.epoch_was_let_go(epoch)
+            else:
+                self._inner.epoch_is_durable(epoch, parts)
         return self._inner.gather(durable)
 
     def rewind(self, after: Epoch) -> None:
         self._inner.rewind(after)
 
 
-def make_feed(mode: Mode, tail: LogTail, applying: VersionApply, channel_of: ChannelOf, step_bytes: int) -> Feed:
+def size_of_parts(parts: Sequence[Part]) -> int:
+    return sum(len(piece) for part in parts for piece in part.pieces)
+
+
+def make_feed(
+    mode: Mode,
+    threads: Threads,
+    tail: LogTail,
+    applying: VersionApply,
+    channel_of: ChannelOf,
+    step_bytes: int,
+    room_bytes: int,
+) -> Feed:
     """The feed of a mode. Before pushes can be relied upon everything older has been pulled: `tail.after` says so."""
     pull = PullFeed(tail, applying, step_bytes)
-    if mode is Mode.PUSH:
-        return PushFeed(applying, channel_of, pull, tail.after)
-    if mode is Mode.PUSH_THREADED:
-        return QueuedFeed(PushFeed(applying, channel_of, pull, tail.after))
-    return pull
+    if mode not in (Mode.PUSH, Mode.PUSH_THREADED):
+        return pull
+    push = PushFeed(threads, applying, channel_of, pull, tail.after, room_bytes)
+    return push if mode is Mode.PUSH else QueuedFeed(push, room_bytes)
