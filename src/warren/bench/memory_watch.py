@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event, Thread
 
+from warren.base.repeating import repeatedly
+from warren.base.threads import SystemThreads
 from warren.bench.process_tree import status_mib, tree_of
 
 _LOOK_SECONDS = 0.02
@@ -33,17 +34,7 @@ class TreePeak:
 
 @contextmanager
 def watched_tree(pid: int) -> Iterator[TreePeak]:
-    peak, is_over = TreePeak(pid), Event()
-
-    def watch() -> None:
-        while not is_over.wait(_LOOK_SECONDS):
-            peak.look()
-
+    peak = TreePeak(pid)
     peak.look()
-    watcher = Thread(target=watch, name="memory-watch")
-    watcher.start()
-    try:
+    with repeatedly(SystemThreads(), "memory-watch", _LOOK_SECONDS, peak.look):
         yield peak
-    finally:
-        is_over.set()
-        watcher.join()

@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
+
+from warren.base.repeating import repeatedly
+from warren.base.threads import SystemThreads
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LOOK_SECONDS = 0.1
@@ -85,20 +87,10 @@ class Peak:
 
 @contextmanager
 def watched_workers() -> Iterator[Peak]:
-    peak, is_over = Peak(), Event()
-
-    def watch() -> None:
-        while not is_over.wait(_LOOK_SECONDS):
-            peak.look()
-
-    watcher = Thread(target=watch, name="memory-watch")
-    watcher.start()
-    try:
+    peak = Peak()
+    with repeatedly(SystemThreads(), "memory-watch", _LOOK_SECONDS, peak.look):
         yield peak
-    finally:
-        peak.look()
-        is_over.set()
-        watcher.join()
+    peak.look()
 
 
 def _process(entry: str) -> Process | None:

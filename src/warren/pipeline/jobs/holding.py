@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from warren.base.errors import WarrenError
+from warren.base.repeating import repeatedly
 from warren.pipeline.planning import Plan, Planner
 
 _log = logging.getLogger("warren.pipeline")
@@ -22,27 +23,17 @@ def held(planner: Planner, plan: Plan) -> Iterator[None]:
     if plan.pin is None:
         yield
         return
-    seconds, pin, is_over = planner.options.pin_seconds, plan.pin, False
-    bell = planner.machine.threads.condition()
+    seconds, pin = planner.options.pin_seconds, plan.pin
 
     def renew() -> None:
         nonlocal pin
-        while True:
-            with bell:
-                if is_over or (bell.wait(seconds / 3) and is_over):
-                    return
-            try:
-                pin = planner.pins.renew(pin, seconds)
-            except WarrenError as error:  # tasks that come too late are told so themselves
-                _log.warning("the pin of the job could not be renewed: %s", error.what)
-                return
+        try:
+            pin = planner.pins.renew(pin, seconds)
+        except WarrenError as error:  # tasks that come too late are told so themselves
+            _log.warning("the pin of the job could not be renewed: %s", error.what)
 
-    renewing = planner.machine.threads.start("warren-job-pin", renew)
     try:
-        yield
+        with repeatedly(planner.machine.threads, "warren-job-pin", seconds / 3, renew):
+            yield
     finally:
-        with bell:
-            is_over = True
-            bell.notify_all()
-        renewing.join()
         planner.pins.release(pin)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.base.errors import Locked, Misuse, Refused, WarrenError
 from warren.base.ids import Epoch, TimelineId
+from warren.base.repeating import repeatedly
 from warren.files.protocol import join
 from warren.log.machine import Machine
 from warren.log.reading import open_for_reading
@@ -187,25 +188,14 @@ class Sync:
     @contextmanager
     def _renewed(self, name: str) -> Iterator[None]:
         """Keep an order alive while the body runs."""
-        seconds, is_over = self._options.order_seconds, False
-        bell = self._machine.threads.condition()
+        seconds = self._options.order_seconds
 
         def renew() -> None:
-            while True:
-                with bell:
-                    if is_over or (bell.wait(seconds / 3) and is_over):
-                        return
-                with suppress(WarrenError):  # whoever hands over what was made is told
-                    self._ask({"command": "sync-renew", "name": name, "seconds": seconds})
+            with suppress(WarrenError):  # whoever hands over what was made is told
+                self._ask({"command": "sync-renew", "name": name, "seconds": seconds})
 
-        renewing = self._machine.threads.start("warren-sync-order", renew)
-        try:
+        with repeatedly(self._machine.threads, "warren-sync-order", seconds / 3, renew):
             yield
-        finally:
-            with bell:
-                is_over = True
-                bell.notify_all()
-            renewing.join()
 
     def _check_takes_orders(self) -> None:
         try:

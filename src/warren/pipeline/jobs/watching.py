@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from warren.base.repeating import repeatedly
 from warren.base.threads import SystemThreads
 
 if TYPE_CHECKING:
@@ -54,26 +55,14 @@ def _told_by_connect(session: Any, progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def _asked(session: Any, progress: Progress) -> Iterator[None]:
-    threads, is_over = SystemThreads(), False
-    bell = threads.condition()
     tracker = session.sparkContext.statusTracker()
 
     def ask() -> None:
-        while True:
-            with bell:
-                if is_over or (bell.wait(_ASK_SECONDS) and is_over):
-                    return
-            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-            _tell(progress, [(stage.numTasks, stage.numCompletedTasks) for stage in stages if stage])
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        _tell(progress, [(stage.numTasks, stage.numCompletedTasks) for stage in stages if stage])
 
-    asking = threads.start("warren-spark-progress", ask)
-    try:
+    with repeatedly(SystemThreads(), "warren-spark-progress", _ASK_SECONDS, ask):
         yield
-    finally:
-        with bell:
-            is_over = True
-            bell.notify_all()
-        asking.join()
 
 
 def _tell(progress: Progress, stages: list[tuple[int, int]]) -> None:
