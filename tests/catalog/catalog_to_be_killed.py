@@ -1,17 +1,13 @@
 """A process that declares and deletes queues in a real database with a real SQLite until somebody kills it.
 
-    stdin     a line: begin a life in the directory of the first argument
-    stdout    "pid N" of the life, "told N" whenever change N was answered, "dead" when it is
-
-A life is a fork of this process, so that twenty of them import everything once. What change N does follows from N. A
-line is one write, so that a kill does not fall between two halves of one.
+It tells "told N" whenever change N was answered (tests/lives). What change N does follows from N.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 
+from tests.lives import say, serve
 from warren.app.embedded import open_embedded
 from warren.base.ids import VhostId
 from warren.base.threads import SystemThreads
@@ -61,10 +57,6 @@ def reached(catalog: Catalog) -> int:
     return last
 
 
-def say(*words: object) -> None:
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())
-
-
 def live(directory: str) -> None:
     _, catalog = opened(directory)
     number = reached(catalog)
@@ -74,15 +66,5 @@ def live(directory: str) -> None:
         say("told", number)
 
 
-def main() -> None:
-    while sys.stdin.readline():
-        pid = os.fork()
-        if pid == 0:
-            live(sys.argv[1])
-        say("pid", pid)
-        os.waitpid(pid, 0)
-        say("dead")
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda order: live(sys.argv[1]))

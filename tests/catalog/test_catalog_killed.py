@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +10,7 @@ import pytest
 
 from tests.catalog.catalog_stage import check
 from tests.catalog.catalog_to_be_killed import opened, reached
+from tests.lives import Lives
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE
 
 
@@ -25,30 +21,14 @@ class Killing:
         self._directory = str(directory / "db")
         self._chance = random.Random(seed)
         self.reached = 0
-        command = [sys.executable, "-m", "tests.catalog.catalog_to_be_killed", self._directory]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-        )
+        self.lives = Lives("tests.catalog.catalog_to_be_killed", self._directory)
 
     def one_life(self, loses_sql: bool = False) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        pid, told = int(self._process.stdout.readline().removeprefix("pid ")), self.reached
-        time.sleep(self._chance.choice([0.05, 0.2, 0.4]) * self._chance.random())
-        os.kill(pid, signal.SIGKILL)
-        for line in iter(self._process.stdout.readline, "dead\n"):
-            told = max(told, int(line.removeprefix("told ")))
+        told = self.lives.one(self._chance.choice([0.05, 0.2, 0.4]) * self._chance.random())
         if loses_sql:
             for path in Path(self._directory).glob("catalog/*"):
                 path.unlink()
-        self._check(told)
-
-    def end(self) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        assert self._process.wait(30) == 0
-        self._process.stdout.close()
+        self._check(max([self.reached, *(number for _, number in told)]))
 
     def _check(self, told: int) -> None:
         database, catalog = opened(self._directory)
@@ -72,7 +52,7 @@ def killed(times: int, seed: int) -> Killing:
                 killing.one_life(loses_sql=lives % 7 == 6)
                 lives += 1
         finally:
-            killing.end()
+            killing.lives.close()
     return killing
 
 

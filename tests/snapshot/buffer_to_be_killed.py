@@ -1,10 +1,7 @@
 """A process that adds to and takes from a version buffer in RocksDB until somebody kills it.
 
-    stdin     a line: begin a life in the directory of the first argument, with the step of this number
-    stdout    "pid N" of the life, "did N" behind step N, "told N" when persist has returned behind step N, "dead"
-
-A life is a fork of this process, so that many of them import everything once. What step N does follows from N; four
-steps, of three channels, share a major version. A line is one write, so that no kill leaves half of one.
+A life begins with the step that it is ordered to, and tells "did N" behind step N, "told N" when persist has returned
+behind it (tests/lives). What step N does follows from N; four steps, of three channels, share a major version.
 """
 
 from __future__ import annotations
@@ -14,8 +11,8 @@ import random
 import sys
 from collections.abc import Iterator
 
+from tests.lives import say, serve
 from tests.log.merge_model import Entry, columns_of
-from tests.snapshot.store_to_be_killed import say
 from tests.snapshot.version_buffer_suite import Model, Named, put
 from warren.base.ids import UINT64_MAX, ChannelId
 from warren.base.threads import SystemThreads
@@ -91,15 +88,5 @@ def live(directory: str, step: int) -> None:
         step += 1
 
 
-def main() -> None:
-    while line := sys.stdin.readline():
-        pid = os.fork()
-        if pid == 0:
-            live(sys.argv[1], int(line))
-        say("pid", pid)
-        os.waitpid(pid, 0)
-        say("dead")
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda order: live(sys.argv[1], int(order)))

@@ -1,10 +1,6 @@
 """A process that applies numbered batches to a RocksDB store until somebody kills it.
 
-    stdin     a line: begin a life in the directory of the first argument
-    stdout    "pid N" of the life, "told N" whenever flush or ingest has returned behind batch N, "dead" when it is
-
-A life is a fork of this process, so that fifty of them import everything once. What batch N holds follows from N.
-A line is one write: `print` makes several where PYTHONUNBUFFERED is set, and the kill falls between two of them.
+It tells "told N" whenever flush or ingest has returned behind batch N (tests/lives). What batch N holds follows from N.
 """
 
 from __future__ import annotations
@@ -13,6 +9,7 @@ import os
 import random
 import sys
 
+from tests.lives import say, serve
 from tests.log.merge_model import Entry, columns_of, merged_by_hand
 from tests.snapshot.snapshot_store_suite import TIMELINE, about, mark, put, remove
 from warren.log.entries import EntryKind
@@ -39,10 +36,6 @@ def batch_of(number: int) -> tuple[list[Entry], Applied, dict[bytes, bytes | Non
     return entries, mark(number, (number, 99)), {b"batch": b"%d" % number, b"odd": b"yes" if number % 2 else None}
 
 
-def say(*words: object) -> None:
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())
-
-
 def live(directory: str) -> None:
     store = RocksDbStore.open(directory, TIMELINE, TINY)
     chance = random.Random(os.getpid())
@@ -61,15 +54,5 @@ def live(directory: str) -> None:
             say("told", store.flush().epoch)
 
 
-def main() -> None:
-    while sys.stdin.readline():
-        pid = os.fork()
-        if pid == 0:
-            live(sys.argv[1])
-        say("pid", pid)
-        os.waitpid(pid, 0)
-        say("dead")
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda order: live(sys.argv[1]))

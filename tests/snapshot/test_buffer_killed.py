@@ -3,17 +3,13 @@ of is missing from them. Nothing is doubled, and no entry has taken the place of
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.lives import Lives
 from tests.log.merge_model import Entry
 from tests.snapshot.buffer_to_be_killed import done_by_hand, opened
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE
@@ -30,33 +26,15 @@ class Killing:
         self._model = Model()
         self.steps = 0  # which are in the model
         self.told = 0  # how often persist was heard to have returned
-        command = [sys.executable, "-m", "tests.snapshot.buffer_to_be_killed", self._directory]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-        )
+        self.lives = Lives("tests.snapshot.buffer_to_be_killed", self._directory)
 
     def one_life(self) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(f"{self.steps + 1}\n")
-        self._process.stdin.flush()
         told = did = self.steps
-        first = self._process.stdout.readline()
-        while not first.startswith("pid "):  # the life may be quicker than its parent
-            word, number = first.split()
-            told, did = (int(number), did) if word == "told" else (told, int(number))
-            first = self._process.stdout.readline()
-        time.sleep(self._chance.choice([0.01, 0.05, 0.2]) * self._chance.random() * 2)
-        os.kill(int(first.removeprefix("pid ")), signal.SIGKILL)
-        for word, number in map(str.split, iter(self._process.stdout.readline, "dead\n")):
-            told, did = (int(number), did) if word == "told" else (told, int(number))
+        seconds = self._chance.choice([0.01, 0.05, 0.2]) * self._chance.random() * 2
+        for word, number in self.lives.one(seconds, f"{self.steps + 1}"):
+            told, did = (number, did) if word == "told" else (told, number)
             self.told += word == "told"
         self._check(told, did)
-
-    def end(self) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        assert self._process.wait(30) == 0
-        self._process.stdout.close()
 
     def _check(self, told: int, did: int) -> None:
         buffer = opened(self._directory)
@@ -91,7 +69,7 @@ def killed(times: int, seed: int) -> Killing:
                 killing.one_life()
                 lives += 1
         finally:
-            killing.end()
+            killing.lives.close()
     return killing
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.lives import Lives
 from tests.log.merge_model import columns_of
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE, TIMELINE, held_by
 from tests.snapshot.store_to_be_killed import TINY, batch_of
@@ -28,29 +24,11 @@ class Killing:
         self._chance = random.Random(seed)
         self._model = ForgetfulStore(TIMELINE)
         self.batches = 0
-        command = [sys.executable, "-m", "tests.snapshot.store_to_be_killed", self._directory]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-        )
+        self.lives = Lives("tests.snapshot.store_to_be_killed", self._directory)
 
     def one_life(self) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        pid, told = 0, int(self._model.applied.epoch)
-        while not pid:
-            pid = int(self._process.stdout.readline().removeprefix("pid "))
-        time.sleep(self._chance.choice([0.01, 0.05, 0.2]) * self._chance.random() * 2)
-        os.kill(pid, signal.SIGKILL)
-        for line in iter(self._process.stdout.readline, "dead\n"):
-            told = max(told, int(line.removeprefix("told ")))
-        self._check(told)
-
-    def end(self) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        assert self._process.wait(30) == 0
-        self._process.stdout.close()
+        told = self.lives.one(self._chance.choice([0.01, 0.05, 0.2]) * self._chance.random() * 2)
+        self._check(max([int(self._model.applied.epoch), *(number for _, number in told)]))
 
     def _check(self, told: int) -> None:
         store = RocksDbStore.open(self._directory, TIMELINE, TINY)
@@ -79,7 +57,7 @@ def killed(times: int, seed: int) -> Killing:
                 killing.one_life()
                 lives += 1
         finally:
-            killing.end()
+            killing.lives.close()
     return killing
 
 

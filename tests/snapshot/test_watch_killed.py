@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.lives import Lives
 from tests.pipeline.histories import State, changed
 from tests.snapshot.database_stage import rows
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE
@@ -34,15 +33,7 @@ class Killing:
         self._model: State = {}
         self._modelled = self._told = 0
         self.pullers_killed = self.mains_killed = 0
-        command = [sys.executable, "-m", "tests.snapshot.watch_to_be_killed", str(self._directory)]
-        self._process = subprocess.Popen(
-            command,
-            env={**os.environ, _MARK: str(directory)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
+        self.lives = Lives("tests.snapshot.watch_to_be_killed", str(self._directory), **{_MARK: str(directory)})
         self._mark = f"{_MARK}={directory}".encode()
 
     @property
@@ -50,28 +41,21 @@ class Killing:
         return self._modelled
 
     def one_life(self, puller_kills: int) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        main, left = 0, puller_kills
-        while not main or left:
-            word, number = self._process.stdout.readline().split()
-            if word == "pid":
-                main = int(number)
-            elif word == "told":
-                self._told = int(number)
-            elif left:
+        self.lives.begin()
+        left = puller_kills
+        while left:
+            word, number = self.lives.hear()
+            if word == "told":
+                self._told = number
+            else:
                 self._wait_a_little()
                 with suppress(ProcessLookupError):
-                    os.kill(int(number), signal.SIGKILL)
+                    os.kill(number, signal.SIGKILL)
                 left -= 1
                 self.pullers_killed += 1
         self._wait_a_little()
-        os.kill(main, signal.SIGKILL)
+        self._told = max([self._told, *(number for word, number in self.lives.end_it() if word == "told")])
         self.mains_killed += 1
-        for line in iter(self._process.stdout.readline, "dead\n"):
-            if line.startswith("told"):
-                self._told = int(line.split()[1])
         until(lambda: not self.left_behind(), "a puller ends with its owner")
         self._check()
 
@@ -82,13 +66,7 @@ class Killing:
             with suppress(OSError):
                 if place.name.isdecimal() and self._mark in (place / "environ").read_bytes().split(b"\0"):
                     found.append(int(place.name))
-        return [pid for pid in found if pid != self._process.pid and is_running(pid)]
-
-    def end(self) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        assert self._process.wait(60) == 0
-        self._process.stdout.close()
+        return [pid for pid in found if pid != self.lives.pid and is_running(pid)]
 
     def _wait_a_little(self) -> None:
         time.sleep(self._chance.choice([0.0, 0.05, 0.5]) * self._chance.random() * 2)
@@ -117,7 +95,7 @@ def drilled(mains: int, pullers_per_main: int, seed: int) -> Killing:
             for _ in range(mains):
                 killing.one_life(pullers_per_main)
         finally:
-            killing.end()
+            killing.lives.close()
         assert not killing.left_behind()
     return killing
 

@@ -1,10 +1,6 @@
 """A process that writes numbered batches to a database in mode `watch` until somebody kills it, or its puller.
 
-    stdin     a line: begin a life in the directory of the first argument
-    stdout    "pid N" of the life, "puller N" of each puller, "told N" when batch N is durable, "dead" at the end
-
-A life is a fork of this process, so that ten of them import everything once. What batch N holds follows from N. A line
-is one write: the kill must not fall between two parts of it.
+It tells "puller N" of each puller, and "told N" when batch N is durable (tests/lives). What N holds follows from N.
 """
 
 from __future__ import annotations
@@ -13,6 +9,7 @@ import os
 import random
 import sys
 
+from tests.lives import say, serve
 from tests.pipeline.histories import Change, fill
 from tests.snapshot.watch_stage import opened, outside
 from warren.app.embedded import Warren
@@ -33,10 +30,6 @@ def batch_of(number: int) -> list[Change]:
         changes.append(("clear_storage", chance.randrange(1, 4), b"", b""))
     changes.append(("put", *COUNTED, b"%d" % number))
     return changes
-
-
-def say(*words: object) -> None:
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
 def last_batch(db: Warren) -> int:
@@ -64,15 +57,5 @@ def live(directory: str) -> None:
             db.database.log.purge()
 
 
-def main() -> None:
-    while sys.stdin.readline():
-        pid = os.fork()
-        if pid == 0:
-            live(sys.argv[1])
-        say("pid", pid)
-        os.waitpid(pid, 0)
-        say("dead")
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda order: live(sys.argv[1]))

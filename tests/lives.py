@@ -1,0 +1,87 @@
+"""Lives of a process that are ended by SIGKILL at a random moment, many of them for the price of one start.
+
+    the test      Lives("tests.snapshot.store_to_be_killed", directory).one(seconds)   ─▶ what that life has told
+    the child     serve(live)      a life is a fork of it, so that all of them import everything once
+
+    stdin     a line: begin a life, with what the line says
+    stdout    "pid N" of the life, whatever it tells ("told 7"), "dead" when it is
+
+A line is one write: `print` makes several where PYTHONUNBUFFERED is set, and a kill falls between two of them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+Told = list[tuple[str, int]]  # a word, and a number
+
+
+def say(word: str, number: int = 0) -> None:
+    os.write(1, f"{word} {number}\n".encode())
+
+
+def serve(live: Callable[[str], None]) -> None:
+    while line := sys.stdin.readline():
+        pid = os.fork()
+        if pid == 0:
+            say("pid", os.getpid())  # before anything else that it tells
+            live(line.strip())
+        os.waitpid(pid, 0)
+        say("dead")
+
+
+class Lives:
+    def __init__(self, module: str, *arguments: str, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Of the process that begins lives."""
+        return self._process.pid
+
+    def one(self, seconds: float, order: str = "") -> Told:
+        """Begin a life, end it after so long, and say what it has told."""
+        self.begin(order)
+        time.sleep(seconds)
+        return self.end_it()
+
+    def begin(self, order: str = "") -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{order}\n")
+        self._process.stdin.flush()
+        word, self._pid = self.hear()
+        assert word == "pid", word
+
+    def hear(self) -> tuple[str, int]:
+        """The next thing that it tells."""
+        assert self._process.stdout is not None
+        word, number = self._process.stdout.readline().split()
+        return word, int(number)
+
+    def end_it(self) -> Told:
+        os.kill(self._pid, signal.SIGKILL)
+        told: Told = []
+        while (heard := self.hear())[0] != "dead":
+            told.append(heard)
+        return told
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        assert self._process.wait(60) == 0
+        self._process.stdout.close()
