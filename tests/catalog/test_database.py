@@ -96,6 +96,18 @@ def test_a_damaged_file_is_set_aside_and_made_again(tmp_path: Path, rubbish: byt
     stage.stop()
 
 
+def test_what_lies_beside_a_file_is_set_aside_with_it(tmp_path: Path) -> None:
+    """A log of SQLite's that stays would be played into the new file."""
+    place = place_of(tmp_path)
+    place.open().close()
+    for end in ("", "-wal", "-shm"):
+        Path(place.path + end).write_text(end)
+    place.set_aside()
+    assert list((tmp_path / "catalog").iterdir()) == []
+    assert sorted(path.read_text() for path in (tmp_path / "set-aside").iterdir()) == ["", "-shm", "-wal"]
+    place.set_aside()  # there is nothing, and that is fine
+
+
 def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
     stage = CatalogStage(place_of(tmp_path))
     declared(stage.begin(), home(stage.catalog).id, "orders")

@@ -106,11 +106,16 @@ def test_many_threads_may_declare_at_once(stage: CatalogStage) -> None:
     check(stage.catalog, stage.database)
 
 
-def test_a_refusal_takes_nobody_elses_change_along(stage: CatalogStage) -> None:
+def test_a_refusal_takes_all_of_its_own_change_and_nobody_elses_along(stage: CatalogStage) -> None:
     here = home(stage.catalog)
     first, epoch = stage.catalog.submit(declaring(here.id, "orders"))
+
+    def work(change: Change) -> None:
+        queues.declare(change, here.id, "half")
+        queues.declare(change, here.id, "orders", durable=False)
+
     with pytest.raises(Inequivalent):
-        stage.catalog.submit(lambda change: queues.declare(change, here.id, "orders", durable=False))
+        stage.catalog.submit(work)
     stage.catalog.settle(epoch)
     assert names(stage.catalog) == ["orders"]
     check(stage.catalog, stage.database)

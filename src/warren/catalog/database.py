@@ -25,9 +25,9 @@ from warren.base.errors import Misuse, Refused
 from warren.catalog.settings import CatalogSettings
 from warren.catalog.sql_database import SqlDatabase
 from warren.files.protocol import Files, join
+from warren.snapshot.layout import SET_ASIDE
 
 DIRECTORY = "catalog"
-SET_ASIDE = "set-aside"
 _BUSY_MS = 5000
 _PRAGMAS = ("foreign_keys = ON", "journal_mode = WAL", "synchronous = NORMAL", f"busy_timeout = {_BUSY_MS}")
 _BESIDE = ("", "-wal", "-shm")  # SQLite's files
