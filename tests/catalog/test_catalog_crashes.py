@@ -140,10 +140,19 @@ def check_state(seed: int, step: int) -> list[str]:
     for index, model in enumerate(CrashModel):
         try:
             after = stage.crashed(model, 3 * step + index)
+            if (step + index) % 4 == 0:  # the start may be cut short, too: before SQL's commit, or anywhere else
+                after.play(step, partial(open_and_no_more, after), cut_at=step % 41)
+                after = after.crashed(model, step)
             check_restart(after, lives.clients, goes_on=(step + index) % 3 == 0)
         except Exception as error:
             wrong.append(f"seed {seed}, step {step}, {model.value}: {type(error).__name__}: {error}")
     return wrong
+
+
+def open_and_no_more(stage: CatalogCrashStage, open_database: Open, threads: SteppedThreads) -> None:
+    database = open_database()
+    stage.open_catalog(database, threads)
+    database.abandon()
 
 
 def check_restart(stage: CatalogCrashStage, clients: list[Client], goes_on: bool) -> None:

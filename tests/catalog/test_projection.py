@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from threading import Thread
+from threading import Event, Thread
+from time import sleep
+from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, home, names, rows_in_log
 from warren.base.errors import DiskFailure, OutOfRoom, SyncFailed
-from warren.base.ids import VhostId
+from warren.base.ids import Epoch, VhostId
 from warren.catalog import queues
 from warren.catalog.change import Change
 from warren.catalog.equivalence import Inequivalent
+from warren.catalog.projection import _Asked
 from warren.catalog.queues import Queue
 from warren.catalog.row_format import CATALOG, LAST_CHANGE
 
@@ -106,6 +109,50 @@ def test_many_threads_may_declare_at_once(stage: CatalogStage) -> None:
     check(stage.catalog, stage.database)
 
 
+def test_changes_that_wait_for_the_disk_share_the_next_epoch_and_transaction(stage: CatalogStage) -> None:
+    """While an epoch is on its way others gather; then one of them does the work of all."""
+    here = home(stage.catalog)
+    commit, gate = stage.database.log.commit, Event()
+    before, syncs = len(stage.forgetful.states), [0]
+    bring_to_disk = commit._bring_to_disk
+
+    def slowly(parts: Any) -> None:
+        syncs[0] += 1
+        if syncs[0] == 1:
+            gate.wait(30)
+        bring_to_disk(parts)
+
+    commit._bring_to_disk = slowly  # type: ignore[method-assign]
+    threads = [Thread(target=declared, args=(stage.catalog, here.id, f"q{n}")) for n in range(6)]
+    threads[0].start()
+    while not syncs[0]:
+        sleep(0.001)
+    for thread in threads[1:]:
+        thread.start()
+    while len(stage.catalog._projection._waiting) < 5:
+        sleep(0.001)
+    gate.set()
+    for thread in threads:
+        thread.join()
+    assert syncs[0] == 2
+    assert len(stage.forgetful.states) == before + 2
+    assert len(names(stage.catalog)) == 6
+    check(stage.catalog, stage.database)
+
+
+def test_changes_that_wait_for_a_disk_that_fails_are_all_told(stage: CatalogStage) -> None:
+    here = home(stage.catalog)
+    _, epoch = stage.catalog.submit(declaring(here.id, "orders"))
+    stage.database.log.commit.open_epoch = Epoch(epoch + 1)  # it has been closed, and is on its way
+    stage.database.log.commit.fail(SyncFailed("the disk is gone"))
+    for _ in range(2):
+        with pytest.raises(SyncFailed):
+            stage.catalog.submit(declaring(here.id, "more"))
+    assert not stage.catalog._projection._waiting
+    stage.catalog.close = stage.database.close = lambda: None  # type: ignore[method-assign]
+    stage.database.abandon()
+
+
 def test_a_refusal_takes_all_of_its_own_change_and_nobody_elses_along(stage: CatalogStage) -> None:
     here = home(stage.catalog)
     first, epoch = stage.catalog.submit(declaring(here.id, "orders"))
@@ -178,6 +225,27 @@ def test_an_error_of_sqls_disk_does_not_lose_the_changes_of_others(stage: Catalo
         stage.catalog.submit(work)
     stage.catalog.settle(epoch)
     assert names(stage.catalog) == ["orders"]
+    check(stage.catalog, stage.database)
+
+
+def test_who_comes_behind_an_error_of_sqls_disk_finds_what_the_log_has(stage: CatalogStage) -> None:
+    """Both are worked off in one go, and SQL is brought up in between."""
+    here = home(stage.catalog)
+    stage.catalog.submit(declaring(here.id, "orders"))
+
+    def break_down(change: Change) -> None:
+        change.connection.exec_driver_sql("ROLLBACK")
+        raise OperationalError("INSERT", None, Exception("disk I/O error"))
+
+    def work(change: Change) -> Queue | None:
+        queues.declare(change, here.id, "more")
+        return queues.get(change.connection, here.id, "orders")
+
+    broken = _Asked(break_down)
+    stage.catalog._projection._waiting.append(broken)
+    assert stage.catalog.change(work) is not None
+    assert isinstance(broken.error, DiskFailure)
+    assert names(stage.catalog) == ["more", "orders"]
     check(stage.catalog, stage.database)
 
 

@@ -4,8 +4,9 @@
     └────────── one SQL transaction for all changes of one epoch; each in a savepoint of its own ─────────┘
 
 SQL judges first, so that nothing is in the log that SQL would refuse. SQL commits last, so that it never holds what a
-power cut can take back. A change that arrives while the epoch of the open transaction is on its way to the disk waits
-for it, and begins the next one: nobody's answer is put off by those who come later.
+power cut can take back. Changes that arrive while the epoch of the open transaction is on its way to the disk wait for
+it; then whoever is first does the work of all who wait, in his own thread, so that they share the next epoch and the
+next transaction. Nobody's answer is put off by those who come later.
 
 Reads see what is committed: one that comes meanwhile waits for the transaction that is open.
 
@@ -15,9 +16,10 @@ failure, and whoever comes next brings SQL up from the log first. Always true: `
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, NestedTransaction
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -36,6 +38,22 @@ Result = TypeVar("Result")
 _NONE = Epoch(0)
 
 
+class _Asked:
+    """A change that somebody waits for."""
+
+    __slots__ = ("answered", "epoch", "error", "result", "work")
+
+    def __init__(self, work: Callable[[Change], Any]) -> None:
+        self.work = work
+        self.result: Any = None
+        self.epoch = _NONE
+        self.error: BaseException | None = None
+        self.answered = False
+
+    def is_answered(self) -> bool:
+        return self.answered  # asked without the lock as well: it is the last thing that is set
+
+
 class Projection:
     """Any thread may ask. Brought up by `bring` before it begins."""
 
@@ -47,6 +65,7 @@ class Projection:
         self._applied = truth.epoch  # SQL has committed this
         self._epoch = _NONE  # of the open transaction's newest session
         self._is_behind = False
+        self._waiting: deque[_Asked] = deque()
 
     @property
     def applied(self) -> Epoch:
@@ -64,24 +83,27 @@ class Projection:
 
     def submit(self, work: Callable[[Change], Result]) -> tuple[Result, Epoch]:
         """Do it, and return what it came to and the epoch to settle before anybody may hear of it."""
-        with self._lock:
-            self._make_way()
-            if not self._sql.is_begun:
-                self._sql.begin()
-            try:
-                result = self._done(work)
-            finally:
-                if not self._epoch:  # it was refused, or there was nothing to change
-                    self._sql.rollback()
-            return result, self._epoch or self._applied
+        asked = _Asked(work)
+        self._waiting.append(asked)
+        while not asked.is_answered():
+            with self._lock:
+                barred_by = self._barred_by()
+                if not barred_by and not asked.is_answered():
+                    self._work_off(asked)
+            if barred_by:
+                self._wait_for_the_way(asked, barred_by)
+        if asked.error is not None:
+            raise asked.error
+        return asked.result, asked.epoch
 
     def settle(self, epoch: Epoch) -> None:
         """Return when it is durable and SQL has committed. Waits without the lock: others join the epoch meanwhile."""
         self._database.log.wait(epoch)
-        with self._lock:
-            if self._applied < epoch:
-                self._make_way()
-                self._finish()
+        if self._applied < epoch:
+            with self._lock:
+                if self._applied < epoch:
+                    self._make_way()
+                    self._finish()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -101,6 +123,39 @@ class Projection:
                 self._sql.close()
 
     # -- one change ----------------------------------------------------------------------------------------------
+
+    def _work_off(self, own: _Asked) -> None:
+        """Do the work of everybody who waits at this moment, oneself among them. They hear of it together: the first to
+        know would close the epoch before the last one has joined it."""
+        worked_off: list[_Asked] = []
+        try:
+            self._make_way()
+            for _ in range(len(self._waiting)):
+                worked_off.append(self._waiting.popleft())
+                self._do(worked_off[-1])
+        finally:
+            if own not in worked_off:
+                self._waiting.remove(own)
+            for asked in worked_off:
+                asked.answered = True
+
+    def _do(self, asked: _Asked) -> None:
+        """What goes wrong with it is told to whoever asked; what ends this thread ends it here as well."""
+        try:
+            if self._is_behind:
+                self._catch_up()
+            if not self._sql.is_begun:
+                self._sql.begin()
+            try:
+                asked.result = self._done(asked.work)
+            finally:
+                if not self._epoch:  # it was refused, or there was nothing to change
+                    self._sql.rollback()
+            asked.epoch = self._epoch or self._applied
+        except BaseException as error:
+            asked.error = error
+            if not isinstance(error, Exception):
+                raise
 
     def _done(self, work: Callable[[Change], Result]) -> Result:
         with told_plainly(self._sql.where):
@@ -156,6 +211,21 @@ class Projection:
         return session.first_lsn
 
     # -- one transaction -----------------------------------------------------------------------------------------
+
+    def _barred_by(self) -> Epoch:
+        """The epoch of the open transaction, if that is on its way to the disk."""
+        is_on_its_way = self._database.log.durable < self._epoch < self._database.log.commit.open_epoch
+        return self._epoch if is_on_its_way else _NONE
+
+    def _wait_for_the_way(self, asked: _Asked, epoch: Epoch) -> None:
+        """Without the lock, so that others may come to wait as well."""
+        try:
+            self._database.log.wait(epoch)
+        except BaseException:
+            with self._lock:
+                if not asked.is_answered():
+                    self._waiting.remove(asked)
+            raise
 
     def _make_way(self) -> None:
         """Nothing is behind, and a transaction that is open is of the present epoch."""
