@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+import warren
 from tests.house.source_tree import DOCS
 from tests.pipeline.ten_epochs import ten_epochs
 from warren.pipeline import read
+from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import ReflectionSettings
 
 pytestmark = pytest.mark.spark
 
@@ -23,10 +26,13 @@ def test_the_examples_of_the_page_run(spark: Any, tmp_path: Path) -> None:
     examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(examples) >= 5
     names: dict[str, Any] = {}
+    with warren.open(str(tmp_path / "data"), reflection=ReflectionSettings(Mode.OFF)) as db:
+        db.kv("users").put_many({b"%d" % number: b"value" for number in range(100)})
     with ten_epochs(str(tmp_path / "log")):
         for example in examples:
             exec(compile(example.replace("/var/lib/app", str(tmp_path)), "docs/pipeline.md", "exec"), names)
     assert spark.read.parquet(str(tmp_path / "table")).count() == 60
+    assert names["done"]["entries"] > 100
 
 
 def test_an_owner_in_another_process_does_not_disturb(spark: Any, tmp_path: Path) -> None:
