@@ -57,7 +57,7 @@ quick: setup  ## unit, golden and conformance tests: under a minute
 
 # A process has one kind of Spark session, so the core suite runs once for each; `local` is among the others.
 test: setup-spark  ## every test; only campaigns are left out (simulate, torture)
-	$(PYTEST) -m 'not torture'
+	$(PYTEST) -m 'not torture' --durations=20
 	WARREN_SPARK=standalone $(PYTEST) -m 'not torture' tests/pipeline/core
 	WARREN_SPARK=connect $(PYTEST) -m 'not torture' tests/pipeline/core
 
@@ -94,6 +94,7 @@ simulate: setup  ## crash simulation over N states (make simulate N=200000)
 
 torture: setup  ## kill -9 a real process N times on the real disk (make torture N=100)
 	$(RUN) -m tests.torture.kill_loop --kills $(or $(N),100)
+	$(PYTEST) -m torture
 
 mutants: setup  ## seed faults one by one; the simulator must catch each
 	$(RUN) -m tests.mutants.run

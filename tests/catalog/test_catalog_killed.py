@@ -61,6 +61,6 @@ def test_a_catalog_killed_twenty_times_holds_what_was_answered() -> None:
     assert killed(20, seed=1).reached >= 20
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_a_catalog_killed_sixty_times_holds_what_was_answered() -> None:
     assert killed(60, seed=2).reached >= 60

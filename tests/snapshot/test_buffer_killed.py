@@ -79,6 +79,6 @@ def test_a_buffer_killed_twenty_times_holds_what_whole_steps_left_each_time() ->
     assert killed(20, seed=1).steps >= 400
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_a_buffer_killed_sixty_times_holds_what_whole_steps_left_each_time() -> None:
     assert killed(60, seed=2).steps >= 1200
