@@ -25,7 +25,7 @@ from warren.bench.run import Figures, Run
 from warren.snapshot.feeds import Mode
 
 ROUNDS = 3
-WRITTEN_KEYS_MAX = 3_000_000  # they are kept as Python objects, made before the clock starts
+WRITTEN_KEYS_MAX = 10_000_000  # they are kept as Python objects, made before the clock starts
 REMOVED_AFTER_SESSIONS = 2
 OUTSIDE = {"watch", "spark"}  # modes that work in processes of their own
 
