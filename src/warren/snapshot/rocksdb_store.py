@@ -64,6 +64,7 @@ from warren.snapshot.sorted_tables import OWNER_TABLE, write_owner_table
 _NEW_FILES = "rocksdb.num-files-at-level0"
 _ALL_BYTES = "rocksdb.total-sst-files-size"
 _TIDY_FROM = 1.5  # times of what is live
+_TIDY_SLACK_BYTES = 256 << 10
 _TIDY_BYTES_MAX = 512 << 20  # compacted in some seconds; a larger store has levels, in which little lies for nothing
 
 
@@ -122,7 +123,7 @@ class RocksDbStore(RocksDbReading):
 
     def tidy(self) -> None:
         total = self._figure(_ALL_BYTES)
-        if total <= _TIDY_BYTES_MAX and total > _TIDY_FROM * self.size_bytes + self._settings.write_buffer_bytes:
+        if total <= _TIDY_BYTES_MAX and total > _TIDY_FROM * self.size_bytes + _TIDY_SLACK_BYTES:
             self.compact()
 
     @property
