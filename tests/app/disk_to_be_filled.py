@@ -2,9 +2,10 @@
 
     unshare --mount --map-root-user python -m tests.app.disk_to_be_filled one|store PLACE
 
-It has a file system in memory, of some MiB, and a ballast on it: removing that is making room. The program writes until
-nothing goes on, looks at everything, makes room, and looks again. What it finds is told as one JSON object; an
-exception ends it. `one`: everything is on the one small disk. `store`: only the safe snapshot store is.
+It has a file system in memory, and a ballast on it that leaves some MiB: removing that is making room, enough for
+RocksDB to sort everything once more, however much was written meanwhile. The program writes until nothing goes on,
+looks at everything, makes room, and looks again. What it finds is told as one JSON object; an exception ends it. `one`:
+everything is on the one small disk. `store`: only the safe snapshot store is.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def has_caught_up(db: Warren) -> bool:
 
 
 def one_disk(place: Path) -> dict[str, Any]:
-    ballast = mounted(place, 80, 50)
+    ballast = mounted(place, 160, 130)
     db = warren.open(str(place / "db"), log_settings=LOG, reflection=REFLECTION)
     writer = Writer(db)
     alarms: list[str] = []
@@ -143,7 +144,7 @@ def one_disk(place: Path) -> dict[str, Any]:
 
 
 def store_disk(place: Path) -> dict[str, Any]:
-    ballast = mounted(place / "db" / "store", 96, 80)
+    ballast = mounted(place / "db" / "store", 400, 384)
     db = warren.open(str(place / "db"), log_settings=LOG, reflection=REFLECTION)
     writer = Writer(db)
     until(lambda: any("No space left" in alarm for alarm in db.alarms()), "the store never filled up")
