@@ -7,6 +7,7 @@ import random
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from tests.log.merge_model import columns_of
 from tests.snapshot.snapshot_store_suite import put
+from tests.snapshot.test_database import until
 from warren.base.errors import Damage, DiskFailure, Gone
 from warren.base.ids import Epoch, TimelineId
 from warren.files.local import LocalFiles
@@ -22,6 +24,7 @@ from warren.log.machine import Machine
 from warren.log.settings import LogSettings
 from warren.snapshot.applied import MINOR_MAX, Applied
 from warren.snapshot.database import Database
+from warren.snapshot.feeds import Mode
 from warren.snapshot.layout import LOG, TABLES
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
@@ -251,3 +254,28 @@ def test_a_store_that_nobody_writes_to_is_tidied(tmp_path: Path, tables: Countin
 
 def _bytes_of(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.glob("*.sst"))
+
+
+def test_what_a_start_has_replayed_is_flushed_though_nobody_writes(tmp_path: Path, tables: CountingTables) -> None:
+    """X-03: else each start would replay the same again, and the log behind it would stay."""
+    slow = ReflectionSettings(lag_seconds=0.0, bulk_bytes=0, flush_seconds=3600.0)
+    database = opened(tmp_path, tables, slow)
+    write(database, {}, random.Random(10), 20)
+    database.settle()
+    durable = database.log.durable
+    database.abandon()
+    database.store.close()
+    (tmp_path / "store").rename(tmp_path / "lost")
+    with opened(tmp_path, tables, replace(SETTINGS, flush_seconds=0.05)) as database:
+        assert database.store.applied.epoch == durable
+        until(lambda: database.log.manifest.state.reflected == durable)
+
+
+@pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.SPARK, Mode.OFF])
+def test_no_worker_is_left_behind_by_a_start(tmp_path: Path, tables: CountingTables, mode: Mode) -> None:
+    with opened(tmp_path, tables, replace(SETTINGS, reflection=Mode.OFF)) as database:
+        write(database, {}, random.Random(11), 60)
+    tables.made.clear()
+    with opened(tmp_path, tables, replace(SETTINGS, reflection=mode)):
+        assert tables.made, "a worker was needed"
+        assert tables.pid is None, "and has ended"

@@ -161,3 +161,26 @@ def test_damage_in_the_active_file_stops_reflection_where_it_stands(bulk_bytes: 
     with pytest.raises(Damage):
         rows(database)
     database.abandon()
+
+
+def test_a_log_that_has_no_room_for_another_file_holds_reflection_up_in_nothing() -> None:
+    """It asks for a rotation, so that what is in the store can go; on a full disk whoever commits waits for room, and
+    that must not be the one who brings into the store what takes the room."""
+    stage = DatabaseStage(flush_seconds=1e6)
+    full = Fault(Kind.NO_SPACE, "create", "db/log/*", times=10**6)
+    files = FaultyFiles(stage.disk)
+    database = stage.open(files)
+    reflection = database.reflection
+    assert reflection is not None
+    wanted: State = {}
+    for number in range(10):
+        put(database, {b"again": b"%d" % number * 150_000})
+        wanted = {(1, b"again"): b"%d" % number * 150_000}
+    files.faults.append(full)
+    database.catch_up()
+    reflection.flush()
+    assert rows(database) == wanted
+    assert database.log.manifest.state.reflected == database.log.durable
+    files.faults.clear()
+    until(lambda: database.log.rotation.rotations > 0)
+    database.close()

@@ -101,10 +101,10 @@ class Rotation:
         return self._await_sessions(request, request.result)
 
     def rotate_soon(self) -> None:
-        """Have the files rotated at the next epoch switch, and wait for nobody."""
+        """Have the files rotated by whoever commits next. Waits for nobody: on a full disk a commit waits for room."""
         with self._commit.gate:
             self._is_wanted = True
-        self._commit.make_room()
+        self._commit.ring()
 
     @property
     def active_bytes(self) -> int:

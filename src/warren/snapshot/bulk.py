@@ -105,7 +105,14 @@ class Bulk:
             self._files.remove(join(self._home, name))
 
     def rest(self) -> None:
+        """Nothing is to be made for a while."""
         self._maker.rest()
+
+    def __enter__(self) -> Bulk:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.rest()
 
     def _may_begin(self) -> bool:
         return self._is_plain() and self._tail.after >= self._unfit

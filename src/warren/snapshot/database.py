@@ -17,7 +17,7 @@ was judged on opening, for a lost one leaves a mark behind that says nothing any
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from warren.base.errors import Damage, DiskFailure, Locked, Misuse, Refused, WarrenError
@@ -78,6 +78,7 @@ class Database:
         self._store_lock = store_lock
         self.problems: list[str] = []
         self._own_store = self._opened_store()
+        self._found = self._own_store.applied  # on its disk, before anything is replayed
         self.store: ViewedStore = self._own_store  # what is read; another process may write it
         log.begin_upkeep()
         timeline = log.manifest.state.timeline.id
@@ -120,7 +121,7 @@ class Database:
         try:
             store_lock = take_store_lock(machine, directory, "warren database")
             database = cls(directory, settings, machine, log, open_store, tables, store_lock, open_buffer)
-            with let_go_if_this_fails(database._buffer, database._own_store):
+            with let_go_if_this_fails(database._buffer, database._own_store), database._bulk or nullcontext():
                 database._replay(progress)
             if settings.reflection is Mode.WATCH and outside is not None:
                 database._hand_over(outside)
@@ -296,6 +297,7 @@ class Database:
             self._let_go,
             bulk=bulk,
             by_itself=settings.reflection is not Mode.SPARK,
+            flushed=self._found,
         )
         if self._bulk is not None:
             own = self.reflection

@@ -66,7 +66,9 @@ class Reflection:
         follows_durable: bool = True,
         bulk: Bulk | None = None,
         by_itself: bool = True,
+        flushed: Applied | None = None,
     ) -> None:
+        """`flushed` is what the store has on disk, if that is less than it holds."""
         self._clock = clock
         self._settings = settings
         self._feed = feed
@@ -84,7 +86,7 @@ class Reflection:
         self._bell = threads.condition()
         self._lag = threads.condition()  # slept on while more comes; rung at the end only
         self._is_rung = self._is_stopping = self._is_paused = False
-        self._flushed, self._flushed_ns, self._flushed_bytes = store.applied, clock.monotonic_ns(), 0
+        self._flushed, self._flushed_ns, self._flushed_bytes = flushed or store.applied, clock.monotonic_ns(), 0
         self.failure: WarrenError | None = None
         self._thread = threads.start("warren-reflection", self._run)
 
