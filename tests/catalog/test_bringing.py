@@ -66,13 +66,9 @@ def test_what_the_store_has_taken_and_what_it_has_not_are_both_seen(mode: Mode) 
     stage.stop()
 
 
-def test_sql_in_step_with_the_log_is_not_written_and_not_read_through() -> None:
-    stage = CatalogStage()
-    busy(stage)
-    stage.stop()
-    states = len(stage.forgetful.states)
-    database = stage.open()
-    sql = stage.place.open()
+def statements_of_bringing(stage: CatalogStage) -> list[str]:
+    """What SQL is told when it is brought to what the log of a stopped stage says."""
+    database, sql = stage.open(), stage.place.open()
     told: list[str] = []
     event.listen(sql.connection, "before_cursor_execute", lambda *heard: told.append(heard[2]))
     view = database.view_now()
@@ -80,6 +76,15 @@ def test_sql_in_step_with_the_log_is_not_written_and_not_read_through() -> None:
     view.close()
     sql.close()
     database.close()
+    return told
+
+
+def test_sql_in_step_with_the_log_is_not_written_and_not_read_through() -> None:
+    stage = CatalogStage()
+    busy(stage)
+    stage.stop()
+    states = len(stage.forgetful.states)
+    told = statements_of_bringing(stage)
     assert len(stage.forgetful.states) == states
     assert all("count(" in each or "applied" in each or each == "BEGIN" for each in told), told
 
@@ -89,15 +94,7 @@ def test_sql_behind_the_log_gets_only_what_is_newer() -> None:
     busy(stage)
     stage.stop()
     stage.forgetful.forget(1)
-    database = stage.open()
-    sql = stage.place.open()
-    told: list[str] = []
-    event.listen(sql.connection, "before_cursor_execute", lambda *heard: told.append(heard[2]))
-    view = database.view_now()
-    bring(sql, view, database.log.manifest.state.timeline)
-    view.close()
-    sql.close()
-    database.close()
+    told = statements_of_bringing(stage)
     written = [each.split()[:2] for each in told if each.split()[0] in ("INSERT", "UPDATE", "DELETE")]
     assert written == [["UPDATE", "vhosts"], ["UPDATE", "applied"]]
 

@@ -180,4 +180,7 @@ def test_containers_are_added_under_stress(seed: int) -> None:
 @pytest.mark.slow
 def test_containers_are_added_under_stress_on_a_real_disk(tmp_path: Path) -> None:
     """TS-01, on the machine's own disk."""
-    stress(Machine.real(), str(tmp_path / "log"), 9, 30)
+    machine = Machine.real()
+    stress(machine, str(tmp_path / "log"), 9, 30)
+    records = read_manifest(machine.files, str(tmp_path / "log")).files.values()
+    assert max(record.end for record in records) > 3 * MIB, "files grew over several containers"
