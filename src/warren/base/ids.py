@@ -19,6 +19,7 @@ VhostId = NewType("VhostId", int)  # these four are log positions, given by the 
 ExchangeId = NewType("ExchangeId", int)
 QueueId = NewType("QueueId", int)
 BindingId = NewType("BindingId", int)
+SequenceId = NewType("SequenceId", int)  # place of a message in one queue: given once, in order, never again
 Lsn = NewType("Lsn", int)  # position of one entry: file number << 32 | (block offset + index in block)
 
 UINT64_MAX = (1 << 64) - 1

@@ -1,0 +1,127 @@
+"""Runs: messages that were published together, as everything between the wire and the disk handles them.
+
+    publication   contents c₀ … cₙ₋₁, and what is said of all of them           how they come, before any queue has them
+    run           first sequence id, count, sizes, expiry, …                    what one queue knows of them, once
+    slice         messages start … stop of a run, with contents or without      what stands in a queue, or is delivered
+
+Nothing here is made for each message: a thousand messages that came together are one run and one slice, until a fetch,
+an acknowledgement or a page splits the slice. Splitting copies references, never contents.
+
+Always true: `contents` of a slice is None (they are on disk) or holds one item for each of its messages; sizes are in
+bytes and do not change. Not here: where a slice stands (queues), how a run is written (queue_index).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from warren.base.ids import Epoch, QueueId, SequenceId
+
+Sizes = int | npt.NDArray[np.uint32]  # one for all, if they are alike
+
+RAW = 0  # a content is the body and nothing else
+WIRE = 1  # a content is an AMQP content header and body frames, as they came
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """One sub-queue: a queue, or one priority level of it."""
+
+    queue: QueueId
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where messages came from: what their story needs."""
+
+    exchange: str = ""
+    routing_key: str = ""
+    user: str = ""
+    content_kind: int = RAW
+
+
+NOWHERE = Origin()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Publication:
+    """Messages that are published together, to as many queues as `fan_out` says; each gets a run of them."""
+
+    contents: Sequence[bytes]
+    is_persistent: bool = True
+    expires_ms: int = 0  # wall time; 0: never
+    published_ms: int = 0
+    priority: int = 0
+    origin: Origin = NOWHERE
+    fan_out: int = 1
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """What one queue knows of messages that came together."""
+
+    first: SequenceId
+    count: int
+    sizes: Sizes
+    is_persistent: bool = True
+    expires_ms: int = 0
+    published_ms: int = 0
+    origin: Origin = NOWHERE
+    stored: bytes = b""  # where the contents lie in a message store, in its own words; b"": embedded, or in memory only
+    epoch: Epoch = field(default=Epoch(0))  # in which it was written to the log; 0: not (yet)
+
+    @property
+    def end(self) -> SequenceId:
+        return SequenceId(self.first + self.count)
+
+    def size_of(self, start: int, stop: int) -> int:
+        """Bytes of some of its messages."""
+        return self.sizes * (stop - start) if isinstance(self.sizes, int) else int(self.sizes[start:stop].sum())
+
+
+class Slice:
+    """Messages start … stop of a run."""
+
+    __slots__ = ("contents", "run", "size_bytes", "start", "stop")
+
+    def __init__(self, run: Run, start: int, stop: int, contents: list[bytes] | None) -> None:
+        self.run = run
+        self.start = start
+        self.stop = stop
+        self.contents = contents
+        self.size_bytes = run.size_of(start, stop)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __repr__(self) -> str:
+        return f"<{self.first}…{self.end - 1}{'' if self.contents is not None else ' on disk'}>"
+
+    @property
+    def first(self) -> SequenceId:
+        return SequenceId(self.run.first + self.start)
+
+    @property
+    def end(self) -> SequenceId:
+        return SequenceId(self.run.first + self.stop)
+
+    def split(self, count: int) -> tuple[Slice, Slice]:
+        """The first `count` messages, and the others; both have some."""
+        assert 0 < count < len(self), "a slice is split inside"
+        middle, contents = self.start + count, self.contents
+        if contents is None:
+            return Slice(self.run, self.start, middle, None), Slice(self.run, middle, self.stop, None)
+        head, tail = contents[:count], contents[count:]
+        return Slice(self.run, self.start, middle, head), Slice(self.run, middle, self.stop, tail)
+
+
+def sizes_of(contents: Sequence[bytes]) -> Sizes:
+    """Their sizes, as one number if they are alike."""
+    sizes = np.fromiter(map(len, contents), dtype=np.uint32, count=len(contents))
+    first = int(sizes[0]) if len(sizes) else 0
+    return first if bool((sizes == first).all()) else sizes

@@ -1,0 +1,1 @@
+"""In what order messages stand in each queue, which are gone, and why: rows and records of the message stream."""

@@ -1,0 +1,269 @@
+"""Changes: what one session will do to queues, gathered as plain data until its end.
+
+    publish · dequeue · requeued · delivered · counters · remove_queue         any number of queues, any order
+                │
+               end ──▶ before_end of the joined ──▶ ONE session of the message stream ──▶ after_end of the joined
+
+What is published writes a run row; what is dequeued removes it, or says in an ack row which of its messages are gone; a
+history record tells why. Everything becomes durable together or not at all, so a move from queue to queue is one
+`Changes` (DESIGN rule 24). Of rows that are written again and again only the last image goes in.
+
+A run that is published and wholly dequeued before the end is cancelled: of it nothing is written but its history, and
+a message store that has joined never hears of it (rule 17). Transient runs are passed over: they never touch the log.
+
+Always true: nothing is written before the end, and nobody waits in here. Belongs to one thread. Not here: what order
+messages have (queues), where large contents go (message_store).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from warren.base.clock import Clock
+from warren.base.errors import Misuse
+from warren.base.ids import Epoch, QueueId
+from warren.base.runs import QueuePlace, Run
+from warren.queue_index.format import (
+    Counters,
+    ack_key,
+    check_place,
+    counters_key,
+    encode_counters,
+    encode_gone,
+    named,
+    run_key,
+)
+from warren.queue_index.history_format import Happened, Ranges, check_detail, encode_events, history_key
+from warren.queue_index.run_format import check_run, encode_run
+from warren.queue_index.why import Why
+
+MS = 1_000_000  # nanoseconds
+NOTHING = Epoch(0)  # the epoch of changes that wrote nothing: it is durable already
+
+Contents = Sequence[bytes] | None
+Fate = tuple[Happened, Why | None, bytes]
+
+
+class Joining(Protocol):
+    """Somebody who writes elsewhere and ends together with the changes."""
+
+    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+        """Runs that were published without contents and are still wanted: set `stored` of those that are yours. What is
+        written here must become durable no later than a session that ends next."""
+        ...
+
+    def after_end(self, epoch: Epoch) -> None:
+        """It is written; durable when the epoch is. Epoch 0: there was nothing to write."""
+        ...
+
+    def aborted(self) -> None:
+        """Nothing of the changes was written, nor will be."""
+        ...
+
+
+class MessageSession(Protocol):
+    """What is used of a session of the message stream."""
+
+    def put(self, storage: int, key: bytes, value: bytes) -> None: ...
+
+    def remove(self, storage: int, key: bytes) -> None: ...
+
+    def remove_storage(self, storage: int) -> None: ...
+
+    def record(self, value: bytes, *, key: bytes) -> None: ...
+
+    def end(self) -> Epoch: ...
+
+    def abort(self) -> None: ...
+
+
+class _OfPlace:
+    """What is gathered about one sub-queue."""
+
+    __slots__ = ("counters", "gone", "history", "published", "removed")
+
+    def __init__(self) -> None:
+        self.published: dict[int, tuple[Run, Contents]] = {}  # by first sequence id, as all of these
+        self.gone: dict[int, int] = {}  # runs of which some are gone: bitmaps
+        self.removed: dict[int, bool] = {}  # runs of which all are gone: may there be an ack row?
+        self.counters: Counters | None = None
+        self.history: dict[Fate, list[tuple[int, int]]] = {}
+
+
+class Changes:
+    """Made by `QueueIndex.begin`."""
+
+    def __init__(self, begin: Callable[[], MessageSession], clock: Clock) -> None:
+        self._begin = begin
+        self._clock = clock
+        self._places: dict[QueuePlace, _OfPlace] = {}
+        self._removed_queues: dict[QueueId, None] = {}
+        self._joined: list[Joining] = []
+        self._is_open = True
+
+    # -- what happens --------------------------------------------------------------------------------------------
+
+    def publish(self, place: QueuePlace, run: Run, contents: Contents) -> None:
+        """Messages that came. `contents` None: somebody who joins sets `run.stored` before the end."""
+        if not run.is_persistent:
+            return
+        check_run(place, run, contents)
+        self._of(place).published[run.first] = (run, contents)
+
+    def dequeue(self, place: QueuePlace, run: Run, gone: int, newly: Ranges, why: Why, detail: bytes = b"") -> None:
+        """Messages that left. `gone`: of the run all that are gone now, as a bitmap; `newly`: sequence ids that go with
+        this call, as ranges."""
+        if not run.is_persistent:
+            return
+        check_detail(place, detail)
+        of_place = self._of(place)
+        gone_count = gone.bit_count()
+        if gone_count < run.count:
+            of_place.gone[run.first] = gone
+        else:
+            of_place.gone.pop(run.first, None)
+            if of_place.published.pop(run.first, None) is None:
+                of_place.removed[run.first] = gone_count > sum(stop - first for first, stop in newly)
+        _tell(of_place, (Happened.DEQUEUED, why, detail), newly)
+
+    def requeued(self, place: QueuePlace, ranges: Ranges) -> None:
+        """Messages that were pending and are ready again. History only."""
+        _tell(self._of(place), (Happened.REQUEUED, None, b""), ranges)
+
+    def delivered(self, place: QueuePlace, ranges: Ranges, consumer: str = "") -> None:
+        """Messages that went out to somebody. History only."""
+        detail = consumer.encode()
+        check_detail(place, detail)
+        _tell(self._of(place), (Happened.DELIVERED, None, detail), ranges)
+
+    def counters(self, place: QueuePlace, counters: Counters) -> None:
+        """What the next start should know; the last one given counts."""
+        self._of(place).counters = counters
+
+    def remove_queue(self, queue: QueueId) -> None:
+        """All of a queue goes, every level; only history is left. Nothing more may happen to it."""
+        self._check_open()
+        for place, of_place in self._places.items():
+            if place.queue == queue:
+                of_place.published, of_place.gone, of_place.removed, of_place.counters = {}, {}, {}, None
+        self._removed_queues[queue] = None
+
+    def join(self, participant: Joining) -> None:
+        """Take part in the end; once, however often it is asked for."""
+        self._check_open()
+        if not any(participant is joined for joined in self._joined):
+            self._joined.append(participant)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def end(self) -> Epoch:
+        """Write all of it as one session, without waiting; the epoch to wait for."""
+        self._finish()
+        try:
+            wanted = self._wanted()
+            elsewhere = [(place, run) for place, run, contents in wanted if contents is None]
+            for participant in self._joined:
+                participant.before_end(elsewhere)
+            _check_stored(elsewhere)
+            epoch = self._write()
+        except BaseException:
+            self._tell_aborted()
+            raise
+        for _, run, _ in wanted:
+            run.epoch = epoch
+        for participant in self._joined:
+            participant.after_end(epoch)
+        return epoch
+
+    def abort(self) -> None:
+        """Forget it. Nothing of it was ever written."""
+        self._finish()
+        self._tell_aborted()
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _of(self, place: QueuePlace) -> _OfPlace:
+        self._check_open()
+        found = self._places.get(place)
+        if found is None:
+            check_place(place)
+            found = self._places[place] = _OfPlace()
+        if place.queue in self._removed_queues:
+            raise Misuse(f"{named(place)} is removed by these changes: nothing more can happen to it")
+        return found
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise Misuse("the changes have ended", "begin others")
+
+    def _finish(self) -> None:
+        self._check_open()
+        self._is_open = False
+
+    def _tell_aborted(self) -> None:
+        for participant in self._joined:
+            participant.aborted()
+
+    def _wanted(self) -> list[tuple[QueuePlace, Run, Contents]]:
+        published = ((place, *each) for place, of_place in self._places.items() for each in of_place.published.values())
+        return list(published)
+
+    def _is_empty(self) -> bool:
+        kinds = ((p.published, p.gone, p.removed, p.counters, p.history) for p in self._places.values())
+        return not self._removed_queues and not any(any(each) for each in kinds)
+
+    def _write(self) -> Epoch:
+        if self._is_empty():
+            return NOTHING
+        session = self._begin()
+        try:
+            for queue in self._removed_queues:
+                session.remove_storage(queue)
+            for place, of_place in self._places.items():
+                _write_rows(session, place, of_place)
+            wall_ms = self._clock.wall_ns() // MS
+            for place, of_place in self._places.items():
+                _write_history(session, place, of_place, wall_ms)
+        except BaseException:
+            session.abort()
+            raise
+        return session.end()
+
+
+def _tell(of_place: _OfPlace, fate: Fate, ranges: Ranges) -> None:
+    """Remember it for history; a range that goes on where the last one ended is one with it."""
+    told = of_place.history.setdefault(fate, []) if ranges else []
+    for first, stop in ranges:
+        assert first < stop, "a range of sequence ids holds some"
+        if told and told[-1][1] == first:
+            told[-1] = (told[-1][0], stop)
+        else:
+            told.append((first, stop))
+
+
+def _check_stored(runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+    for place, run in runs:
+        if not run.stored:
+            raise Misuse(f"{named(place, run.first)}: nobody has taken the contents of a run", "join a message store")
+        check_run(place, run, None)
+
+
+def _write_rows(session: MessageSession, place: QueuePlace, of_place: _OfPlace) -> None:
+    queue, level = place.queue, place.level
+    for first, (run, contents) in of_place.published.items():
+        session.put(queue, run_key(level, first), encode_run(run, contents))
+    for first, gone in of_place.gone.items():
+        session.put(queue, ack_key(level, first), encode_gone(gone))
+    for first, may_have_ack_row in of_place.removed.items():
+        session.remove(queue, run_key(level, first))
+        if may_have_ack_row:
+            session.remove(queue, ack_key(level, first))
+    if of_place.counters is not None:
+        session.put(queue, counters_key(level), encode_counters(of_place.counters))
+
+
+def _write_history(session: MessageSession, place: QueuePlace, of_place: _OfPlace, wall_ms: int) -> None:
+    for (kind, why, detail), ranges in of_place.history.items():
+        for record in encode_events(kind, why, wall_ms, ranges, detail):
+            session.record(record, key=history_key(place))

@@ -1,0 +1,17 @@
+"""Why a message left its queue. The numbers are on disk: never change one, only add (DESIGN section 8)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Why(IntEnum):
+    ACKED = 1  # a consumer has done with it
+    EXPIRED = 2  # its time, or its queue's, had come
+    OVER_LIMIT = 3  # the queue was full, and it stood at the head
+    REJECTED = 4  # a consumer did not want it
+    PURGED = 5  # somebody emptied the queue
+    QUEUE_DELETED = 6
+    MOVED = 7  # to another queue, by hand
+    DEAD_LETTERED = 8  # to a dead-letter target, for another of these reasons, which `detail` tells
+    TRANSACTION = 9  # by the outcome of a transaction

@@ -1,0 +1,1 @@
+"""Queues: one protocol, and everything that keeps it, in memory, bounded, prioritised or mirrored."""
