@@ -17,6 +17,7 @@ from tests.log.stage import (
     QUIET,
     STORAGE,
     Row,
+    headers_of,
     log_records,
     opened,
     put,
@@ -26,7 +27,7 @@ from tests.log.stage import (
     stepped,
 )
 from warren.base.errors import Misuse, Refused
-from warren.base.ids import UINT64_MAX, Epoch, Lsn, StorageId, file_of_lsn
+from warren.base.ids import UINT64_MAX, Epoch, Lsn, StorageId, file_of_lsn, lsn_of
 from warren.log.entries import EntryKind
 from warren.log.session import SMALL_BYTES_MAX, SMALL_ROWS_MAX, Session
 from warren.log.store import LogStore, Machine
@@ -422,6 +423,27 @@ def test_log_sequence_numbers_always_increase_and_fit_64_bits(files: MemoryFiles
     assert set(firsts) <= set(lsns), "what `end` said is where the entry stands"
     assert max(lsns) < 1 << 64
     assert len({file_of_lsn(lsn) for lsn in lsns}) > 3
+
+
+def test_a_session_knows_the_block_and_the_place_in_it_of_each_of_its_entries(files: MemoryFiles) -> None:
+    """Small sessions share a block, a large one has several: whoever reads one entry alone must find its block."""
+    sizes = [1, 3, 2, 3000]
+    with opened(files, settings=quiet(block_bytes=40_000)) as store:
+        sessions = [store.begin() for _ in sizes]
+        for number, (session, size) in enumerate(zip(sessions, sizes, strict=True)):
+            for index in range(size):
+                session.put(STORAGE, b"%d/%d" % (number, index), bytes(60))
+            session.end()
+    assert [len(session.placed) for session in sessions[:3]] == [1, 1, 1]
+    assert [session.placed[0].entry for session in sessions[:3]] == [0, 1, 4], "one block for the small ones"
+    assert len(sessions[3].placed) > 4, "a block of 40,000 bytes each for the large one"
+    rows = {row.key: row.lsn for row in rows_of(files)}
+    blocks = {lsn_of(r.number, header.offset) for r in log_records(files) for header in headers_of(files, r)}
+    for number, (session, size) in enumerate(zip(sessions, sizes, strict=True)):
+        lsns = [placed.lsn + index for placed in session.placed for index in range(placed.entries)]
+        assert lsns == [rows[b"%d/%d" % (number, index)] for index in range(size)]
+        assert {placed.block for placed in session.placed} <= blocks
+        assert session.first_lsn == session.placed[0].lsn
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -48,9 +48,9 @@ class Appender:
         with self._commit.gate:
             self._commit.check()
             epoch, first = self._number(len(rows))
-            lsn = place.place_rows(rows, stream, epoch, first)
+            session.placed = [place.place_rows(rows, stream, epoch, first)]
             self._forget(session)
-        return epoch, lsn
+        return epoch, session.placed[0].lsn
 
     def append_drafts(self, session: Session, channel: int, drafts: Sequence[Draft]) -> tuple[Epoch, Lsn]:
         if not drafts:
@@ -59,15 +59,15 @@ class Appender:
         self._hold_back(place)
         with self._commit.gate:
             self._commit.check()
-            lsns = []
+            session.placed = []
             for draft in drafts:
                 epoch, first = self._number(draft.entries)
-                lsns.append(place.place_draft(draft, epoch, first))
+                session.placed.append(place.place_draft(draft, epoch, first))
             self._forget(session)
         if place.blocks_gathered >= self._buffers_max:
             self.flushes += 1
             self._commit.ring()
-        return epoch, lsns[0]
+        return epoch, session.placed[0].lsn
 
     def wait(self, epoch: Epoch) -> None:
         self._commit.wait(epoch)

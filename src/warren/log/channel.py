@@ -11,6 +11,7 @@ All of it happens under the commit's gate. Not here: when to switch (durability/
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from warren.base.ids import ChannelId, Epoch, Lsn, StreamId, lsn_of
 from warren.durability.participant import Participant
@@ -21,6 +22,18 @@ from warren.records.lists import body_of_rows
 
 OPEN_BLOCK_BYTES_MAX = 256 << 10
 OPEN_BLOCK_ROWS_MAX = 1 << 14
+
+
+class Placed(NamedTuple):
+    """Where a session's entries, or some of them, stand: `entries` of a block, from its `entry`-th on."""
+
+    block: Lsn  # of the block's first entry: file and offset
+    entry: int
+    entries: int
+
+    @property
+    def lsn(self) -> Lsn:
+        return Lsn(self.block + self.entry)
 
 
 @dataclass(slots=True)
@@ -71,15 +84,15 @@ class Channel:
     def has_gathered(self) -> bool:
         return self._open is not None or self.participant.blocks_pending > 0
 
-    def place_draft(self, draft: Draft, epoch: Epoch, first: int) -> Lsn:
-        """Give a finished block its place; the LSN of its first entry."""
+    def place_draft(self, draft: Draft, epoch: Epoch, first: int) -> Placed:
+        """Give a finished block its place."""
         self.close_open_block(epoch)
         offset = self.participant.append(draft, epoch, first)
         self.blocks_gathered += 1
         return self._note(draft.stream, offset, 0, draft.entries, epoch)
 
-    def place_rows(self, rows: Rows, stream: StreamId, epoch: Epoch, first: int) -> Lsn:
-        """Let a small session's rows join the open block; the LSN of its first row."""
+    def place_rows(self, rows: Rows, stream: StreamId, epoch: Epoch, first: int) -> Placed:
+        """Let a small session's rows join the open block."""
         block = self._open
         if block is None or block.stream != stream or block.is_full():
             self.close_open_block(epoch)
@@ -109,10 +122,10 @@ class Channel:
         self.stream_ends = {}
         self.first_epoch = self.last_epoch = Epoch(0)
 
-    def _note(self, stream: StreamId, offset: int, index: int, count: int, epoch: Epoch) -> Lsn:
+    def _note(self, stream: StreamId, offset: int, index: int, count: int, epoch: Epoch) -> Placed:
         number = self.participant.number
         self.entries += count
         self.first_epoch = self.first_epoch or epoch
         self.last_epoch = epoch
         self.stream_ends[stream] = lsn_of(number, offset, index + count - 1)
-        return lsn_of(number, offset, index)
+        return Placed(lsn_of(number, offset), index, count)

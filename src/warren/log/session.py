@@ -27,6 +27,7 @@ from warren.records.numbers import Numbers
 
 if TYPE_CHECKING:
     from warren.log.appender import Appender
+    from warren.log.channel import Placed
 
 SMALL_BYTES_MAX = 64 << 10
 SMALL_ROWS_MAX = 1024
@@ -50,6 +51,7 @@ class Session:
         self._is_open = True
         self.epoch: Epoch | None = None  # set by `end`
         self.first_lsn: Lsn | None = None  # of its first entry, set by `end`
+        self.placed: list[Placed] = []  # block by block where its entries stand, set by `end`
         appender.session_began(self)
 
     # -- one entry -----------------------------------------------------------------------------------------------
