@@ -263,7 +263,7 @@ def test_a_pull_and_a_push_hand_over_the_same_blocks() -> None:
         pushed: list[TailBlock] = []
         log.call_with_parts(
             lambda epoch, parts: pushed.extend(
-                block for part in parts for block in blocks_of_part(database._channel_of(part), part)
+                block for part in parts for block in blocks_of_part(database._channel_of(part), part, ())
             )
         )
         tail = LogTail(stage.disk, log.directory, lambda: log.manifest.state, log.durable)

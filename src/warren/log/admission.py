@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from warren.base.errors import Misuse
 from warren.base.ids import UINT64_MAX
+from warren.log.referring import is_pointer
 from warren.records.columns import Texts
 from warren.records.format import ENTRY_BYTES_MAX
 from warren.records.numbers import Numbers
@@ -19,6 +20,11 @@ def check_strings(key: object, value: object) -> None:
     if not (isinstance(key, bytes) and isinstance(value, bytes)):
         wrong = value if isinstance(key, bytes) else key
         raise Misuse(f"keys and values are bytes, not {type(wrong).__name__}", "encode it")
+
+
+def check_no_pointer(value: bytes) -> None:
+    if is_pointer(value):
+        raise Misuse(f"a value of this stream cannot begin with {value[:1].hex()}: pointers do", "begin it otherwise")
 
 
 def check_64_bits(what: str, *numbers: int) -> None:

@@ -41,7 +41,8 @@ def is_needed(state: ManifestState, record: FileRecord) -> bool:
         return record.number in state.compacted
     if record.purpose is Purpose.SNAPSHOT:
         return record.number == state.snapshot
-    is_settled = record.last_epoch <= state.reflected or any(
+    # What goes moves the horizon to where it was sealed: everything up to there must be in the store.
+    is_settled = max(record.last_epoch, record.sealed_epoch) <= state.reflected or any(
         record.number in state.files[number].sources for number in state.compacted
     )
     for stream_id, last_lsn in record.stream_ends:

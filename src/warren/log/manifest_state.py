@@ -33,6 +33,13 @@ class StreamRecord:
     channel: ChannelId
     base: Lsn = Lsn(0)  # the first LSN that is still valid; everything of the stream before it may go
     is_records: bool = True  # False: key-value entries, which compaction reclaims instead of the base
+    is_referring: bool = False  # key-values whose large values stay in its files (log/referring); it has a base, too
+
+    def to_json(self) -> dict[str, Any]:
+        plain = asdict(self)
+        if not self.is_referring:
+            del plain["is_referring"]  # what an older version can read stays so
+        return plain
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> StreamRecord:
@@ -91,6 +98,11 @@ class ManifestState:
                 )
         return replace(self, files=files, streams=streams, **scalars)
 
+    @property
+    def referring(self) -> frozenset[StreamId]:
+        """The streams whose large values the snapshot store points to."""
+        return frozenset(stream.id for stream in self.streams.values() if stream.is_referring)
+
     def of_state(self, state: FileState) -> list[FileRecord]:
         return [record for _, record in sorted(self.files.items()) if record.state is state]
 
@@ -98,7 +110,7 @@ class ManifestState:
         plain = {name: getattr(self, name) for name in _SCALARS}
         plain["timeline"] = asdict(self.timeline)
         plain["files"] = [record.to_json() for _, record in sorted(self.files.items())]
-        plain["streams"] = [asdict(stream) for _, stream in sorted(self.streams.items())]
+        plain["streams"] = [stream.to_json() for _, stream in sorted(self.streams.items())]
         return plain
 
     @classmethod
@@ -127,7 +139,7 @@ def drop_change(number: FileNumber) -> Change:
 
 
 def stream_change(stream: StreamRecord) -> Change:
-    return ["stream", asdict(stream)]
+    return ["stream", stream.to_json()]
 
 
 def set_change(**values: Any) -> Change:

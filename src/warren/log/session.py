@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, Lsn, StreamId
-from warren.log.admission import check_64_bits, check_columns, check_size, check_strings
+from warren.log.admission import check_64_bits, check_columns, check_no_pointer, check_size, check_strings
 from warren.log.entries import KV_STREAM, EntryKind
 from warren.log.rows import Rows
 from warren.records.block import Draft
@@ -38,12 +38,21 @@ Batch = tuple[EntryColumns, Versions]
 class Session:
     """One session on one channel. Made by `LogStore.begin`."""
 
-    def __init__(self, appender: Appender, channel: int, stream: StreamId, block_bytes: int, bytes_max: int) -> None:
+    def __init__(
+        self,
+        appender: Appender,
+        channel: int,
+        stream: StreamId,
+        block_bytes: int,
+        bytes_max: int,
+        is_referring: bool = False,
+    ) -> None:
         self._appender = appender
         self._channel = channel
         self._stream = stream
         self._block_bytes = block_bytes
         self._bytes_max = bytes_max
+        self._is_referring = is_referring
         self._batches: list[Batch] = []
         self._rows = Rows()
         self._versions: list[Version] | None = None  # of the rows, where they were given
@@ -182,12 +191,14 @@ class Session:
         self._size_bytes += size
 
     def _check_stream(self) -> None:
-        if self._stream != KV_STREAM:
+        if self._stream != KV_STREAM and not self._is_referring:
             raise Misuse("a key-value has no place among a stream's records", "begin a session with store.begin()")
 
     def _add(self, kind: EntryKind, storage: int, key: bytes, value: bytes, version: Version | None) -> None:
         self._check_stream()
         check_strings(key, value)
+        if self._is_referring:
+            check_no_pointer(value)
         check_64_bits("storage", storage)
         if version is not None:
             check_64_bits("version", *version)
@@ -224,6 +235,8 @@ class Session:
         minors: Numbers | None,
     ) -> None:
         self._check_stream()
+        if self._is_referring:
+            raise Misuse("a stream that is referred to takes one value at a time", "use put and remove")
         check_64_bits("storage", storage)
         check_columns(keys, values, majors, minors)
         count = keys.count

@@ -1,9 +1,7 @@
 """The log store: wiring only. Every part is told what it uses; what happens is in the parts.
 
-with LogStore.open("/var/lib/app/log") as store:
-    with store.begin() as session:
-        session.put(1, b"key", b"value")
-    store.snapshot().get(1, b"key")
+with LogStore.open("/var/lib/app/log") as store, store.begin() as session:
+    session.put(1, b"key", b"value")
 """
 
 from __future__ import annotations
@@ -206,7 +204,9 @@ class LogStore:
         """Begin a session on a channel."""
         if not 0 <= channel < len(self.channels):
             raise Refused(f"there is no channel {channel}", f"this store has channels 0 … {len(self.channels) - 1}")
-        return Session(self.appender, channel, stream, self.settings.block_bytes, self.settings.session_bytes_max)
+        mixes = stream != KV_STREAM and self.manifest.state.streams[stream].is_referring
+        settings = self.settings
+        return Session(self.appender, channel, stream, settings.block_bytes, settings.session_bytes_max, mixes)
 
     def wait(self, epoch: Epoch) -> None:
         """Return when an epoch is durable."""
@@ -235,9 +235,9 @@ class LogStore:
     def durable(self) -> Epoch:
         return self.commit.durable
 
-    def stream(self, name: str, channel: int | None = None) -> Stream:
+    def stream(self, name: str, channel: int | None = None, is_referring: bool = False) -> Stream:
         """A named sequence of records, on a channel of its own unless it shares one."""
-        return self.streams.open(name, channel)
+        return self.streams.open(name, channel, is_referring)
 
     # -- reading -------------------------------------------------------------------------------------------------
 

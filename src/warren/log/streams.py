@@ -8,11 +8,14 @@
 A file goes when every stream in it has moved its base past it. So in a multiplexed channel one stream that never moves
 keeps the files of all: put what stays and what passes through on channels of their own. Names are recorded in the
 manifest, since no scan of a log could list a stream that has written nothing.
+
+A file in the middle can go as well, if whoever owns the stream knows that nothing in it is wanted any more (`release`):
+the manifest then says of the file that the stream does not end in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -25,7 +28,7 @@ from warren.log.channel import Channel
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest import Manifest
-from warren.log.manifest_state import StreamRecord, stream_change
+from warren.log.manifest_state import StreamRecord, file_change, stream_change
 from warren.log.opening import find_file
 from warren.log.scan import counted, map_file
 from warren.log.session import Session
@@ -96,15 +99,31 @@ class Streams:
         self._durable = durable
         self._lock = lock
 
-    def open(self, name: str, channel: int | None = None) -> Stream:
+    def open(self, name: str, channel: int | None = None, is_referring: bool = False) -> Stream:
         """The stream of this name; a new one gets a channel of its own, or shares the one named."""
         with self._lock:
             known = self._by_name()
             if name in known and not known[name].is_records:
                 raise Refused(f"stream {name} holds the key-values: it takes no records", "choose another name")
             if name not in known:
-                self._create(name, channel)
-            return Stream(self, self._by_name()[name].id)
+                self._create(name, channel, is_referring)
+            found = self._by_name()[name]
+            if found.is_referring != is_referring:
+                kind = "holds key-values that are referred to" if found.is_referring else "holds records only"
+                raise Refused(f"stream {name} {kind}", "choose another name")
+            return Stream(self, found.id)
+
+    def release(self, stream: Stream, numbers: Collection[FileNumber]) -> None:
+        """Nothing of the stream in these sealed files is wanted any more; durable when it returns. The base moves up to
+        the first file that is."""
+        with self._lock:
+            files = self.manifest.state.files
+            sealed = [files[n] for n in sorted(numbers) if n in files and files[n].state is FileState.SEALED]
+            changes = [file_change(r.changed(stream_ends=_without(r, stream))) for r in sealed]
+            held = [n for n, r in files.items() if _is_read(r, stream, stream.base) and n not in numbers]
+            base = max(stream.base, min([*(lsn_of(n, 0) for n in held), stream.end]))
+            if changes:
+                self.manifest.commit([*changes, stream_change(replace(stream.record, base=base))])
 
     def _by_name(self) -> dict[str, StreamRecord]:
         return {stream.name: stream for stream in self.manifest.state.streams.values()}
@@ -173,7 +192,7 @@ class Streams:
             raise Gone(what, "read on from the base")
         return record
 
-    def _create(self, name: str, channel: int | None) -> None:
+    def _create(self, name: str, channel: int | None, is_referring: bool) -> None:
         state = self.manifest.state
         if len(state.streams) >= STREAMS_MAX:
             raise Refused(f"the log has {STREAMS_MAX} streams, the most it can have", "share one, or use another store")
@@ -181,11 +200,15 @@ class Streams:
             raise Refused(f"there is no channel {channel}", f"channels are 0 … {len(self._channels) - 1}")
         identity = StreamId(max(state.streams, default=StreamId(0)) + 1)
         place = ChannelId(len(self._channels) if channel is None else channel)
-        stream = StreamRecord(identity, name, place)
+        stream = StreamRecord(identity, name, place, is_referring=is_referring)
         if channel is None:
             self._add_channel(stream)
         else:
             self.manifest.commit([stream_change(stream)])
+
+
+def _without(record: FileRecord, stream: Stream) -> tuple[tuple[int, int], ...]:
+    return tuple(end for end in record.stream_ends if end[0] != stream.id)
 
 
 def _is_read(record: FileRecord, stream: Stream, start: Lsn) -> bool:

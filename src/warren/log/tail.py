@@ -3,6 +3,8 @@
     LogTail.read(up_to)        every key-value block of epochs behind the last reading, up to this one, from the files
     blocks_of_part(part)       the same of one file's part of one epoch, out of the memory it was written from
 
+Of streams that are referred to (log/referring) large values come as pointers; blocks of other streams are hopped over.
+
 The first is for whoever pulls: it remembers how far it has read in each file and looks at every block's checksum on the
 way. The second is for whoever is pushed to, and costs no reading. Both give the very same blocks, those of one channel
 in the order they stand in.
@@ -14,20 +16,20 @@ held, even if the file goes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from warren.base.errors import Damage, Refused
-from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, lsn_of
+from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, lsn_of
 from warren.durability.participant import Part
 from warren.files.protocol import Files, join
-from warren.log.compaction_catalog import has_key_values
 from warren.log.entries import KV_STREAM
 from warren.log.file_header import Purpose
 from warren.log.file_parts import last_within
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
 from warren.log.opening import find_file
+from warren.log.referring import ROW_BYTES, by_reference
 from warren.log.scan import map_file
 from warren.log.scan_damage import peek
 from warren.log.scan_walk import counted
@@ -116,9 +118,9 @@ class LogTail:
             for start, stop in counted(record, len(view) if record.state is FileState.ACTIVE else record.end):
                 at = max(at, start)
                 while at < stop and (header := peek(view, at)) is not None and header.epoch <= up_to:
-                    if is_entries(header) and header.epoch > self.after:
+                    if self._is_ours(header) and header.epoch > self.after:
                         entries += header.entries
-                        size_bytes += header.end - at
+                        size_bytes += self._weight(header)
                     at = header.end
         return entries, size_bytes
 
@@ -129,13 +131,13 @@ class LogTail:
             view, _ = self._mapped(record)
             at = self._places.get(record.number, 0)
             while (header := peek(view, at)) is not None and header.epoch <= up_to:
-                if is_entries(header) and header.epoch > self.after:
+                if self._is_ours(header) and header.epoch > self.after:
                     found.append((record, view, at))
                 at = header.end
         for record, view, at in found[:: len(found) // blocks + 1]:
             block = look(view, at, record.identity)
             if isinstance(block, Header):  # whoever reads everything says what is wrong with it
-                yield block_of(record.channel, record.number, view, block)
+                yield block_of(record.channel, record.number, view, block, self.referring)
 
     def _sizes(self, durable: Epoch, bytes_max: int) -> dict[Epoch, int]:
         """Bytes of each epoch to be read. Headers are hopped over, and believed for this only."""
@@ -145,15 +147,32 @@ class LogTail:
             at, total = self._places.get(record.number, 0), 0
             while total <= bytes_max and (header := peek(view, at)) is not None and header.epoch <= durable:
                 if header.epoch > self.after:
-                    total += header.end - at
-                    sizes[header.epoch] = sizes.get(header.epoch, 0) + header.end - at
+                    weight = self._weight(header)
+                    total += weight
+                    sizes[header.epoch] = sizes.get(header.epoch, 0) + weight
                 at = header.end
         return sizes
+
+    @property
+    def referring(self) -> frozenset[StreamId]:
+        """The streams whose large values are given as pointers."""
+        return self._state().referring
+
+    def _is_ours(self, header: Header) -> bool:
+        return is_entries(header, self.referring)
+
+    def _weight(self, header: Header) -> int:
+        """About how many bytes of a block go on to the store."""
+        if header.kind == BlockKind.ENTRIES and header.stream != KV_STREAM:
+            return min(header.end - header.offset, header.entries * ROW_BYTES) if self._is_ours(header) else 0
+        return header.end - header.offset
 
     def _records(self) -> list[FileRecord]:
         """The files that may hold something behind `after`, oldest first."""
         logs = [record for _, record in sorted(self._state().files.items()) if record.purpose is Purpose.LOG]
-        sealed = [r for r in logs if r.state is FileState.SEALED and r.last_epoch > self.after and has_key_values(r)]
+        streams = self.referring | {KV_STREAM}
+        ours = [r for r in logs if any(stream in streams for stream, _ in r.stream_ends)]
+        sealed = [r for r in ours if r.state is FileState.SEALED and r.last_epoch > self.after]
         return sealed + [record for record in logs if record.state is FileState.ACTIVE]
 
     def _of_file(
@@ -164,6 +183,9 @@ class LogTail:
         for start, stop in counted(record, len(view) if is_active else record.end):
             at = max(at, start)
             while at < stop:
+                if (hopped := self._hop(record, view, at, up_to, end if is_active else stop)) is not None:
+                    at = hopped
+                    continue
                 header = look(view, at, record.identity)
                 if isinstance(header, Verdict):
                     if not is_active or at < end:
@@ -171,10 +193,23 @@ class LogTail:
                     break
                 if header.epoch > up_to:
                     break
-                if is_entries(header) and header.epoch > self.after:
-                    yield block_of(record.channel, record.number, view, header)
+                if self._is_ours(header) and header.epoch > self.after:
+                    yield from self._given(record, view, header)
                 at = header.end
         places[record.number] = at
+
+    def _given(self, record: FileRecord, view: memoryview, header: Header) -> Iterator[TailBlock]:
+        block = block_of(record.channel, record.number, view, header, self.referring)
+        if block.columns.count:
+            yield block
+
+    def _hop(self, record: FileRecord, view: memoryview, at: int, up_to: Epoch, end: int) -> int | None:
+        """Behind the block at `at`, if it is another stream's and all of it is durable: its bytes need not be read."""
+        header = peek(view, at)
+        if header is None or header.kind != BlockKind.ENTRIES or self._is_ours(header) or header.end > end:
+            return None
+        is_own = header.offset == at and (header.timeline, header.incarnation) == record.identity
+        return header.end if is_own and header.epoch <= up_to else None
 
     def _mapped(self, record: FileRecord) -> tuple[memoryview, str]:
         """A file under the name it has now: a rotation may rename it, and give its name to the next, as we look."""
@@ -192,25 +227,38 @@ class LogTail:
         raise Damage(f"log file {record.number} is not where it should be", join(self._directory, record.name), 0)
 
 
-def is_entries(header: Header) -> bool:
-    return header.kind == BlockKind.ENTRIES and header.stream == KV_STREAM and header.entries > 0
+def is_entries(header: Header, referring: Collection[StreamId]) -> bool:
+    is_keyed = header.stream == KV_STREAM or header.stream in referring
+    return header.kind == BlockKind.ENTRIES and is_keyed and header.entries > 0
 
 
-def block_of(channel: ChannelId, number: FileNumber, view: memoryview, header: Header, shift: int = 0) -> TailBlock:
+def block_of(
+    channel: ChannelId,
+    number: FileNumber,
+    view: memoryview,
+    header: Header,
+    referring: Collection[StreamId],
+    shift: int = 0,
+) -> TailBlock:
     """A block whose bytes begin at its own offset less `shift`."""
     columns = read_entries(view, header._replace(offset=header.offset - shift) if shift else header)
     if columns.epochs is None:
         columns = replace(columns, epochs=Numbers.constant(columns.count, header.epoch))
-    return TailBlock(channel, lsn_of(number, header.offset), header.epoch, columns)
+    first = lsn_of(number, header.offset)
+    if header.stream in referring:
+        columns = by_reference(columns, first, header.end - header.offset)
+    return TailBlock(channel, first, header.epoch, columns)
 
 
-def blocks_of_part(channel: ChannelId, part: Part) -> Iterator[TailBlock]:
+def blocks_of_part(channel: ChannelId, part: Part, referring: Collection[StreamId]) -> Iterator[TailBlock]:
     """The key-value blocks of what one file contributed to one epoch."""
     raw = memoryview(b"".join(part.pieces))
     at = 0
     while at < len(raw):
         header = peek(raw, at)
         assert header is not None, "a part is blocks, one behind the other"
-        if is_entries(header):
-            yield block_of(channel, part.participant.number, raw, header, part.start)
+        if is_entries(header, referring):
+            block = block_of(channel, part.participant.number, raw, header, referring, part.start)
+            if block.columns.count:
+                yield block
         at = header.end - part.start

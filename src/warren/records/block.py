@@ -113,8 +113,11 @@ def draft(kind: BlockKind, pieces: list[Buffer], entries: int = 0, stream: Strea
     return Draft(kind, entries, stream, pieces, size + padding, checksum)
 
 
-def look(view: memoryview, offset: int, identity: FileIdentity | None) -> Header | Verdict:
-    """The header of the good block at `offset`, or why there is none. `identity` None takes any life (inspection)."""
+def look(
+    view: memoryview, offset: int, identity: FileIdentity | None, file_offset: int | None = None
+) -> Header | Verdict:
+    """The header of the good block at `offset`, or why there is none. `identity` None takes any life (inspection). Of
+    a piece of a file `file_offset` says where in the file the block stands."""
     head = view[offset : offset + HEADER.size]
     if len(head) < HEADER.size:
         return Verdict.TORN if any(head) else Verdict.EMPTY
@@ -122,7 +125,8 @@ def look(view: memoryview, offset: int, identity: FileIdentity | None) -> Header
     if raw[0] != MAGIC:
         return Verdict.TORN if any(head) else Verdict.EMPTY
     header = Header(raw[1], raw[2], raw[4], raw[5], *raw[6:])
-    if header.offset != offset or (identity and (header.timeline, header.incarnation) != identity):
+    own_offset = offset if file_offset is None else file_offset
+    if header.offset != own_offset or (identity and (header.timeline, header.incarnation) != identity):
         return _stale_or_torn(view, header, offset)
     return header if _is_whole(view, header, offset) else Verdict.TORN
 

@@ -23,9 +23,11 @@ from dataclasses import replace
 from warren.base.errors import Damage, DiskFailure, Locked, Misuse, Refused, WarrenError
 from warren.base.ids import ChannelId, Epoch, Lsn, TimelineId
 from warren.durability.participant import Part
-from warren.files.protocol import DirectoryLock, join
+from warren.files.protocol import Buffer, DirectoryLock, join
 from warren.log.machine import Machine
 from warren.log.manifest_state import Change, set_change
+from warren.log.pointed import Pointed
+from warren.log.referring import Pointer, is_pointer
 from warren.log.scan import LogInput
 from warren.log.session import Session
 from warren.log.settings import LogSettings
@@ -91,6 +93,8 @@ class Database:
         self.reflection: Reflecting | None = None
         self.orders: SyncOrders | None = None
         self._now = self._made_now()
+        self.pointed = Pointed(machine.files, log.directory, log.manifest, machine.threads.condition())
+        self.referred_bytes: Callable[[], int] = lambda: 0  # about how much of the log is pointed to
 
     @classmethod
     def open(
@@ -148,6 +152,16 @@ class Database:
         or at all."""
         return self.store.view() if self.store.applied.epoch >= self.log.durable else self._now.view()
 
+    def view_at(self, epoch: Epoch) -> View:
+        """A state that has everything up to an epoch, once that is durable; maybe more."""
+        if self.log.durable < epoch:
+            self.log.wait(epoch)
+        return self.store.view() if self.store.applied.epoch >= epoch else self._now.view()
+
+    def resolve(self, value: bytes) -> Buffer:
+        """The value of a row; what it points to, if that is still in the log (log/referring)."""
+        return self.pointed.value(Pointer.decode(value)) if is_pointer(value) else value
+
     def catch_up(self) -> None:
         """Let the store have everything that is durable at this moment."""
         if self.reflection is not None and self.store.applied.epoch < self.log.durable:
@@ -182,6 +196,7 @@ class Database:
                 self._buffer.close()
             self.store.close()
             self._store_lock.release()
+            self.pointed.close()
             self.log.close()
 
     def abandon(self) -> None:
@@ -189,6 +204,7 @@ class Database:
         if self.reflection is not None:
             self.reflection.end()
         self._store_lock.release()
+        self.pointed.close()
         self.log.abandon()
 
     def __enter__(self) -> Database:
@@ -363,7 +379,8 @@ class Database:
         if state.compacted and all(state.files[number].last_epoch <= mark.epoch for number in state.compacted):
             changes.append(set_change(compacted=()))
         self.log.manifest.commit(changes)
-        if self.log.rotation.active_bytes > max(_ACTIVE_CONTAINERS * state.container_bytes, self.store.size_bytes):
+        held = self.store.size_bytes + self.referred_bytes() // 2
+        if self.log.rotation.active_bytes > max(_ACTIVE_CONTAINERS * state.container_bytes, held):
             self.log.rotation.rotate_soon()  # nearly all of it is in the store: as soon as it is sealed it can go
 
 

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from warren.base.errors import WarrenError
-from warren.base.ids import ChannelId, Epoch
+from warren.base.ids import ChannelId, Epoch, StreamId
 from warren.base.threads import Threads
 from warren.durability.participant import Part
 from warren.log.tail import LogTail, blocks_of_part
@@ -71,6 +71,10 @@ class PullFeed:
     def rewind(self, after: Epoch) -> None:
         self._tail.rewind(after)
 
+    @property
+    def referring(self) -> frozenset[StreamId]:
+        return self._tail.referring
+
 
 class PushFeed:
     """What is not pushed is pulled: what came before it was made, what the buffer had no room for (whoever commits is
@@ -103,7 +107,7 @@ class PushFeed:
                 self._push_no_more()
             try:
                 for part in parts if self._from is None else ():
-                    for block in blocks_of_part(self._channel_of(part), part):
+                    for block in blocks_of_part(self._channel_of(part), part, self._pull.referring):
                         self._applying.add(block)
             except WarrenError:
                 self._push_no_more()  # the pull meets the same error, if it lasts, where it can be told
