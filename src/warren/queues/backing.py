@@ -53,6 +53,11 @@ class BackingQueue(Protocol):
         changed then."""
         ...
 
+    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+        """Pending messages, with their contents, in the order of the tags; they stay pending. For a dead-letter move of
+        what was rejected. A tag that is not pending is a `Misuse`."""
+        ...
+
     def requeue(self, tags: Sequence[TagRange], changes: Changes) -> int:
         """Put pending messages back where they stood; the next fetch says that they were delivered before."""
         ...
