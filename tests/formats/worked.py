@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tests.queue_index.worked_rows import ROWS as QUEUE_INDEX_ROWS
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
 from warren.catalog.row_format import Kind, encode, key_of
 from warren.durability.closing import Closing, ClosingPart
@@ -158,6 +159,10 @@ def catalog_rows() -> str:
     )
 
 
+def queue_index() -> str:
+    return "\n".join(f"{title}\n{shown(raw, fields)}" for title, raw, fields in QUEUE_INDEX_ROWS)
+
+
 PAGES = {
     "block": block,
     "catalog_rows": catalog_rows,
@@ -165,4 +170,5 @@ PAGES = {
     "epoch_file": epoch_file,
     "file_header": file_header,
     "manifest": manifest,
+    "queue_index": queue_index,
 }

@@ -18,6 +18,7 @@ messages have (queues), where large contents go (message_store).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from warren.base.clock import Clock
@@ -94,9 +95,12 @@ class _OfPlace:
 class Changes:
     """Made by `QueueIndex.begin`."""
 
-    def __init__(self, begin: Callable[[], MessageSession], clock: Clock) -> None:
+    def __init__(
+        self, begin: Callable[[], MessageSession], clock: Clock, writing: AbstractContextManager[object] | None = None
+    ) -> None:
         self._begin = begin
         self._clock = clock
+        self._writing = writing or nullcontext()  # held while the session ends: cleaning must not come between
         self._places: dict[QueuePlace, _OfPlace] = {}
         self._removed_queues: dict[QueueId, None] = {}
         self._joined: list[Joining] = []
@@ -228,7 +232,8 @@ class Changes:
         except BaseException:
             session.abort()
             raise
-        return session.end()
+        with self._writing:
+            return session.end()
 
 
 def _tell(of_place: _OfPlace, fate: Fate, ranges: Ranges) -> None:

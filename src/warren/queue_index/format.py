@@ -25,14 +25,14 @@ from dataclasses import dataclass
 from warren.base.errors import Damage, Misuse, Refused
 from warren.base.ids import SequenceId
 from warren.base.runs import QueuePlace
+from warren.files.protocol import Buffer
 
 FORMAT = 1
 FLAGS_TO_KNOW = 0x0F
 LEVEL_MAX = 255
 RUN_COUNT_MAX = 16384  # messages in one run
+SEGMENT_COUNT = 16384  # sequence ids in one segment
 RUN_HEAP_BYTES_MAX = 512 << 10  # contents in one run, unless a single one is larger
-
-Raw = bytes | memoryview
 
 KEY = struct.Struct(">cBQB")
 assert KEY.size == 11
@@ -77,9 +77,11 @@ def counters_key(level: int) -> bytes:
     return COUNTERS_KEY.pack(b"c", level)
 
 
-def behind_runs(level: int) -> bytes:
-    """Behind every run of a level."""
-    return b"r" + bytes([level]) + b"\xff" * 10
+def segment_of(sequence_id: int) -> tuple[SequenceId, SequenceId]:
+    """The segment that a sequence id lies in: from its first up to the next one's. What was a file of its own in the
+    seed is a range of keys (C-40); a run belongs to the segment in which it begins."""
+    first = sequence_id - sequence_id % SEGMENT_COUNT
+    return SequenceId(first), SequenceId(first + SEGMENT_COUNT)
 
 
 def read_key(place: QueuePlace, key: bytes) -> tuple[SequenceId, int]:
@@ -105,7 +107,7 @@ def check_place(place: QueuePlace) -> None:
 # -- what every row begins with --------------------------------------------------------------------------------------
 
 
-def opened(what: str, value: Raw, fixed: int, known_flags: int) -> tuple[int, int]:
+def opened(what: str, value: Buffer, fixed: int, known_flags: int) -> tuple[int, int]:
     """Flags, and where the fields behind the fixed ones begin, less their extension: both are checked. The extension's
     size is known to fit the value."""
     if len(value) < HEAD.size:
@@ -130,7 +132,7 @@ def encode_gone(gone: int) -> bytes:
     return ACK.pack(FORMAT, 0, 0, gone_first) + rest.to_bytes((rest.bit_length() + 7) // 8, "little")
 
 
-def decode_gone(place: QueuePlace, first: int, count: int, value: Raw) -> int:
+def decode_gone(place: QueuePlace, first: int, count: int, value: Buffer) -> int:
     what = f"{named(place, first)}: the row of what is gone"
     if len(value) < ACK.size:
         raise Damage(f"{what} has {len(value)} bytes, too few")
@@ -153,7 +155,7 @@ def encode_counters(counters: Counters) -> bytes:
     return COUNTERS.pack(FORMAT, flags, 0, c.next, c.head, c.count, c.size_bytes, c.delivered_to)
 
 
-def decode_counters(place: QueuePlace, value: Raw) -> Counters:
+def decode_counters(place: QueuePlace, value: Buffer) -> Counters:
     what = f"{named(place)}: the row of its counters"
     if len(value) < COUNTERS.size:
         raise Damage(f"{what} has {len(value)} bytes, too few")

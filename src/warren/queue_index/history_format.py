@@ -23,7 +23,8 @@ import numpy as np
 from warren.base.errors import Damage, Misuse, Refused
 from warren.base.ids import QueueId
 from warren.base.runs import QueuePlace
-from warren.queue_index.format import FORMAT, HEAD, Raw, named, opened
+from warren.files.protocol import Buffer
+from warren.queue_index.format import FORMAT, HEAD, named, opened
 from warren.queue_index.why import Why
 
 Ranges = Sequence[tuple[int, int]]  # sequence ids: first, stop
@@ -83,7 +84,7 @@ def is_history(key: bytes) -> bool:
     return key[:1] == HISTORY
 
 
-def decode_event(key: bytes, value: Raw) -> Event:
+def decode_event(key: bytes, value: Buffer) -> Event:
     if len(key) != HISTORY_KEY.size or not is_history(key):
         raise Damage(f"a record of the message stream has the key {key[:32].hex()}, which names no queue")
     _, queue, level = HISTORY_KEY.unpack(key)

@@ -26,7 +26,8 @@ import numpy as np
 from warren.base.errors import Damage, Misuse
 from warren.base.ids import Epoch, SequenceId
 from warren.base.runs import Origin, QueuePlace, Run, Sizes
-from warren.queue_index.format import FORMAT, KEY, RUN_COUNT_MAX, Raw, named, opened
+from warren.files.protocol import Buffer
+from warren.queue_index.format import FORMAT, KEY, RUN_COUNT_MAX, named, opened
 from warren.records.format import ENTRY_BYTES_MAX
 
 RUN = struct.Struct("<BBHIQQIHHHBB")
@@ -99,7 +100,7 @@ def _texts(origin: Origin) -> tuple[tuple[int, int, int], bytes]:
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def decode_run(place: QueuePlace, first: SequenceId, value: Raw, epoch: Epoch) -> Run:
+def decode_run(place: QueuePlace, first: SequenceId, value: Buffer, epoch: Epoch) -> Run:
     """Everything but embedded contents."""
     head = _head(place, first, value)
     sizes = _sizes(place, first, value, head)
@@ -114,7 +115,7 @@ def decode_run(place: QueuePlace, first: SequenceId, value: Raw, epoch: Epoch) -
     return Run(first, count, sizes, True, expires_ms, published_ms, origin, stored, epoch)
 
 
-def decode_contents(place: QueuePlace, first: SequenceId, value: Raw, start: int, stop: int) -> list[bytes]:
+def decode_contents(place: QueuePlace, first: SequenceId, value: Buffer, start: int, stop: int) -> list[bytes]:
     """The contents of messages start … stop of a run that holds them itself."""
     head = _head(place, first, value)
     sizes = _sizes(place, first, value, head)
@@ -132,7 +133,7 @@ def decode_contents(place: QueuePlace, first: SequenceId, value: Raw, start: int
     return [heap[at:end] for at, end in pairwise([0, *ends])]
 
 
-def _head(place: QueuePlace, first: SequenceId, value: Raw) -> Head:
+def _head(place: QueuePlace, first: SequenceId, value: Buffer) -> Head:
     what = f"{named(place, first)}: the run's row"
     if len(value) < RUN.size:
         raise Damage(f"{what} has {len(value)} bytes, too few")
@@ -149,7 +150,7 @@ def _head(place: QueuePlace, first: SequenceId, value: Raw) -> Head:
     return Head(flags, count, size, sizes_at, rest_at)
 
 
-def _sizes(place: QueuePlace, first: SequenceId, value: Raw, head: Head) -> Sizes:
+def _sizes(place: QueuePlace, first: SequenceId, value: Buffer, head: Head) -> Sizes:
     """A copy: it must not keep the contents alive."""
     sizes: Sizes = head.size
     if head.flags & SIZES_DIFFER:

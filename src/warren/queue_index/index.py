@@ -1,0 +1,289 @@
+"""The queue index: in what order messages stand in each queue, and which of them are gone.
+
+    journal    the message stream of the log: what happens is appended, whatever queue it happens to     (changes)
+    segments   ranges of keys in the snapshot store, made from the journal in bulk                        (snapshot)
+
+                 queue 7   r 0 …   r 16384 …   r 32768 …   c           a storage of its own for each queue
+                           └ run row, ack row, run row, …              fixed ranges of sequence ids: `segment_of`
+
+A row of more than a few bytes stays in the log, and the store holds a pointer to it: order is read from the store,
+contents from the log's blocks, which are read whole, checked, and kept a while (log/pointed). So nothing is copied
+before a log file has to go, and reading a queue from its head reads every block about once.
+
+Recovery is the counters row and the runs that came after it, so it does not grow with the length of a queue. After an
+unclean stop everything recovered counts as delivered before: nobody knows what went out. Whoever goes on from a clean
+stop writes counters that are not clean before the first delivery.
+
+Always true: what is asked for is read from a view that holds at least what the caller has written. Nothing here asks
+another queue, or waits for another's work. Rows of queues that nobody asks for are passed over (HS-06), and so is an
+ack row without its run (MR-13). Not here: large contents (message_store), RAM (queues).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from warren.base.clock import Clock
+from warren.base.errors import Damage, Gone, Misuse
+from warren.base.ids import Epoch, SequenceId
+from warren.base.runs import QueuePlace, Run
+from warren.base.threads import Condition, SystemThreads
+from warren.files.protocol import Buffer
+from warren.queue_index.changes import NOTHING, Changes, MessageSession
+from warren.queue_index.format import (
+    ACK_ROW,
+    RUN_COUNT_MAX,
+    Counters,
+    counters_key,
+    decode_counters,
+    decode_gone,
+    named,
+    read_key,
+    run_key,
+)
+from warren.queue_index.run_format import decode_contents, decode_run
+from warren.snapshot.database import Database
+from warren.snapshot.snapshot_store import Found, Row
+
+MESSAGES = "messages"  # the stream
+TRIES = 4  # a row may be moved while it is read; then it is looked for again
+
+OnDamage = Callable[[SequenceId, Damage], None]  # the run that begins there cannot be read
+Piece = tuple[Run, int, int]  # messages start … stop of a run
+
+
+class Rows(Protocol):
+    """What is used of a view."""
+
+    def get(self, storage: int, key: bytes) -> Found | None: ...
+
+    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[Found | None]: ...
+
+    def range(
+        self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
+    ) -> Iterator[Row]: ...
+
+    def close(self) -> None: ...
+
+
+class Reads(Protocol):
+    """What is used of a database."""
+
+    def view_at(self, epoch: Epoch) -> Rows: ...
+
+    def view_now(self) -> Rows: ...
+
+    def resolve(self, value: bytes) -> Buffer: ...
+
+
+class IndexedRun(NamedTuple):
+    run: Run  # without contents
+    gone: int  # bit i: message i of it is gone
+
+
+class QueueIndex:
+    """One for all queues; any thread may ask."""
+
+    def __init__(
+        self, reads: Reads, begin: Callable[[], MessageSession], clock: Clock, writing: Condition | None = None
+    ) -> None:
+        self._reads = reads
+        self._begin = begin
+        self._clock = clock
+        self.writing = writing or SystemThreads().condition()  # whoever ends a session of the stream holds it
+
+    @classmethod
+    def of(cls, database: Database) -> QueueIndex:
+        stream = database.log.stream(MESSAGES, is_referring=True)
+        machine = database.log.machine
+        return cls(database, stream.begin, machine.clock, machine.threads.condition())
+
+    def begin(self) -> Changes:
+        return Changes(self._begin, self._clock, self.writing)
+
+    def recover(self, place: QueuePlace, newest: Epoch = NOTHING, on_damage: OnDamage | None = None) -> Counters:
+        """How a sub-queue stands, with everything up to `newest`; right after opening nothing needs to be named.
+        `is_clean` is whether its last stop was; if not, everything there counts as delivered."""
+        with self._view(newest) as view:
+            found = view.get(place.queue, counters_key(place.level))
+            counters = decode_counters(place, self._reads.resolve(found.value)) if found is not None else Counters()
+            unread: list[SequenceId] = []
+            tell = None if on_damage is None else _noting(unread, on_damage)
+            for indexed in self._from(view, place, counters.next, None, newest, tell):
+                counters = _with_run(counters, *indexed)
+        behind = [SequenceId(first + RUN_COUNT_MAX) for first in unread]  # as far as a run may go: none is given twice
+        counters = replace(counters, next=max([counters.next, *behind]), is_clean=counters.is_clean and not unread)
+        return counters if counters.is_clean else replace(counters, delivered_to=counters.next)
+
+    def scan(
+        self,
+        place: QueuePlace,
+        first: SequenceId,
+        stop: SequenceId,
+        newest: Epoch,
+        runs_max: int | None = None,
+        messages_max: int | None = None,
+        on_damage: OnDamage | None = None,
+    ) -> Iterator[IndexedRun]:
+        """The runs that hold anything alive from `first` up to `stop`, in order, the first and the last maybe only with
+        a part of them, until there are so many runs, or at least so many messages. They must have been written in
+        epochs up to `newest`. Runs that cannot be read end it with a `Damage`, or are told to `on_damage` and left
+        out."""
+        messages = 0
+        with self._view(newest) as view:
+            for runs, indexed in enumerate(self._between(view, place, first, stop, newest, on_damage)):
+                if runs == runs_max or (messages_max is not None and messages >= messages_max):
+                    return
+                messages += min(indexed.run.end, stop) - max(indexed.run.first, first)
+                yield indexed
+
+    def contents(self, place: QueuePlace, run: Run, start: int, stop: int) -> list[bytes]:
+        """Contents of messages start … stop of a run that holds them itself. Waits until the run is durable."""
+        return self.contents_of(place, [(run, start, stop)])[0]
+
+    def contents_of(self, place: QueuePlace, pieces: Sequence[Piece]) -> list[list[bytes]]:
+        """The same of several runs at once, which costs less."""
+        for run, _, _ in pieces:
+            if run.epoch == NOTHING:
+                raise Misuse(f"{named(place, run.first)}: the run was not written", "end the changes that publish it")
+        newest = max((run.epoch for run, _, _ in pieces), default=NOTHING)
+        keys = [run_key(place.level, run.first) for run, _, _ in pieces]
+        with self._view(newest) as view:
+            rows = view.get_many(place.queue, keys)
+        return [
+            decode_contents(place, run.first, self._value(place, run.first, row, newest), start, stop)
+            for (run, start, stop), row in zip(pieces, rows, strict=True)
+        ]
+
+    # -- runs in order -------------------------------------------------------------------------------------------
+
+    def _between(
+        self,
+        view: Rows,
+        place: QueuePlace,
+        first: SequenceId,
+        stop: SequenceId,
+        newest: Epoch,
+        on_damage: OnDamage | None,
+    ) -> Iterator[IndexedRun]:
+        """Those that begin between, and before them the one that `first` lies in."""
+        found = self._from(view, place, first, stop, newest, on_damage)
+        head = next(found, None)
+        if head is None or head.run.first > first:
+            nearest = run_key(place.level, max(0, first - RUN_COUNT_MAX + 1))
+            behind = view.range(place.queue, nearest, run_key(place.level, first), reverse=True)
+            before = next((at for at, kind in (read_key(place, row.key) for row in behind) if kind != ACK_ROW), None)
+            if before is not None:
+                earlier = self._from(view, place, before, first, newest, on_damage)
+                yield from (indexed for indexed in earlier if indexed.run.end > first)
+        if head is not None:
+            yield head
+            yield from found
+
+    def _from(
+        self,
+        view: Rows,
+        place: QueuePlace,
+        first: SequenceId,
+        stop: SequenceId | None,
+        newest: Epoch,
+        on_damage: OnDamage | None,
+    ) -> Iterator[IndexedRun]:
+        """Those that begin at `first` or later, without those of which nothing is alive."""
+        high = _behind(place.level) if stop is None else run_key(place.level, stop)
+        end = first
+        for at, row, ack in _paired(place, view.range(place.queue, run_key(place.level, first), high)):
+            try:
+                indexed = self._indexed(place, at, row, ack, newest)
+                if at < end:
+                    raise Damage(f"{named(place, at)}: a run begins here, and the one before it ends at {end}")
+            except Damage as error:
+                if on_damage is None:
+                    raise
+                on_damage(at, error)
+                continue
+            end = indexed.run.end
+            if indexed.gone.bit_count() < indexed.run.count:
+                yield indexed
+
+    def _indexed(self, place: QueuePlace, first: SequenceId, row: Row, ack: Row | None, newest: Epoch) -> IndexedRun:
+        run = decode_run(place, first, self._value(place, first, row, newest), Epoch(row.version[0]))
+        if ack is None:
+            return IndexedRun(run, 0)
+        value = self._value(place, first, ack, newest, ack.key)
+        return IndexedRun(run, decode_gone(place, first, run.count, value))
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _view(self, epoch: Epoch) -> Iterator[Rows]:
+        view = self._reads.view_at(epoch)
+        try:
+            yield view
+        finally:
+            view.close()
+
+    def _value(
+        self, place: QueuePlace, first: SequenceId, row: Row | Found | None, newest: Epoch, key: bytes | None = None
+    ) -> Buffer:
+        """What a row says, wherever it lies. While we look it may have moved from the log to the store."""
+        for left in reversed(range(TRIES)):
+            if row is None:
+                raise Damage(f"{named(place, first)}: the row of a run is not there")
+            try:
+                return self._reads.resolve(row.value)
+            except Gone as error:
+                if not left:
+                    raise Damage(f"{named(place, first)}: {error.what}") from error
+            except Damage as error:
+                raise Damage(f"{named(place, first)}: {error.bare}", error.path, error.offset) from error
+            with closing(self._reads.view_now()) as view:  # its row is newer than anybody here could name
+                row = view.get(place.queue, key or run_key(place.level, first))
+        raise AssertionError("the last try returns or raises")
+
+
+def _behind(level: int) -> bytes:
+    """Behind every run of a level."""
+    return b"r" + bytes([level]) + b"\xff" * 10
+
+
+def _noting(unread: list[SequenceId], on_damage: OnDamage) -> OnDamage:
+    def tell(first: SequenceId, damage: Damage) -> None:
+        unread.append(first)
+        on_damage(first, damage)
+
+    return tell
+
+
+def _paired(place: QueuePlace, rows: Iterator[Row]) -> Iterator[tuple[SequenceId, Row, Row | None]]:
+    """Each run row with its ack row. An ack row without a run is what is left of one that is gone."""
+    held: tuple[SequenceId, Row] | None = None
+    for row in rows:
+        first, kind = read_key(place, row.key)
+        if kind == ACK_ROW:
+            if held is not None and held[0] == first:
+                yield *held, row
+                held = None
+            continue
+        if held is not None:
+            yield *held, None
+        held = first, row
+    if held is not None:
+        yield *held, None
+
+
+def _with_run(counters: Counters, run: Run, gone: int) -> Counters:
+    """Counters that know of one run more. It came after they were written: so that was no clean stop."""
+    alive = [index for index in range(run.count) if not gone >> index & 1] if gone else range(run.count)
+    size_bytes = sum(run.size_of(index, index + 1) for index in alive) if gone else run.size_of(0, run.count)
+    return Counters(
+        next=run.end,
+        head=counters.head if counters.count else SequenceId(run.first + alive[0]),
+        count=counters.count + len(alive),
+        size_bytes=counters.size_bytes + size_bytes,
+        delivered_to=counters.delivered_to,
+        is_clean=False,
+    )

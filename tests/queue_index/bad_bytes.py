@@ -1,0 +1,18 @@
+"""Reading bytes that nobody wrote: what came of it, if only errors of ours may pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from warren.base.errors import Damage, Misuse, Refused
+
+Read = TypeVar("Read")
+
+
+def told_by(read: Callable[[], Read]) -> Read | str:
+    """What was read, or what the error said."""
+    try:
+        return read()
+    except (Damage, Refused, Misuse) as error:
+        return error.what
