@@ -1,0 +1,146 @@
+"""Cleaning: files of the message stream that are more than half garbage go; what is alive in them is written again.
+
+    census ──▶ nobody points into it                       release
+          ──▶ less than half of it is alive                its runs once more, at the head of the stream, under the same
+                                                           keys; durable ──▶ release
+
+A run that is acknowledged in part is written without the contents that are gone. So one old message that nobody takes
+costs its own bytes, again and again, and never a file (checklist TS-03).
+
+The order that no power cut can spoil: what is written again is durable before its file is released (a manifest edit). A
+run that leaves its queue meanwhile must not come back: whoever writes to the stream holds `writing`, and under it a row
+is looked at once more, with everything before it durable, before it is written again.
+
+Only files are judged whose every entry is in the store, on its disk: what is written behind that is not known to rows.
+A file in which something alive is damaged stays, as it is, and is told.
+Not here: when (`is_due` says whether it is worth it; somebody asks now and then), large contents (message_store/gc).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from warren.base.errors import Damage
+from warren.base.ids import Epoch, FileNumber, QueueId
+from warren.base.threads import Condition
+from warren.log.file_record import FileRecord, FileState
+from warren.log.streams import Stream
+from warren.queue_index.census import Census, PointerRow, alive_of, rows_into, take_census
+from warren.queue_index.format import ACK_ROW
+from warren.queue_index.trimming import without_gone
+from warren.snapshot.database import Database
+
+_AT_ONCE = 64  # runs looked at and written again while others wait
+DEAD_BYTES_MIN = 512 << 10
+DEAD_SHARE = 4  # a census is worth it when a fourth of what is sealed died since the last
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    files: int = 0  # released
+    runs: int = 0  # written again
+    written_bytes: int = 0
+
+
+class Cleaning:
+    def __init__(
+        self, database: Database, stream: Stream, queues: Callable[[], Collection[QueueId]], writing: Condition
+    ) -> None:
+        self._database = database
+        self._stream = stream
+        self._queues = queues
+        self._writing = writing  # held by whoever ends a session of the stream
+        self._dead_bytes = 0  # since the last census
+        self._is_first = True
+        self.census = Census()
+        self.damaged: dict[FileNumber, Damage] = {}  # files that stay, and why
+
+    def note_dead(self, size_bytes: int) -> None:
+        """So much has left the queues."""
+        self._dead_bytes += size_bytes
+
+    def is_due(self) -> bool:
+        sealed = sum(record.end for record in self._sealed())
+        enough = max(DEAD_BYTES_MIN, sealed // DEAD_SHARE)
+        return bool(sealed) and (self._is_first or self._dead_bytes >= enough)
+
+    def run(self) -> Cleaned:
+        """One pass."""
+        sealed, self._dead_bytes, self._is_first = self._sealed(), 0, False
+        queues = sorted(self._queues())
+        view = self._database.view_now()
+        try:
+            self.census = census = take_census(view, queues, self._database.resolve)
+            judged = [r for r in sealed if r.number not in self.damaged]
+            poor = [r.number for r in judged if r.number in census.alive_bytes and 2 * census.of(r.number) < r.end]
+            rows = list(rows_into(view, queues, poor)) if poor else []
+        finally:
+            view.close()
+        written_bytes = self._write_again(rows)
+        empty = [r.number for r in judged if r.number not in census.alive_bytes]
+        going = [number for number in [*poor, *empty] if number not in self.damaged]
+        if going:
+            self._database.log.streams.release(self._stream, going)
+            self._database.pointed.forget(going)
+        return Cleaned(len(going), len(rows), written_bytes)
+
+    def _sealed(self) -> list[FileRecord]:
+        """Files of the stream that may be judged, oldest first."""
+        state = self._database.log.manifest.state
+        ours = [r for _, r in sorted(state.files.items()) if self._stream.id in dict(r.stream_ends)]
+        return [r for r in ours if r.state is FileState.SEALED and max(r.last_epoch, r.sealed_epoch) <= state.reflected]
+
+    # -- writing again -------------------------------------------------------------------------------------------
+
+    def _write_again(self, rows: Sequence[PointerRow]) -> int:
+        written_bytes, newest, left = 0, Epoch(0), iter(rows)
+        while piece := list(islice(left, _AT_ONCE)):
+            size_bytes, epoch = self._write_piece(piece)
+            written_bytes, newest = written_bytes + size_bytes, max(newest, epoch)
+        if newest:
+            self._database.log.wait(newest)
+        return written_bytes
+
+    def _write_piece(self, rows: Sequence[PointerRow]) -> tuple[int, Epoch]:
+        """Those of the rows that are still as they were, once more."""
+        with self._writing:
+            self._database.make_durable()
+            present = self._still_there(rows)
+            session = self._stream.begin()
+            written_bytes = 0
+            try:
+                for row in present:
+                    value = self._trimmed(row)
+                    if value is not None:
+                        session.put(row.queue, row.key, value)
+                        written_bytes += len(value)
+            except BaseException:
+                session.abort()
+                raise
+            return written_bytes, session.end()
+
+    def _still_there(self, rows: Sequence[PointerRow]) -> list[PointerRow]:
+        view = self._database.view_now()
+        try:
+            found = []
+            for row in rows:
+                own = view.get(row.queue, row.key)
+                if own is None or own.value != row.value:
+                    continue
+                gone = view.get(row.queue, row.key[:-1] + bytes([ACK_ROW]))
+                found.append(PointerRow(row.queue, row.key, row.value, None if gone is None else gone.value))
+            return found
+        finally:
+            view.close()
+
+    def _trimmed(self, row: PointerRow) -> bytes | None:
+        """None: it cannot be read."""
+        try:
+            value = self._database.resolve(row.value)
+            _, gone = alive_of(row, value)
+            return without_gone(row.place, row.first, value, gone)
+        except Damage as error:
+            self.damaged[row.pointer.file] = error
+            return None
