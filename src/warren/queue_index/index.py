@@ -22,7 +22,7 @@ ack row without its run (MR-13). Not here: large contents (message_store), RAM (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -107,12 +107,12 @@ class QueueIndex:
     def recover(self, place: QueuePlace, newest: Epoch = NOTHING, on_damage: OnDamage | None = None) -> Counters:
         """How a sub-queue stands, with everything up to `newest`; right after opening nothing needs to be named.
         `is_clean` is whether its last stop was; if not, everything there counts as delivered."""
-        with self._view(newest) as view:
+        with closing(self._reads.view_at(newest)) as view:
             found = view.get(place.queue, counters_key(place.level))
             counters = decode_counters(place, self._reads.resolve(found.value)) if found is not None else Counters()
             unread: list[SequenceId] = []
             tell = None if on_damage is None else _noting(unread, on_damage)
-            for indexed in self._from(view, place, counters.next, None, newest, tell):
+            for indexed in self._from(view, place, counters.next, None, tell):
                 counters = _with_run(counters, *indexed)
         behind = [SequenceId(first + RUN_COUNT_MAX) for first in unread]  # as far as a run may go: none is given twice
         counters = replace(counters, next=max([counters.next, *behind]), is_clean=counters.is_clean and not unread)
@@ -133,8 +133,8 @@ class QueueIndex:
         epochs up to `newest`. Runs that cannot be read end it with a `Damage`, or are told to `on_damage` and left
         out."""
         messages = 0
-        with self._view(newest) as view:
-            for runs, indexed in enumerate(self._between(view, place, first, stop, newest, on_damage)):
+        with closing(self._reads.view_at(newest)) as view:
+            for runs, indexed in enumerate(self._between(view, place, first, stop, on_damage)):
                 if runs == runs_max or (messages_max is not None and messages >= messages_max):
                     return
                 messages += min(indexed.run.end, stop) - max(indexed.run.first, first)
@@ -151,10 +151,10 @@ class QueueIndex:
                 raise Misuse(f"{named(place, run.first)}: the run was not written", "end the changes that publish it")
         newest = max((run.epoch for run, _, _ in pieces), default=NOTHING)
         keys = [run_key(place.level, run.first) for run, _, _ in pieces]
-        with self._view(newest) as view:
+        with closing(self._reads.view_at(newest)) as view:
             rows = view.get_many(place.queue, keys)
         return [
-            decode_contents(place, run.first, self._value(place, run.first, row, newest), start, stop)
+            decode_contents(place, run.first, self._value(place, run.first, row), start, stop)
             for (run, start, stop), row in zip(pieces, rows, strict=True)
         ]
 
@@ -166,18 +166,17 @@ class QueueIndex:
         place: QueuePlace,
         first: SequenceId,
         stop: SequenceId,
-        newest: Epoch,
         on_damage: OnDamage | None,
     ) -> Iterator[IndexedRun]:
         """Those that begin between, and before them the one that `first` lies in."""
-        found = self._from(view, place, first, stop, newest, on_damage)
+        found = self._from(view, place, first, stop, on_damage)
         head = next(found, None)
         if head is None or head.run.first > first:
             nearest = run_key(place.level, max(0, first - RUN_COUNT_MAX + 1))
             behind = view.range(place.queue, nearest, run_key(place.level, first), reverse=True)
             before = next((at for at, kind in (read_key(place, row.key) for row in behind) if kind != ACK_ROW), None)
             if before is not None:
-                earlier = self._from(view, place, before, first, newest, on_damage)
+                earlier = self._from(view, place, before, first, on_damage)
                 yield from (indexed for indexed in earlier if indexed.run.end > first)
         if head is not None:
             yield head
@@ -189,7 +188,6 @@ class QueueIndex:
         place: QueuePlace,
         first: SequenceId,
         stop: SequenceId | None,
-        newest: Epoch,
         on_damage: OnDamage | None,
     ) -> Iterator[IndexedRun]:
         """Those that begin at `first` or later, without those of which nothing is alive."""
@@ -197,7 +195,7 @@ class QueueIndex:
         end = first
         for at, row, ack in _paired(place, view.range(place.queue, run_key(place.level, first), high)):
             try:
-                indexed = self._indexed(place, at, row, ack, newest)
+                indexed = self._indexed(place, at, row, ack)
                 if at < end:
                     raise Damage(f"{named(place, at)}: a run begins here, and the one before it ends at {end}")
             except Damage as error:
@@ -209,26 +207,16 @@ class QueueIndex:
             if indexed.gone.bit_count() < indexed.run.count:
                 yield indexed
 
-    def _indexed(self, place: QueuePlace, first: SequenceId, row: Row, ack: Row | None, newest: Epoch) -> IndexedRun:
-        run = decode_run(place, first, self._value(place, first, row, newest), Epoch(row.version[0]))
+    def _indexed(self, place: QueuePlace, first: SequenceId, row: Row, ack: Row | None) -> IndexedRun:
+        run = decode_run(place, first, self._value(place, first, row), Epoch(row.version[0]))
         if ack is None:
             return IndexedRun(run, 0)
-        value = self._value(place, first, ack, newest, ack.key)
+        value = self._value(place, first, ack, ack.key)
         return IndexedRun(run, decode_gone(place, first, run.count, value))
 
     # -- values --------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _view(self, epoch: Epoch) -> Iterator[Rows]:
-        view = self._reads.view_at(epoch)
-        try:
-            yield view
-        finally:
-            view.close()
-
-    def _value(
-        self, place: QueuePlace, first: SequenceId, row: Row | Found | None, newest: Epoch, key: bytes | None = None
-    ) -> Buffer:
+    def _value(self, place: QueuePlace, first: SequenceId, row: Row | Found | None, key: bytes | None = None) -> Buffer:
         """What a row says, wherever it lies. While we look it may have moved from the log to the store."""
         for left in reversed(range(TRIES)):
             if row is None:
