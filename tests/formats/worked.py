@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.queue_index.worked_rows import ROWS as QUEUE_INDEX_ROWS
-from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
+from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, QueueId, SequenceId, TimelineId, lsn_of
 from warren.catalog.row_format import Kind, encode, key_of
 from warren.durability.closing import Closing, ClosingPart
 from warren.durability.epoch_file import Witness, encode_slot
@@ -16,6 +16,16 @@ from warren.durability.participant import FileEnd
 from warren.log.file_header import FileHeader, Purpose
 from warren.log.manifest_state import set_change
 from warren.log.rows import Rows
+from warren.message_store.format import (
+    Holder,
+    Place,
+    RecordKey,
+    RecordKind,
+    Unit,
+    encode_key,
+    encode_stored,
+)
+from warren.message_store.row_index import row_key
 from warren.records.block import Draft, FileIdentity, draft
 from warren.records.entries import Versions, draft_entries
 from warren.records.format import BlockKind
@@ -163,6 +173,45 @@ def queue_index() -> str:
     return "\n".join(f"{title}\n{shown(raw, fields)}" for title, raw, fields in QUEUE_INDEX_ROWS)
 
 
+def message_store() -> str:
+    holders = (Holder(QueueId(0x1000000060), 0, SequenceId(5)), Holder(QueueId(0x1000000070), 0, SequenceId(9)))
+    key = encode_key(RecordKey(RecordKind.START, 0, Lsn(0), holders))
+    old, new = Place(lsn_of(FileNumber(7), 96), 0), Place(lsn_of(FileNumber(9), 160), 2)
+    stored = encode_stored([Unit(old.lsn, 7, 0, 2, (old,), 0b11)])
+    moved = row_key(old.lsn) + encode_stored([Unit(old.lsn, 4, 0, 2, (new,), 0b10)])
+    holder = ((8, "queue"), (8, "first sequence id"), (1, "level 0"))
+    words = (
+        (4, "format 1, 0"),
+        (4, "1 unit"),
+        (4, "chunk bytes"),
+        (8, "unit id: file 7, position 96"),
+        (8, "bytes"),
+        (8, "first message 0, 2 messages"),
+        (4, "1 place"),
+    )
+    rows = (
+        (
+            "record key",
+            key,
+            ((4, "format 1, kind 1: start"), (4, "chunk 0"), (8, "unit: its own LSN"), *holder, *holder),
+        ),
+        ("stored", stored, (*words, (4, "all are kept"), (8, "block: file 7, byte 96"), (4, "entry 0"))),
+        (
+            "row of storage 3, key and value",
+            moved,
+            (
+                (8, "unit id, big-endian"),
+                *words,
+                (4, "1 byte of bitmap"),
+                (8, "block: file 9, byte 160"),
+                (4, "entry 2"),
+                (1, "kept: message 1"),
+            ),
+        ),
+    )
+    return "\n".join(f"{title}\n{shown(raw, fields)}" for title, raw, fields in rows)
+
+
 PAGES = {
     "block": block,
     "catalog_rows": catalog_rows,
@@ -170,5 +219,6 @@ PAGES = {
     "epoch_file": epoch_file,
     "file_header": file_header,
     "manifest": manifest,
+    "message_store": message_store,
     "queue_index": queue_index,
 }

@@ -1,0 +1,162 @@
+"""Reading one block of one file, checked, by many threads at once.
+
+    lease(file) ──▶ handle ──pread──▶ bytes ──checksum, life, own offset──▶ columns ──▶ kept for a while
+
+A file stays open under its number, since a rotation may rename it. A handle that was let go of is closed when the last
+thread that reads by it is done: a descriptor that is closed under a reader may be another file's a moment later.
+
+Always true: nothing of a block is served before its checksum holds and it names this life of the file. The lock here
+guards two small tables and is never held while the disk is asked.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+from warren.base.errors import Damage
+from warren.base.ids import FileNumber
+from warren.base.threads import Condition
+from warren.files.protocol import File
+from warren.message_store.format import Place
+from warren.records.block import FileIdentity, Header, look
+from warren.records.columns import EntryColumns
+from warren.records.entries import read_entries
+from warren.records.format import BLOCK_BYTES_MAX, HEADER, MAGIC
+from warren.records.verdict import Verdict
+
+HANDLES_MAX = 64
+BESIDE_BYTES = 2048  # what stands around a value in its block, mostly: header, columns, key
+READ_BYTES_MIN = 16 << 10
+
+OpenFile = Callable[[FileNumber], tuple[File, FileIdentity]]
+
+
+class _Handle:
+    __slots__ = ("file", "identity", "is_let_go", "readers")
+
+    def __init__(self, file: File, identity: FileIdentity) -> None:
+        self.file = file
+        self.identity = identity
+        self.readers = 0
+        self.is_let_go = False
+
+
+class BlockReader:
+    def __init__(self, open_file: OpenFile, lock: Condition, kept_bytes: int) -> None:
+        self._open_file = open_file
+        self._lock = lock
+        self._kept_bytes = kept_bytes
+        self._handles: OrderedDict[FileNumber, _Handle] = OrderedDict()
+        self._blocks: OrderedDict[int, tuple[EntryColumns, int]] = OrderedDict()  # by block LSN
+        self._bytes = 0
+        self.reads = 0  # of blocks, from files
+
+    def block(self, place: Place, size_bytes: int, is_kept: bool) -> EntryColumns | Verdict:
+        """The block a record of about this size stands in, or why there is none. Whoever opens files may raise."""
+        kept = self._kept(place)
+        if kept is not None:
+            return kept
+        with self._lease(place.file) as handle:
+            raw = _read(handle.file, place.offset, size_bytes)
+            identity = handle.identity
+        self.reads += 1
+        header = look(raw, 0, identity, place.offset)
+        if not isinstance(header, Header):
+            return header
+        columns = read_entries(raw, header._replace(offset=0))
+        if is_kept:
+            self._keep(place, columns, len(raw))
+        return columns
+
+    def forget(self, files: Collection[FileNumber]) -> None:
+        """Let go of what is kept of these."""
+        with self._lock:
+            for number in files:
+                self._let_go(number)
+            for block in [block for block in self._blocks if block >> 32 in files]:
+                self._bytes -= self._blocks.pop(block)[1]
+
+    def close(self) -> None:
+        self.forget(list(self._handles))
+
+    def _kept(self, place: Place) -> EntryColumns | None:
+        with self._lock:
+            kept = self._blocks.get(place.block)
+            if kept is None:
+                return None
+            self._blocks.move_to_end(place.block)
+            return kept[0]
+
+    def _keep(self, place: Place, columns: EntryColumns, size_bytes: int) -> None:
+        with self._lock:
+            if place.block in self._blocks or place.file not in self._handles:
+                return
+            self._blocks[place.block] = (columns, size_bytes)
+            self._bytes += size_bytes
+            while self._bytes > self._kept_bytes:
+                _, (_, dropped_bytes) = self._blocks.popitem(last=False)
+                self._bytes -= dropped_bytes
+
+    @contextmanager
+    def _lease(self, number: FileNumber) -> Iterator[_Handle]:
+        handle = self._taken(number)
+        try:
+            yield handle
+        finally:
+            with self._lock:
+                handle.readers -= 1
+                if handle.is_let_go and not handle.readers:
+                    handle.file.close()
+
+    def _taken(self, number: FileNumber) -> _Handle:
+        with self._lock:
+            if (handle := self._found(number)) is not None:
+                return handle
+        opened = _Handle(*self._open_file(number))
+        with self._lock:
+            if (handle := self._found(number)) is not None:
+                opened.file.close()
+                return handle
+            self._handles[number] = opened
+            opened.readers += 1
+            while len(self._handles) > HANDLES_MAX:
+                self._let_go(next(iter(self._handles)))
+            return opened
+
+    def _found(self, number: FileNumber) -> _Handle | None:
+        handle = self._handles.get(number)
+        if handle is not None:
+            self._handles.move_to_end(number)
+            handle.readers += 1
+        return handle
+
+    def _let_go(self, number: FileNumber) -> None:
+        handle = self._handles.pop(number, None)
+        if handle is not None:
+            handle.is_let_go = True
+            if not handle.readers:
+                handle.file.close()
+
+
+def value_at(columns: EntryColumns, place: Place, size_bytes: int, path: str) -> memoryview:
+    """The value of one record of a block, if it is as long as it should be."""
+    if place.entry < columns.count:
+        values = columns.values
+        start, stop = values.offsets.at(place.entry), values.offsets.at(place.entry + 1)
+        if stop - start == size_bytes:
+            return values.heap[start:stop].data
+    what = f"record {place.entry} of a block should have {size_bytes} bytes, and has not"
+    raise Damage(what, path, place.offset)
+
+
+def _read(file: File, offset: int, size_bytes: int) -> memoryview:
+    """A block; one read where a record has it for itself, mostly."""
+    raw = file.read_at(offset, max(HEADER.size + size_bytes + BESIDE_BYTES, READ_BYTES_MIN))
+    if len(raw) >= HEADER.size:
+        told = HEADER.unpack_from(raw)
+        body_bytes = told[5]
+        if told[0] == MAGIC and len(raw) < HEADER.size + body_bytes <= HEADER.size + BLOCK_BYTES_MAX:
+            raw += file.read_at(offset + len(raw), HEADER.size + body_bytes - len(raw))
+    return memoryview(raw)

@@ -1,0 +1,59 @@
+"""Flying writes: contents that were submitted and are not written yet.
+
+    submit q1 ─┐
+    submit q2 ─┼─▶ flying: contents, who holds them ──before_end──▶ written once, each holder's run told where
+    submit q3 ─┘                                    ──nobody wants them any more──▶ cancelled: not a byte
+
+A publication flies once, however many queues submit it. Those who submit it in one `Changes` end together; if another
+`Changes` ends first, it writes for all who have submitted so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from warren.base.ids import Epoch, FileNumber
+from warren.base.runs import QueuePlace, Run, Sizes
+
+HeldRun = tuple[QueuePlace, Run]
+
+
+class Joining(Protocol):
+    """Somebody who writes elsewhere and ends together with changes. (queue_index/changes.py says the same.)"""
+
+    def before_end(self, runs: Sequence[HeldRun]) -> None: ...
+
+    def after_end(self, epoch: Epoch) -> None: ...
+
+    def aborted(self) -> None: ...
+
+
+class Joined(Protocol):
+    """What is used of changes."""
+
+    def join(self, participant: Joining) -> None: ...
+
+
+class Participation:
+    """What one `Changes` has to do with the store."""
+
+    __slots__ = ("epoch", "files", "flying", "is_writing")
+
+    def __init__(self) -> None:
+        self.flying: dict[object, list[Run]] = {}  # by publication: the runs that these changes gave it
+        self.is_writing = False
+        self.files: set[FileNumber] = set()  # that hold contents of its runs
+        self.epoch = Epoch(0)  # of the runs, once they are written
+
+
+class Flying:
+    """Contents on their way."""
+
+    __slots__ = ("contents", "held", "sizes", "stored")
+
+    def __init__(self, contents: Sequence[bytes], sizes: Sizes) -> None:
+        self.contents = contents
+        self.sizes = sizes
+        self.held: dict[Run, tuple[QueuePlace, Participation]] = {}  # it is not written for these yet
+        self.stored: dict[Run, bytes] = {}  # it is for these: where

@@ -1,0 +1,210 @@
+"""The collector: joins two files that are both more than half garbage.
+
+    file 3  ▓▓░░░░▓░░░   ┐ 1  live units are appended again, to the head of the heap, while everybody reads on
+    file 5  ░░░▓░░░░▓░   ┘ 2  the index says where each is now, durably
+                           3  both files are released
+
+A file in which nothing is alive goes without a partner. Of a unit only messages that are alive are copied, where the
+others take bytes. A crash before 2 leaves copies that nobody names, garbage of the next census; before 3 it leaves
+files in which nothing is alive. Rows about units that have died since they were moved go with the file they point into.
+
+Always true: what cannot be read is neither copied nor dropped: its file stays, and somebody is told. One thread at a
+time collects; nobody else waits for it. Not here: which files are worth it (ledger), who is alive (census).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from warren.base.errors import Damage, Refused
+from warren.base.ids import FileNumber, Lsn
+from warren.base.threads import Condition
+from warren.message_store.census import Judged, judged_records, take_census
+from warren.message_store.format import Unit, decode_stored, encode_stored
+from warren.message_store.heap import Heap
+from warren.message_store.index import Entry, LocationIndex, Move
+from warren.message_store.ledger import FileNotes, Ledger
+from warren.message_store.liveness import Alive, Judge
+from warren.message_store.reading import Reader
+from warren.message_store.units import edges_of, flags
+from warren.message_store.writing import append_pieces
+
+
+@dataclass(slots=True)
+class Collected:
+    """What one turn has done."""
+
+    released: list[FileNumber] = field(default_factory=list)
+    copied_units: int = 0
+    copied_bytes: int = 0
+    counted: int = 0  # files
+
+    @property
+    def has_done_something(self) -> bool:
+        return bool(self.released or self.counted)
+
+
+class Collector:
+    def __init__(
+        self,
+        heap: Heap,
+        index: LocationIndex,
+        judge: Judge,
+        ledger: Ledger,
+        lock: Condition,
+        is_settled: Callable[[FileNumber], bool],
+        ended: deque[tuple[Lsn, Entry]],
+    ) -> None:
+        self._heap = heap
+        self._index = index
+        self._judge = judge
+        self._ledger = ledger
+        self._lock = lock  # one collection at a time
+        self._is_settled = is_settled
+        self._ended = ended
+        self._reader = Reader(heap, index)
+        self.locked: tuple[FileNumber, ...] = ()  # files that are being collected; all others are as ever
+
+    def run(self) -> Collected:
+        """One turn: count what is worth counting, let go of what is empty, join two files if two are fit for it."""
+        with self._lock:
+            done = Collected()
+            self._drop_ended()
+            self._ledger.update(self._heap.files())
+            self._count(done)
+            empty = [number for number, notes in self._sound().items() if notes.is_empty]
+            for number in empty:
+                self._collect([number], done)
+            pair = self._pair()
+            if len(pair) == 2:
+                self._collect(pair, done)
+            self._move_base(done)
+            return done
+
+    def alarms(self) -> list[str]:
+        damaged = [(number, notes.damage) for number, notes in self._ledger.files().items() if notes.damage]
+        return [f"{self._heap.path(number)} is kept although it may hold garbage: {why}" for number, why in damaged]
+
+    def _sound(self) -> dict[FileNumber, FileNotes]:
+        return {number: notes for number, notes in self._ledger.files().items() if not notes.damage}
+
+    def _drop_ended(self) -> None:
+        """Entries whose last run has ended. One that was moved stays until its file is collected: only then is it sure
+        that no crash can bring its runs back."""
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        self._index.delete_object([(unit, entry) for unit, entry in ended if _is_at(unit, entry)])
+
+    def _count(self, done: Collected) -> None:
+        for number, notes in self._sound().items():
+            if notes.is_to_be_counted and self._is_settled(number):
+                try:
+                    self._ledger.counted(number, *take_census(self._heap, number, self._judge))
+                except (Damage, Refused) as error:
+                    self._ledger.is_damaged(number, error.what)
+                done.counted += 1
+
+    def _pair(self) -> list[FileNumber]:
+        """The two files with the most garbage, if both are more than half garbage."""
+        fit = {number: notes for number, notes in self._sound().items() if notes.is_half_garbage}
+        return sorted(fit, key=lambda number: (-fit[number].dead_bytes, number))[:2]
+
+    # -- one collection ------------------------------------------------------------------------------------------
+
+    def _collect(self, files: Sequence[FileNumber], done: Collected) -> None:
+        self.locked = tuple(files)
+        try:
+            for number in files:
+                self._empty(number, done)
+            self._heap.release(files)
+            done.released += files
+            self._ledger.update(self._heap.files())
+        except _Unreadable as error:
+            self._ledger.is_damaged(error.file, error.why)
+        finally:
+            self.locked = ()
+
+    def _empty(self, number: FileNumber, done: Collected) -> None:
+        """Bring everything that is alive elsewhere, some hundred units at a time."""
+        try:
+            for judged in judged_records(self._heap, number, self._judge):
+                alive = {each.unit: each.alive for each in judged if each.alive is not None}
+                moves = [self._copied(unit, each, number, done) for unit, each in alive.items()]
+                self._index.move(moves)
+                self._index.delete_object(self._stale(judged))
+        except (Damage, Refused) as error:
+            raise _Unreadable(number, error.what) from error
+
+    def _copied(self, unit: Lsn, alive: Alive, number: FileNumber, done: Collected) -> Move:
+        located = alive.located
+        try:
+            trimmed = _is_worth_trimming(alive)
+            pieces = self._trimmed(alive) if trimmed else map(bytes, self._reader.pieces(located))
+            places = append_pieces(self._heap, unit, alive.holders, pieces)
+        except (Damage, Refused) as error:
+            raise _Unreadable(number, f"unit {unit:#x} cannot be read: {error.what}") from error
+        kept = alive.wanted if trimmed else located.unit.kept
+        size_bytes = _size_of(alive, kept) if trimmed else located.unit.size_bytes
+        copy = Unit(unit, size_bytes, located.unit.first, located.unit.messages, places, kept)
+        done.copied_units += 1
+        done.copied_bytes += size_bytes
+        return Move(unit, _words(alive), encode_stored([copy], located.chunk_bytes))
+
+    def _trimmed(self, alive: Alive) -> Iterator[bytes]:
+        """The contents that are wanted, joined again: one record, since only joined contents are trimmed."""
+        unit, sizes = alive.located.unit, alive.sizes
+        assert sizes is not None and len(unit.places) == 1, "a content that is cut into chunks is wanted or not"
+        raw = next(self._reader.pieces(alive.located))
+        edges = edges_of(unit, sizes).tolist()
+        wanted = flags(alive.wanted, unit.messages).tolist()
+        yield b"".join(raw[edges[at] : edges[at + 1]] for at, is_wanted in enumerate(wanted) if is_wanted)
+
+    def _stale(self, judged: Sequence[Judged]) -> list[tuple[Lsn, Entry]]:
+        """Entries of dead units that were moved to this file."""
+        dead = [each for each in judged if each.is_copy and each.alive is None]
+        entries = self._index.look_up_many([each.unit for each in dead])
+        return [
+            (each.unit, entry)
+            for each, entry in zip(dead, entries, strict=True)
+            if entry is not None and _is_at(each.lsn, entry)
+        ]
+
+    def _move_base(self, done: Collected) -> None:
+        earliest = self._ledger.earliest()
+        if earliest is not None and done.has_done_something:
+            self._heap.move_base(earliest)
+
+
+class _Unreadable(Exception):
+    """Something in a file is alive, or may be, and cannot be read."""
+
+    def __init__(self, file: FileNumber, why: str) -> None:
+        super().__init__(why)
+        self.file = file
+        self.why = why
+
+
+def _is_worth_trimming(alive: Alive) -> bool:
+    """Are there messages that nobody wants, and that take bytes?"""
+    unit = alive.located.unit
+    if alive.sizes is None or alive.wanted == unit.kept or len(unit.places) > 1:
+        return False
+    return _size_of(alive, alive.wanted) < unit.size_bytes
+
+
+def _size_of(alive: Alive, kept: int) -> int:
+    assert alive.sizes is not None, "whose sizes nobody knows is not trimmed"
+    return int(edges_of(alive.located.unit._replace(kept=kept), alive.sizes)[-1])
+
+
+def _is_at(lsn: Lsn, entry: Entry) -> bool:
+    """Does an entry say that its unit begins here?"""
+    return decode_stored(entry.location).units[0].places[0].lsn == lsn
+
+
+def _words(alive: Alive) -> bytes:
+    """Where the unit is, as the index knows it."""
+    return (
+        encode_stored(alive.located.units, alive.located.chunk_bytes) if alive.entry is None else alive.entry.location
+    )

@@ -1,0 +1,93 @@
+"""What is known of the files in use: how much is in each, how much of it is dead, and where the earliest unit is.
+
+    file 3   80 of 100 bytes dead, counted · first unit in use 3|0x40
+    file 5   40 of 100 bytes dead, counted, and 20 more noted since
+    file 6   not counted yet
+
+A census counts exactly. Between two of them whoever lets go of runs notes what went with them: that says only which
+file is worth the next census. What is dead stays dead, so a count can be too low, never too high; a note can be both.
+
+Files stand in the order of their numbers, and so of their units' ids: the earliest unit in use is that of the first
+file, however many there are (MR-11). Belongs to the collector, but for notes, which any thread may leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from warren.base.ids import FileNumber, Lsn, lsn_of
+from warren.base.threads import Condition
+
+
+@dataclass(slots=True)
+class FileNotes:
+    total_bytes: int | None = None  # of contents; None: not counted yet
+    dead_bytes: int = 0  # as counted
+    noted_bytes: int = 0  # dead since, as far as anybody has said
+    earliest: Lsn | None = None  # the first unit that was alive when it was counted; None: not known
+    damage: str = ""  # why it cannot be collected
+
+    @property
+    def is_empty(self) -> bool:
+        """Counted, and nothing in it was alive."""
+        return self.total_bytes is not None and self.dead_bytes == self.total_bytes
+
+    @property
+    def is_half_garbage(self) -> bool:
+        """Counted, and more than half of it was dead; exactly half is not more."""
+        return self.total_bytes is not None and 2 * self.dead_bytes > self.total_bytes
+
+    @property
+    def is_to_be_counted(self) -> bool:
+        if self.total_bytes is None:
+            return True
+        told = self.dead_bytes + self.noted_bytes
+        is_news = told >= self.total_bytes or (2 * told > self.total_bytes and not self.is_half_garbage)
+        return self.noted_bytes > 0 and is_news
+
+
+class Ledger:
+    def __init__(self, lock: Condition) -> None:
+        self._lock = lock
+        self._files: dict[FileNumber, FileNotes] = {}  # in use, oldest first
+        self._noted: dict[FileNumber, int] = {}  # of files that are still written to
+
+    def update(self, files: Iterable[FileNumber]) -> None:
+        """These are in use and sealed, oldest first."""
+        with self._lock:
+            before = self._files
+            self._files = {number: before.get(number) or FileNotes() for number in files}
+            for number in [number for number in self._noted if number in self._files]:
+                self._files[number].noted_bytes += self._noted.pop(number)
+
+    def note_dead(self, file: FileNumber, dead_bytes: int) -> None:
+        with self._lock:
+            if file in self._files:
+                self._files[file].noted_bytes += dead_bytes
+            else:
+                self._noted[file] = self._noted.get(file, 0) + dead_bytes
+
+    def knows(self, file: FileNumber) -> bool:
+        """Is it in use, or newer than all that are?"""
+        with self._lock:
+            return file in self._files or file > next(reversed(self._files), FileNumber(0))
+
+    def counted(self, file: FileNumber, total_bytes: int, live_bytes: int, earliest: Lsn | None) -> None:
+        with self._lock:
+            self._files[file] = FileNotes(total_bytes, total_bytes - live_bytes, 0, earliest)
+
+    def is_damaged(self, file: FileNumber, damage: str) -> None:
+        with self._lock:
+            self._files.setdefault(file, FileNotes()).damage = damage
+
+    def files(self) -> dict[FileNumber, FileNotes]:
+        with self._lock:
+            return dict(self._files)
+
+    def earliest(self) -> Lsn | None:
+        """No unit before this one is in use; None: no sealed file is."""
+        with self._lock:
+            for number, notes in self._files.items():
+                return lsn_of(number, 0) if notes.earliest is None else notes.earliest
+            return None

@@ -1,0 +1,163 @@
+"""The persistent heap: a stream of the log, on a channel of its own.
+
+So its files take part in the epoch's commit and are sealed, voided, verified, repaired, pinned and purged like every
+log file; nothing of that is here. A record is durable when its epoch is, and whoever names it in a session that ends
+later is durable no earlier.
+
+A record can be asked for before its bytes have left memory, or while its file is being renamed: what cannot be read in
+a file that is not sealed is waited for, as long as anything is on its way to the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from warren.base.errors import Damage, Gone, Refused
+from warren.base.ids import FileNumber, Lsn, lsn_of
+from warren.files.protocol import File, join
+from warren.log.file_header import Purpose
+from warren.log.file_record import FileRecord, FileState
+from warren.log.opening import find_file
+from warren.log.scan import map_file
+from warren.log.scan_walk import counted
+from warren.log.store import LogStore
+from warren.message_store.block_reading import BlockReader, value_at
+from warren.message_store.format import Place
+from warren.message_store.heap import FoundRecord, Record, grouped
+from warren.records.block import FileIdentity
+from warren.records.columns import EntryColumns
+from warren.records.entries import read_entries
+from warren.records.format import BlockKind
+from warren.records.verdict import Verdict
+from warren.records.walk import walk
+
+STREAM = "bodies"
+TRIES = 3
+
+
+class LogHeap:
+    def __init__(self, log: LogStore, kept_bytes: int, stream: str = STREAM) -> None:
+        self._log = log
+        self._files = log.machine.files
+        self._stream = log.stream(stream)
+        self._reader = BlockReader(self._open, log.machine.threads.condition(), kept_bytes)
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[Record]) -> list[Place]:
+        places: list[Place] = []
+        for group in grouped(records):
+            session = self._stream.begin()
+            try:
+                for record in group:
+                    session.record(record.value, undo_prev=record.undo_prev, key=record.key)
+            except BaseException:
+                session.abort()
+                raise
+            session.end()
+            for placed in session.placed:
+                places += [Place(placed.block, placed.entry + index) for index in range(placed.entries)]
+        return places
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def read(self, place: Place, size_bytes: int, is_kept: bool = True) -> memoryview:
+        is_awaited = True
+        while True:
+            found = self._block(place, size_bytes, is_kept)
+            if isinstance(found, EntryColumns):
+                return value_at(found, place, size_bytes, self.path(place.file))
+            if self._is_sealed(place.file) or not is_awaited:
+                what = f"the message store is damaged: {found.value}"
+                raise Damage(what, self.path(place.file), place.offset)
+            is_awaited = self._log.commit.make_room()
+
+    def records(self, file: FileNumber) -> Iterator[FoundRecord]:
+        record = self._record(file)
+        path = find_file(self._files, self._log.directory, record)
+        view = map_file(self._files, path)
+        for start, stop in counted(record, record.end):
+            walked = walk(view, record.identity, start, stop)
+            if walked.end < stop:
+                raise Damage(f"a sealed file is damaged: {walked.stopped_by.value}", path, walked.end)
+            for header in walked.headers:
+                if header.kind == BlockKind.ENTRIES and header.stream == self._stream.id:
+                    yield from found_in(read_entries(view, header), lsn_of(file, header.offset))
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def files(self) -> list[FileNumber]:
+        base, state = self._stream.base, self._log.manifest.state
+        return [r.number for r in state.of_state(FileState.SEALED) if self._last_lsn(r) >= base]
+
+    def release(self, files: Collection[FileNumber]) -> None:
+        self._log.streams.release(self._stream, files)
+        self._reader.forget(files)
+
+    def move_base(self, lsn: Lsn) -> None:
+        if lsn > self._stream.base:
+            self._stream.move_base(lsn)
+
+    @property
+    def base(self) -> Lsn:
+        return self._stream.base
+
+    def path(self, file: FileNumber) -> str:
+        record = self._log.manifest.state.files.get(file)
+        return join(self._log.directory, record.name if record is not None else f"file {file}")
+
+    def close(self) -> None:
+        self._reader.close()
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _block(self, place: Place, size_bytes: int, is_kept: bool) -> EntryColumns | Verdict:
+        """A block that a file does not have yet is empty; one of a file that is gone is `Gone`."""
+        if place.file not in self._log.manifest.state.files and place.file >= self._present_file():
+            return Verdict.EMPTY  # a rotation has planned it, and is about to create it
+        found = self._reader.block(place, size_bytes, is_kept)
+        if isinstance(found, Verdict):
+            self._record(place.file)  # gone meanwhile, and its bytes another's?
+        return found
+
+    def _present_file(self) -> FileNumber:
+        return self._log.channels[self._stream.record.channel].participant.number
+
+    def _open(self, number: FileNumber) -> tuple[File, FileIdentity]:
+        """A file under the name it has now: a rotation may rename it, and give its name to the next, as we look."""
+        for left in reversed(range(TRIES)):
+            record = self._record(number)
+            try:
+                file = self._files.open(find_file(self._files, self._log.directory, record))
+            except (Damage, Refused):
+                if not left:
+                    raise
+                continue
+            return file, record.identity
+        raise AssertionError("the last try returns or raises")
+
+    def _record(self, number: FileNumber) -> FileRecord:
+        record = self._log.manifest.state.files.get(number)
+        if record is None or record.state is FileState.DOOMED:
+            raise Gone(f"log file {number} is gone: what was in it has moved, or is no longer wanted", "look again")
+        return record
+
+    def _is_sealed(self, number: FileNumber) -> bool:
+        record = self._log.manifest.state.files.get(number)
+        return record is not None and record.state is FileState.SEALED
+
+    def _last_lsn(self, record: FileRecord) -> int:
+        """Of the stream in a file; -1 if it has none there, or none that is wanted."""
+        if record.purpose is not Purpose.LOG or record.channel != self._stream.record.channel:
+            return -1
+        return dict(record.stream_ends).get(self._stream.id, -1)
+
+
+def found_in(columns: EntryColumns, block: Lsn) -> Iterator[FoundRecord]:
+    """The records of a block."""
+    values, links = columns.values, columns.undo_prev
+    edges = values.offsets.array().tolist()
+    keys = columns.keys.to_list()
+    for entry, key in enumerate(keys):
+        value = values.heap[edges[entry] : edges[entry + 1]].data
+        yield FoundRecord(Place(block, entry), key, value, Lsn(links.at(entry)))

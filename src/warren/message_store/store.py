@@ -1,0 +1,221 @@
+"""The message store: contents that are large, or held by several queues, once.
+
+    queues ──submit──▶ flying ──before_end of the changes──▶ heap (log stream "bodies") ──▶ run.stored
+    queues ──read(run.stored)──────────────────────────────▶ heap, without asking the store
+    collector ────────────────────────────────────────────▶ heap, index
+
+Only writing passes the store and its lock. Whoever reads needs what the run says (`reading`). The contents of a run are
+written before the session that names them begins, so a run that is durable has durable contents.
+
+Always true: a file is not judged by the collector before every run that names something in it is durable, or was never
+written (`is_settled`). Not here: which messages are alive (queue_index), what stands where in a queue (queues).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from warren.base.errors import Misuse, Refused
+from warren.base.ids import Epoch, FileNumber, Lsn
+from warren.base.runs import QueuePlace, Run, Sizes
+from warren.base.threads import Condition
+from warren.message_store.flying import Flying, HeldRun, Joined, Participation
+from warren.message_store.format import CHUNK_BYTES, HOLDERS_MAX, Holder, Unit, decode_stored, encode_stored
+from warren.message_store.heap import Heap
+from warren.message_store.index import Entry, LocationIndex
+from warren.message_store.ledger import Ledger
+from warren.message_store.reading import Reader, location_of
+from warren.message_store.settings import MessageStoreSettings
+from warren.message_store.units import shares
+from warren.message_store.writing import write_units
+
+
+class MessageStore:
+    def __init__(
+        self,
+        heap: Heap,
+        index: LocationIndex,
+        ledger: Ledger,
+        lock: Condition,
+        durable: Callable[[], Epoch],
+        settings: MessageStoreSettings,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._heap = heap
+        self._index = index
+        self._ledger = ledger
+        self._lock = lock
+        self._durable = durable
+        self._settings = settings
+        self._chunk_bytes = chunk_bytes
+        self._flying: dict[object, Flying] = {}  # by publication
+        self._joined: dict[object, Participation] = {}  # by changes
+        self._unsettled: deque[Participation] = deque()  # ended, and perhaps not durable
+        self.ended: deque[tuple[Lsn, Entry]] = deque()  # entries that nobody counts on any more, for the collector
+        self._reader = Reader(heap, index)
+        self.read = self._reader.read
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def submit(
+        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: Joined
+    ) -> None:
+        """A queue holds these contents by this run. They are written when the changes end, if it is still wanted; of a
+        publication that was submitted before, only one more holder is remembered."""
+        if run.count != len(contents):
+            raise Misuse(f"a run of {run.count} messages came with {len(contents)} contents")
+        self._check_sizes(run.sizes)
+        with self._lock:
+            joined = self._joined.get(changes)
+            if joined is None:
+                changes.join(_OfChanges(self, changes))
+                joined = self._joined[changes] = Participation()
+            flying = self._flying.get(publication)
+            if flying is None:
+                flying = self._flying[publication] = Flying(contents, run.sizes)
+            flying.held[run] = (place, joined)
+            joined.flying.setdefault(publication, []).append(run)
+
+    def before_end(self, changes: object, runs: Sequence[HeldRun]) -> None:
+        """Write what is still wanted, and tell the runs where it is; what nobody wants any more is not written."""
+        wanted = {run for _, run in runs}
+        with self._lock:
+            joined = self._joined[changes]
+            joined.is_writing = True
+            for publication, own in joined.flying.items():
+                for run in own:
+                    if run not in wanted:
+                        self._flying[publication].held.pop(run, None)
+            to_write = [self._flying[each] for each, own in joined.flying.items() if self._is_to_be_written(each, own)]
+            taken = [(flying, list(flying.held.items())) for flying in to_write]
+            for flying in to_write:
+                flying.held = {}
+        for flying, held in taken:
+            self._write(flying, held)
+        with self._lock:
+            joined.is_writing = False
+        for publication, own in joined.flying.items():
+            for run in own:
+                if run in wanted:
+                    run.stored = self._flying[publication].stored[run]
+
+    def _is_to_be_written(self, publication: object, own: Sequence[Run]) -> bool:
+        held = self._flying[publication].held
+        return any(run in held for run in own)
+
+    def _write(self, flying: Flying, held: list[tuple[Run, tuple[QueuePlace, Participation]]]) -> None:
+        """Once for all who hold it, however many; only a crowd that no record can name gets another copy."""
+        for at in range(0, len(held), HOLDERS_MAX):
+            some = held[at : at + HOLDERS_MAX]
+            holders = [Holder(place.queue, place.level, run.first) for run, (place, _) in some]
+            units = write_units(self._heap, flying.contents, flying.sizes, holders, self._chunk_bytes)
+            stored = encode_stored(units, self._chunk_bytes)
+            files = {place.file for unit in units for place in unit.places}
+            with self._lock:
+                for run, (_, joined) in some:
+                    flying.stored[run] = stored
+                    joined.files |= files
+                if len(some) > 1:
+                    for unit in units:
+                        self._index.insert(unit.id, Entry(len(some), encode_stored([unit], self._chunk_bytes)))
+
+    def after_end(self, changes: object, epoch: Epoch) -> None:
+        with self._lock:
+            joined, written = self._forget(changes)
+            joined.epoch = epoch
+            if joined.files:
+                self._unsettled.append(joined)
+        self._note_unwanted([run for run in written if not run.stored], written)
+
+    def aborted(self, changes: object) -> None:
+        with self._lock:
+            _, written = self._forget(changes)
+        self._note_unwanted(list(written), written)
+
+    def _forget(self, changes: object) -> tuple[Participation, dict[Run, bytes]]:
+        """The changes are over; a publication that no others have submitted has landed. What was written for them."""
+        joined = self._joined.pop(changes)
+        written: dict[Run, bytes] = {}
+        for publication, own in joined.flying.items():
+            flying = self._flying[publication]
+            for run in own:
+                flying.held.pop(run, None)
+                if run in flying.stored:
+                    written[run] = flying.stored.pop(run)
+            if not any(publication in other.flying for other in self._joined.values()):
+                del self._flying[publication]
+        return joined, written
+
+    def _note_unwanted(self, runs: Sequence[Run], written: Mapping[Run, bytes]) -> None:
+        for run in runs:
+            self.note_dead(written[run], run.size_of(0, run.count))
+
+    # -- letting go ----------------------------------------------------------------------------------------------
+
+    def note_dead(self, stored: bytes, dead_bytes: int, ends_run: bool = True) -> None:
+        """So many more bytes of a run are no longer wanted. `ends_run`: it is over, and lets go of its units. This only
+        hints at files that are worth a census; the collector asks the rows."""
+        units = decode_stored(stored).units
+        for unit, share in zip(units, shares(dead_bytes, [unit.size_bytes for unit in units]), strict=True):
+            if not ends_run:
+                self._note(unit, share // (self._index.add_references(unit.id, 0) or 1))
+            elif self._let_go(unit):
+                self._note(unit, share)
+
+    def _let_go(self, unit: Unit) -> bool:
+        """One reference less; was it the last?"""
+        left = self._index.add_references(unit.id, -1)
+        if left == 0 and (entry := self._index.look_up(unit.id)) is not None:
+            self.ended.append((unit.id, entry))
+        return not left
+
+    def _note(self, unit: Unit, dead_bytes: int) -> None:
+        if not self._ledger.knows(unit.places[0].file):
+            moved = location_of(self._index, unit.id)
+            unit = unit if moved is None else moved.unit
+        for place, share in zip(unit.places, shares(dead_bytes, [1] * len(unit.places)), strict=True):
+            self._ledger.note_dead(place.file, share)
+
+    # -- for the collector ---------------------------------------------------------------------------------------
+
+    def is_settled(self, file: FileNumber) -> bool:
+        """Is every run that names something in this sealed file durable, or was never written?"""
+        with self._lock:
+            durable = self._durable()
+            while self._unsettled and self._unsettled[0].epoch <= durable:
+                self._unsettled.popleft()
+            open_ones = self._joined.values()
+            if any(joined.is_writing for joined in open_ones):
+                return False  # nobody knows yet into which file
+            return not any(file in joined.files for joined in (*open_ones, *self._unsettled))
+
+    def facts(self) -> Mapping[str, int]:
+        return {"flying": len(self._flying), **self._index.facts()}
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _check_sizes(self, sizes: Sizes) -> None:
+        largest = sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
+        limit = self._settings.max_message_size
+        if largest > limit:
+            raise Refused(f"a message of {largest} bytes is over the limit of {limit}", "raise max_message_size")
+
+
+class _OfChanges:
+    """The store's part in one `Changes`."""
+
+    __slots__ = ("_changes", "_store")
+
+    def __init__(self, store: MessageStore, changes: object) -> None:
+        self._store = store
+        self._changes = changes
+
+    def before_end(self, runs: Sequence[HeldRun]) -> None:
+        self._store.before_end(self._changes, runs)
+
+    def after_end(self, epoch: Epoch) -> None:
+        self._store.after_end(self._changes, epoch)
+
+    def aborted(self) -> None:
+        self._store.aborted(self._changes)

@@ -1,0 +1,69 @@
+"""The transient store: contents that need not survive, out of memory for a while.
+
+    page out ──write──▶ heap of plain files ──read──▶ back        remove: nobody wants it any more
+
+What it holds is in no log, and deleted at every start. Each unit has an entry in the index, since nobody else could say
+whether it is alive; a queue keeps one `stored` for what it has paged out together. Reading and collecting are those of
+the persistent store.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from warren.base.ids import FileNumber, Lsn
+from warren.base.runs import sizes_of
+from warren.base.threads import Condition
+from warren.message_store.format import CHUNK_BYTES, decode_stored, encode_stored
+from warren.message_store.heap import Heap
+from warren.message_store.index import Entry, LocationIndex
+from warren.message_store.ledger import Ledger
+from warren.message_store.reading import Reader, location_of
+from warren.message_store.units import shares
+from warren.message_store.writing import write_units
+
+
+class TransientStore:
+    def __init__(
+        self, heap: Heap, index: LocationIndex, ledger: Ledger, lock: Condition, chunk_bytes: int = CHUNK_BYTES
+    ) -> None:
+        self._heap = heap
+        self._index = index
+        self._ledger = ledger
+        self._lock = lock
+        self._writing = 0  # how many are at it
+        self._chunk_bytes = chunk_bytes
+        self.ended: deque[tuple[Lsn, Entry]] = deque()  # for the collector
+        self.read = Reader(heap, index).read
+
+    def write(self, contents: Sequence[bytes]) -> bytes:
+        """Store them; where they are, to be given to `read` and `remove`."""
+        with self._lock:
+            self._writing += 1
+        try:
+            units = write_units(self._heap, contents, sizes_of(contents), (), self._chunk_bytes)
+            for unit in units:
+                self._index.insert(unit.id, Entry(1, encode_stored([unit], self._chunk_bytes)))
+        finally:
+            with self._lock:
+                self._writing -= 1
+        return encode_stored(units, self._chunk_bytes)
+
+    def remove(self, stored: bytes) -> None:
+        """Nobody wants them any more."""
+        for unit in decode_stored(stored).units:
+            if self._index.add_references(unit.id, -1) == 0 and (entry := self._index.look_up(unit.id)) is not None:
+                self.ended.append((unit.id, entry))
+            moved = location_of(self._index, unit.id)
+            places = (moved.unit if moved is not None else unit).places
+            for place, share in zip(places, shares(unit.size_bytes, [1] * len(places)), strict=True):
+                self._ledger.note_dead(place.file, share)
+
+    def is_settled(self, file: FileNumber) -> bool:
+        """Does the index know every unit in this sealed file? While somebody writes nobody can say."""
+        with self._lock:
+            return not self._writing
+
+    def facts(self) -> Mapping[str, int]:
+        return self._index.facts()

@@ -1,0 +1,193 @@
+"""The message stores over a real database and a real queue index on a memory disk, with tiny chunks.
+
+    stage = StoreStage()
+    run = stage.publish([b"…", b"…"], A, B)         one publication, held by two queues: what each calls it
+    stage.seal(); stage.dequeue(A, run[A]); stage.collect()
+    stage.contents(B, run[B])
+
+Whether a unit is alive is asked of the very rows that the queue index writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
+from warren.base.ids import Epoch, FileNumber, QueueId, SequenceId
+from warren.base.runs import Publication, QueuePlace, Run, sizes_of
+from warren.base.threads import Threads
+from warren.files.protocol import Files
+from warren.log.file_record import FileRecord, FileState
+from warren.message_store.format import Holder, Stored, decode_stored
+from warren.message_store.gc import Collected
+from warren.message_store.liveness import Held
+from warren.message_store.log_heap import STREAM
+from warren.message_store.memory_index import MemoryIndex
+from warren.message_store.row_index import MOVED_STORAGE, Row, RowIndex
+from warren.message_store.settings import MessageStoreSettings
+from warren.message_store.stores import MessageStores
+from warren.queue_index.changes import Changes
+from warren.queue_index.index import QueueIndex
+from warren.queue_index.why import Why
+from warren.snapshot.database import Database
+
+A, B, C = QueuePlace(QueueId(7 << 32)), QueuePlace(QueueId(8 << 32), 2), QueuePlace(QueueId(9 << 32))
+CHUNK_BYTES = 1000
+
+
+class QueueRows:
+    """Is a `Liveness`: what the rows of the queue index say."""
+
+    def __init__(self, database: Database, index: QueueIndex) -> None:
+        self._database = database
+        self._index = index
+        self.asked = 0
+
+    def held(self, holders: Sequence[Holder]) -> list[Held | None]:
+        self.asked += len(holders)
+        return [self._one(holder) for holder in holders]
+
+    def _one(self, holder: Holder) -> Held | None:
+        place, first = QueuePlace(holder.queue, holder.level), holder.first
+        found = self._index.scan(place, first, SequenceId(first + 1), self._database.log.durable)
+        return next((Held(run.stored, run.sizes, gone) for run, gone in found if run.first == first), None)
+
+
+class MovedRows:
+    """Storage 3 of a database, as the index reads and writes it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        with closing(self._database.view_now()) as view:
+            return [None if found is None else found.value for found in view.get_many(MOVED_STORAGE, list(keys))]
+
+    def write(self, rows: Sequence[Row]) -> Epoch:
+        session = self._database.begin()
+        for key, value in rows:
+            if value is None:
+                session.remove(MOVED_STORAGE, key)
+            else:
+                session.put(MOVED_STORAGE, key, value)
+        return session.end()
+
+
+def row_index(database: Database) -> RowIndex:
+    rows = MovedRows(database)
+    counted = MemoryIndex(database.log.machine.threads.condition())
+    return RowIndex(counted, rows.read, rows.write, database.log.wait)
+
+
+class StoreStage:
+    def __init__(
+        self,
+        stage: DatabaseStage | None = None,
+        files: Files | None = None,
+        threads: Threads | None = None,
+        **settings: int,
+    ) -> None:
+        self.stage = stage or DatabaseStage()
+        self.settings = MessageStoreSettings(**{"transient_file_bytes": 2000, **settings})
+        self.next: dict[QueuePlace, int] = {}
+        self.open(files, threads)
+
+    def open(self, files: Files | None = None, threads: Threads | None = None) -> None:
+        self.database = self.stage.open(files, threads)
+        self.log = self.database.log
+        self.queues = QueueIndex.of(self.database)
+        self.rows = QueueRows(self.database, self.queues)
+        self.moved = row_index(self.database)
+        self.stores = MessageStores(self.log, DIRECTORY, self.rows, self.moved, self.settings, CHUNK_BYTES)
+        self.store = self.stores.persistent
+
+    def close(self) -> None:
+        self.stores.close()
+        self.database.close()
+
+    def reopen(self) -> None:
+        self.close()
+        self.open()
+
+    # -- what queues do ------------------------------------------------------------------------------------------
+
+    def submit(self, publication: Publication, place: QueuePlace, changes: Changes) -> Run:
+        """What a queue does with contents that belong into the store."""
+        first = self.next.get(place, 0)
+        self.next[place] = first + len(publication.contents)
+        run = Run(SequenceId(first), len(publication.contents), sizes_of(publication.contents))
+        self.store.submit(publication, publication.contents, place, run, changes)
+        changes.publish(place, run, None)
+        return run
+
+    def publish(self, contents: Sequence[bytes], *places: QueuePlace) -> dict[QueuePlace, Run]:
+        """Durable when it returns."""
+        changes = self.queues.begin()
+        publication = Publication(contents, fan_out=len(places))
+        runs = {place: self.submit(publication, place, changes) for place in places or (A,)}
+        self.log.wait(changes.end())
+        return runs
+
+    def dequeue(self, place: QueuePlace, run: Run, gone: int | None = None) -> None:
+        """Some messages of a run are gone, or all; durable when it returns."""
+        changes = self.queues.begin()
+        bitmap = (1 << run.count) - 1 if gone is None else gone
+        ranges = [(run.first + at, run.first + at + 1) for at in range(run.count) if bitmap >> at & 1]
+        changes.dequeue(place, run, bitmap, ranges, Why.ACKED)
+        self.log.wait(changes.end())
+        is_end = bitmap.bit_count() == run.count
+        dead_bytes = run.size_of(0, run.count) * bitmap.bit_count() // run.count
+        self.store.note_dead(run.stored, dead_bytes, is_end)
+
+    def contents(self, run: Run, start: int = 0, stop: int | None = None) -> list[bytes]:
+        return self.store.read(run.stored, run.sizes, start, run.count if stop is None else stop)
+
+    def recovered(self, place: QueuePlace) -> list[tuple[Run, int]]:
+        """What the rows say after a start."""
+        found = self.queues.scan(place, SequenceId(0), SequenceId(1 << 40), self.log.durable)
+        return [(indexed.run, indexed.gone) for indexed in found]
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def seal(self) -> None:
+        self.log.rotate()
+
+    def collect(self) -> Collected:
+        return self.stores.collector.run()
+
+    @property
+    def files(self) -> list[FileNumber]:
+        """Sealed files with contents that are in use."""
+        return self.stores.collector._heap.files()
+
+    @property
+    def stream_records(self) -> list[FileRecord]:
+        """Every file of the stream's channel that the manifest knows."""
+        state = self.log.manifest.state
+        channel = self.log.stream(STREAM).record.channel
+        return [r for _, r in sorted(state.files.items()) if r.channel == channel and r.state is not FileState.DOOMED]
+
+    def bodies(self) -> list[bytes]:
+        """The value of every record in the stream, in order."""
+        self.database.make_durable()
+        stream = self.log.stream(STREAM)
+        return [value for _, columns in stream.read() for value in columns.values.to_list()]
+
+    def keys(self) -> list[bytes]:
+        self.database.make_durable()
+        return [key for _, columns in self.log.stream(STREAM).read() for key in columns.keys.to_list()]
+
+
+def stored_of(run: Run) -> Stored:
+    return decode_stored(run.stored)
+
+
+def file_of(run: Run) -> FileNumber:
+    """The one file that all contents of a run are in."""
+    (number,) = {place.file for unit in stored_of(run).units for place in unit.places}
+    return number
+
+
+def content(seed: int, size: int = 400) -> bytes:
+    return (b"%d|" % seed * size)[:size]
