@@ -1,0 +1,36 @@
+"""How much a queue may hold, and what is over that (checklist QP-08). Judged by ready messages, as RabbitMQ does.
+
+drop-head         the put is taken, then the oldest go until it fits: expressed by `drop`, or by a dead-letter move
+reject-publish    a put that would not fit is refused, all of it
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warren.base.runs import Slice
+from warren.broker.arguments import QueueArguments
+
+
+def is_over(arguments: QueueArguments, count: int, size_bytes: int) -> bool:
+    """Whether so many ready messages of so many bytes are more than it may hold."""
+    most, most_bytes = arguments.max_length, arguments.max_length_bytes
+    return (most is not None and count > most) or (most_bytes is not None and size_bytes > most_bytes)
+
+
+def count_over(arguments: QueueArguments, count: int, size_bytes: int, head: Slice) -> int:
+    """How many of the slice at the head must go, by what is ready now: all of it, if that does not suffice."""
+    most, most_bytes = arguments.max_length, arguments.max_length_bytes
+    over = 0 if most is None else max(count - most, 0)
+    if most_bytes is not None and size_bytes > most_bytes:
+        over = max(over, _reaching(head, size_bytes - most_bytes))
+    return min(over, len(head))
+
+
+def _reaching(head: Slice, wanted_bytes: int) -> int:
+    """How many from the head have so many bytes together."""
+    sizes = head.run.sizes
+    if isinstance(sizes, int):
+        return -(-wanted_bytes // sizes) if sizes else len(head)
+    sums = np.cumsum(sizes[head.start : head.stop], dtype=np.int64)
+    return int(np.searchsorted(sums, wanted_bytes)) + 1

@@ -1,0 +1,87 @@
+"""What a queue is when it starts: decided by itself, from what it finds, each time (S1 §Startup; QP-03, QP-04, C-11).
+
+    catalog: is it there, how was it asked for?  ─┐
+    index:   is anything of it on disk?           ├─▶ role, afresh or recovered ──▶ backing queue ──▶ `queue.Queue`
+    role:    regular, or by a hook master/mirror ─┘
+
+A supervisor starts every queue here, the first time and after a crash, and remembers nothing of what it was before. So
+a queue that was made afresh recovers when it is started again, and one that was a master comes back as a mirror if that
+is what the hook says by then. Only `regular` is required (C-11): other roles are proxies around the same backing queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from warren.base.errors import Refused
+from warren.base.ids import Epoch, QueueId
+from warren.base.runs import QueuePlace
+from warren.broker.arguments import QueueArguments
+from warren.broker.backing_kinds import BackingKinds, places_of
+from warren.broker.queue import Queue, Surroundings
+from warren.catalog.queues import Queue as Row
+from warren.queue_index.format import Counters
+from warren.queues.backing import BackingQueue
+
+LookUp = Callable[[QueueId], Row]  # refuses what is not there any more
+Recover = Callable[[QueuePlace, Epoch], Counters]
+
+
+class Role(StrEnum):
+    REGULAR = "regular"
+    MASTER = "master"
+    MIRROR = "mirror"
+
+
+class Beginning(NamedTuple):
+    """What was decided."""
+
+    role: Role
+    is_fresh: bool
+
+
+RoleOf = Callable[[Row], Role]
+Proxy = Callable[[BackingQueue], BackingQueue]
+
+
+class Prequeue:
+    """Starts queues. Keeps nothing about them."""
+
+    def __init__(
+        self,
+        look_up: LookUp,
+        recover: Recover,
+        kinds: BackingKinds,
+        around: Surroundings,
+        role_of: RoleOf = lambda row: Role.REGULAR,
+        proxies: Mapping[Role, Proxy] | None = None,
+    ) -> None:
+        self._look_up = look_up
+        self._recover = recover
+        self._kinds = kinds
+        self._around = around
+        self._role_of = role_of
+        self._proxies = dict(proxies or {})
+
+    def start(self, id_: QueueId, life: int, newest: Epoch) -> tuple[Beginning, Queue]:
+        """A queue, ready to serve, with everything that was written up to an epoch."""
+        row = self._look_up(id_)
+        arguments = QueueArguments.from_table(row.arguments)
+        beginning = self._decide(row, arguments, newest)
+        backing = self._kinds.make(id_, row.durable, arguments, beginning.is_fresh, newest)
+        if beginning.role is not Role.REGULAR:
+            backing = self._proxied(beginning.role, row, backing)
+        return beginning, Queue(id_, row.name, arguments, backing, life, self._around)
+
+    def _decide(self, row: Row, arguments: QueueArguments, newest: Epoch) -> Beginning:
+        is_fresh = not row.durable or all(
+            self._recover(place, newest) == Counters() for place in places_of(row.id, arguments)
+        )
+        return Beginning(self._role_of(row), is_fresh)
+
+    def _proxied(self, role: Role, row: Row, backing: BackingQueue) -> BackingQueue:
+        if role not in self._proxies:
+            raise Refused(f"queue {row.name!r} cannot be a {role} here: nothing makes one")
+        return self._proxies[role](backing)

@@ -1,0 +1,291 @@
+"""One life of a queue: a backing queue made into what a broker promises (S1, `rabbit_amqqueue_process`).
+
+    check · put ──▶ limits ─┐                        ┌─▶ dropped, and the log says why
+    get ──▶ expiry ─────────┼─ what must go, from the head ──┤
+    reject ─────────────────┘                        └─▶ moved to the dead-letter target, in the same session
+
+It is the implementation: every method is called with the queue's lock held, by the API (`traffic`), with the `Work`
+under way. So operations on one queue come one after another, and queues do not wait for each other (QP-01, QP-02). What
+it does is expressed in terms of the backing queue, whichever that is: time (expiry), size (limits), moves
+(dead_letters), getters who wait (consumers).
+
+Always true: an expired message is never handed out; nothing is handed out before its session has ended; a queue that
+has failed does nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from warren.base.clock import Clock
+from warren.base.errors import Misuse, Refused
+from warren.base.ids import QueueId
+from warren.base.runs import Publication, Slice
+from warren.broker.arguments import Overflow, QueueArguments
+from warren.broker.consumers import Delivery, Getter, Line
+from warren.broker.dead_letters import deaths_of, is_circle, moved, with_death
+from warren.broker.errors import NotYours, QueueDown, QueueFull
+from warren.broker.expiry import STEP_MESSAGES, Use, due_ms, monotonic_ms, wall_ms
+from warren.broker.limits import count_over, is_over
+from warren.broker.work import Wider, Work
+from warren.queue_index.why import Why
+from warren.queues.backing import BackingQueue, Fetched, TagRange
+
+Result = TypeVar("Result")
+MOVE_BYTES = 1 << 20  # contents read at once on their way to another queue
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a queue tells others about itself."""
+
+    clock: Clock
+    at: Callable[[QueueId, int], None]  # look at this queue at this monotonic time, in ms
+    takes: Callable[[QueueId, int], None]  # so much memory
+
+
+class Queue:
+    """Made by `prequeue`; a new one for each life."""
+
+    __slots__ = (
+        "_around",
+        "_noted_ms",
+        "_ram_bytes",
+        "arguments",
+        "backing",
+        "failure",
+        "id",
+        "life",
+        "line",
+        "name",
+        "use",
+    )
+
+    def __init__(
+        self,
+        id_: QueueId,
+        name: str,
+        arguments: QueueArguments,
+        backing: BackingQueue,
+        life: int,
+        around: Surroundings,
+    ) -> None:
+        self.id = id_
+        self.name = name
+        self.arguments = arguments
+        self.backing = backing
+        self.life = life
+        self.line = Line()
+        self.use = Use(around.clock, arguments)
+        self.failure: BaseException | None = None
+        self._around = around
+        self._noted_ms: int | None = None  # when we are looked at next
+        self._ram_bytes = -1
+
+    # -- putting -------------------------------------------------------------------------------------------------
+
+    def check(self, publication: Publication, work: Work) -> None:
+        """Before anything has changed: whether a put would be refused, or moves something elsewhere."""
+        arguments = self.arguments
+        if not arguments.is_bounded:
+            return
+        count, size_bytes = len(publication.contents), sum(map(len, publication.contents))
+        if not self._would_be_over(count, size_bytes):
+            return
+        if arguments.overflow is Overflow.REJECT_PUBLISH:
+            most = f"{arguments.max_length} messages" if arguments.max_length is not None else ""
+            most_bytes = f"{arguments.max_length_bytes} bytes" if arguments.max_length_bytes is not None else ""
+            told = " and ".join(each for each in (most, most_bytes) if each)
+            raise QueueFull(
+                f"queue {self.name!r} may hold {told}: {count} more messages of {size_bytes} bytes do not fit",
+                "get and acknowledge some first, or put fewer",
+            )
+        self._check_wide(work)
+
+    def put(self, publication: Publication, work: Work) -> None:
+        work.touch(self)
+        self.backing.publish(publication, work.changes)
+        if self.arguments.is_bounded:
+            work.over.append(self)
+
+    def bound(self, work: Work) -> None:
+        """Let go of what is over the limit, oldest first."""
+        backing, arguments = self.backing, self.arguments
+        work.touch(self)
+        while is_over(arguments, len(backing), backing.ready_bytes) and (head := backing.head()) is not None:
+            self._let_go(count_over(arguments, len(backing), backing.ready_bytes, head), Why.OVER_LIMIT, work)
+
+    # -- getting and settling ------------------------------------------------------------------------------------
+
+    def get(self, count: int, bytes_max: int | None, work: Work) -> list[Fetched]:
+        """From the head; nothing if nothing is ready. Expired ones must have gone: see `expire`."""
+        self.use.note()
+        if len(self.line):  # they were here before
+            return []
+        work.touch(self)
+        return self.backing.fetch(count, bytes_max)
+
+    def stand(self, getter: Getter, work: Work) -> None:
+        """Wait in line, and be served as soon as there is something."""
+        self.use.note()
+        work.touch(self)
+        self.line.join(getter)
+
+    def leave(self, getter: Getter, work: Work) -> None:
+        if self.line.leave(getter):
+            self.use.note()
+            work.touch(self)
+
+    def ack(self, tags: Sequence[TagRange], work: Work) -> int:
+        return self._settle(lambda: self.backing.ack(tags, Why.ACKED, work.changes), work)
+
+    def requeue(self, tags: Sequence[TagRange], work: Work) -> int:
+        return self._settle(lambda: self.backing.requeue(tags, work.changes), work)
+
+    def reject(self, tags: Sequence[TagRange], work: Work) -> int:
+        """Let go of pending messages that nobody wants: to the dead-letter target, if there is one."""
+        if self.arguments.dead_letter is None:
+            return self._settle(lambda: self.backing.ack(tags, Why.REJECTED, work.changes), work)
+        self._check_wide(work)
+        target = self._target(work)
+        found = self._refusing(lambda: self.backing.look(tags)) if target is not None else []
+        count = self._settle(lambda: self.backing.ack(tags, Why.REJECTED, work.changes), work)
+        for each in found:
+            self._publish_there(each, Why.REJECTED, target, work)
+        return count
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    def expire(self, work: Work) -> bool:
+        """Let go of what has expired at the head, up to a number of messages; whether there may be more."""
+        count = 0
+        while (head := self.backing.head()) is not None and self._is_due(head):
+            if count >= STEP_MESSAGES:
+                return True
+            self._check_wide(work)
+            work.touch(self)
+            step = min(len(head), STEP_MESSAGES - count)
+            self._let_go(step, Why.EXPIRED, work)
+            count += step
+        return False
+
+    def is_unused(self) -> bool:
+        due = self.use.due_ms()
+        return due is not None and not len(self.line) and monotonic_ms(self._around.clock) >= due
+
+    # -- all of it -----------------------------------------------------------------------------------------------
+
+    def purge(self, work: Work) -> int:
+        work.touch(self)
+        return self.backing.purge(work.changes)
+
+    def browse(self) -> Iterator[Slice]:
+        return self.backing.browse()
+
+    def stop(self, work: Work) -> None:
+        work.touch(self)
+        self.backing.stop(work.changes)
+
+    def delete(self, work: Work) -> int:
+        """How many messages went with it."""
+        count = len(self.backing) + self.backing.pending_count
+        work.touch(self)
+        self.backing.delete(work.changes)
+        return count
+
+    def fail(self, error: BaseException) -> None:
+        """Do nothing any more, and tell whoever waits."""
+        if self.failure is None:
+            self.failure = error
+            self.line.tell(QueueDown(f"queue {self.name!r} failed: {error}", "it is made again: ask once more"))
+
+    # -- after each piece of work --------------------------------------------------------------------------------
+
+    def attend(self, work: Work) -> None:
+        """Serve who waits, and tell others what they should know. The session has ended."""
+        work.touch(self)
+        if len(self.line):
+            self._serve(work)
+        self._note_time()
+        ram_bytes = self.backing.ram_bytes
+        if ram_bytes != self._ram_bytes:
+            self._ram_bytes = ram_bytes
+            self._around.takes(self.id, ram_bytes)
+
+    def looked_at(self) -> None:
+        """The time that was noted has come."""
+        self._noted_ms = None
+
+    def _serve(self, work: Work) -> None:
+        backing = self.backing
+        while len(self.line) and (head := backing.head()) is not None and not self._is_due(head):
+            getter = self.line.pop()
+            fetched = backing.fetch(getter.count, getter.bytes_max)
+            self.use.note()
+            if not getter.hand(Delivery(self.id, self.life, fetched)):
+                backing.requeue([each.tags for each in fetched], work.changes)
+
+    def _note_time(self) -> None:
+        head = self.backing.head()
+        message_due = None if head is None else due_ms(head.run, self.arguments)
+        due = None if len(self.line) else self.use.due_ms()
+        if message_due is not None:
+            clock = self._around.clock
+            at = monotonic_ms(clock) + max(message_due - wall_ms(clock), 0)
+            due = at if due is None else min(at, due)
+        if due is not None and (self._noted_ms is None or due < self._noted_ms):
+            self._noted_ms = due
+            self._around.at(self.id, due)
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _would_be_over(self, count: int, size_bytes: int) -> bool:
+        return is_over(self.arguments, len(self.backing) + count, self.backing.ready_bytes + size_bytes)
+
+    def _is_due(self, head: Slice) -> bool:
+        due = due_ms(head.run, self.arguments)
+        return due is not None and due <= wall_ms(self._around.clock)
+
+    def _check_wide(self, work: Work) -> None:
+        if self.arguments.dead_letter is not None and not work.is_wide:
+            raise Wider
+
+    def _target(self, work: Work) -> Queue | None:
+        name = self.arguments.dead_letter
+        return None if name is None else work.named(name)
+
+    def _let_go(self, count: int, why: Why, work: Work) -> None:
+        """So many from the head."""
+        target = self._target(work)
+        if target is None:
+            self.backing.drop(count, why, work.changes)
+            return
+        while count > 0 and (fetched := self.backing.fetch(count, MOVE_BYTES)):
+            for each in fetched:
+                self._publish_there(each.slice, why, target, work)
+            count -= self.backing.ack([each.tags for each in fetched], why, work.changes)
+
+    def _publish_there(self, slice_: Slice, why: Why, target: Queue | None, work: Work) -> None:
+        """Unless it goes round in a circle, or the target takes no more."""
+        deaths = with_death(deaths_of(slice_.run.origin), self.id, why)
+        if target is None or is_circle(deaths, target.id):
+            return
+        is_refusing = target.arguments.overflow is Overflow.REJECT_PUBLISH
+        if is_refusing and target._would_be_over(len(slice_), slice_.size_bytes):
+            return
+        target.put(moved(slice_, deaths, target.name, wall_ms(self._around.clock)), work)
+
+    def _settle(self, settle: Callable[[], int], work: Work) -> int:
+        count = self._refusing(settle)
+        work.touch(self)
+        return count
+
+    def _refusing(self, ask: Callable[[], Result]) -> Result:
+        """Of tags that are not pending nothing has changed: whoever asked is told, and the queue goes on."""
+        try:
+            return ask()
+        except (Misuse, Refused) as error:
+            what = f"queue {self.name!r}: {error.what}"
+            raise NotYours(what, "each message is acknowledged or rejected once, by the queue it came from") from error

@@ -1,0 +1,163 @@
+"""Queues that fail are made again, while the others serve (checklist QP-05).
+
+    an error out of a queue's own code ──▶ that life ends; who waits is told ──▶ prequeue ──▶ a new life
+                                                 │
+                                                 └─ too often in too short a time ──▶ it stays down, and says why
+
+A new life has what is durable or on its way there: ready messages as they were, pending ones ready again and flagged.
+Tags of an earlier life are not accepted. A refusal is no failure, and does not come here. Where one piece of work had
+touched several queues all of them are made again, for all are ahead of the log; it counts only against the one whose
+code failed.
+
+The lock outlives the lives: whoever has it has the queue to himself, whichever life it is in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from warren.base.clock import Clock
+from warren.base.errors import Refused, WarrenError
+from warren.base.ids import Epoch, QueueId
+from warren.base.threads import Condition, Threads
+from warren.broker.errors import QueueDeleted, QueueDown, QueuesClosed
+from warren.broker.expiry import monotonic_ms
+from warren.broker.prequeue import Prequeue
+from warren.broker.queue import Queue
+from warren.broker.settings import QueueSettings
+from warren.broker.work import Work
+
+_NEVER = Epoch(0)
+
+
+class Supervised:
+    """A queue through all its lives."""
+
+    __slots__ = ("_ended", "_queue", "epoch", "failed_ms", "id", "is_starting", "life", "lock", "name")
+
+    def __init__(self, id_: QueueId, name: str, lock: Condition) -> None:
+        self.id = id_
+        self.name = name
+        self.lock = lock
+        self.epoch = _NEVER  # of what was written last
+        self.life = 0
+        self.is_starting = False
+        self.failed_ms: deque[int] = deque()
+        self._queue: Queue | None = None
+        self._ended: WarrenError | None = None  # why there will be no other life
+
+    @property
+    def queue(self) -> Queue | None:
+        """Its present life; None if it has none. Under the lock, as all that follows."""
+        queue = self._queue
+        return queue if queue is not None and queue.failure is None else None
+
+    def serving(self) -> Queue:
+        """Its present life, or why there is none."""
+        queue = self._queue
+        if queue is not None and queue.failure is None:
+            return queue
+        raise self._ended or QueueDown(f"queue {self.name!r} has just failed", "it is made again: ask once more")
+
+    def come_up(self) -> None:
+        """Without the lock: wait for a start that is under way."""
+        if self.is_starting:
+            with self.lock:
+                while self.is_starting:
+                    self.lock.wait()
+
+    def live(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def end(self, why: WarrenError) -> None:
+        """For good."""
+        self._ended = why
+        if self._queue is not None:
+            self._queue.line.tell(why)
+            self._queue = None
+
+    @property
+    def is_ended(self) -> bool:
+        return self._ended is not None
+
+    @property
+    def is_deleted(self) -> bool:
+        return isinstance(self._ended, QueueDeleted)
+
+
+class Supervisor:
+    def __init__(
+        self, prequeue: Prequeue, settings: QueueSettings, threads: Threads, clock: Clock, told: Callable[[str], None]
+    ) -> None:
+        self._prequeue = prequeue
+        self._settings = settings
+        self._threads = threads
+        self._clock = clock
+        self._told = told  # what an operator should know
+
+    def start(self, id_: QueueId, name: str) -> Supervised:
+        """A queue that was not served yet. What goes wrong with the first start is told to whoever asked."""
+        child = Supervised(id_, name, self._threads.condition())
+        child.life = 1
+        _, queue = self._prequeue.start(id_, child.life, child.epoch)
+        child.live(queue)
+        return child
+
+    def failed(self, children: list[Supervised], work: Work, error: BaseException) -> BaseException:
+        """Without any lock: queues that were touched by work that ended in an error. What to tell the caller."""
+        for child in children:
+            self._restart(child, error, is_to_blame=work.at_work is None or work.at_work.id == child.id)
+        if isinstance(error, WarrenError) or not isinstance(error, Exception):
+            return error
+        name = work.at_work.name if work.at_work is not None else children[0].name
+        return QueueDown(f"queue {name!r} failed: {error!r}", "it was made again from what is durable: ask once more")
+
+    def _restart(self, child: Supervised, error: BaseException, is_to_blame: bool) -> None:
+        with child.lock:
+            if child.queue is not None or child.is_starting or child.is_ended:
+                return  # somebody else was quicker
+            child.is_starting = True
+        try:
+            if is_to_blame and self._is_counted_down(child, error):
+                return
+            self._told(f"queue {child.name!r} failed and is made again: {error!r}")
+            while (failure := self._tried(child)) is not None:
+                error = failure
+                if self._is_counted_down(child, error):
+                    return
+        finally:
+            with child.lock:
+                child.is_starting = False
+                child.lock.notify_all()
+
+    def _tried(self, child: Supervised) -> Exception | None:
+        """Begin a new life; None, or what went wrong."""
+        try:
+            _, queue = self._prequeue.start(child.id, child.life + 1, child.epoch)
+        except Exception as error:
+            return error
+        with child.lock:
+            child.life += 1
+            if not child.is_ended:
+                child.live(queue)
+        return None
+
+    def _is_counted_down(self, child: Supervised, error: BaseException) -> bool:
+        """Count a failure; whether it was one too many."""
+        settings, now = self._settings, monotonic_ms(self._clock)
+        failed = child.failed_ms
+        failed.append(now)
+        while failed and failed[0] < now - settings.restarts_seconds * 1000:
+            failed.popleft()
+        if len(failed) <= settings.restarts_max and not isinstance(error, Refused | QueuesClosed):
+            return False
+        why = QueueDown(
+            f"queue {child.name!r} is down: it failed {len(failed)} times in {settings.restarts_seconds:g} s, "
+            f"the last time with {error!r}",
+            "what is durable is kept: mend the cause and open the database again",
+        )
+        self._told(why.what)
+        with child.lock:
+            child.end(why)
+        return True

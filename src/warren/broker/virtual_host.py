@@ -1,0 +1,258 @@
+"""The queues of one vhost, for whoever uses them: the API to what `queue` implements (checklist QP-02).
+
+    declare · find ──▶ a supervised queue                    names and arguments are the catalog's
+    do ──▶ something to queues, under their locks            with it `traffic` puts, gets and settles messages
+    look ──▶ what time brings                                expired messages, unused queues, memory, acknowledgements
+
+Queues start when they are first asked for; those that have to do with time start when
+the vhost does, so that messages expire whether anybody asks or not.
+
+Deleting: what is in the queue goes first, the name after it, both durable when `delete` returns; a crash between leaves
+an empty queue, and never messages without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from warren.base.errors import Refused, WarrenError
+from warren.base.ids import Epoch, QueueId, VhostId
+from warren.broker.arguments import QueueArguments
+from warren.broker.backing_kinds import BackingKinds
+from warren.broker.errors import QueueDeleted, QueuesClosed, UnknownQueue
+from warren.broker.expiry import monotonic_ms
+from warren.broker.memory_monitor import MemoryMonitor
+from warren.broker.paged_queue import PagedQueue
+from warren.broker.prequeue import Prequeue, Recover
+from warren.broker.queue import Surroundings
+from warren.broker.settings import QueueSettings
+from warren.broker.supervisor import Supervised, Supervisor
+from warren.broker.timetable import Timetable
+from warren.broker.work import Wider, Work, Working
+from warren.catalog import queues
+from warren.catalog.catalog import Catalog, Deleted
+from warren.catalog.change import Change
+from warren.log.machine import Machine
+from warren.queue_index.changes import Changes
+
+Result = TypeVar("Result")
+_SETTLE = 0  # no queue has this id: in the timetable it means the acknowledgements
+_MONITOR = -1
+_PROBLEMS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What lies below queues."""
+
+    catalog: Catalog
+    kinds: BackingKinds
+    recover: Recover
+    begin: Callable[[], Changes]
+    wait: Callable[[Epoch], None]
+    ring: Callable[[], None]  # let what was written become durable, without waiting
+
+
+class VirtualHost:
+    def __init__(self, id_: VhostId, storage: Storage, machine: Machine, settings: QueueSettings) -> None:
+        self.id = id_
+        self.settings = settings
+        self.storage = storage
+        self._machine = machine
+        self._by_name: dict[str, Supervised] = {}
+        self._by_id: dict[QueueId, Supervised] = {}
+        self._lock = machine.threads.condition()  # of these two
+        self._is_closed = False
+        self._is_settling = False
+        self.problems: list[str] = []
+        self.timetable = Timetable(machine.threads, machine.clock, self.look)
+        self.monitor = MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self._paged)
+        around = Surroundings(machine.clock, self.timetable.at, self.monitor.takes)
+        self.prequeue = Prequeue(storage.catalog.queue, storage.recover, storage.kinds, around)
+        self.supervisor = Supervisor(self.prequeue, settings, machine.threads, machine.clock, self.tell)
+
+    def begin(self) -> None:
+        """Start the queues that have to do with time, and the clockwork."""
+        with self.storage.catalog.reading() as connection:
+            rows = queues.every(connection, self.id)
+        for row in rows:
+            try:
+                arguments = QueueArguments.from_table(row.arguments)
+                if arguments.message_ttl_ms is not None or arguments.expires_ms is not None:
+                    self._started(row)
+            except WarrenError as error:  # whoever asks for it is told again
+                self.tell(f"queue {row.name!r} could not be started: {error.what}")
+        self.timetable.at(_MONITOR, self._now_ms() + self._tick_ms)
+        self.timetable.begin()
+
+    def close(self) -> None:
+        """Queues write down where they stand; whoever waits is told."""
+        with self._lock:
+            self._is_closed = True
+        self.timetable.stop()
+        for child in list(self._by_id.values()):
+            with suppress(WarrenError):  # one that is down has nothing to say
+                self.do([child], lambda work: child.serving().stop(work))  # noqa: B023 - called at once
+            with child.lock:
+                child.end(QueuesClosed())
+
+    # -- which queues there are ----------------------------------------------------------------------------------
+
+    def declare(self, name: str, durable: bool, arguments: QueueArguments) -> Supervised:
+        """The queue of this name, made if there is none; refused if there is another one. Durable when it returns."""
+        self.storage.kinds.check(arguments)
+
+        def work(change: Change) -> queues.Queue:
+            return queues.declare(change, self.id, name, durable=durable, arguments=arguments.to_table())
+
+        while True:
+            self._check_open()
+            row = self.storage.catalog.change(work)
+            with suppress(UnknownQueue):  # it went in this moment: once more
+                child = self._started(row)
+                with child.lock:
+                    if child.queue is not None:
+                        child.queue.use.note()
+                return child
+
+    def find(self, name: str) -> Supervised:
+        child = self._by_name.get(name)
+        if child is not None and not child.is_deleted:
+            return child
+        self._check_open()
+        with self.storage.catalog.reading() as connection:
+            row = queues.get(connection, self.id, name)
+        if row is None:
+            raise UnknownQueue(name)
+        return self._started(row)
+
+    def names(self) -> list[str]:
+        self._check_open()
+        with self.storage.catalog.reading() as connection:
+            return [row.name for row in queues.every(connection, self.id)]
+
+    def delete(self, child: Supervised, if_unused: bool = False) -> int:
+        """How many messages went with it."""
+        with self._lock:
+            count, _ = self.do([child], lambda work: self._emptied(child, work, if_unused))
+            with child.lock:
+                child.end(QueueDeleted(child.name))
+            self._by_id.pop(child.id, None)
+            self._by_name.pop(child.name, None)
+            self.monitor.forget(child.id)
+            self.storage.catalog.change(lambda change: queues.delete(change, child.id))
+        return count
+
+    # -- work ----------------------------------------------------------------------------------------------------
+
+    def do(self, children: Sequence[Supervised], act: Callable[[Work], Result]) -> tuple[Result, Epoch]:
+        """Do something to queues under their locks; what it came to, and the epoch to wait for."""
+        try:
+            with self._working(children) as work:
+                result = act(work)
+        except Wider:
+            with self._working(self._reach(children), is_wide=True) as work:
+                result = act(work)
+        return result, work.epoch
+
+    def settle_soon(self) -> None:
+        """What was written is to be durable in a moment; nobody waits for it."""
+        if not self._is_settling:
+            self._is_settling = True
+            self.timetable.at(_SETTLE, self._now_ms() + self.settings.settle_ms)
+
+    def _working(self, children: Sequence[Supervised], is_wide: bool = False) -> Working:
+        return Working(self.storage.begin, children, self._failed, is_wide)
+
+    def _failed(self, work: Work, error: BaseException) -> BaseException:
+        ids = [queue.id for queue in work.touched]
+        return self.supervisor.failed([child for child in work.held if child.id in ids], work, error)
+
+    def _reach(self, children: Sequence[Supervised]) -> list[Supervised]:
+        """These, and all queues that messages may move on to from them."""
+        found, left = dict.fromkeys(children), list(children)
+        while left:
+            queue = left.pop().queue
+            name = queue.arguments.dead_letter if queue is not None else None
+            with suppress(UnknownQueue):
+                if name is not None and (target := self.find(name)) not in found:
+                    found[target] = None
+                    left.append(target)
+        return list(found)
+
+    # -- the clockwork -------------------------------------------------------------------------------------------
+
+    def look(self, key: int) -> None:
+        """Its time has come: the acknowledgements', the memory's, or a queue's."""
+        try:
+            if key == _SETTLE:
+                self._is_settling = False
+                self.storage.ring()
+            elif key == _MONITOR:
+                self.timetable.at(_MONITOR, self._now_ms() + self._tick_ms)
+                self.monitor.tick()
+            elif (child := self._by_id.get(QueueId(key))) is not None:
+                self._look_at(child)
+        except Exception as error:  # the clockwork goes on, whatever happens to one queue
+            self.tell(f"what was to be done in time was not: {error!r}")
+
+    def tell(self, problem: str) -> None:
+        """What an operator should know; the oldest are forgotten."""
+        self.problems.append(problem)
+        del self.problems[:-_PROBLEMS_MAX]
+
+    def _look_at(self, child: Supervised) -> None:
+        def act(work: Work) -> tuple[bool, bool]:
+            queue = child.serving()
+            work.touch(queue)
+            queue.looked_at()
+            return queue.expire(work), queue.is_unused()
+
+        has_more = True
+        while has_more and not child.is_ended:
+            (has_more, is_unused), epoch = self.do([child], act)
+            if epoch:
+                self.settle_soon()
+            if is_unused and not has_more:
+                with suppress(Refused):  # somebody has used it in this moment
+                    self.delete(child, if_unused=True)
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _started(self, row: queues.Queue) -> Supervised:
+        with self._lock:
+            self._check_open()
+            child = self._by_id.get(row.id)
+            if child is None:
+                try:
+                    child = self.supervisor.start(row.id, row.name)
+                except Deleted as error:
+                    raise UnknownQueue(row.name) from error
+                self._by_id[row.id] = self._by_name[row.name] = child
+                self.do([child], lambda work: work.touch(child.serving()))  # it tells what it takes, and when it is due
+            return child
+
+    def _emptied(self, child: Supervised, work: Work, if_unused: bool) -> int:
+        queue = child.serving()
+        if if_unused and not queue.is_unused():
+            raise Refused(f"queue {child.name!r} is in use")
+        count = queue.delete(work)
+        queue.line.tell(QueueDeleted(child.name))
+        return count
+
+    def _paged(self) -> list[PagedQueue]:
+        return [PagedQueue(child, lambda child: self._working([child])) for child in list(self._by_id.values())]
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise QueuesClosed
+
+    def _now_ms(self) -> int:
+        return monotonic_ms(self._machine.clock)
+
+    @property
+    def _tick_ms(self) -> int:
+        return int(self.settings.memory_tick_seconds * 1000)

@@ -1,0 +1,115 @@
+"""A vhost with queues on a memory disk, with a clock that moves when it is told to, and backing queues of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.catalog.catalog_stage import CatalogStage
+from warren.base.errors import WarrenError
+from warren.base.runs import Publication
+from warren.base.threads import SystemThreads
+from warren.broker.arguments import QueueArguments
+from warren.broker.backing_kinds import BackingKinds, MakeOne
+from warren.broker.consumers import Delivery, Outcome
+from warren.broker.settings import QueueSettings
+from warren.broker.supervisor import Supervised
+from warren.broker.traffic import Settling, Traffic
+from warren.broker.virtual_host import Storage, VirtualHost
+from warren.catalog import vhosts
+from warren.catalog.leftovers import remove_leftovers
+from warren.queue_index.index import QueueIndex
+
+
+class BrokerStage(CatalogStage):
+    """`up`, then use; `down` and `up` again is a clean restart."""
+
+    def __init__(self, kinds: Mapping[str, MakeOne] | None = None, default: str = "memory", **settings: Any) -> None:
+        super().__init__()
+        self.kinds = dict(kinds or {})
+        self.default = default
+        self.settings = QueueSettings(backing=default, **settings)
+
+    def up(self) -> BrokerStage:
+        catalog = self.begin()
+        home = catalog.change(lambda change: vhosts.declare(change, "/"))
+        catalog.change(remove_leftovers)
+        self.index = QueueIndex.of(self.database)
+        log = self.database.log
+        storage = Storage(
+            catalog,
+            BackingKinds(self.kinds, self.default),
+            self.index.recover,
+            self.index.begin,
+            log.wait,
+            log.commit.ring,
+        )
+        self.host = VirtualHost(home.id, storage, self.machine(), self.settings)
+        self.traffic = Traffic(self.host, SystemThreads())
+        return self
+
+    def down(self) -> None:
+        self.host.close()
+        self.stop()
+
+    def queue(self, name: str, durable: bool = True, **arguments: Any) -> Supervised:
+        return self.host.declare(name, durable, QueueArguments(**arguments))
+
+    def put(self, *contents: bytes, to: str | list[str], **more: Any) -> None:
+        names = [to] if isinstance(to, str) else to
+        now_ms = self.clock.wall_ns() // 1_000_000
+        publication = Publication(list(contents), published_ms=now_ms, fan_out=len(names), **more)
+        epoch = self.traffic.put(publication, [self.host.find(name) for name in names])
+        self.database.log.wait(epoch)
+
+    def get(self, name: str, count: int = 1000) -> list[bytes]:
+        """And acknowledge."""
+        child = self.host.find(name)
+        delivery = self.traffic.get(child, count)
+        if delivery is None:
+            return []
+        self.traffic.ack(child, settling(delivery))
+        return bodies(delivery)
+
+    def take(self, name: str, count: int = 1) -> Delivery:
+        delivery = self.traffic.get(self.host.find(name), count)
+        assert delivery is not None, "something should be ready"
+        return delivery
+
+    def pass_ms(self, ms: int) -> None:
+        """Time goes by, and whatever is due happens."""
+        self.clock.advance_ns(ms * 1_000_000)
+        while self.host.timetable.turn():
+            continue
+
+    def length(self, name: str) -> int:
+        return self.traffic.length(self.host.find(name))
+
+
+class Waiter:
+    """Somebody in line who remembers what he was handed. Is a `Getter`."""
+
+    def __init__(self, count: int = 1, has_gone: bool = False) -> None:
+        self.count = count
+        self.bytes_max: int | None = None
+        self.handed: list[list[bytes]] = []
+        self.errors: list[BaseException] = []
+        self.has_gone = has_gone
+
+    def hand(self, outcome: Outcome) -> bool:
+        if self.has_gone:
+            return False
+        if isinstance(outcome, Delivery):
+            self.handed.append(bodies(outcome))
+        else:
+            assert isinstance(outcome, WarrenError)
+            self.errors.append(outcome)
+        return True
+
+
+def bodies(delivery: Delivery) -> list[bytes]:
+    return [content for each in delivery.fetched for content in each.slice.contents or []]
+
+
+def settling(delivery: Delivery) -> Settling:
+    return Settling(delivery.life, [each.tags for each in delivery.fetched])

@@ -1,0 +1,154 @@
+"""Dead letters: moved in one session, with a note, and not for ever in a circle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.stage import BrokerStage, settling
+from warren.base.ids import Epoch, QueueId
+from warren.base.runs import Origin
+from warren.broker.arguments import Overflow
+from warren.broker.dead_letters import Death, deaths_of, is_circle, with_death
+from warren.queue_index.changes import Changes
+from warren.queue_index.why import Why
+
+A, B, C = QueueId(1), QueueId(2), QueueId(3)
+
+
+@pytest.fixture
+def stage() -> Iterator[BrokerStage]:
+    stage = BrokerStage(settle_ms=1).up()
+    yield stage
+    stage.down()
+
+
+def test_what_expires_is_over_the_limit_or_rejected_moves_to_the_target(stage: BrokerStage) -> None:
+    """QP-07, QP-08: both in terms of fetch, publish and ack."""
+    dead = stage.queue("dead")
+    work = stage.queue("work", message_ttl_ms=100, max_length=2, dead_letter="dead")
+    stage.put(b"1", b"2", b"3", to="work")
+    assert stage.length("dead") == 1
+    stage.traffic.reject(work, settling(stage.take("work")))
+    stage.pass_ms(100)
+    assert (stage.length("work"), stage.length("dead")) == (0, 3)
+    taken = stage.take("dead", 10)
+    assert [each.slice.contents for each in taken.fetched] == [[b"1"], [b"2"], [b"3"]]
+    assert [deaths_of(each.slice.run.origin) for each in taken.fetched] == [
+        [Death(work.id, why, 1)] for why in (Why.OVER_LIMIT, Why.REJECTED, Why.EXPIRED)
+    ]
+    assert dead.id != work.id
+
+
+def test_a_move_is_one_session(stage: BrokerStage) -> None:
+    ends: list[Changes] = []
+    end = Changes.end
+
+    def counted(changes: Changes) -> Epoch:
+        ends.append(changes)
+        return end(changes)
+
+    stage.queue("dead")
+    stage.queue("work", message_ttl_ms=100, dead_letter="dead")
+    stage.put(b"1", b"2", to="work")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Changes, "end", counted)
+        stage.pass_ms(100)
+    assert len(ends) == 1
+    assert stage.get("dead") == [b"1", b"2"]
+
+
+def test_a_chain_of_full_queues_moves_in_one_piece_of_work(stage: BrokerStage) -> None:
+    stage.queue("c", max_length=1)
+    stage.queue("b", max_length=1, dead_letter="c")
+    stage.queue("a", max_length=1, dead_letter="b")
+    for number in range(5):
+        stage.put(b"%d" % number, to="a")
+    assert [stage.get(name) for name in "abc"] == [[b"4"], [b"3"], [b"2"]]
+
+
+def test_without_a_target_that_takes_it_a_message_is_gone(stage: BrokerStage) -> None:
+    stage.queue("full", max_length=1, overflow=Overflow.REJECT_PUBLISH)
+    stage.queue("work", max_length=1, dead_letter="full")
+    stage.queue("astray", max_length=1, dead_letter="nowhere")
+    stage.put(b"1", b"2", b"3", to="work")
+    stage.put(b"1", b"2", to="astray")
+    assert [stage.get(name) for name in ("work", "full", "astray")] == [[b"3"], [b"1"], [b"2"]]
+
+
+def test_a_target_may_be_declared_later(stage: BrokerStage) -> None:
+    stage.queue("work", message_ttl_ms=100, dead_letter="later")
+    stage.put(b"1", to="work")
+    stage.queue("later")
+    stage.pass_ms(100)
+    assert stage.get("later") == [b"1"]
+
+
+def test_what_goes_round_by_itself_is_dropped(stage: BrokerStage) -> None:
+    stage.queue("a", message_ttl_ms=10, dead_letter="b")
+    stage.queue("b", message_ttl_ms=10, dead_letter="a")
+    stage.put(b"1", to="a")
+    stage.pass_ms(10)
+    assert (stage.length("a"), stage.length("b")) == (0, 1)
+    stage.pass_ms(10)
+    assert (stage.length("a"), stage.length("b")) == (0, 0)
+
+
+def test_what_somebody_rejects_may_go_round(stage: BrokerStage) -> None:
+    """The usual retry: rejected to a queue where it waits, expired back."""
+    work = stage.queue("work", dead_letter="later")
+    stage.queue("later", message_ttl_ms=10, dead_letter="work")
+    stage.put(b"1", to="work")
+    for turn in range(5):
+        taken = stage.take("work")
+        deaths = deaths_of(taken.fetched[0].slice.run.origin)
+        assert [each.times for each in deaths] == ([turn, turn] if turn else [])
+        stage.traffic.reject(work, settling(taken))
+        stage.pass_ms(10)
+    assert stage.length("work") == 1
+
+
+def test_a_queue_may_be_its_own_target(stage: BrokerStage) -> None:
+    work = stage.queue("work", max_length=2, dead_letter="work")
+    stage.put(b"1", b"2", to="work")
+    stage.traffic.reject(work, settling(stage.take("work")))
+    assert stage.length("work") == 2
+    stage.put(b"3", to="work")
+    assert stage.get("work") == [b"1", b"3"]
+
+
+def test_moves_in_both_directions_never_wait_for_each_other(stage: BrokerStage) -> None:
+    """Locks are taken in the order of ids."""
+    for name, other in (("a", "b"), ("b", "a")):
+        stage.queue(name, max_length=1, dead_letter=other)
+
+    def fill(name: str) -> None:
+        for number in range(200):
+            stage.put(b"%d" % number, to=name)
+
+    threads = [threading.Thread(target=fill, args=(name,)) for name in "abab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert (stage.length("a"), stage.length("b")) == (1, 1)
+
+
+def test_a_circle_is_one_only_without_a_rejection_in_it() -> None:
+    expired, rejected, over = Why.EXPIRED, Why.REJECTED, Why.OVER_LIMIT
+    assert is_circle([Death(A, expired, 1)], A)
+    assert not is_circle([Death(A, expired, 1)], B)
+    assert is_circle([Death(B, over, 1), Death(A, expired, 1)], A)
+    assert not is_circle([Death(B, expired, 1), Death(A, rejected, 1)], A)
+    assert not is_circle([Death(C, expired, 1), Death(B, rejected, 1), Death(A, expired, 1)], A)
+    assert is_circle([Death(B, expired, 1), Death(A, expired, 1), Death(C, rejected, 1)], A)
+    assert not is_circle([Death(A, rejected, 9)], A)
+
+
+def test_deaths_are_counted_newest_first() -> None:
+    deaths = with_death(with_death(with_death([], A, Why.EXPIRED), B, Why.REJECTED), A, Why.EXPIRED)
+    assert deaths == [Death(A, Why.EXPIRED, 2), Death(B, Why.REJECTED, 1)]
+    assert deaths_of(Origin("some exchange")) == []

@@ -1,0 +1,264 @@
+"""A queue as an actor: time, limits, dead letters and getters, over the plain backing queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.stage import BrokerStage, Waiter, bodies, settling
+from warren.broker.arguments import Overflow
+from warren.broker.errors import NotYours, QueueFull
+from warren.queue_index.changes import Changes
+from warren.queue_index.why import Why
+from warren.queues.memory import MemoryQueue
+
+
+@pytest.fixture
+def stage() -> Iterator[BrokerStage]:
+    stage = BrokerStage(settle_ms=1).up()
+    yield stage
+    stage.down()
+
+
+def test_what_is_put_is_got_in_order_and_settled_once(stage: BrokerStage) -> None:
+    orders = stage.queue("orders")
+    stage.put(b"1", b"2", b"3", to="orders")
+    first, second = stage.take("orders"), stage.take("orders", 2)
+    assert (bodies(first), bodies(second)) == ([b"1"], [b"2", b"3"])
+    assert stage.traffic.requeue(orders, settling(second)) == 2
+    assert stage.traffic.ack(orders, settling(first)) == 1
+    with pytest.raises(NotYours, match="orders"):
+        stage.traffic.ack(orders, settling(first))
+    again = stage.take("orders", 5)
+    assert (bodies(again), [each.is_redelivered for each in again.fetched]) == ([b"2", b"3"], [True, True])
+    assert stage.traffic.reject(orders, settling(again)) == 2
+    assert stage.length("orders") == 0
+
+
+def test_operations_on_one_queue_come_one_after_another_and_queues_run_independently(stage: BrokerStage) -> None:
+    """QP-01: while one queue is at work others serve, and it takes the next piece of work when it has done."""
+    entered, may_go, overlaps = threading.Event(), threading.Event(), []
+
+    class Slow(MemoryQueue):
+        inside = 0
+
+        def fetch(self, count: int, bytes_max: int | None = None) -> list:  # type: ignore[type-arg]
+            Slow.inside += 1
+            overlaps.append(Slow.inside)
+            entered.set()
+            assert may_go.wait(10)
+            Slow.inside -= 1
+            return super().fetch(count, bytes_max)
+
+    stage.host.storage.kinds._kinds["slow"] = lambda wanted: Slow()
+    stage.queue("slow", backing="slow")
+    stage.queue("quick")
+    stage.put(b"1", b"2", to="slow")
+    threads = [threading.Thread(target=stage.get, args=("slow", 1)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert entered.wait(10)
+    stage.put(b"x", to="quick")
+    assert stage.get("quick") == [b"x"]
+    may_go.set()
+    for thread in threads:
+        thread.join()
+    assert overlaps == [1, 1]
+    assert stage.length("slow") == 0
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_messages_expire_at_the_head_by_the_queues_time(stage: BrokerStage) -> None:
+    """QP-07: in terms of head and drop, with the reason."""
+    stage.queue("news", message_ttl_ms=1000)
+    stage.put(b"old", to="news")
+    stage.clock.advance_ns(600_000_000)
+    stage.put(b"new", to="news")
+    stage.clock.advance_ns(400_000_000)
+    assert stage.get("news") == [b"new"]
+
+
+def test_of_two_times_the_earlier_one_counts(stage: BrokerStage) -> None:
+    stage.queue("news", message_ttl_ms=1000)
+    now_ms = stage.clock.wall_ns() // 1_000_000
+    stage.put(b"short", to="news", expires_ms=now_ms + 10)
+    stage.put(b"long", to="news", expires_ms=now_ms + 5000)
+    stage.clock.advance_ns(10_000_000)
+    assert stage.get("news") == [b"long"]
+    stage.put(b"long", to="news", expires_ms=now_ms + 5000)
+    stage.clock.advance_ns(1000_000_000)
+    assert stage.get("news") == []
+
+
+def test_what_stands_behind_the_head_waits_for_its_turn(stage: BrokerStage) -> None:
+    """Judged at the head only (DESIGN rule 11)."""
+    stage.queue("news")
+    now_ms = stage.clock.wall_ns() // 1_000_000
+    stage.put(b"stays", to="news")
+    stage.put(b"expires", to="news", expires_ms=now_ms + 10)
+    stage.pass_ms(20)
+    assert stage.length("news") == 2
+    assert stage.get("news", 1) == [b"stays"]
+    assert stage.get("news", 1) == []
+
+
+def test_expired_messages_go_whether_anybody_asks_or_not(stage: BrokerStage) -> None:
+    stage.queue("news", message_ttl_ms=50)
+    stage.put(*(b"%d" % number for number in range(25_000)), to="news")
+    stage.pass_ms(49)
+    assert stage.length("news") == 25_000
+    stage.pass_ms(1)
+    assert stage.length("news") == 0
+
+
+def test_the_log_is_told_why_a_message_went(stage: BrokerStage) -> None:
+    told: list[Why] = []
+
+    class Telling(MemoryQueue):
+        def drop(self, count: int, why: Why, changes: Changes) -> int:
+            told.append(why)
+            return super().drop(count, why, changes)
+
+    stage.host.storage.kinds._kinds["telling"] = lambda wanted: Telling()
+    stage.queue("news", message_ttl_ms=50, max_length=1, backing="telling")
+    stage.put(b"1", b"2", to="news")
+    stage.pass_ms(50)
+    assert told == [Why.OVER_LIMIT, Why.EXPIRED]
+
+
+def test_an_unused_queue_is_deleted(stage: BrokerStage) -> None:
+    stage.queue("passing", expires_ms=1000)
+    stage.put(b"x", to="passing")
+    stage.pass_ms(999)
+    stage.get("passing")  # a get is a use
+    stage.pass_ms(999)
+    stage.queue("passing", expires_ms=1000)  # and so is a declaration
+    stage.pass_ms(999)
+    assert stage.host.names() == ["passing"]
+    stage.pass_ms(1)
+    assert stage.host.names() == []
+
+
+def test_a_queue_for_which_somebody_waits_is_used(stage: BrokerStage) -> None:
+    passing = stage.queue("passing", expires_ms=1000)
+    waiter = Waiter()
+    stage.traffic.stand(passing, waiter)
+    stage.pass_ms(5000)
+    assert stage.host.names() == ["passing"]
+    stage.traffic.leave(passing, waiter)
+    stage.pass_ms(999)
+    assert stage.host.names() == ["passing"]
+    stage.pass_ms(1)
+    assert stage.host.names() == []
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_over_the_limit_the_oldest_go(stage: BrokerStage) -> None:
+    """QP-08: in terms of drop."""
+    stage.queue("short", max_length=3)
+    stage.put(b"1", b"2", to="short")
+    stage.put(b"3", b"4", b"5", to="short")
+    assert stage.get("short") == [b"3", b"4", b"5"]
+
+
+def test_bytes_are_bounded_too(stage: BrokerStage) -> None:
+    stage.queue("small", max_length_bytes=10)
+    stage.put(b"aaaa", b"bbbb", to="small")
+    stage.put(b"ccc", to="small")
+    assert stage.get("small") == [b"bbbb", b"ccc"]
+    stage.put(b"x" * 11, to="small")
+    assert stage.length("small") == 0
+
+
+def test_pending_messages_do_not_count(stage: BrokerStage) -> None:
+    stage.queue("short", max_length=1)
+    stage.put(b"1", to="short")
+    taken = stage.take("short")
+    stage.put(b"2", to="short")
+    assert stage.length("short") == 1
+    stage.traffic.requeue(stage.host.find("short"), settling(taken))
+    assert stage.length("short") == 2  # as RabbitMQ: what is requeued was accepted before
+
+
+def test_a_queue_that_rejects_takes_all_of_a_put_or_nothing(stage: BrokerStage) -> None:
+    """QP-08: nothing is dropped, and whoever puts is told."""
+    stage.queue("short", max_length=3, overflow=Overflow.REJECT_PUBLISH)
+    stage.queue("other")
+    stage.put(b"1", b"2", to="short")
+    with pytest.raises(QueueFull, match="3 messages"):
+        stage.put(b"3", b"4", to=["other", "short"])
+    assert (stage.length("short"), stage.length("other")) == (2, 0)
+    stage.put(b"3", to="short")
+    assert stage.get("short") == [b"1", b"2", b"3"]
+
+
+# -- who waits -------------------------------------------------------------------------------------------------------
+
+
+def test_who_waits_is_served_in_the_order_of_asking(stage: BrokerStage) -> None:
+    """QP-06: consumers on top of an abstract queue."""
+    jobs = stage.queue("jobs")
+    waiters = [Waiter(1), Waiter(2), Waiter(5)]
+    for waiter in waiters:
+        stage.traffic.stand(jobs, waiter)
+    stage.put(b"1", b"2", b"3", b"4", to="jobs")
+    assert [each.handed for each in waiters] == [[[b"1"]], [[b"2", b"3"]], [[b"4"]]]
+    stage.put(b"5", to="jobs")
+    assert stage.get("jobs") == [b"5"]
+
+
+def test_who_asks_later_does_not_overtake(stage: BrokerStage) -> None:
+    jobs = stage.queue("jobs", message_ttl_ms=10)
+    stage.put(b"expired", to="jobs")
+    stage.clock.advance_ns(10_000_000)
+    waiter = Waiter()
+    stage.traffic.stand(jobs, waiter)
+    assert not waiter.handed  # never what has expired
+    stage.put(b"fresh", to="jobs")
+    stage.pass_ms(0)
+    assert waiter.handed == [[b"fresh"]]
+
+
+def test_what_is_requeued_goes_to_who_waits(stage: BrokerStage) -> None:
+    jobs = stage.queue("jobs")
+    stage.put(b"1", to="jobs")
+    taken = stage.take("jobs")
+    waiter = Waiter()
+    stage.traffic.stand(jobs, waiter)
+    stage.traffic.requeue(jobs, settling(taken))
+    assert waiter.handed == [[b"1"]]
+
+
+def test_what_somebody_who_has_gone_does_not_take_is_ready_for_the_next(stage: BrokerStage) -> None:
+    jobs = stage.queue("jobs")
+    gone, there = Waiter(has_gone=True), Waiter()
+    stage.traffic.stand(jobs, gone)
+    stage.traffic.stand(jobs, there)
+    stage.put(b"1", to="jobs")
+    assert (gone.handed, there.handed) == ([], [[b"1"]])
+
+
+def test_a_thread_waits_until_something_comes(stage: BrokerStage) -> None:
+    jobs = stage.queue("jobs")
+    got: list[list[bytes]] = []
+
+    def work() -> None:
+        delivery = stage.traffic.get(jobs, 2, seconds=10)
+        assert delivery is not None
+        got.append(bodies(delivery))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not len(jobs.serving().line):
+        threading.Event().wait(0.001)
+    stage.put(b"1", b"2", b"3", to="jobs")
+    thread.join()
+    assert got == [[b"1", b"2"]]
+    assert stage.traffic.get(stage.queue("empty"), 1, seconds=0.01) is None
+    assert len(stage.host.find("empty").serving().line) == 0
