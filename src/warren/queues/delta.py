@@ -1,0 +1,179 @@
+"""Delta: the part of a queue that is on disk only, contents and positions (VQ-30).
+
+    … q3 ][ start ─────────────── count of them ─────────────── end )[ q2 …
+             persistent ones: in the queue index, found by a scan from start to end
+             transient ones: pieces in the transient store
+
+Memory holds three numbers for it, however many messages it has, and a few words for each piece. Reading it back merges
+both by sequence id and leaves out what is gone and what is pending: a message that is fetched, or acknowledged, has not
+left the index yet when the range it stood in is read again.
+
+Always true: everything from `start` up to `end` that is neither gone nor pending is in delta. A scan sees at least what
+this queue has written. What an index cannot give any more (damage) is counted in `missing`, and the rest is served.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Protocol
+
+from warren.base.errors import Damage
+from warren.base.ids import Epoch, SequenceId
+from warren.base.runs import QueuePlace, Run, Slice
+from warren.queue_index.format import Counters
+from warren.queue_index.index import IndexedRun
+from warren.queues.contents import IndexSource
+from warren.queues.ledger import Ledger
+from warren.queues.subqueue import first_of
+from warren.queues.transients import Piece, Transients
+
+NOWHERE = SequenceId(0)
+
+
+class Pending(Protocol):
+    def bits_of(self, run: Run) -> int: ...
+
+
+class Delta:
+    def __init__(
+        self, place: QueuePlace, index: IndexSource, transients: Transients, ledger: Ledger, pending: Pending
+    ) -> None:
+        self._place = place
+        self._index = index
+        self._transients = transients
+        self._ledger = ledger
+        self._pending = pending
+        self._pieces: list[Piece] = []
+        self._loose: list[Slice] = []  # of a piece that was read back only in part
+        self.start = self.end = NOWHERE
+        self.count = 0
+        self.size_bytes = 0
+        self.newest = Epoch(0)  # in which this queue wrote last
+        self.missing = 0  # messages that were lost by damage
+
+    def __len__(self) -> int:
+        return self.count
+
+    def recover(self, counters: Counters, newest: Epoch) -> None:
+        """Everything that a start finds is here."""
+        self.newest = newest
+        self.start, self.end = counters.head, counters.next
+        self.count, self.size_bytes = counters.count, counters.size_bytes
+
+    def put(self, slices: Sequence[Slice]) -> None:
+        """Let go of the positions of these, which are in order and have no contents."""
+        if not slices:
+            return
+        first, end = slices[0].first, slices[-1].end
+        self.start = min(self.start, first) if self.count else first
+        self.end = max(self.end, end) if self.count else end
+        self.count += sum(len(slice_) for slice_ in slices)
+        self.size_bytes += sum(slice_.size_bytes for slice_ in slices)
+        transient = [slice_ for slice_ in slices if not slice_.run.is_persistent]
+        if transient:
+            insort(self._pieces, self._transients.fold(transient), key=attrgetter("first"))
+
+    def load(self, messages_max: int) -> list[Slice]:
+        """Take the positions of the first messages back, of about so many."""
+        slices, edge = self._read(self.start, messages_max)
+        self._let_go_before(edge)
+        self.count -= sum(len(slice_) for slice_ in slices)
+        self.size_bytes -= sum(slice_.size_bytes for slice_ in slices)
+        self.start = edge
+        if edge == self.end:
+            self.missing += self.count
+            self._ledger.lost(self.count, self.size_bytes)
+            self.count = 0
+        if not self.count:
+            self.start = self.end = NOWHERE
+            self.size_bytes = 0
+        return slices
+
+    def walk(self, messages_max: int) -> Iterator[list[Slice]]:
+        """All of it, some at a time; it stays where it is."""
+        at = self.start
+        while at < self.end:
+            slices, at = self._read(at, messages_max)
+            yield slices
+
+    def clear(self) -> None:
+        self._pieces, self._loose = [], []
+        self.start = self.end = NOWHERE
+        self.count = self.size_bytes = 0
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def _read(self, first: SequenceId, messages_max: int) -> tuple[list[Slice], SequenceId]:
+        """What is there from a sequence id on, and up to where that is all."""
+        edge = self._edge_of_transients(first, messages_max)
+        slices: list[Slice] = []
+        seen = 0
+        runs = self._index.scan(
+            self._place, first, edge, self.newest, messages_max=messages_max, on_damage=self._pass_over
+        )
+        for indexed in runs:
+            low, high = max(indexed.run.first, first), min(indexed.run.end, edge)
+            slices += self._ready_of(indexed, low, high)
+            seen += high - low
+            if seen >= messages_max:
+                edge = SequenceId(high)
+                break
+        transient = self._transients_between(first, edge)
+        return (sorted([*slices, *transient], key=first_of) if transient else slices), edge
+
+    def _pass_over(self, first: SequenceId, damage: Damage) -> None:
+        """A run that cannot be read: whoever reads behind it finds that it is missing."""
+
+    def _ready_of(self, indexed: IndexedRun, low: int, high: int) -> list[Slice]:
+        run = indexed.run
+        gone = self._ledger.gone_of(run, indexed.gone) | self._pending.bits_of(run)
+        low, high = low - run.first, high - run.first
+        if not gone:
+            return [Slice(run, low, high, None)]
+        return [Slice(run, low + start, low + stop, None) for start, stop in ones_of(~(gone >> low), high - low)]
+
+    # -- transient ones ------------------------------------------------------------------------------------------
+
+    def _edge_of_transients(self, first: SequenceId, messages_max: int) -> SequenceId:
+        """Up to where one may read without taking much more than so many transient ones."""
+        count = sum(len(slice_) for slice_ in self._loose if slice_.first >= first)
+        for piece in self._pieces:
+            if piece.end > first:
+                count += piece.count
+                if count >= messages_max:
+                    return min(piece.end, self.end)
+        return self.end
+
+    def _transients_between(self, first: SequenceId, edge: SequenceId) -> list[Slice]:
+        found = [slice_ for slice_ in self._loose if first <= slice_.first < edge]
+        for piece in self._pieces:
+            if piece.first >= edge:
+                break
+            if piece.end > first:
+                found += [slice_ for slice_ in self._transients.unfold(piece) if first <= slice_.first < edge]
+        return found
+
+    def _let_go_before(self, edge: SequenceId) -> None:
+        """Pieces that were read are not needed any more; what a piece has behind the edge stays in memory."""
+        self._loose = [slice_ for slice_ in self._loose if slice_.first >= edge]
+        while self._pieces and self._pieces[0].first < edge:
+            piece = self._pieces.pop(0)
+            if piece.end > edge:
+                self._loose += [slice_ for slice_ in self._transients.unfold(piece) if slice_.first >= edge]
+                self._loose.sort(key=first_of)
+            self._transients.forget(piece)
+
+
+def ones_of(bits: int, width: int) -> Iterator[tuple[int, int]]:
+    """Where bits are set among the lowest `width`, as ranges."""
+    bits &= (1 << width) - 1
+    at = 0
+    while bits:
+        zeros = (bits & -bits).bit_length() - 1
+        bits >>= zeros
+        ones = (~bits & (bits + 1)).bit_length() - 1
+        bits >>= ones
+        yield at + zeros, at + zeros + ones
+        at += zeros + ones

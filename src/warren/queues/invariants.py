@@ -1,0 +1,98 @@
+"""What is always true of a variable queue between two calls, as one function (upstream's `a/1`, C-04).
+
+Tests and the simulator call it after every change. It looks at every slice, so nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from warren.base.runs import Slice
+from warren.queues.pending_acks import PendingAcks
+from warren.queues.subqueue import SubQueue
+from warren.queues.variable import VariableQueue
+
+
+def check(queue: VariableQueue, is_deep: bool = False) -> None:
+    """`is_deep`: read delta as well, which needs everything written to be durable."""
+    _check_shape(queue)
+    _check_order(queue)
+    _check_residence(queue)
+    _check_counts(queue)
+    if is_deep:
+        _check_delta(queue)
+
+
+def _check_shape(queue: VariableQueue) -> None:
+    lanes = queue.lanes
+    assert not lanes.q1.count or lanes.q3.count, "q1 may fill only behind q3"
+    assert not lanes.q2.count or lanes.delta.count, "q2 may fill only behind delta"
+    assert not lanes.delta.count or lanes.q3.count, "delta never holds the head of the queue"
+    assert lanes.q3.count or lanes.q4.count or not len(queue), "if q3 and q4 are empty the queue is"
+    assert lanes.delta.start + lanes.delta.count <= lanes.delta.end, "delta is too short for what it holds"
+    assert not lanes.delta.missing, "messages are missing from the index"
+
+
+def _check_order(queue: VariableQueue) -> None:
+    """q4 < q3 < delta < q2 < q1, and nothing is ready and pending at once."""
+    lanes = queue.lanes
+    edges = [(slice_.first, slice_.end) for slice_ in (*lanes.q4, *lanes.q3)]
+    if lanes.delta.count:
+        edges.append((lanes.delta.start, lanes.delta.end))
+    edges += [(slice_.first, slice_.end) for slice_ in (*lanes.q2, *lanes.q1)]
+    assert all(first < end for first, end in edges), f"an empty slice: {edges}"
+    assert all(before[1] <= after[0] for before, after in pairwise(edges)), f"out of order: {edges}"
+    assert not edges or edges[-1][1] <= queue.ledger.next, "a sequence id that was not given yet"
+    both = sorted([*((s.first, s.end) for s in queue.lanes), *((s.first, s.end) for s in queue.pending)])
+    assert all(before[1] <= after[0] for before, after in pairwise(both)), f"ready and pending: {both}"
+    assert all(slice_.end <= queue.ledger.delivered_to for slice_ in queue.pending), "pending, and never delivered"
+    fresh = [*lanes.q2, *lanes.q1]
+    assert not fresh or not queue.lanes.q4.count or fresh[0].first >= queue.lanes.q4.last.end
+
+
+def _check_residence(queue: VariableQueue) -> None:
+    lanes = queue.lanes
+    for slice_ in (*lanes.q1, *lanes.q4):
+        assert slice_.contents is not None, f"{slice_} in q1 or q4 is no alpha"
+    for slice_ in (*lanes.q2, *lanes.q3):
+        assert slice_.contents is None or slice_.run.is_persistent, f"{slice_} in q2 or q3 has contents in memory"
+        assert slice_.contents is not None or slice_.run.stored or slice_.run.epoch, f"{slice_} has no contents at all"
+    for slice_ in (*lanes, *queue.pending):
+        assert slice_.contents is None or len(slice_.contents) == len(slice_), f"{slice_} has too few contents"
+
+
+def _check_counts(queue: VariableQueue) -> None:
+    lanes, pending, ledger = queue.lanes, queue.pending, queue.ledger
+    for lane in (lanes.q1, lanes.q2, lanes.q3, lanes.q4, pending):
+        _check_counts_of(lane)
+    ready = sum(map(len, lanes)) + lanes.delta.count
+    assert len(queue) == ready, f"{len(queue)} ready, but {ready} found"
+    held = [slice_ for slice_ in (*lanes, *pending) if slice_.run.is_persistent]
+    count = sum(map(len, held))
+    assert count <= ledger.count <= count + lanes.delta.count, f"{ledger.count} on disk, {count} in memory"
+    for first, gone in ledger:
+        assert gone > 0, f"nothing is gone of the run at {first}"
+    for slice_ in held:
+        gone = dict(ledger).get(slice_.run.first, 0)
+        assert not gone >> slice_.start & (1 << len(slice_)) - 1, f"{slice_} is gone and not gone"
+
+
+def _check_counts_of(lane: SubQueue | PendingAcks) -> None:
+    slices: Iterable[Slice] = list(lane)
+    in_ram = [slice_ for slice_ in slices if slice_.contents is not None]
+    found = [sum(map(len, slices)), sum(s.run.size_of(s.start, s.stop) for s in slices)]
+    found += [sum(map(len, in_ram)), sum(sum(map(len, s.contents or ())) for s in in_ram)]
+    said = [lane.count, lane.size_bytes, lane.ram_count, lane.ram_bytes]
+    assert said == found, f"counts {said} of slices {found}"
+
+
+def _check_delta(queue: VariableQueue) -> None:
+    lanes, delta = queue.lanes, queue.lanes.delta
+    slices = [slice_ for some in delta.walk(1000) for slice_ in some]
+    assert sum(map(len, slices)) == delta.count, f"delta counts {delta.count}, reading it finds {slices}"
+    assert sum(slice_.size_bytes for slice_ in slices) == delta.size_bytes, "bytes of delta"
+    assert all(before.end <= after.first for before, after in pairwise(slices)), f"delta is out of order: {slices}"
+    held = [slice_ for slice_ in (*lanes, *queue.pending, *slices) if slice_.run.is_persistent]
+    said = queue.ledger.count, queue.ledger.size_bytes
+    assert said == (sum(map(len, held)), sum(slice_.size_bytes for slice_ in held)), f"the ledger says {said}"

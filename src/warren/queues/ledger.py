@@ -1,0 +1,120 @@
+"""What of a queue is on disk: which messages of its runs are gone, how many there are, and what a start must know.
+
+    gone       runs of which some messages are gone: first sequence id → bitmap
+    counters   next, head, count, bytes, delivered to             written with what is dequeued, and now and then
+
+Messages leave in slices; on disk they leave in runs. So for each run the bitmap of what is gone is kept from the first
+message that goes to the last, which takes the run with it. A run that goes whole never has one.
+
+Always true: count and bytes are those of persistent messages that are ready or pending. What is wholly gone stays in
+the books until the changes that say so have ended: a scan of the index may still see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from warren.base.ids import SequenceId
+from warren.base.runs import QueuePlace, Run, Slice
+from warren.queue_index.changes import Changes
+from warren.queue_index.format import Counters
+from warren.queue_index.why import Why
+from warren.queues.contents import NoteDead
+
+
+class Ledger:
+    def __init__(self, place: QueuePlace, counters: Counters, counters_every_runs: int, note_dead: NoteDead) -> None:
+        self._place = place
+        self._note_dead = note_dead
+        self._counters_every_runs = counters_every_runs
+        self._runs_untold = counters_every_runs if counters.is_clean else 0  # a clean stop must be taken back at once
+        self._gone: dict[SequenceId, int] = {}
+        self._settling: list[tuple[Run, int, bool]] = []  # what left by changes that have not ended: bytes, is it all?
+        self.next = counters.next
+        self.delivered_to = counters.delivered_to  # everything below was delivered, nothing else was
+        self.count = counters.count
+        self.size_bytes = counters.size_bytes
+
+    def gone_of(self, run: Run, on_disk: int) -> int:
+        """Which messages of a run are gone, if the index says this. What was told since is newer."""
+        known = self._gone.get(run.first)
+        if known is None and on_disk:
+            self._gone[run.first] = on_disk
+        return on_disk if known is None else known
+
+    def published(self, run: Run) -> None:
+        """A persistent run came."""
+        self.count += run.count
+        self.size_bytes += run.size_of(0, run.count)
+        self._runs_untold += 1
+
+    def unpublish(self, first: SequenceId, runs: Sequence[Run]) -> None:
+        """These came from `first` on, but nothing of them was written. Nor were the counters, if they were told."""
+        self.next = first
+        for run in runs:
+            self.count -= run.count
+            self.size_bytes -= run.size_of(0, run.count)
+        self._runs_untold = self._counters_every_runs
+
+    def lost(self, count: int, size_bytes: int) -> None:
+        """Messages are not where they should be: they count no more."""
+        self.count -= count
+        self.size_bytes -= size_bytes
+
+    def dequeue(self, slices: Sequence[Slice], why: Why, changes: Changes) -> None:
+        """Persistent messages go, for a reason."""
+        for run, going in groupby(slices, key=_run_of):
+            newly = [(slice_.first, slice_.end) for slice_ in going]
+            gone, before = self._gone.get(run.first, 0), self.size_bytes
+            for first, end in newly:
+                gone |= (1 << end - first) - 1 << first - run.first
+                self.count -= end - first
+                self.size_bytes -= run.size_of(first - run.first, end - run.first)
+            self._gone[run.first] = gone
+            self._settling.append((run, before - self.size_bytes, gone.bit_count() == run.count))
+            changes.dequeue(self._place, run, gone, list(_joined(newly)), why)
+
+    def clear(self) -> None:
+        """All of them are gone at once."""
+        self._gone, self._settling = {}, []
+        self.count = self.size_bytes = 0
+
+    def tell(self, head: Slice | None, changes: Changes, is_due: bool = True) -> None:
+        """Have the counters written, if they are due. `head`: the first message that is ready or pending."""
+        if is_due or self._runs_untold >= self._counters_every_runs:
+            changes.counters(self._place, self.counters(head, is_clean=False))
+            self._runs_untold = 0
+
+    def counters(self, head: Slice | None, is_clean: bool) -> Counters:
+        first = self.next if head is None else head.run.first
+        return Counters(self.next, first, self.count, self.size_bytes, self.delivered_to, is_clean)
+
+    def settled(self) -> None:
+        """The changes have ended: what is gone is gone, and whoever collects garbage is told. A run that came and went
+        within them was never written."""
+        for run, size_bytes, is_all in self._settling:
+            if is_all:
+                self._gone.pop(run.first, None)
+            if run.epoch:
+                self._note_dead(run, size_bytes, is_all)
+        self._settling = []
+
+    def __iter__(self) -> Iterator[tuple[SequenceId, int]]:
+        """Runs of which some are gone, and which."""
+        return iter(self._gone.items())
+
+
+def _run_of(slice_: Slice) -> Run:
+    return slice_.run
+
+
+def _joined(ranges: Sequence[tuple[SequenceId, SequenceId]]) -> Iterator[tuple[int, int]]:
+    """Ranges that follow one another are one."""
+    first, end = ranges[0]
+    for next_first, next_end in ranges[1:]:
+        if next_first != end:
+            yield first, end
+            first = next_first
+        end = next_end
+    yield first, end

@@ -1,0 +1,371 @@
+"""The variable queue: ordered, acknowledged, and never larger in memory than it is told to be (seeds 000 and 001).
+
+                    ┌──────────── lanes ─────────────┐
+    publish ──────▶ │ q1 ▸ q2 ▸ delta ▸ q3 ▸ q4      │ ──fetch──▶ pending_acks ──ack──▶ gone (ledger)
+       │            └───┬──────────────▲─────────────┘                 │
+       │                │ paging       └──────────requeue──────────────┘
+       ▼                ▼
+    changes          transients                what is persistent is written when it comes, whatever memory there is
+
+A message is persistent if the queue is durable and the message says so (VQ-02). Then it goes to the queue index, or if
+it is large or shared to the message store, before anybody has fetched it (VQ-04 … VQ-06); a transient one touches the
+disk only if memory runs out. Messages that came together stay one slice until something splits it: nothing on the way
+makes an object for each of them.
+
+Fetches go in order, so all that is below the end of the last new one fetched was delivered before, and nothing above
+it: `delivered_to` says of each message whether it is a redelivery.
+
+Always true: `invariants.check`. Belongs to one caller at a time, with one `Changes` at a time. If changes that dequeue
+are aborted the queue and the log differ: it refuses to go on and has to be opened again. Changes that only publish can
+be aborted: their messages never were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from warren.base.clock import Clock
+from warren.base.errors import Damage, Refused
+from warren.base.ids import Epoch, SequenceId
+from warren.base.runs import Publication, QueuePlace, Run, Slice, sizes_of
+from warren.queue_index.changes import NOTHING, Changes
+from warren.queue_index.cutting import cuts
+from warren.queue_index.format import Counters
+from warren.queue_index.why import Why
+from warren.queues import looking
+from warren.queues.backing import Fetched, TagRange
+from warren.queues.contents import ContentReader, Stores, fitting
+from warren.queues.delta import Delta
+from warren.queues.lanes import Lanes
+from warren.queues.ledger import Ledger
+from warren.queues.paging import Paging
+from warren.queues.pending_acks import PendingAcks
+from warren.queues.rates import Rates
+from warren.queues.residence import MessageStatus
+from warren.queues.settings import VariableQueueSettings
+from warren.queues.transients import Transients
+
+MESSAGE_BYTES = 48  # what a message in memory takes besides its contents, about
+
+
+class VariableQueue:
+    """Is a `BackingQueue`."""
+
+    def __init__(
+        self,
+        place: QueuePlace,
+        is_durable: bool,
+        stores: Stores,
+        clock: Clock,
+        settings: VariableQueueSettings | None = None,
+        newest: Epoch = NOTHING,
+    ) -> None:
+        """`newest`: in which a former life of this queue wrote last, if it had one since the log was opened."""
+        self._place = place
+        self._is_durable = is_durable
+        self._stores = stores
+        self.settings = settings or VariableQueueSettings()
+        counters = stores.index.recover(place, newest) if is_durable else Counters()
+        self._transients = Transients(stores.transient)
+        self.ledger = Ledger(place, counters, self.settings.counters_every_runs, stores.note_dead)
+        self.pending = PendingAcks()
+        self.rates = Rates(clock, self.settings.rate_half_life_ms)
+        delta = Delta(place, stores.index, self._transients, self.ledger, self.pending)
+        self.lanes = Lanes(stores, self._transients, delta, self.settings.delta_read_messages)
+        self._reader = ContentReader(place, stores, self._transients, self.settings.read_ahead_bytes_max)
+        self.paging = Paging(self.lanes, self.pending, self._reader, self.rates, stores.is_written, self.settings)
+        self._version = 0  # of what is ready: tells a browser that it changed
+        self._changes: Changes | None = None  # those that this queue takes part in now
+        self._published_from: SequenceId | None = None  # what they have published so far; None: they did more
+        self._is_astray = False
+        delta.recover(counters, newest)
+        self.lanes.refill()
+
+    # -- publishing ----------------------------------------------------------------------------------------------
+
+    def publish(self, publication: Publication, changes: Changes) -> None:
+        self._take_part(changes)
+        contents = publication.contents
+        sizes = sizes_of(contents)
+        is_persistent = self._is_durable and publication.is_persistent
+        embed_below = self._embed_below(publication) if is_persistent else None
+        limits = self.settings.run_bytes_max, self.settings.run_messages_max
+        slices = []
+        first = self.ledger.next
+        for start, stop in cuts(sizes, len(contents), embed_below, *limits):
+            run = Run(
+                first=SequenceId(first + start),
+                count=stop - start,
+                sizes=sizes if isinstance(sizes, int) else sizes[start:stop],
+                is_persistent=is_persistent,
+                expires_ms=publication.expires_ms,
+                published_ms=publication.published_ms,
+                origin=publication.origin,
+            )
+            slices.append(Slice(run, 0, run.count, list(contents[start:stop])))
+        if embed_below is not None:
+            self._write(publication, slices, embed_below, changes)
+        for slice_ in slices:
+            self.lanes.put(slice_)
+        self.ledger.next = SequenceId(first + len(contents))
+        self.rates.came += len(contents)
+        self._version += 1
+        if is_persistent:
+            self.ledger.tell(self._oldest(), changes, is_due=False)
+
+    def _embed_below(self, publication: Publication) -> int:
+        """What several queues get is stored once, whatever its size."""
+        return self.settings.queue_index_embed_msgs_below if publication.fan_out <= 1 else 0
+
+    def _write(self, publication: Publication, slices: list[Slice], embed_below: int, changes: Changes) -> None:
+        """A run's contents are all small, or all of them are large."""
+        for slice_ in slices:
+            run, contents = slice_.run, slice_.contents
+            assert contents is not None
+            if len(contents[0]) < embed_below:
+                changes.publish(self._place, run, contents)
+            else:
+                changes.publish(self._place, run, None)
+                part = publication, run.first - slices[0].run.first
+                self._stores.persistent.submit(part, contents, self._place, run, changes)
+        for slice_ in slices:
+            self.ledger.published(slice_.run)
+
+    # -- fetching ------------------------------------------------------------------------------------------------
+
+    def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
+        fetched: list[Fetched] = []
+        while count > 0 and self.lanes.front.count:
+            try:
+                found = self.take(count, bytes_max, is_first=not fetched)
+            except Damage:
+                if fetched:
+                    break  # what could be read is served; whoever asks next is told
+                raise
+            if found is None:
+                break
+            self.lanes.refill()
+            fetched.append(found)
+            count -= len(found.slice)
+            if bytes_max is not None:
+                bytes_max -= found.slice.size_bytes
+        return fetched
+
+    def take(self, count: int, bytes_max: int | None = None, is_first: bool = True) -> Fetched | None:
+        """Fetch from one slice at the head, up to so many messages; None if they are too large. `lanes.refill` has to
+        follow."""
+        self._check_astray()
+        lane, delivered_to = self.lanes.front, self.ledger.delivered_to
+        head = lane.first
+        is_redelivered = head.first < delivered_to
+        if is_redelivered:
+            count = min(count, delivered_to - head.first)
+        if bytes_max is not None:
+            count = fitting(head, count, max(0, bytes_max)) or (1 if is_first else 0)
+            if not count:
+                return None
+        contents = None
+        if head.contents is None:
+            contents = self._reader.read_first(lane, count)
+            count = len(contents)
+        taken = self.lanes.take(count)
+        if contents is not None:
+            taken.contents = contents
+        self.pending.add(taken)
+        self.ledger.delivered_to = max(delivered_to, taken.end)
+        self.rates.went += len(taken)
+        self._version += 1
+        return Fetched(taken.first, taken, is_redelivered)
+
+    def head(self) -> Slice | None:
+        lane = self.lanes.front
+        return Slice(lane.first.run, lane.first.start, lane.first.stop, None) if lane.count else None
+
+    # -- pending messages ----------------------------------------------------------------------------------------
+
+    def ack(self, tags: Sequence[TagRange], why: Why, changes: Changes) -> int:
+        self._check_astray()
+        taken = self.pending.take(tags)
+        return self._let_go(taken, why, changes)
+
+    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+        slices = self.pending.look(tags)
+        for slice_, contents in zip(slices, self._reader.read(slices), strict=True):
+            slice_.contents = contents
+        return slices
+
+    def requeue(self, tags: Sequence[TagRange], changes: Changes) -> int:
+        self._check_astray()
+        taken = self.pending.take(tags)
+        if not taken:
+            return 0
+        persistent = [(slice_.first, slice_.end) for slice_ in taken if slice_.run.is_persistent]
+        if persistent:
+            changes.requeued(self._place, persistent)
+        count = sum(map(len, taken))
+        self.lanes.put_back(taken)
+        self._version += 1
+        return count
+
+    # -- letting go ----------------------------------------------------------------------------------------------
+
+    def drop(self, count: int, why: Why, changes: Changes) -> int:
+        self._check_astray()
+        dropped: list[Slice] = []
+        while count > 0 and self.lanes.front.count:
+            dropped.append(self.lanes.take(count))
+            self.lanes.refill()
+            count -= len(dropped[-1])
+        self._version += 1
+        return self._let_go(dropped, why, changes)
+
+    def purge(self, changes: Changes) -> int:
+        self._check_astray()
+        purged = sum(self._dequeue(slices, Why.PURGED, changes) for slices in self.lanes.take_all())
+        if self._changes is changes:
+            self.ledger.tell(self._oldest(), changes)
+        self._version += 1
+        return purged
+
+    def delete(self, changes: Changes) -> None:
+        if self._is_durable:
+            changes.remove_queue(self._place.queue)
+        for lane in (self.lanes.q4, self.lanes.q3, self.lanes.q2, self.lanes.q1):
+            lane.take_all()
+        self.lanes.delta.clear()
+        self.ledger.clear()
+        self.pending.take([(slice_.first, slice_.end) for slice_ in self.pending])
+        self._transients.clear()
+        self._reader.forget()
+        self._version += 1
+
+    def _let_go(self, slices: list[Slice], why: Why, changes: Changes) -> int:
+        """Messages that are neither ready nor pending any more."""
+        count = self._dequeue(slices, why, changes)
+        if self._changes is changes:
+            self.ledger.tell(self._oldest(), changes)
+        return count
+
+    def _dequeue(self, slices: list[Slice], why: Why, changes: Changes) -> int:
+        persistent = [slice_ for slice_ in slices if slice_.run.is_persistent]
+        if persistent:
+            self._take_part(changes)
+            self._published_from = None
+            self.ledger.dequeue(persistent, why, changes)
+        if len(persistent) < len(slices):
+            for slice_ in slices:
+                if not slice_.run.is_persistent:
+                    self._transients.release(slice_)
+        return sum(map(len, slices))
+
+    # -- looking at it -------------------------------------------------------------------------------------------
+
+    def browse(self) -> Iterator[Slice]:
+        version = self._version
+        return looking.browse(self.lanes, self._reader, lambda: self._version != version)
+
+    def status(self, sequence_id: SequenceId) -> MessageStatus | None:
+        """All that is known of one message; None if it is gone, or never was."""
+        embed_below, delivered_to = self.settings.queue_index_embed_msgs_below, self.ledger.delivered_to
+        return looking.status(self._place, sequence_id, self.lanes, self.pending, delivered_to, embed_below)
+
+    def __len__(self) -> int:
+        return self.lanes.count
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.lanes.size_bytes
+
+    @property
+    def pending_count(self) -> int:
+        return self.pending.count
+
+    @property
+    def ram_bytes(self) -> int:
+        lanes, pending, reader = self.lanes, self.pending, self._reader
+        messages = lanes.ram_count + pending.ram_count + reader.ahead_count
+        return lanes.ram_bytes + pending.ram_bytes + reader.ahead_bytes + messages * MESSAGE_BYTES
+
+    def facts(self) -> Mapping[str, int | float | str]:
+        lanes = self.lanes
+        return {
+            "kind": "variable",
+            "ready": len(self),
+            "ready_bytes": self.ready_bytes,
+            "pending": self.pending_count,
+            "ram_bytes": self.ram_bytes,
+            "q1": lanes.q1.count,
+            "q2": lanes.q2.count,
+            "delta": lanes.delta.count,
+            "q3": lanes.q3.count,
+            "q4": lanes.q4.count,
+            "missing": lanes.delta.missing,
+            "next": self.ledger.next,
+            "delivered_to": self.ledger.delivered_to,
+            "ingress": self.rates.ingress,
+            "egress": self.rates.egress,
+        }
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def set_ram_duration_target(self, seconds: float | None) -> None:
+        self.paging.set_ram_duration_target(seconds)
+
+    def ram_duration(self) -> float:
+        return self.paging.ram_duration()
+
+    def page(self) -> bool:
+        return self.paging.page()
+
+    # -- start, stop and the end of changes ------------------------------------------------------------------------
+
+    def go_on(self, changes: Changes) -> None:
+        """After a start, before the first fetch: from now on a stop is clean only if it is told (`stop`)."""
+        if self._is_durable:
+            self._take_part(changes)
+            self.ledger.tell(self._oldest(), changes)
+
+    def stop(self, changes: Changes) -> None:
+        if self._is_durable:
+            changes.counters(self._place, self.ledger.counters(self._oldest(), is_clean=True))
+
+    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+        """Everything was said when it happened."""
+
+    def after_end(self, epoch: Epoch) -> None:
+        self._changes = None
+        self.lanes.delta.newest = max(self.lanes.delta.newest, epoch)
+        self.ledger.settled()
+
+    def aborted(self) -> None:
+        """What was published never was. What was dequeued cannot be brought back."""
+        first, self._changes = self._published_from, None
+        if first is None or self.ledger.delivered_to > first:
+            self._is_astray = True
+            return
+        taken = self.lanes.take_from(first)
+        self._is_astray = sum(map(len, taken)) != self.ledger.next - first
+        self.ledger.unpublish(first, [slice_.run for slice_ in taken if slice_.run.is_persistent])
+        self._version += 1
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _take_part(self, changes: Changes) -> None:
+        """Hear of the end of these changes."""
+        self._check_astray()
+        if changes is not self._changes:
+            changes.join(self)
+            self._published_from = self.ledger.next if self._changes is None else None
+            self._changes = changes
+
+    def _check_astray(self) -> None:
+        if self._is_astray:
+            what = f"queue {self._place.queue}: changes that took messages from it were not written"
+            raise Refused(what, "open the queue again: it will be as its log says")
+
+    def _oldest(self) -> Slice | None:
+        """The first message that is ready or pending."""
+        lane, pending = self.lanes.front, self.pending.head
+        if not lane.count:
+            return pending
+        return lane.first if pending is None or lane.first.first < pending.first else pending
