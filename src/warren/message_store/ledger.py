@@ -31,7 +31,7 @@ class FileNotes:
     @property
     def is_empty(self) -> bool:
         """Counted, and nothing in it was alive."""
-        return self.total_bytes is not None and self.dead_bytes == self.total_bytes
+        return self.total_bytes is not None and self.earliest is None
 
     @property
     def is_half_garbage(self) -> bool:

@@ -8,7 +8,7 @@ from warren.base.ids import Lsn
 from warren.base.threads import Condition
 from warren.message_store.index import Entry, Move
 
-ENTRY_BYTES = 290  # of the dict, the number, the tuple and the head of the location; measured by a test
+ENTRY_BYTES = 180  # of the dict, the number, the tuple and the head of the location; measured by a test
 
 
 class MemoryIndex:

@@ -1,0 +1,194 @@
+"""Both heaps are heaps: one suite, run over each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+from tests.log.upkeep_stage import Stage
+from warren.base.errors import Damage, Gone
+from warren.base.ids import Lsn
+from warren.files.protocol import join
+from warren.log.layout import active_name
+from warren.log.machine import Machine
+from warren.log.store import LogStore
+from warren.message_store.format import Place
+from warren.message_store.heap import SHARED_BYTES_MAX, Heap, Record, grouped
+from warren.message_store.log_heap import LogHeap
+from warren.message_store.plain_heap import PlainHeap
+from warren.testing.faulty_files import FaultyFiles
+from warren.testing.memory_files import MemoryFiles
+
+KEPT_BYTES = 300_000
+
+
+@dataclass
+class OnStage:
+    heap: LogHeap | PlainHeap
+    seal: Callable[[], None]
+    disk: MemoryFiles
+    machine: Machine
+
+    def damage(self, place: Place) -> None:
+        """One bit of a record's block, behind the header."""
+        path = self.heap.path(place.file)
+        file = self.disk.open(path, writable=True)
+        was = file.read_at(place.offset + 150, 1)
+        file.write_at(place.offset + 150, [bytes([was[0] ^ 1])])
+        file.close()
+
+
+@pytest.fixture(params=["log", "plain"])
+def stage(request: pytest.FixtureRequest) -> Iterator[OnStage]:
+    upkeep = Stage()
+    if request.param == "log":
+        with upkeep.store() as log:
+            yield OnStage(LogHeap(log, KEPT_BYTES), partial(_rotate, log), upkeep.disk, upkeep.machine())
+        return
+    heap = PlainHeap(upkeep.machine(), "transient", 1 << 30, KEPT_BYTES)
+    yield OnStage(heap, heap._start_file, upkeep.disk, upkeep.machine())
+    heap.close()
+
+
+def _rotate(log: LogStore) -> None:
+    log.rotate()
+
+
+def records(*values: bytes) -> list[Record]:
+    return [Record(b"key of " + value[:9], value) for value in values]
+
+
+def read(heap: Heap, place: Place, value: bytes) -> bytes:
+    return bytes(heap.read(place, len(value)))
+
+
+VALUES = [b"small", b"", b"x" * 70_000, b"y" * 30_000, b"z" * 30_000, b"w" * 30_000, b"v"]
+
+
+def test_what_was_appended_is_read_at_its_place_at_once_and_later(stage: OnStage) -> None:
+    """MS-03: files that are written at their end, and read anywhere."""
+    places = stage.heap.append(records(*VALUES))
+    for _ in range(2):
+        assert [read(stage.heap, place, value) for place, value in zip(places, VALUES, strict=True)] == VALUES
+        stage.seal()
+    assert all(a.lsn < b.lsn for a, b in pairwise(places)), "a record's LSN is greater than those before it"
+
+
+def test_small_records_share_a_block_and_a_large_one_has_its_own(stage: OnStage) -> None:
+    groups = list(grouped(records(*VALUES)))
+    assert [len(group) for group in groups] == [2, 1, 2, 2]
+    assert all(sum(len(r.key + r.value) for r in group) <= SHARED_BYTES_MAX or len(group) == 1 for group in groups)
+    places = stage.heap.append(records(*VALUES))
+    assert places[0].block == places[1].block
+    assert places[2].block not in {place.block for place in places if place is not places[2]}
+    assert places[3].block == places[4].block
+
+
+def test_a_sealed_file_gives_all_its_records_in_order_with_keys_and_links(stage: OnStage) -> None:
+    places = stage.heap.append([Record(b"a", b"1"), Record(b"b", b"2", Lsn(77)), *records(b"x" * 70_000)])
+    assert stage.heap.files() == []
+    stage.seal()
+    (number,) = stage.heap.files()
+    found = list(stage.heap.records(number))
+    assert [record.place for record in found] == places
+    assert [(record.key, bytes(record.value), record.undo_prev) for record in found[:2]] == [
+        (b"a", b"1", 0),
+        (b"b", b"2", 77),
+    ]
+
+
+def test_a_released_file_goes_and_the_others_stay(stage: OnStage) -> None:
+    kept: list[tuple[Place, bytes]] = []
+    for value in (b"first", b"second", b"third"):
+        kept += zip(stage.heap.append(records(value)), [value], strict=True)
+        stage.seal()
+    before = stage.heap.files()
+    middle = kept[1][0].file
+    stage.heap.release([middle])
+    assert stage.heap.files() == [number for number in before if number != middle]
+    for place, value in (kept[0], kept[2]):
+        assert read(stage.heap, place, value) == value
+    if isinstance(stage.heap, LogHeap):
+        stage.heap._log.purge()
+    with pytest.raises(Gone):
+        read(stage.heap, *kept[1])
+
+
+def test_damage_is_told_with_file_and_offset_and_what_is_beside_it_is_served(stage: OnStage) -> None:
+    values = [b"one" * 30_000, b"two" * 30_000]
+    places = stage.heap.append(records(*values))
+    stage.seal()
+    stage.damage(places[0])
+    with pytest.raises(Damage) as caught:
+        read(stage.heap, places[0], values[0])
+    assert (caught.value.path, caught.value.offset) == (stage.heap.path(places[0].file), places[0].offset)
+    assert read(stage.heap, places[1], values[1]) == values[1]
+    with pytest.raises(Damage):
+        list(stage.heap.records(places[0].file))
+
+
+def test_a_record_of_another_size_or_number_than_asked_for_is_damage(stage: OnStage) -> None:
+    (place,) = stage.heap.append(records(b"value"))
+    for wrong in (place, Place(place.block, 7)):
+        with pytest.raises(Damage):
+            stage.heap.read(wrong, 6)
+
+
+def test_what_lies_beside_a_record_is_not_read_twice(stage: OnStage) -> None:
+    values = [b"%d" % n * 100 for n in range(20)]
+    places = stage.heap.append(records(*values))
+    assert [read(stage.heap, place, value) for place, value in zip(places, values, strict=True)] == values
+    assert stage.heap._reader.reads <= 2, "once too early perhaps, and once"
+
+
+def test_no_more_is_kept_in_memory_than_was_allowed(stage: OnStage) -> None:
+    values = [bytes([n]) * 70_000 for n in range(12)]
+    for place, value in zip(stage.heap.append(records(*values)), values, strict=True):
+        assert read(stage.heap, place, value) == value
+    assert 0 < stage.heap._reader._bytes <= KEPT_BYTES
+
+
+def test_the_transient_heap_is_empty_after_every_start() -> None:
+    """MS-02: whatever a crash has left there is deleted, before anything is written."""
+    upkeep = Stage()
+    heap = PlainHeap(upkeep.machine(), "transient", 100, KEPT_BYTES)
+    for value in (b"a" * 200, b"b" * 200):
+        heap.append(records(value))
+    assert len(upkeep.disk.list("transient")) > 1
+    again = PlainHeap(upkeep.machine(), "transient", 100, KEPT_BYTES)
+    assert again.files() == [] and upkeep.disk.list("transient") == ["bodies.1"]
+    assert upkeep.disk.stat("transient/bodies.1").size_bytes == 0
+    again.close()
+    assert upkeep.disk.list("transient") == []
+
+
+def test_the_transient_heap_never_syncs() -> None:
+    upkeep = Stage()
+    files = FaultyFiles(upkeep.disk)
+    heap = PlainHeap(upkeep.machine(files), "transient", 1000, KEPT_BYTES)
+    for n in range(9):
+        heap.append(records(bytes([n]) * 400))
+    heap.release(heap.files()[:2])
+    steps = [step.operation for step in files.steps]
+    assert "write" in steps and "remove" in steps
+    assert "sync" not in steps and "allocate" not in steps
+
+
+def test_a_file_that_a_rotation_renames_is_read_by_the_handle_and_by_its_new_name() -> None:
+    upkeep = Stage()
+    with upkeep.store() as log:
+        heap = LogHeap(log, 0)
+        values = [b"one" * 30_000, b"two" * 30_000]
+        places = heap.append(records(*values))
+        assert read(heap, places[0], values[0]) == values[0]
+        name = active_name(log.stream("bodies").record.channel)
+        assert heap.path(places[0].file) == join("log", name)
+        log.rotate()
+        assert [read(heap, place, value) for place, value in zip(places, values, strict=True)] == values
+        heap.close()
+        assert [read(heap, place, value) for place, value in zip(places, values, strict=True)] == values
+        assert heap.path(places[0].file) != join("log", name)
