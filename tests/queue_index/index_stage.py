@@ -69,11 +69,7 @@ class IndexStage:
 
     def alive(self, place: QueuePlace = ORDERS) -> dict[int, bytes]:
         """Every message that is there: its content, by sequence id."""
-        found: dict[int, bytes] = {}
-        for run, gone in self.runs(place):
-            contents = self.index.contents(place, run, 0, run.count)
-            found |= {run.first + at: content for at, content in enumerate(contents) if not gone >> at & 1}
-        return found
+        return alive_in(self.index, place, self.newest)
 
     @property
     def stream(self) -> Stream:
@@ -94,6 +90,14 @@ class IndexStage:
 
 def a_run(first: int, contents: Sequence[bytes], origin: Origin = NOWHERE) -> Run:
     return Run(SequenceId(first), len(contents), sizes_of(contents), origin=origin)
+
+
+def alive_in(index: QueueIndex, place: QueuePlace, newest: Epoch) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for run, gone in index.scan(place, SequenceId(0), BEHIND, newest):
+        contents = index.contents(place, run, 0, run.count)
+        found |= {run.first + at: content for at, content in enumerate(contents) if not gone >> at & 1}
+    return found
 
 
 def ranges_of(run: Run, bits: int) -> list[tuple[int, int]]:

@@ -154,6 +154,16 @@ def test_an_ack_row_whose_run_is_no_longer_there_is_passed_over(stage: IndexStag
     assert stage.index.recover(ORDERS).count == 3
 
 
+def test_a_run_of_which_all_is_gone_is_not_there_though_its_rows_are(stage: IndexStage) -> None:
+    stage.publish(0, large("a"))
+    stage.publish(3, large("b"))
+    with stage.stream.begin() as session:
+        session.put(ORDERS.queue, ack_key(0, 0), encode_gone(0b111))
+    stage.reopen()
+    assert firsts(stage.runs()) == [3]
+    assert stage.index.recover(ORDERS).count == 3
+
+
 def test_a_queue_that_is_removed_is_empty_and_others_are_not(stage: IndexStage) -> None:
     stage.publish(0, large("a"))
     stage.publish(0, large("b"), BILLS)
@@ -210,6 +220,7 @@ def test_a_scan_stops_where_it_is_told_and_goes_on_from_there(stage: IndexStage)
     assert firsts(scan(ORDERS, SequenceId(0), BEHIND, stage.newest, runs_max=2)) == [0, 3]
     assert firsts(scan(ORDERS, SequenceId(6), BEHIND, stage.newest, messages_max=7)) == [6, 9, 12]
     assert firsts(scan(ORDERS, SequenceId(7), BEHIND, stage.newest, messages_max=2)) == [6]
+    assert firsts(scan(ORDERS, SequenceId(7), BEHIND, stage.newest, messages_max=3)) == [6, 9]
     assert firsts(scan(ORDERS, SequenceId(0), BEHIND, stage.newest, runs_max=0)) == []
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,57 +19,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.queue_index.index_stage import IndexStage, a_run, ranges_of
+from tests.queue_index.plain_model import Held, Model, Queue, copied, recovered
 from tests.snapshot.database_stage import DatabaseStage
-from warren.base.ids import QueueId, SequenceId
-from warren.base.runs import QueuePlace, Run
+from warren.base.ids import QueueId
+from warren.base.runs import QueuePlace
 from warren.queue_index.changes import Changes
 from warren.queue_index.cleaning import Cleaning
-from warren.queue_index.format import Counters
 from warren.queue_index.why import Why
 from warren.snapshot.feeds import Mode
 from warren.testing.memory_files import CrashModel
 
 PLACES = [QueuePlace(QueueId(5 << 32)), QueuePlace(QueueId(5 << 32), 1), QueuePlace(QueueId(6 << 32))]
 CONTENTS = st.lists(st.sampled_from([b"", b"x", b"yy" * 20, b"zzz" * 100]), min_size=1, max_size=5)
-
-
-@dataclass(slots=True)
-class Held:
-    """A run that is there, and what its queue knows of it."""
-
-    run: Run
-    contents: list[bytes]
-    gone: int = 0
-
-    def sizes(self) -> list[int]:
-        return [len(content) for at, content in enumerate(self.contents) if not self.gone >> at & 1]
-
-
-@dataclass(slots=True)
-class Queue:
-    """A sub-queue as it should be."""
-
-    next: int = 0
-    runs: dict[int, Held] = field(default_factory=dict)
-    written: Counters | None = None
-
-    def messages(self) -> dict[int, bytes]:
-        return {
-            first + at: content
-            for first, held in sorted(self.runs.items())
-            for at, content in enumerate(held.contents)
-            if not held.gone >> at & 1
-        }
-
-    def counters(self, delivered_to: int, is_clean: bool) -> Counters:
-        sizes = [size for held in self.runs.values() for size in held.sizes()]
-        head = min(self.messages(), default=self.next)
-        return Counters(
-            SequenceId(self.next), SequenceId(head), len(sizes), sum(sizes), SequenceId(delivered_to), is_clean
-        )
-
-
-Model = dict[QueuePlace, Queue]
 
 
 class IndexMachine(RuleBasedStateMachine):
@@ -247,31 +208,6 @@ class IndexMachine(RuleBasedStateMachine):
         stop(self.real_one)
 
 
-def copied(model: Model) -> Model:
-    """Runs stay the ones that changes have set the epoch of."""
-    return {
-        place: Queue(
-            queue.next,
-            {first: Held(held.run, held.contents, held.gone) for first, held in queue.runs.items()},
-            queue.written,
-        )
-        for place, queue in model.items()
-    }
-
-
-def recovered(queue: Queue) -> Counters:
-    """What a start should find: the counters, and the runs behind them."""
-    written = queue.written or Counters()
-    later = [held for first, held in queue.runs.items() if first >= written.next]
-    end = max([written.next, *(held.run.end for held in later)])
-    count = written.count + sum(len(held.sizes()) for held in later)
-    head = written.head if written.count or not later else min(queue.messages())
-    is_clean = written.is_clean and not later
-    delivered_to = written.delivered_to if is_clean else end
-    size_bytes = written.size_bytes + sum(size for held in later for size in held.sizes())
-    return Counters(SequenceId(end), SequenceId(head), count, size_bytes, SequenceId(delivered_to), is_clean)
-
-
 def test_whatever_happens_to_queues_the_index_tells_it_as_it_was() -> None:
     few = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(IndexMachine, settings=few)
@@ -279,5 +215,5 @@ def test_whatever_happens_to_queues_the_index_tells_it_as_it_was() -> None:
 
 @pytest.mark.torture
 def test_whatever_happens_to_queues_for_long_the_index_tells_it_as_it_was() -> None:
-    many = settings(max_examples=1500, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
+    many = settings(max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(IndexMachine, settings=many)
