@@ -1,0 +1,56 @@
+"""Tags as ranges, against a plain set of numbers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.base.errors import Misuse
+from warren.queues.tag_ranges import TagRanges
+
+STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(0, 6)), max_size=40)
+
+
+def tags_in(ranges: TagRanges) -> set[int]:
+    return {tag for first, stop in ranges for tag in range(first, stop)}
+
+
+@given(STEPS)
+def test_ranges_hold_what_a_plain_set_would(steps: list[tuple[bool, int, int]]) -> None:
+    ranges, plain = TagRanges(), set[int]()
+    for is_adding, first, size in steps:
+        named = set(range(first, first + size))
+        if is_adding and not named & plain:
+            ranges.add(first, first + size)
+            plain |= named
+        elif not is_adding and named <= plain:
+            ranges.take([(first, first + size)])
+            plain -= named
+        elif not is_adding:
+            with pytest.raises(Misuse):
+                ranges.take([(first, first + size)])
+        assert tags_in(ranges) == plain
+        assert ranges.count == len(plain)
+        kept = list(ranges)
+        assert all(left[1] < right[0] for left, right in pairwise(kept)), "they do not touch"
+
+
+def test_a_refusal_names_the_tag_and_changes_nothing() -> None:
+    ranges = TagRanges()
+    ranges.add(3, 8)
+    with pytest.raises(Misuse, match="tag 8 is not pending"):
+        ranges.take([(3, 4), (6, 9)])
+    with pytest.raises(Misuse, match="tag 5 is named twice"):
+        ranges.take([(5, 7), (4, 6)])
+    assert list(ranges) == [(3, 8)]
+
+
+def test_the_first_are_taken_piece_by_piece() -> None:
+    ranges = TagRanges()
+    ranges.add(3, 8)
+    ranges.add(10, 12)
+    assert [ranges.take_first(3), ranges.take_first(9), ranges.take_first(9)] == [(3, 6), (6, 8), (10, 12)]
+    assert not ranges
