@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Warren needs Python 3.11 or newer: make setup PYTHON=…")'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install -qq --disable-pip-version-check 'setuptools>=77' wheel
-	WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --editable '.[dev]'
+	WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --editable '.[dev,bench]'
 	@touch $@
 
 # Rewritten only when the set of marked modules changes, so that unmarking a module rebuilds too.
@@ -43,7 +43,7 @@ $(VENV)/.compiled: $(VENV)/.installed $(VENV)/.marked $(MARKED) $(if $(MARKED),$
 setup-spark: $(VENV)/.spark  ## add the Spark parts (PySpark, Arrow, Delta, a Java runtime) to .venv
 
 $(VENV)/.spark: $(VENV)/.installed | $(VENV)/.compiled
-	WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --editable '.[dev,spark]'
+	WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --editable '.[dev,bench,spark]'
 	@touch $@
 
 peers:  ## install the Debian packages we compare with (RabbitMQ, Redis, NATS), without starting them
@@ -99,11 +99,12 @@ torture: setup  ## kill -9 a real process N times on the real disk (make torture
 mutants: setup  ## seed faults one by one; the simulator must catch each
 	$(RUN) -m tests.mutants.run
 
-bench: setup-spark  ## the log store, the pipeline and the snapshot store against their goals (bench/goals.toml)
+bench: setup-spark  ## the log store, the pipeline, the snapshot store and queues against their goals (bench/goals.toml)
 	$(BIN)/warren bench log
 	$(BIN)/warren bench pipeline
 	$(BIN)/warren bench snapshot
 	$(BIN)/warren bench reflection
+	$(BIN)/warren bench queue
 
 clean:  ## remove what was built; a clean tree but for .git
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

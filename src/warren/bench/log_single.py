@@ -51,9 +51,9 @@ def _take_turns(run: Run, room: Path, store: LogStore) -> tuple[list[float], lis
         closing(Sqlite(room / "sqlite")) as database,
     ):
         for number in range(ROUNDS):
-            ours += _times(lambda: commit_one(store), COMMITS_PER_ROUND)
-            bare += _times(file.append, COMMITS_PER_ROUND)
-            sqlite += _times(lambda: database.append([(KEY, VALUE)]), SQLITE_COMMITS_PER_ROUND)
+            ours += times(lambda: commit_one(store), COMMITS_PER_ROUND)
+            bare += times(file.append, COMMITS_PER_ROUND)
+            sqlite += times(lambda: database.append([(KEY, VALUE)]), SQLITE_COMMITS_PER_ROUND)
             run.reached((number + 1) / ROUNDS)
     return ours, bare, sqlite
 
@@ -66,11 +66,11 @@ def _bytes_of_a_commit(store: LogStore) -> int:
     return (log_bytes(store) - before) // WARM_UP
 
 
-def _times(work: Callable[[], None], count: int) -> list[float]:
+def times(work: Callable[[], None], count: int) -> list[float]:
     """Microseconds of each."""
-    times = []
+    each = []
     for _ in range(count):
         start = perf_counter_ns()
         work()
-        times.append((perf_counter_ns() - start) / 1000)
-    return times
+        each.append((perf_counter_ns() - start) / 1000)
+    return each

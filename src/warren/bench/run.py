@@ -60,14 +60,18 @@ class Run:
 
 @contextmanager
 def run_in(
-    directory: Path, entries: int, watcher: Watcher, bytes_per_entry: int = ROOM_BYTES_PER_ENTRY
+    directory: Path,
+    entries: int,
+    watcher: Watcher,
+    bytes_per_entry: int = ROOM_BYTES_PER_ENTRY,
+    what: str = "entries",
 ) -> Iterator[Run]:
     """A run below a directory; everything it writes is removed at its end."""
     if not directory.is_dir():
         raise Refused(f"{directory} is no directory", "name one on the disk that you want to measure")
     free, needed = shutil.disk_usage(directory).free, entries * bytes_per_entry
     if free < needed:
-        hint = "measure with fewer --entries, or another --directory"
-        raise Refused(f"{entries} entries need {needed >> 20} MiB, {directory} has {free >> 20} MiB left", hint)
+        hint = f"measure with fewer --{what}, or another --directory"
+        raise Refused(f"{entries} {what} need {needed >> 20} MiB, {directory} has {free >> 20} MiB left", hint)
     with tempfile.TemporaryDirectory(prefix="warren-bench-", dir=directory) as home:
         yield Run(Path(home), entries, watcher)

@@ -33,17 +33,17 @@ def draw(measurements: Iterable[Measurement], path: Path) -> None:
     FigureCanvasAgg(figure)
     start, memory, disk = figure.subplots(1, 3)
     for kind, told in (("restart_clean", "after a clean stop"), ("restart_killed", "after kill -9")):
-        start.plot(*_series(measured, kind), marker="o", label=told)
+        start.plot(*series(measured, kind), marker="o", label=told)
     start.set(title="start-up, until a key is read", ylabel="seconds", ylim=(0, None))
     for kind, told in (("memory", "resident"), ("memory_anonymous", "allocated")):
-        memory.plot(*_series(measured, kind), marker="o", label=told)
+        memory.plot(*series(measured, kind), marker="o", label=told)
     memory.axhline(286, color="grey", linestyle=":", label="goal, 300 MB")
     memory.set(title="memory while writing and reading", ylabel="MiB", ylim=(0, None))
-    disk.plot(*_series(measured, "disk"), marker="o", label="log + store")
+    disk.plot(*series(measured, "disk"), marker="o", label="log + store")
     disk.plot(*_limits(measured), color="grey", linestyle=":", label="goal, 2.5 × live + 2 containers")
-    disk.set(title="disk, overwritten 3 ×, 20 % removed", ylabel="MiB", yscale=_scale(measured, "disk"))
+    disk.set(title="disk, overwritten 3 ×, 20 % removed", ylabel="MiB", yscale=scale(measured, "disk"))
     for axes, kind in ((start, "restart_clean"), (memory, "memory"), (disk, "disk")):
-        axes.set(xscale=_scale(measured, kind), xlabel="keys")
+        axes.set(xscale=scale(measured, kind), xlabel="keys")
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)
@@ -52,17 +52,17 @@ def draw(measurements: Iterable[Measurement], path: Path) -> None:
 Series = tuple[list[int], list[float]]
 
 
-def _series(measured: list[Measurement], kind: str) -> Series:
-    points = _points(measured, kind)
-    return [size for size, _ in points], [row.value for _, row in points]
+def series(measured: list[Measurement], kind: str) -> Series:
+    found = _points(measured, kind)
+    return [size for size, _ in found], [row.value for _, row in found]
 
 
 def _limits(measured: list[Measurement]) -> Series:
-    points = _points(measured, "disk")
-    return [size for size, _ in points], [2.5 * (row.reference or 0.0) for _, row in points]
+    found = _points(measured, "disk")
+    return [size for size, _ in found], [2.5 * (row.reference or 0.0) for _, row in found]
 
 
-def _scale(measured: list[Measurement], kind: str) -> str:
+def scale(measured: list[Measurement], kind: str) -> str:
     """Logarithmic, but for an empty picture: there is no logarithm of nothing."""
     return "log" if _points(measured, kind) else "linear"
 

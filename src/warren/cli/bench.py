@@ -3,6 +3,7 @@
 warren bench log          the log store, beside SQLite and the bare disk
 warren bench pipeline     reading and compacting on Spark, beside the JVM's own group-by
 warren bench snapshot     the safe snapshot store: writing with reflection and without, reading, start-up, memory, disk
+warren bench queue        queues, beside SQLite by hand, persist-queue, litequeue, diskcache, and our own kept in SQL
 warren bench reflection   the ways in which entries reach that store, each by itself
 """
 
@@ -92,6 +93,38 @@ def snapshot(
     if plot is not None:
         draw(measurements, plot)
     _tell("warren bench snapshot", measurements, as_json)
+
+
+@bench.command("queue")
+def queue(
+    as_json: AsJson = False,
+    messages: Annotated[int, typer.Option("--messages", min=1000, help="How long the backlog is.")] = 1_000_000,
+    directory: Home = None,
+    only: Only = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw start-up and memory by length of backlog into this file.", dir_okay=False),
+    ] = None,
+) -> None:
+    """Measure queues beside others. Writes to a temporary directory, and removes it."""
+    from warren.bench.goals import goals_of
+    from warren.bench.queue_peers import require_peers
+    from warren.bench.queue_plot import draw
+    from warren.bench.queue_rows import ROOM_BYTES_PER_MESSAGE, queue_suite
+    from warren.bench.run import run_in
+    from warren.bench.snapshot_plot import require_matplotlib
+
+    suite = queue_suite(messages)
+    wanted = suite.check(only or ())
+    require_peers()
+    if plot is not None:
+        require_matplotlib()
+    home = directory or Path.cwd()
+    with Narrator() as narrator, run_in(home, messages, narrator, ROOM_BYTES_PER_MESSAGE, "messages") as run:
+        measurements = suite.measure(run, goals_of("queue"), wanted)
+    if plot is not None:
+        draw(measurements, plot)
+    _tell("warren bench queue", measurements, as_json)
 
 
 @bench.command("reflection")

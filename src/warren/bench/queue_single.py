@@ -1,0 +1,84 @@
+"""Rows about one durable put after another, beside what the disk can do.
+
+    round   100 of ours · 100 bare writes of as many bytes · 25 of SQLite          20 rounds
+
+They take turns in one run, since a disk's sync time drifts from minute to minute. A bare write is one pwrite onto
+written zeros and one fdatasync, as many bytes as one of our puts adds to the log. Rates are those of the median time.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from statistics import median
+
+from warren.bench.log_single import times
+from warren.bench.measurement import Figure
+from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES, bodies, check_bodies
+from warren.bench.queue_ours import QUEUE, Db, drained, log_bytes_of, opened_queues
+from warren.bench.queue_peers import SqliteByHand
+from warren.bench.references import BareFile
+from warren.bench.run import Figures, Run
+
+ROUNDS = 20
+PUTS_PER_ROUND = 100
+SQLITE_PUTS_PER_ROUND = 25
+WARM_UP = 100
+ROOM_FOR = ROUNDS * PUTS_PER_ROUND
+UNIT = "puts/s"
+SINGLE_ROW_NAMES = ("put_one", "put_one_in_sqlite")
+
+
+@dataclass(slots=True)
+class _Times:
+    """Microseconds of each."""
+
+    ours: list[float] = field(default_factory=list)
+    bare: list[float] = field(default_factory=list)
+    sqlite: list[float] = field(default_factory=list)
+
+
+def single_rows(run: Run) -> Figures:
+    yield from _rows(run, SMALL_BYTES, "")
+
+
+def large_single_rows(run: Run) -> Figures:
+    yield from _rows(run, LARGE_BYTES, "_8k")
+
+
+def single_row_names(is_large: bool = False) -> tuple[str, ...]:
+    return tuple(f"{name}{'_8k' if is_large else ''}" for name in SINGLE_ROW_NAMES)
+
+
+def _rows(run: Run, size_bytes: int, suffix: str) -> Figures:
+    run.began(f"put_one{suffix}")
+    with run.room() as room, opened_queues(room) as db:
+        taken = _take_turns(run, room, db, size_bytes)
+    ours, bare, sqlite = (1e6 / median(each) for each in (taken.ours, taken.bare, taken.sqlite))
+    yield Figure(f"put_one{suffix}", ours, UNIT, bare)
+    yield Figure(f"put_one_in_sqlite{suffix}", sqlite, UNIT, bare)
+
+
+def _take_turns(run: Run, room: Path, db: Db, size_bytes: int) -> _Times:
+    ready, number = bodies(0, WARM_UP + ROOM_FOR, size_bytes), count()
+    queue, taken = db.queue(QUEUE), _Times()
+
+    def put() -> None:
+        queue.put(ready[next(number)])
+
+    before = log_bytes_of(db)
+    times(put, WARM_UP)
+    put_bytes = (log_bytes_of(db) - before) // WARM_UP
+    with (
+        closing(BareFile(room / "bare", put_bytes, ROOM_FOR)) as file,
+        closing(SqliteByHand(room / "sqlite")) as sqlite,
+    ):
+        for turn in range(ROUNDS):
+            taken.ours += times(put, PUTS_PER_ROUND)
+            taken.bare += times(file.append, PUTS_PER_ROUND)
+            taken.sqlite += times(lambda: sqlite.put(ready[0]), SQLITE_PUTS_PER_ROUND)
+            run.reached((turn + 1) / ROUNDS)
+    check_bodies(QUEUE, drained(queue, len(ready)), size_bytes, count=len(ready))
+    return taken

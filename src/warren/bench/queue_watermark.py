@@ -1,0 +1,45 @@
+"""Rows about many queues that share one watermark: a thousand queues, 200 MB, four times as much put.
+
+    watermark_high       the most that messages took, as the queues count it     beside the watermark: at most 1.1
+    watermark_low        the least, once nine tenths were reached                beside the watermark: at least 0.9
+    watermark_resident   the most memory the process and its children had, above what they had with empty queues
+
+It runs in a process of its own (queue_watermark_child), which is watched from outside and killed in the end.
+"""
+
+from __future__ import annotations
+
+from warren.bench.killed_child import child
+from warren.bench.measurement import Figure
+from warren.bench.memory_watch import watched_tree
+from warren.bench.queue_child import MODULE
+from warren.bench.run import Figures, Run
+
+QUEUES = 1000
+WATERMARK_BYTES = 200_000_000
+TIMES = 4  # the watermark is put
+WATERMARK_ROW_NAMES = ("watermark_high", "watermark_low", "watermark_resident")
+_MEGABYTE = 1_000_000
+_MEGABYTES_A_MIB = (1 << 20) / _MEGABYTE
+
+
+def watermark_rows(run: Run) -> Figures:
+    run.began("watermark_high")
+    limit = watermark_for(run.entries)
+    queues = max(2, QUEUES * limit // WATERMARK_BYTES)
+    with (
+        run.room() as room,
+        child(MODULE, "watermark", room, queues, limit, TIMES) as process,
+        watched_tree(process.pid) as peak,
+    ):
+        base = peak.resident
+        told = process.do()
+    megabytes = limit / _MEGABYTE
+    yield Figure("watermark_high", told["high"] / _MEGABYTE, "MB", megabytes)
+    yield Figure("watermark_low", told["low"] / _MEGABYTE, "MB", megabytes)
+    yield Figure("watermark_resident", (peak.resident - base) * _MEGABYTES_A_MIB, "MB", megabytes)
+
+
+def watermark_for(messages: int) -> int:
+    """The whole one from half a million messages on; fewer make everything smaller, the number of queues too."""
+    return min(WATERMARK_BYTES, messages * 400)

@@ -1,0 +1,49 @@
+"""The process that keeps many queues under one watermark, and says how near it came: `queue_child watermark …`.
+
+    queues   all of them get a piece in turn, round after round, until TIMES the watermark has been put
+    looks    behind every piece: what the queues say that their messages take, together
+    in sync  from the moment when the sum first reaches nine tenths of the watermark; before, there is nothing to page
+
+At the end every queue must have as many messages as were put into it, and some are drained and compared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from warren.base.errors import Damage
+from warren.bench.killed_child import done, get_ready
+from warren.bench.queue_bodies import bodies, check_bodies
+from warren.bench.queue_ours import drained, opened_queues, ram_bytes_of, with_watermark
+
+BODY_BYTES = 1000
+PIECE = 50  # bodies in one put
+REACHED = 0.9
+COMPARED_ONE_IN = 100  # queues
+
+
+def hold_watermark(room: Path, queue_count: str, limit_bytes: str, times: str) -> None:
+    limit = int(limit_bytes)
+    with opened_queues(room, **with_watermark(limit)) as db:
+        queues = [db.queue(f"q{number}") for number in range(int(queue_count))]
+        for queue in queues:
+            queue.put_many(bodies(0, 1, BODY_BYTES))
+        get_ready()
+        rounds = max(1, -(-limit * int(times) // (len(queues) * PIECE * BODY_BYTES)))
+        low, high, is_reached = float("inf"), 0, False
+        for turn in range(rounds):
+            some = bodies(1 + turn * PIECE, PIECE, BODY_BYTES)
+            for queue in queues:
+                queue.put_many(some)
+                used = ram_bytes_of(db)
+                is_reached = is_reached or used >= REACHED * limit
+                high = max(high, used)
+                low = min(low, used) if is_reached else low
+        told = {"high": high, "low": low if is_reached else 0, "put_bytes": rounds * PIECE * BODY_BYTES * len(queues)}
+        for number, queue in enumerate(queues):
+            count = 1 + rounds * PIECE
+            if len(queue) != count:
+                raise Damage(f"{count} messages were put into {queue.name}, it says {len(queue)}")
+            if number % COMPARED_ONE_IN == 0:
+                check_bodies(queue.name, drained(queue, count), BODY_BYTES, count=count)
+        done(told)
