@@ -10,46 +10,43 @@ from warren.base.errors import WarrenError
 from warren.base.runs import Publication
 from warren.base.threads import SystemThreads
 from warren.broker.arguments import QueueArguments
-from warren.broker.backing_kinds import BackingKinds, MakeOne
+from warren.broker.backing_kinds import MakeOne
 from warren.broker.consumers import Delivery, Outcome
 from warren.broker.settings import QueueSettings
+from warren.broker.storage import QueueStorage
 from warren.broker.supervisor import Supervised
 from warren.broker.traffic import Settling, Traffic
-from warren.broker.virtual_host import Storage, VirtualHost
+from warren.broker.virtual_host import VirtualHost
 from warren.catalog import vhosts
 from warren.catalog.leftovers import remove_leftovers
-from warren.queue_index.index import QueueIndex
+from warren.message_store.settings import MessageStoreSettings
+from warren.queues.settings import VariableQueueSettings
 
 
 class BrokerStage(CatalogStage):
     """`up`, then use; `down` and `up` again is a clean restart."""
 
-    def __init__(self, kinds: Mapping[str, MakeOne] | None = None, default: str = "memory", **settings: Any) -> None:
+    def __init__(self, kinds: Mapping[str, MakeOne] | None = None, default: str = "variable", **settings: Any) -> None:
         super().__init__()
         self.kinds = dict(kinds or {})
-        self.default = default
+        self.of_queues = VariableQueueSettings()
         self.settings = QueueSettings(backing=default, **settings)
 
     def up(self) -> BrokerStage:
         catalog = self.begin()
         home = catalog.change(lambda change: vhosts.declare(change, "/"))
         catalog.change(remove_leftovers)
-        self.index = QueueIndex.of(self.database)
-        log = self.database.log
-        storage = Storage(
-            catalog,
-            BackingKinds(self.kinds, self.default),
-            self.index.recover,
-            self.index.begin,
-            log.wait,
-            log.commit.ring,
+        storage = QueueStorage(
+            self.database, catalog, self.settings, self.of_queues, MessageStoreSettings(), self.kinds
         )
+        self.storage, self.index = storage, storage.index
         self.host = VirtualHost(home.id, storage, self.machine(), self.settings)
         self.traffic = Traffic(self.host, SystemThreads())
         return self
 
     def down(self) -> None:
         self.host.close()
+        self.storage.close()
         self.stop()
 
     def queue(self, name: str, durable: bool = True, **arguments: Any) -> Supervised:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.stage import BrokerStage, settling
+from tests.broker.stage import BrokerStage, bodies, settling
 from warren.base.ids import Epoch, QueueId
 from warren.base.runs import Origin
 from warren.broker.arguments import Overflow
@@ -18,9 +18,9 @@ from warren.queue_index.why import Why
 A, B, C = QueueId(1), QueueId(2), QueueId(3)
 
 
-@pytest.fixture
-def stage() -> Iterator[BrokerStage]:
-    stage = BrokerStage(settle_ms=1).up()
+@pytest.fixture(params=["memory", "variable"])
+def stage(request: pytest.FixtureRequest) -> Iterator[BrokerStage]:
+    stage = BrokerStage(default=request.param, settle_ms=1).up()
     yield stage
     stage.down()
 
@@ -35,7 +35,7 @@ def test_what_expires_is_over_the_limit_or_rejected_moves_to_the_target(stage: B
     stage.pass_ms(100)
     assert (stage.length("work"), stage.length("dead")) == (0, 3)
     taken = stage.take("dead", 10)
-    assert [each.slice.contents for each in taken.fetched] == [[b"1"], [b"2"], [b"3"]]
+    assert bodies(taken) == [b"1", b"2", b"3"]
     assert [deaths_of(each.slice.run.origin) for each in taken.fetched] == [
         [Death(work.id, why, 1)] for why in (Why.OVER_LIMIT, Why.REJECTED, Why.EXPIRED)
     ]

@@ -27,6 +27,15 @@ def count_over(arguments: QueueArguments, count: int, size_bytes: int, head: Sli
     return min(over, len(head))
 
 
+def count_fitting(arguments: QueueArguments, count: int, size_bytes: int, coming: Slice) -> int:
+    """How many of the first that come are not over the limit, beside what is ready now."""
+    most, most_bytes = arguments.max_length, arguments.max_length_bytes
+    fits = len(coming) if most is None else max(min(len(coming), most - count), 0)
+    if most_bytes is not None and size_bytes + coming.size_bytes > most_bytes:
+        fits = min(fits, max(_reaching(coming, most_bytes - size_bytes + 1) - 1, 0))
+    return fits
+
+
 def _reaching(head: Slice, wanted_bytes: int) -> int:
     """How many from the head have so many bytes together."""
     sizes = head.run.sizes

@@ -53,6 +53,7 @@ class Prequeue:
         self,
         look_up: LookUp,
         recover: Recover,
+        wait: Callable[[Epoch], None],
         kinds: BackingKinds,
         around: Surroundings,
         role_of: RoleOf = lambda row: Role.REGULAR,
@@ -60,6 +61,7 @@ class Prequeue:
     ) -> None:
         self._look_up = look_up
         self._recover = recover
+        self._wait = wait
         self._kinds = kinds
         self._around = around
         self._role_of = role_of
@@ -67,6 +69,7 @@ class Prequeue:
 
     def start(self, id_: QueueId, life: int, newest: Epoch) -> tuple[Beginning, Queue]:
         """A queue, ready to serve, with everything that was written up to an epoch."""
+        self._wait(newest)  # what was written and is on its way is there then, and what is read is durable
         row = self._look_up(id_)
         arguments = QueueArguments.from_table(row.arguments)
         beginning = self._decide(row, arguments, newest)

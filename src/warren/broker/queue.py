@@ -28,7 +28,7 @@ from warren.broker.consumers import Delivery, Getter, Line
 from warren.broker.dead_letters import deaths_of, is_circle, moved, with_death
 from warren.broker.errors import NotYours, QueueDown, QueueFull
 from warren.broker.expiry import STEP_MESSAGES, Use, due_ms, monotonic_ms, wall_ms
-from warren.broker.limits import count_over, is_over
+from warren.broker.limits import count_fitting, count_over, is_over
 from warren.broker.work import Wider, Work
 from warren.queue_index.why import Why
 from warren.queues.backing import BackingQueue, Fetched, TagRange
@@ -272,9 +272,11 @@ class Queue:
         deaths = with_death(deaths_of(slice_.run.origin), self.id, why)
         if target is None or is_circle(deaths, target.id):
             return
-        is_refusing = target.arguments.overflow is Overflow.REJECT_PUBLISH
-        if is_refusing and target._would_be_over(len(slice_), slice_.size_bytes):
-            return
+        if target.arguments.overflow is Overflow.REJECT_PUBLISH:
+            fits = count_fitting(target.arguments, len(target.backing), target.backing.ready_bytes, slice_)
+            if not fits:
+                return
+            slice_ = slice_.split(fits)[0] if fits < len(slice_) else slice_
         target.put(moved(slice_, deaths, target.name, wall_ms(self._around.clock)), work)
 
     def _settle(self, settle: Callable[[], int], work: Work) -> int:

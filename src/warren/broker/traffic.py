@@ -50,6 +50,7 @@ class Traffic:
         host = self.host
         _, epoch = host.do(children, act)
         if host.monitor.is_over:
+            host.storage.wait(epoch)  # what is not durable cannot leave memory
             host.monitor.relieve()
         return epoch
 

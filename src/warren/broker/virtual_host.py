@@ -15,18 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import Epoch, QueueId, VhostId
+from warren.base.runs import QueuePlace
 from warren.broker.arguments import QueueArguments
 from warren.broker.backing_kinds import BackingKinds
 from warren.broker.errors import QueueDeleted, QueuesClosed, UnknownQueue
 from warren.broker.expiry import monotonic_ms
 from warren.broker.memory_monitor import MemoryMonitor
 from warren.broker.paged_queue import PagedQueue
-from warren.broker.prequeue import Prequeue, Recover
+from warren.broker.prequeue import Prequeue
 from warren.broker.queue import Surroundings
 from warren.broker.settings import QueueSettings
 from warren.broker.supervisor import Supervised, Supervisor
@@ -37,6 +37,7 @@ from warren.catalog.catalog import Catalog, Deleted
 from warren.catalog.change import Change
 from warren.log.machine import Machine
 from warren.queue_index.changes import Changes
+from warren.queue_index.format import Counters
 
 Result = TypeVar("Result")
 _SETTLE = 0  # no queue has this id: in the timetable it means the acknowledgements
@@ -44,16 +45,24 @@ _MONITOR = -1
 _PROBLEMS_MAX = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """What lies below queues."""
+class Storage(Protocol):
+    """What lies below queues (`storage.QueueStorage`)."""
 
-    catalog: Catalog
-    kinds: BackingKinds
-    recover: Recover
-    begin: Callable[[], Changes]
-    wait: Callable[[Epoch], None]
-    ring: Callable[[], None]  # let what was written become durable, without waiting
+    @property
+    def catalog(self) -> Catalog: ...
+
+    @property
+    def kinds(self) -> BackingKinds: ...
+
+    def recover(self, place: QueuePlace, newest: Epoch) -> Counters: ...
+
+    def begin(self) -> Changes: ...
+
+    def wait(self, epoch: Epoch) -> None: ...
+
+    def ring(self) -> None:
+        """Let what was written become durable, without waiting."""
+        ...
 
 
 class VirtualHost:
@@ -71,7 +80,7 @@ class VirtualHost:
         self.timetable = Timetable(machine.threads, machine.clock, self.look)
         self.monitor = MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self._paged)
         around = Surroundings(machine.clock, self.timetable.at, self.monitor.takes)
-        self.prequeue = Prequeue(storage.catalog.queue, storage.recover, storage.kinds, around)
+        self.prequeue = Prequeue(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around)
         self.supervisor = Supervisor(self.prequeue, settings, machine.threads, machine.clock, self.tell)
 
     def begin(self) -> None:
