@@ -10,14 +10,12 @@ Whether a unit is alive is asked of the very rows that the queue index writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
 from warren.base.ids import Epoch, FileNumber, QueueId, SequenceId
 from warren.base.runs import Publication, QueuePlace, Run, sizes_of
-from warren.base.threads import Threads
-from warren.files.protocol import Files
 from warren.log.file_record import FileRecord, FileState
 from warren.message_store.format import Holder, Stored, decode_stored
 from warren.message_store.gc import Collected
@@ -84,22 +82,23 @@ class StoreStage:
     def __init__(
         self,
         stage: DatabaseStage | None = None,
-        files: Files | None = None,
-        threads: Threads | None = None,
+        open_database: Callable[[], Database] | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
         **settings: int,
     ) -> None:
+        self.chunk_bytes = chunk_bytes
         self.stage = stage or DatabaseStage()
         self.settings = MessageStoreSettings(**{"transient_file_bytes": 2000, **settings})
         self.next: dict[QueuePlace, int] = {}
-        self.open(files, threads)
+        self.open(open_database)
 
-    def open(self, files: Files | None = None, threads: Threads | None = None) -> None:
-        self.database = self.stage.open(files, threads)
+    def open(self, open_database: Callable[[], Database] | None = None) -> None:
+        self.database = (open_database or self.stage.open)()
         self.log = self.database.log
         self.queues = QueueIndex.of(self.database)
         self.rows = QueueRows(self.database, self.queues)
         self.moved = row_index(self.database)
-        self.stores = MessageStores(self.log, DIRECTORY, self.rows, self.moved, self.settings, CHUNK_BYTES)
+        self.stores = MessageStores(self.log, DIRECTORY, self.rows, self.moved, self.settings, self.chunk_bytes)
         self.store = self.stores.persistent
 
     def close(self) -> None:
