@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
+from warren.base.errors import OutOfRoom
 from warren.base.ids import Epoch, FileNumber, QueueId, SequenceId
 from warren.base.runs import Publication, QueuePlace, Run, sizes_of
 from warren.log.file_record import FileRecord, FileState
@@ -173,9 +174,22 @@ class StoreStage:
         stream = self.log.stream(STREAM)
         return [value for _, columns in stream.read() for value in columns.values.to_list()]
 
-    def keys(self) -> list[bytes]:
+    def record_keys(self) -> list[bytes]:
         self.database.make_durable()
         return [key for _, columns in self.log.stream(STREAM).read() for key in columns.keys.to_list()]
+
+
+class Failing:
+    """Joins changes, and lets them fail when whoever joined before it has written."""
+
+    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+        raise OutOfRoom("there is no room")
+
+    def after_end(self, epoch: Epoch) -> None:
+        raise AssertionError("they did not end")
+
+    def aborted(self) -> None:
+        """As was to be."""
 
 
 def stored_of(run: Run) -> Stored:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from tests.message_store.store_stage import CHUNK_BYTES, A, B, C, StoreStage, content, file_of, stored_of
+from tests.message_store.store_stage import CHUNK_BYTES, A, B, C, Failing, StoreStage, content, file_of, stored_of
 from warren.base.errors import Misuse, OutOfRoom, Refused
 from warren.base.ids import FileNumber, Lsn, SequenceId
 from warren.base.runs import Publication, Run, sizes_of
@@ -39,7 +38,7 @@ def test_what_several_queues_hold_is_stored_once_and_read_by_each(stage: StoreSt
     (unit,) = stored_of(runs[A]).units
     entry = stage.moved.look_up(unit.id)
     assert entry is not None and entry.references == 3
-    (key,) = stage.keys()
+    (key,) = stage.record_keys()
     firsts = [Holder(place.queue, place.level, run.first) for place, run in runs.items()]
     assert list(decode_key(key).holders) == firsts, "whoever asks whether it is alive finds them all"
 
@@ -84,7 +83,7 @@ def test_what_one_of_its_holders_still_wants_is_written_for_that_one(stage: Stor
     changes.end()
     assert stage.contents(kept) == TWO
     assert gone.stored == b"" and stage.store.facts()["entries"] == 0, "held once: nothing to count"
-    (key,) = stage.keys()
+    (key,) = stage.record_keys()
     assert [holder.queue for holder in decode_key(key).holders] == [B.queue]
 
 
@@ -217,18 +216,8 @@ def test_a_part_of_a_shared_run_counts_for_its_share(stage: StoreStage) -> None:
 
 def test_changes_that_fail_behind_the_store_leave_only_garbage(stage: StoreStage) -> None:
     changes = stage.queues.begin()
-
-    class Failing:
-        def before_end(self, runs: object) -> None:
-            raise OutOfRoom("no room")
-
-        def after_end(self, epoch: object) -> None: ...
-
-        def aborted(self) -> None: ...
-
     stage.submit(Publication(TWO), A, changes)
-    failing: Any = Failing()
-    changes.join(failing)
+    changes.join(Failing())
     with pytest.raises(OutOfRoom):
         changes.end()
     assert stage.store.facts()["flying"] == 0

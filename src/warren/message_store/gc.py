@@ -15,7 +15,7 @@ time collects; nobody else waits for it. Not here: which files are worth it (led
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from warren.base.errors import Damage, Refused
@@ -28,7 +28,7 @@ from warren.message_store.index import Entry, LocationIndex, Move
 from warren.message_store.ledger import FileNotes, Ledger
 from warren.message_store.liveness import Alive, Judge
 from warren.message_store.reading import Reader
-from warren.message_store.units import edges_of, flags
+from warren.message_store.units import edges_of, flags, pieces_of
 from warren.message_store.writing import append_pieces
 
 
@@ -132,6 +132,7 @@ class Collector:
                 alive = {each.unit: each.alive for each in judged if each.alive is not None}
                 moves = [self._copied(unit, each, number, done) for unit, each in alive.items()]
                 self._index.move(moves)
+                self._note_left_behind(alive.values(), number)
                 self._index.delete_object(self._stale(judged))
         except (Damage, Refused) as error:
             raise _Unreadable(number, error.what) from error
@@ -150,6 +151,16 @@ class Collector:
         done.copied_units += 1
         done.copied_bytes += size_bytes
         return Move(unit, _words(alive), encode_stored([copy], located.chunk_bytes))
+
+    def _note_left_behind(self, moved: Iterable[Alive], number: FileNumber) -> None:
+        """A rotation may have come between two chunks: the others are garbage now, in another file."""
+        for alive in moved:
+            unit = alive.located.unit
+            for (begin, end), place in zip(
+                pieces_of(unit.size_bytes, alive.located.chunk_bytes), unit.places, strict=True
+            ):
+                if place.file != number:
+                    self._ledger.note_dead(place.file, end - begin)
 
     def _trimmed(self, alive: Alive) -> Iterator[bytes]:
         """The contents that are wanted, joined again: one record, since only joined contents are trimmed."""

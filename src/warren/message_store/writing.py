@@ -62,7 +62,7 @@ def _write_joined(
 ) -> list[Unit]:
     key = encode_key(RecordKey(RecordKind.START, 0, NEW, tuple(holders)))
     records = [Record(key, b"".join(contents[part.first : part.first + part.messages])) for part in parts]
-    places = heap.append(records)
+    places = heap.append(records) if records else []
     return [
         Unit(place.lsn, part.size_bytes, part.first, part.messages, (place,), every(part.messages))
         for part, place in zip(parts, places, strict=True)
