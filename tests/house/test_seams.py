@@ -41,6 +41,10 @@ DOORS: dict[str, set[str]] = {
     "snapshot/table_worker.py": {"subprocess", "os"},  # the process, and the environment it gets
     "snapshot/table_process.py": {"os"},  # its priority
     "catalog/": SQL,
+    "app/embedded.py": {"concurrent"},  # the futures that are handed out; these four start nothing
+    "app/publishing.py": {"concurrent"},
+    "app/queue_room.py": {"concurrent"},
+    "app/queues.py": {"concurrent"},
     "pipeline/ending.py": {"signal"},  # how Spark ends the process of a stream's reader
     "pipeline/java.py": FILES | PROCESSES,  # finds a Java runtime, before there is any Spark
     "testing/": EVERYTHING,

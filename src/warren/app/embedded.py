@@ -11,13 +11,16 @@
 A storage gets its number from the log when it is first named: a place in the log, 64 bits, never given twice. Names and
 numbers are entries of the log themselves, in storage 0, which is nobody else's.
 
-`kv` storages read as of now; `snapshot()` holds a moment still; `akv` is `kv` for coroutines.
+`kv` storages read as of now; `snapshot()` holds a moment still; `akv` is `kv` for coroutines. `queue` and `aqueue` are
+durable queues in the same directory (app/queues); what they need is opened when the first one is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Unpack
 
 from warren.app.embedded_async import AsyncKeyValues
 from warren.app.reflection_control import served
@@ -38,6 +41,12 @@ from warren.snapshot.snapshot_store import Reading, SnapshotStore, View
 from warren.snapshot.table_worker import ProcessTables
 from warren.snapshot.version_buffer import VersionBuffer
 
+if TYPE_CHECKING:  # a program without queues need not load what they need
+    from warren.app.queue_assembly import QueueSide
+    from warren.app.queue_room import QueueOptions, QueueRoom
+    from warren.app.queues import Queue
+    from warren.app.queues_async import AsyncQueue
+
 NAMES = 0  # the storage in which names are kept
 _NUMBER_BYTES = 8
 _NAME_BYTES_MAX = 255
@@ -48,8 +57,9 @@ def open_embedded(
     log_settings: LogSettings | None = None,
     reflection: ReflectionSettings | None = None,
     progress: Progress = lambda share: None,
+    **queue_side: Unpack[QueueSide],
 ) -> Warren:
-    """Open a directory, or make one. Nobody else may have it open."""
+    """Open a directory, or make one. Nobody else may have it open. Settings of queues: see `QueueSide`."""
     machine, settings = Machine.real(), reflection or ReflectionSettings()
 
     def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
@@ -61,7 +71,7 @@ def open_embedded(
     tables = ProcessTables()
     database = Database.open(path, open_store, log_settings, settings, machine, progress, tables, Outside, open_buffer)
     try:
-        return Warren(database, machine, served(database, machine, settings))
+        return Warren(database, machine, served(database, machine, settings), queue_side)
     except BaseException:
         database.close()
         raise
@@ -70,9 +80,20 @@ def open_embedded(
 class Warren:
     """An open directory. Use `warren.open`."""
 
-    def __init__(self, database: Database, machine: Machine, control: ControlServer | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        machine: Machine,
+        control: ControlServer | None = None,
+        queue_side: QueueSide | None = None,
+    ) -> None:
         self.database = database
+        self._machine = machine
         self._control = control
+        self._queue_side: QueueSide = queue_side or {}
+        self._room: QueueRoom | None = None
+        self._room_lock = machine.threads.condition()
+        self._is_closed = False
         self._writing = Writing(database.begin, database.log.wait, machine.threads.condition(), database.make_durable)
 
     def kv(self, name: str) -> KeyValues:
@@ -93,17 +114,92 @@ class Warren:
         with self._hold_now() as reading:
             return [row.key.decode() for row in reading.range(NAMES)]
 
+    # -- queues --------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str, **options: Unpack[QueueOptions]) -> Queue:
+        """The queue of this name; it is made if there is none, and refused if it was made with other options. Durable
+        when it returns. Options: `app.queue_room.QueueOptions`."""
+        return self.queue_room.declare(name, options)
+
+    def aqueue(self, name: str, **options: Unpack[QueueOptions]) -> AsyncQueue:
+        """The same for coroutines."""
+        from warren.app.queues_async import AsyncQueue
+
+        return AsyncQueue(self.queue(name, **options))
+
+    def find_queue(self, name: str) -> Queue:
+        """The queue of this name, however it was made; refused if there is none."""
+        return self.queue_room.find(name)
+
+    def queues(self) -> list[str]:
+        """The names of all queues."""
+        return self.queue_room.names()
+
+    def publish(
+        self,
+        bodies: bytes | Iterable[bytes],
+        queues: Iterable[str],
+        *,
+        ttl: float | None = None,
+        priority: int = 0,
+        persistent: bool = True,
+    ) -> int:
+        """Put one message, or many, into several queues: into all of them or none, stored once. Durable when it
+        returns; how many messages."""
+        room = self.queue_room
+        count, epoch = room.publish(bodies, queues, ttl, priority, persistent)
+        room.wait(epoch)
+        return count
+
+    def publish_later(
+        self,
+        bodies: bytes | Iterable[bytes],
+        queues: Iterable[str],
+        *,
+        ttl: float | None = None,
+        priority: int = 0,
+        persistent: bool = True,
+    ) -> Future[None]:
+        """The same without waiting for the disk: the future is done when it is durable."""
+        room = self.queue_room
+        return room.when_durable(room.publish(bodies, queues, ttl, priority, persistent)[1])
+
+    @property
+    def queue_room(self) -> QueueRoom:
+        """Everything about queues; opened when it is first asked for."""
+        room = self._room
+        if room is not None and not self._is_closed:
+            return room
+        from warren.app.queue_assembly import OpenQueues
+        from warren.app.queue_room import QueueRoom
+
+        with self._room_lock:
+            if self._is_closed:
+                raise Misuse("the database is closed", "open it again")
+            if self._room is None:
+                self._room = QueueRoom(OpenQueues(self.database, self._machine, **self._queue_side))
+            return self._room
+
+    # -- all of it -----------------------------------------------------------------------------------------------
+
     def snapshot(self) -> Moment:
         """Everything as of now, held still until it is closed."""
         return Moment(self.database.view_now())
 
     def alarms(self) -> list[str]:
-        return self.database.alarms()
+        room = self._room
+        return [*self.database.alarms(), *(room.queues.alarms() if room is not None else [])]
 
     def close(self) -> None:
-        if self._control is not None:
-            self._control.close()
-        self.database.close()
+        with self._room_lock:
+            self._is_closed = True
+        try:
+            if self._room is not None:
+                self._room.queues.close()
+        finally:
+            if self._control is not None:
+                self._control.close()
+            self.database.close()
 
     def __enter__(self) -> Warren:
         return self

@@ -1,0 +1,149 @@
+"""What a queue hands out: one message, or many as one batch.
+
+Both are acknowledged or given back once. As a `with` block they are acknowledged at its end, and ready again if it ends
+in an error, unless the block has settled them itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, TypeAlias
+
+from warren.base.ids import QueueId
+from warren.broker.consumers import Delivery
+from warren.broker.errors import NotYours
+from warren.broker.traffic import Settling
+from warren.queues.backing import TagRange
+
+
+class Tag(NamedTuple):
+    """Names a message that was delivered, as long as it is not settled: plain data, to be kept wherever you like. When
+    it is requeued and delivered once more, whoever got it then has the same tag."""
+
+    queue: QueueId
+    life: int
+    number: int
+
+
+Settled: TypeAlias = "Delivered | Tag"
+
+
+class Settler(Protocol):
+    """The queue that has delivered something."""
+
+    @property
+    def name(self) -> str: ...
+
+    def ack(self, what: Settled) -> int: ...
+
+    def nack(self, what: Settled, requeue: bool = True) -> int: ...
+
+
+class Delivered:
+    """What both have in common."""
+
+    __slots__ = ("_is_settled", "_life", "_queue", "_tags", "queue_id")
+
+    def __init__(self, queue: Settler, queue_id: QueueId, life: int, tags: list[TagRange]) -> None:
+        self._queue = queue
+        self.queue_id = queue_id
+        self._life = life
+        self._tags = tags
+        self._is_settled = not tags
+
+    def ack(self) -> None:
+        """Done with it."""
+        if self._tags:
+            self._queue.ack(self)
+
+    def nack(self, requeue: bool = True) -> None:
+        """Not done with it: ready again, or with `requeue=False` gone (to the dead-letter queue, if there is one)."""
+        if self._tags:
+            self._queue.nack(self, requeue)
+
+    @property
+    def is_settled(self) -> bool:
+        return self._is_settled
+
+    def settling(self) -> Settling:
+        """Used by the queue: its tags, once."""
+        if self._is_settled and self._tags:
+            raise NotYours(
+                f"queue {self._queue.name!r}: this was acknowledged or given back before", "settle each message once"
+            )
+        self._is_settled = True
+        return Settling(self._life, self._tags)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_settled:
+            if error is None:
+                self.ack()
+            else:
+                self.nack()
+
+
+class Message(Delivered):
+    """One message in your hands."""
+
+    __slots__ = ("body", "redelivered")
+
+    def __init__(self, queue: Settler, queue_id: QueueId, life: int, tag: int, body: bytes, redelivered: bool) -> None:
+        super().__init__(queue, queue_id, life, [(tag, tag + 1)])
+        self.body = body
+        self.redelivered = redelivered  # it was delivered before, or may have been
+
+    @classmethod
+    def of(cls, queue: Settler, delivery: Delivery) -> Message:
+        [fetched] = delivery.fetched
+        assert fetched.slice.contents is not None, "what is fetched has contents"
+        [body] = fetched.slice.contents
+        return cls(queue, delivery.queue, delivery.life, fetched.tag, body, fetched.is_redelivered)
+
+    @property
+    def tag(self) -> Tag:
+        return Tag(self.queue_id, self._life, self._tags[0][0])
+
+    def __repr__(self) -> str:
+        body = self.body if len(self.body) <= 32 else self.body[:32] + b"..."
+        return f"<message {body!r}{', redelivered' if self.redelivered else ''}>"
+
+
+class Batch(Delivered):
+    """Messages that were got together: their bodies in a list, settled in one go."""
+
+    __slots__ = ("bodies", "fetched")
+
+    def __init__(self, queue: Settler, delivery: Delivery | None) -> None:
+        fetched = delivery.fetched if delivery is not None else []
+        id_, life = (delivery.queue, delivery.life) if delivery is not None else (QueueId(0), 0)
+        super().__init__(queue, id_, life, [each.tags for each in fetched])
+        self.fetched = fetched
+        self.bodies: list[bytes] = []
+        for each in fetched:
+            self.bodies += each.slice.contents or []
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.bodies)
+
+    def __repr__(self) -> str:
+        return f"<batch of {len(self)} messages>"
+
+    @property
+    def redelivered(self) -> list[bool]:
+        """Of each message whether it was delivered before, or may have been."""
+        return [each.is_redelivered for each in self.fetched for _ in range(len(each.slice))]
+
+    @property
+    def tags(self) -> list[Tag]:
+        """Of each message, to settle some of them alone."""
+        ranges = (each.tags for each in self.fetched)
+        return [Tag(self.queue_id, self._life, number) for first, stop in ranges for number in range(first, stop)]

@@ -1,0 +1,91 @@
+"""The queues of an embedded database, put together: catalog, storage, vhost "/", and whoever tells of durable puts.
+
+They are opened when a program first asks for a queue: one that uses key-values only pays nothing for them. What did not
+outlive its process (queues that are not durable) is removed then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TypedDict
+
+from warren.broker.backing_kinds import MakeOne
+from warren.broker.confirms import Confirms
+from warren.broker.memory_monitor import MemoryMonitor
+from warren.broker.settings import QueueSettings
+from warren.broker.storage import QueueStorage
+from warren.broker.traffic import Traffic
+from warren.broker.virtual_host import VirtualHost
+from warren.catalog import vhosts
+from warren.catalog.catalog import Catalog
+from warren.catalog.database import SqlitePlace
+from warren.catalog.leftovers import remove_leftovers
+from warren.catalog.settings import CatalogSettings
+from warren.log.machine import Machine
+from warren.message_store.settings import MessageStoreSettings
+from warren.queues.settings import VariableQueueSettings
+from warren.snapshot.database import Database
+
+HOME = "/"
+
+
+class QueueSide(TypedDict, total=False):
+    """What `warren.open` takes for queues."""
+
+    queue_settings: QueueSettings
+    variable_queue_settings: VariableQueueSettings
+    message_store_settings: MessageStoreSettings
+    catalog_settings: CatalogSettings
+    backing_kinds: Mapping[str, MakeOne]  # other kinds of backing queues, by name (BQ-02)
+
+
+class OpenQueues:
+    """Open from the beginning on; closed before the database."""
+
+    def __init__(
+        self,
+        database: Database,
+        machine: Machine,
+        queue_settings: QueueSettings | None = None,
+        variable_queue_settings: VariableQueueSettings | None = None,
+        message_store_settings: MessageStoreSettings | None = None,
+        catalog_settings: CatalogSettings | None = None,
+        backing_kinds: Mapping[str, MakeOne] | None = None,
+    ) -> None:
+        self.settings = settings = queue_settings or QueueSettings()
+        of_queues = variable_queue_settings or VariableQueueSettings()
+        of_stores = message_store_settings or MessageStoreSettings()
+        self.clock = machine.clock
+        self.threads = machine.threads
+        self._close = ExitStack()
+        with ExitStack() as opened:
+            place = SqlitePlace.of(
+                machine.files, machine.chance, database.directory, catalog_settings or CatalogSettings()
+            )
+            self.catalog = Catalog.open(database, place, machine.threads)
+            opened.callback(self.catalog.close)
+            home = self.catalog.change(lambda change: vhosts.declare(change, HOME))
+            self.catalog.change(remove_leftovers)
+            self.storage = QueueStorage(
+                database, self.catalog, settings, of_queues, of_stores, dict(backing_kinds or {})
+            )
+            opened.callback(self.storage.close)
+            self.host = VirtualHost(home.id, self.storage, machine, settings)
+            opened.callback(self.host.close)
+            self.traffic = Traffic(self.host, machine.threads)
+            self.confirms = Confirms(machine.threads, database.log.wait)
+            opened.callback(self.confirms.stop)
+            self.storage.begin_upkeep(settings.cleaning_seconds)
+            self.host.begin()
+            self._close = opened.pop_all()
+
+    @property
+    def monitor(self) -> MemoryMonitor:
+        return self.host.monitor
+
+    def alarms(self) -> list[str]:
+        return [*self.catalog.problems, *self.storage.alarms(), *self.host.problems]
+
+    def close(self) -> None:
+        self._close.close()
