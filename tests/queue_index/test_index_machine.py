@@ -9,9 +9,8 @@ reopened, its store lost, its log rotated and cleaned in between. Afterwards eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,16 +32,43 @@ PLACES = [QueuePlace(QueueId(5 << 32)), QueuePlace(QueueId(5 << 32), 1), QueuePl
 CONTENTS = st.lists(st.sampled_from([b"", b"x", b"yy" * 20, b"zzz" * 100]), min_size=1, max_size=5)
 
 
+class Publish(NamedTuple):
+    place: QueuePlace
+    contents: list[bytes]
+    skipped: int  # sequence ids of transient messages in between
+
+
+class Dequeue(NamedTuple):
+    which: int  # of the places and runs that there are then
+    bits: int
+
+
+class Count(NamedTuple):
+    place: QueuePlace
+    share: float
+    is_clean: bool
+
+
+class Deliver(NamedTuple):
+    place: QueuePlace
+    first: int
+
+
+Step = Publish | Dequeue | Count | Deliver
+PLACE = st.sampled_from(PLACES)
+PUBLISH = st.builds(Publish, PLACE, CONTENTS, st.sampled_from([0, 0, 0, 1, 20000]))
+DEQUEUE = st.builds(Dequeue, st.integers(0, 20), st.sampled_from([0b1, 0b10, 0b11, 0b101, 0b11111, 0b11111]))
+OTHERS = st.builds(Count, PLACE, st.floats(0, 1), st.booleans()) | st.builds(Deliver, PLACE, st.integers(0, 50))
+STEP = st.one_of(PUBLISH, DEQUEUE, PUBLISH, DEQUEUE, OTHERS)
+
+
 class IndexMachine(RuleBasedStateMachine):
     """Queues write counters in every session that dequeues, as queues do."""
 
     def __init__(self) -> None:
         super().__init__()
         self.real: IndexStage | None = None
-        self.durable: Model = {place: Queue() for place in PLACES}
-        self.model = deepcopy(self.durable)
-        self.changes: Changes | None = None
-        self.dequeued: set[QueuePlace] = set()
+        self.model: Model = {place: Queue() for place in PLACES}
 
     @initialize(mode=st.sampled_from([Mode.NOTIFY, Mode.PUSH, Mode.OFF]))
     def begin(self, mode: Mode) -> None:
@@ -50,72 +76,34 @@ class IndexMachine(RuleBasedStateMachine):
         disk.log_settings = replace(disk.log_settings, retention_seconds=0.0, retention_bytes=0)
         self.real = IndexStage(disk)
 
-    # -- what happens in a session -------------------------------------------------------------------------------
+    # -- sessions ------------------------------------------------------------------------------------------------
 
-    @rule(place=st.sampled_from(PLACES), contents=CONTENTS, skipped=st.sampled_from([0, 0, 0, 1, 20000]))
-    def publish(self, place: QueuePlace, contents: list[bytes], skipped: int) -> None:
-        """Some sequence ids were of transient messages."""
-        queue = self.model[place]
-        run = a_run(queue.next + skipped, contents)
-        self._changes().publish(place, run, contents)
-        queue.runs[run.first] = Held(run, contents)
-        queue.next = run.end
-
-    @rule(place=st.sampled_from(PLACES), which=st.integers(0, 99), bits=st.integers(1, 31) | st.just(31))
-    def dequeue(self, place: QueuePlace, which: int, bits: int) -> None:
-        queue = self.model[place]
-        if not queue.runs:
-            return
-        held = sorted(queue.runs.items())[which % len(queue.runs)][1]
-        newly = bits & (1 << held.run.count) - 1 & ~held.gone
-        if not newly:
-            return
-        held.gone |= newly
-        why = list(Why)[which % len(Why)]
-        self._changes().dequeue(place, held.run, held.gone, ranges_of(held.run, newly), why)
-        if held.gone.bit_count() == held.run.count:
-            del queue.runs[held.run.first]
-        self.dequeued.add(place)
-
-    @rule(place=st.sampled_from(PLACES), first=st.integers(0, 50), count=st.integers(1, 9))
-    def deliver_and_requeue(self, place: QueuePlace, first: int, count: int) -> None:
-        self._changes().delivered(place, [(first, first + count)], "ann")
-        self._changes().requeued(place, [(first, first + count)])
-
-    @rule(place=st.sampled_from(PLACES), share=st.floats(0, 1), is_clean=st.booleans())
-    def count(self, place: QueuePlace, share: float, is_clean: bool) -> None:
-        self._count(place, int(self.model[place].next * share), is_clean)
-
-    @rule(queue=st.sampled_from([place.queue for place in PLACES]), chance=st.integers(0, 9))
-    def remove_queue(self, queue: QueueId, chance: int) -> None:
-        """Seldom; and as its id is never given again, what follows is another session's queue of the same name."""
-        if chance:
-            return
-        self._changes().remove_queue(queue)
+    @rule(steps=st.lists(STEP, min_size=1, max_size=8), ending=st.sampled_from(["waited for", "ended", "aborted"]))
+    def write(self, steps: list[Step], ending: str) -> None:
+        changes = self.real_one.index.begin()
+        before, dequeued = copied(self.model), set[QueuePlace]()
+        for step in steps:
+            if isinstance(step, Publish):
+                self._publish(changes, step)
+            elif isinstance(step, Dequeue):
+                dequeued |= self._dequeue(changes, step)
+            elif isinstance(step, Count):
+                self._count(changes, step.place, int(self.model[step.place].next * step.share), step.is_clean)
+            else:
+                changes.delivered(step.place, [(step.first, step.first + 3)], "ann")
+                changes.requeued(step.place, [(step.first, step.first + 2)])
         for place in PLACES:
-            if place.queue == queue:
-                self.model[place] = Queue(next=self.model[place].next)
-                self.dequeued.discard(place)
-        self.end(waits=True)
+            if place in dequeued:
+                self._count(changes, place, 0, is_clean=False)
+        self._end(changes, ending, before)
 
-    # -- how a session ends --------------------------------------------------------------------------------------
-
-    @rule(waits=st.booleans())
-    def end(self, waits: bool) -> None:
-        for place in sorted(self.dequeued, key=lambda place: (place.queue, place.level)):
-            self._count(place, 0, is_clean=False)
-        epoch = self._changes().end()
-        self.real_one.newest = max(self.real_one.newest, epoch)
-        if waits:
-            self.real_one.database.log.wait(self.real_one.newest)
-        self._forget_session()
-        self.durable = copied(self.model)
-
-    @rule()
-    def abort(self) -> None:
-        self._changes().abort()
-        self._forget_session()
-        self.model = copied(self.durable)
+    @rule(queue=st.sampled_from([place.queue for place in PLACES]), ending=st.sampled_from(["ended", "aborted"]))
+    def remove_queue(self, queue: QueueId, ending: str) -> None:
+        """An id is never given again; here the next queue takes it, and goes on with its sequence ids."""
+        changes, before = self.real_one.index.begin(), copied(self.model)
+        changes.remove_queue(queue)
+        self.model |= {place: Queue(next=self.model[place].next) for place in PLACES if place.queue == queue}
+        self._end(changes, ending, before)
 
     # -- what happens to the disk --------------------------------------------------------------------------------
 
@@ -123,7 +111,7 @@ class IndexMachine(RuleBasedStateMachine):
     def restart(self, loses_store: bool) -> None:
         if self.real_one.database.log.manifest.state.horizon:
             loses_store = False  # what left the log is in the store only
-        self._stop(lambda stage: stage.database.close())
+        self.real_one.database.close()
         if loses_store:
             self.real_one.stage.store = None
         self.real_one.open()
@@ -131,12 +119,8 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(model=st.sampled_from(CrashModel), seed=st.integers(0, 99))
     def cut_the_power(self, model: CrashModel, seed: int) -> None:
         self.real_one.database.make_durable()
-
-        def cut(stage: IndexStage) -> None:
-            stage.database.abandon()
-            stage.stage.crash(model, seed)
-
-        self._stop(cut)
+        self.real_one.database.abandon()
+        self.real_one.stage.crash(model, seed)
         self.real_one.open()
 
     @rule()
@@ -156,7 +140,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_queue_is_as_it_should_be(self) -> None:
-        if self.real is None or self.changes is not None:
+        if self.real is None:
             return
         for place, queue in self.model.items():
             assert self.real.alive(place) == queue.messages()
@@ -187,25 +171,42 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.real is not None
         return self.real
 
-    def _changes(self) -> Changes:
-        if self.changes is None:
-            self.changes = self.real_one.index.begin()
-        return self.changes
+    def _publish(self, changes: Changes, step: Publish) -> None:
+        queue = self.model[step.place]
+        run = a_run(queue.next + step.skipped, step.contents)
+        changes.publish(step.place, run, step.contents)
+        queue.runs[run.first], queue.next = Held(run, step.contents), run.end
 
-    def _count(self, place: QueuePlace, delivered_to: int, is_clean: bool) -> None:
+    def _dequeue(self, changes: Changes, step: Dequeue) -> set[QueuePlace]:
+        """From a place that has something, if there is one; which."""
+        places = [place for place in PLACES if self.model[place].runs]
+        if not places:
+            return set()
+        place = places[step.which % len(places)]
+        runs = self.model[place].runs
+        held = runs[sorted(runs)[step.which % len(runs)]]
+        newly = step.bits & (1 << held.run.count) - 1 & ~held.gone
+        if not newly:
+            return set()
+        held.gone |= newly
+        changes.dequeue(place, held.run, held.gone, ranges_of(held.run, newly), list(Why)[step.which % len(Why)])
+        if held.gone.bit_count() == held.run.count:
+            del runs[held.run.first]
+        return {place}
+
+    def _count(self, changes: Changes, place: QueuePlace, delivered_to: int, is_clean: bool) -> None:
         queue = self.model[place]
         queue.written = queue.counters(delivered_to, is_clean)
-        self._changes().counters(place, queue.written)
+        changes.counters(place, queue.written)
 
-    def _forget_session(self) -> None:
-        self.changes = None
-        self.dequeued = set()
-
-    def _stop(self, stop: Callable[[IndexStage], None]) -> None:
-        """What was not ended was never there."""
-        self._forget_session()
-        self.model = copied(self.durable)
-        stop(self.real_one)
+    def _end(self, changes: Changes, ending: str, before: Model) -> None:
+        if ending == "aborted":
+            changes.abort()
+            self.model = before
+            return
+        self.real_one.newest = max(self.real_one.newest, changes.end())
+        if ending == "waited for":
+            self.real_one.database.log.wait(self.real_one.newest)
 
 
 def test_whatever_happens_to_queues_the_index_tells_it_as_it_was() -> None:
