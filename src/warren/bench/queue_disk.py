@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from warren.app.embedded import Warren
 from warren.base.repeating import repeatedly
 from warren.base.threads import SystemThreads
 from warren.bench.databases import directory_bytes
@@ -20,7 +21,6 @@ from warren.bench.measurement import Figure
 from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES, Tally, bodies, pieces, tally
 from warren.bench.queue_ours import (
     QUEUE,
-    Db,
     container_bytes_of,
     directory_of,
     first_of,
@@ -65,7 +65,7 @@ class _Seen:
         self.most_bytes = max(self.most_bytes, directory_bytes(self._directory))
 
 
-def _churn(run: Run, db: Db, seen: _Seen, live: int, size_bytes: int) -> None:
+def _churn(run: Run, db: Warren, seen: _Seen, live: int, size_bytes: int) -> None:
     queue, got = db.queue(QUEUE), Tally()
     piece = max(1, live // PIECES_A_TURN)
     queue.put_many(bodies(0, 1, size_bytes))
@@ -74,9 +74,9 @@ def _churn(run: Run, db: Db, seen: _Seen, live: int, size_bytes: int) -> None:
     for some in pieces(live * TURNS, piece, size_bytes, first=1):
         queue.put_many(some)
         put += len(some)
-        while put - got.count > live:
-            got.add(take(queue, min(piece, put - got.count - live)))
+        while put - got.count > live and (taken := take(queue, min(piece, put - got.count - live))):
+            got.add(taken)
         seen.look()
         run.reached(min(1.0, put / (live * TURNS + 1)))
-    got.check(QUEUE, tally(got.count, size_bytes, first=1))
+    got.check(QUEUE, tally(put - live, size_bytes, first=1))
     assert old == bodies(0, 1, size_bytes)[0], "it is held to this end"

@@ -4,7 +4,8 @@
     fan_out_5_disk   bytes of disk a body takes, with all that is written about it      beside the body's own 100 bytes
     fan_out_5_get    messages/s out of the five, 1000 a call, acknowledged  beside SQLite: the last row takes the body
 
-Disk is what the directory takes (log, store, catalog) beyond what it took when the queues were empty.
+Disk is what is written in the directory (log, store, catalog) beyond what was when the queues were empty; zeros that
+the log allocates ahead are left out.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 
-from warren.bench.databases import directory_bytes
 from warren.bench.measurement import Figure
 from warren.bench.queue_bodies import SMALL_BYTES, bodies, check_bodies
 from warren.bench.queue_contenders import TOGETHER
-from warren.bench.queue_ours import directory_of, opened_queues, take
+from warren.bench.queue_ours import opened_queues, take, written_bytes_of
 from warren.bench.queue_peer_rows import UNIT
 from warren.bench.queue_peers import connected
 from warren.bench.run import Figures, Run
@@ -38,12 +38,12 @@ def fan_out_rows(run: Run) -> Figures:
         put, got = _sqlite(room / "sqlite", ready[:SQLITE_MESSAGES_MAX])
     with run.room() as room, opened_queues(room) as db:
         queues = [db.queue(name) for name in NAMES]
-        empty_bytes = directory_bytes(str(directory_of(room)))
+        empty_bytes = written_bytes_of(db, room)
         start = perf_counter()
         for first in range(0, len(ready), TOGETHER):
             db.publish(ready[first : first + TOGETHER], NAMES)
         yield Figure("fan_out_5", len(ready) / (perf_counter() - start), "bodies/s", put)
-        disk_bytes = directory_bytes(str(directory_of(room))) - empty_bytes
+        disk_bytes = written_bytes_of(db, room) - empty_bytes
         yield Figure("fan_out_5_disk", disk_bytes / len(ready), "B/body", SMALL_BYTES)
         seconds = 0.0
         for queue in queues:

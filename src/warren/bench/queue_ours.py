@@ -9,29 +9,48 @@ This file is the only one of the benchmark that calls the API for them; the rows
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import warren
+from warren.app.embedded import Warren
+from warren.app.queues import Queue
+from warren.base.threads import SystemThreads
+from warren.bench.databases import directory_bytes
 from warren.bench.queue_contenders import TOGETHER
 from warren.bench.queue_peers import SYNCED
 from warren.bench.stores import log_bytes
+from warren.broker.backing_kinds import Wanted
 from warren.broker.settings import QueueSettings
 from warren.log.settings import LogSettings
+from warren.queues.backing import BackingQueue
+from warren.queues.sql import SqlQueue
+from warren.queues.sql_store import SqlStore
 
 QUEUE = "bench"
 SQL_KIND = "sql"
-Db = Any
-Queue = Any
 
 
 @contextmanager
-def opened_queues(room: Path, **settings: Any) -> Iterator[Db]:
+def opened_queues(room: Path, **settings: Any) -> Iterator[Warren]:
     """The room's database, closed cleanly at the end."""
     with warren.open(str(directory_of(room)), **settings) as db:
         yield db
+
+
+@contextmanager
+def opened_sql_queues(room: Path) -> Iterator[Warren]:
+    """The same with queues kept in SQL beside it, for those that ask for the kind `SQL_KIND`."""
+    with closing(SqlStore(str(room / "messages.sqlite"), SystemThreads())) as store:
+
+        def make(wanted: Wanted) -> BackingQueue:
+            return SqlQueue(wanted.place, wanted.is_durable, store)
+
+        with opened_queues(room, backing_kinds={SQL_KIND: make}) as db:
+            yield db
 
 
 def directory_of(room: Path) -> Path:
@@ -41,10 +60,9 @@ def directory_of(room: Path) -> Path:
 def take(queue: Queue, count: int) -> list[bytes]:
     """Get up to so many, and acknowledge them."""
     batch = queue.get_many(count)
-    taken: list[bytes] = batch.bodies
-    if taken:
+    if batch.bodies:
         batch.ack()
-    return taken
+    return batch.bodies
 
 
 def drained(queue: Queue, count: int, together: int = TOGETHER) -> list[bytes]:
@@ -57,18 +75,17 @@ def drained(queue: Queue, count: int, together: int = TOGETHER) -> list[bytes]:
 
 def first_of(queue: Queue) -> bytes | None:
     """Get one, and keep it: it is not acknowledged."""
-    message = queue.get(timeout=0)
-    body: bytes | None = None if message is None else message.body
-    return body
+    message = queue.get()
+    return None if message is None else message.body
 
 
 class Ours:
     promise, together = SYNCED, TOGETHER
 
-    def __init__(self, db: Db, name: str, kind: str | None = None) -> None:
+    def __init__(self, db: Warren, name: str, kind: str | None = None) -> None:
         self.name = name
-        self._queue = db.queue(name) if kind is None else db.queue(name, backing=kind)
-        self._newest: Any = None
+        self._queue = db.queue(name, backing=kind)
+        self._newest: Future[None] | None = None
 
     def put(self, body: bytes) -> None:
         self._queue.put(body)
@@ -80,12 +97,11 @@ class Ours:
         self._queue.put_many(some)
 
     def get(self) -> bytes | None:
-        message = self._queue.get(timeout=0)
+        message = self._queue.get()
         if message is None:
             return None
         message.ack()
-        body: bytes = message.body
-        return body
+        return message.body
 
     def get_many(self, count: int) -> list[bytes]:
         return take(self._queue, count)
@@ -111,16 +127,21 @@ def nothing_retained() -> dict[str, Any]:
     return {"log_settings": replace(LogSettings(), retention_seconds=0.0, retention_bytes=0)}
 
 
-def ram_bytes_of(db: Db) -> int:
+def ram_bytes_of(db: Warren) -> int:
     """About how much memory the messages of all queues take, as the queues say."""
-    used: int = db.queues.monitor.used_bytes
-    return used
+    return db.queue_room.queues.monitor.used_bytes
 
 
-def log_bytes_of(db: Db) -> int:
+def log_bytes_of(db: Warren) -> int:
     return log_bytes(db.database.log)
 
 
-def container_bytes_of(db: Db) -> int:
-    size: int = db.database.log.manifest.state.container_bytes
-    return size
+def written_bytes_of(db: Warren, room: Path) -> int:
+    """Bytes of the log up to its ends, and all that other files take; not the zeros that are allocated ahead."""
+    directory = directory_of(room)
+    allocated_in_log = sum(path.lstat().st_blocks * 512 for path in directory.rglob("pwal_*"))
+    return directory_bytes(str(directory)) - allocated_in_log + log_bytes_of(db)
+
+
+def container_bytes_of(db: Warren) -> int:
+    return db.database.log.manifest.state.container_bytes

@@ -20,7 +20,7 @@ from pathlib import Path
 from warren.bench.measurement import Figure
 from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES
 from warren.bench.queue_contenders import PHASE_SECONDS, Budget, Contender, Speeds, speeds
-from warren.bench.queue_ours import SQL_KIND, Ours, opened_queues
+from warren.bench.queue_ours import SQL_KIND, Ours, opened_queues, opened_sql_queues
 from warren.bench.queue_peers import PEER_NAMES, PEERS
 from warren.bench.run import Figures, Run
 
@@ -73,7 +73,7 @@ def _beside(run: Run, row: str, budget: Budget, size_bytes: int) -> Iterator[tup
 
 
 def _ours(run: Run, kind: str | None, budget: Budget, size_bytes: int) -> Speeds:
-    with run.room() as room, opened_queues(room) as db:
+    with run.room() as room, (opened_queues if kind is None else opened_sql_queues)(room) as db:
         return speeds(Ours(db, OURS if kind is None else OURS_IN_SQL, kind), budget, size_bytes)
 
 

@@ -25,7 +25,7 @@ LEVELS = 10
 MESSAGES_MAX = 500_000
 SQLITE_MESSAGES_MAX = 100_000
 PRIORITY_ROW_NAMES = ("priority_put_many", "priority_get_many")
-PutSome = Callable[[Sequence[bytes], int], None]
+PutSome = Callable[[Sequence[bytes], int], object]
 GetSome = Callable[[], list[bytes]]
 
 

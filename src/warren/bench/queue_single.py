@@ -14,10 +14,11 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
+from warren.app.embedded import Warren
 from warren.bench.log_single import times
 from warren.bench.measurement import Figure
 from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES, bodies, check_bodies
-from warren.bench.queue_ours import QUEUE, Db, drained, log_bytes_of, opened_queues
+from warren.bench.queue_ours import QUEUE, drained, log_bytes_of, opened_queues
 from warren.bench.queue_peers import SqliteByHand
 from warren.bench.references import BareFile
 from warren.bench.run import Figures, Run
@@ -61,7 +62,7 @@ def _rows(run: Run, size_bytes: int, suffix: str) -> Figures:
     yield Figure(f"put_one_in_sqlite{suffix}", sqlite, UNIT, bare)
 
 
-def _take_turns(run: Run, room: Path, db: Db, size_bytes: int) -> _Times:
+def _take_turns(run: Run, room: Path, db: Warren, size_bytes: int) -> _Times:
     ready, number = bodies(0, WARM_UP + ROOM_FOR, size_bytes), count()
     queue, taken = db.queue(QUEUE), _Times()
 

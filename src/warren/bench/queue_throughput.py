@@ -18,12 +18,13 @@ from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 
+from warren.app.embedded import Warren
 from warren.base.errors import Damage
 from warren.base.threads import SystemThreads
 from warren.bench.measurement import Figure
 from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES, bodies, check_bodies
 from warren.bench.queue_contenders import TOGETHER, Budget, Speeds, speeds
-from warren.bench.queue_ours import QUEUE, Db, Queue, drained, opened_queues, take
+from warren.bench.queue_ours import QUEUE, drained, opened_queues, take
 from warren.bench.queue_peer_rows import LARGE_ONE_IN, UNIT
 from warren.bench.queue_peers import SqliteByHand
 from warren.bench.run import Figures, Run
@@ -76,8 +77,8 @@ def _sqlite(run: Run, messages: int, size_bytes: int) -> Speeds:
 class _Rows:
     """One queue of ours, empty between two rows."""
 
-    def __init__(self, db: Db, size_bytes: int) -> None:
-        self._queue: Queue = db.queue(QUEUE)
+    def __init__(self, db: Warren, size_bytes: int) -> None:
+        self._queue = db.queue(QUEUE)
         self._size_bytes = size_bytes
 
     def put_many(self, ready: Sequence[bytes], together: int) -> float:

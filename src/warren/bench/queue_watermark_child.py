@@ -32,9 +32,8 @@ def hold_watermark(room: Path, queue_count: str, limit_bytes: str, times: str) -
         rounds = max(1, -(-limit * int(times) // (len(queues) * PIECE * BODY_BYTES)))
         low, high, is_reached = float("inf"), 0, False
         for turn in range(rounds):
-            some = bodies(1 + turn * PIECE, PIECE, BODY_BYTES)
-            for queue in queues:
-                queue.put_many(some)
+            for queue in queues:  # each gets bodies of its own: shared ones would take memory once
+                queue.put_many(bodies(1 + turn * PIECE, PIECE, BODY_BYTES))
                 used = ram_bytes_of(db)
                 is_reached = is_reached or used >= REACHED * limit
                 high = max(high, used)

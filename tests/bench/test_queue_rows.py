@@ -1,0 +1,146 @@
+"""`warren bench queue` on few messages: it measures every row, says so in the agreed form, and cleans up. Times are not
+judged here: a test machine has other things to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.bench.test_bench_log import FIELDS, Silent
+from tests.bench.test_bench_snapshot import PNG
+from warren.base.errors import Damage, Refused
+from warren.bench import queue_disk, queue_fan_out, queue_priorities, queue_throughput
+from warren.bench.goals import goals_of
+from warren.bench.queue_ours import QUEUE, drained, first_of, opened_queues, take
+from warren.bench.queue_peer_rows import OTHERS
+from warren.bench.queue_rows import queue_suite
+from warren.bench.queue_watermark import WATERMARK_BYTES, watermark_for
+from warren.bench.run import run_in
+
+MESSAGES = 2000
+
+
+def bench(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "warren.cli.main", "bench", "queue", "--directory", str(directory), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None:
+    """HS-03: our queue and the one kept in SQL do the same in one run; the log's has to be the faster one."""
+    home, picture = tmp_path / "home", tmp_path / "backlog.png"
+    home.mkdir()
+    done = bench(home, "--json", "--messages", str(MESSAGES), "--plot", str(picture))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    rows = {row["name"]: row for row in told["measurements"]}
+    assert [row["name"] for row in told["measurements"]] == list(queue_suite(MESSAGES).rows)
+    assert all(set(row) == FIELDS for row in rows.values())
+    assert all(row["value"] > 0 for row in rows.values() if row["name"] not in ("watermark_low", "watermark_resident"))
+    assert all(rows[name]["ratio"] is not None for name in rows if "_beside_" in name), "beside others, always"
+    assert {name: str(goal) for name, goal in goals_of("queue").items()} == {
+        name: row["goal"] for name, row in rows.items() if row["goal"] is not None
+    }
+    assert picture.read_bytes().startswith(PNG)
+    assert not list(home.iterdir()), "it leaves nothing behind"
+
+
+def test_every_goal_is_a_row_s_however_few_messages() -> None:
+    assert goals_of("queue") and not set(goals_of("queue")) - set(queue_suite(1000).rows)
+
+
+def test_every_other_queue_has_to_be_beaten() -> None:
+    """HS-03: our own queue in SQL is among them."""
+    goals = goals_of("queue")
+    assert "warren_sql" in OTHERS
+    for other in OTHERS:
+        for kind in ("put_beside_{}", "put_later_beside_{}", "get_beside_{}", "get_one_beside_{}", "put_beside_{}_8k"):
+            assert str(goals[kind.format(other)]) == "ratio >= 1"
+    synced = {other for other in OTHERS if f"put_one_beside_{other}" in goals}
+    assert synced == {"sqlite", "persist_queue", "warren_sql"}, "a put that waits is held against puts that wait"
+
+
+def test_an_unknown_row_is_refused() -> None:
+    with pytest.raises(Refused, match="no row restart_5m"):
+        queue_suite(2000).check({"restart_5m"})
+
+
+def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with (
+        pytest.raises(Refused, match=r"messages need .* MiB") as refused,
+        run_in(tmp_path, 10**12, Silent(), 9, "messages"),
+    ):
+        pass
+    assert "--messages" in str(refused.value.hint) and not list(tmp_path.iterdir())
+
+
+def test_few_messages_make_a_small_watermark() -> None:
+    assert watermark_for(10_000_000) == watermark_for(500_000) == WATERMARK_BYTES
+    assert watermark_for(1000) == 400_000
+
+
+def measured(directory: Path, *rows: str) -> dict[str, float]:
+    with run_in(directory, MESSAGES, Silent()) as run:
+        made = queue_suite(MESSAGES).measure(run, {}, rows)
+    assert not list(directory.iterdir())
+    return {row.name: row.value for row in made}
+
+
+@pytest.mark.parametrize("rows", [("put_one",), ("fan_out_5_get",), ("priority_get_many",), ("disk", "disk_8k")])
+def test_rows_that_are_asked_for_run_alone(tmp_path: Path, rows: tuple[str, ...]) -> None:
+    found = measured(tmp_path, *rows)
+    assert set(found) == set(rows) and min(found.values()) > 0
+
+
+def losing(queue: Any, count: int) -> list[bytes]:
+    """A queue that swallows one body of every call."""
+    return take(queue, count)[1:]
+
+
+def doubling(queue: Any, count: int) -> list[bytes]:
+    got = take(queue, count)
+    return got + got[-1:]
+
+
+@pytest.mark.parametrize("wrong", [losing, doubling])
+@pytest.mark.parametrize(
+    ("module", "row"),
+    [
+        (queue_throughput, "get_many"),
+        (queue_fan_out, "fan_out_5_get"),
+        (queue_priorities, "priority_get_many"),
+        (queue_disk, "disk"),
+    ],
+)
+def test_a_row_whose_messages_do_not_all_come_out_once_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, row: str, wrong: Any
+) -> None:
+    monkeypatch.setattr(module, "take", wrong)
+    with pytest.raises(Damage, match="bodies"):
+        measured(tmp_path, row)
+
+
+def test_a_queue_that_is_not_empty_when_all_came_out_ends_the_run(tmp_path: Path) -> None:
+    with opened_queues(tmp_path) as db:
+        row = queue_throughput._Rows(db, 100)
+        row.put_many([b"one too many"], 1)
+        assert drained(db.queue(QUEUE), 1) == [b"one too many"]
+        row.put_many([b"held"], 1)
+        with pytest.raises(Damage, match="it says that 1 are left"):
+            row._check([], 0)
+
+
+def test_the_first_is_kept_and_not_acknowledged(tmp_path: Path) -> None:
+    with opened_queues(tmp_path) as db:
+        queue = db.queue(QUEUE)
+        queue.put_many([b"a", b"b"])
+        assert first_of(queue) == b"a"
+        assert take(queue, 10) == [b"b"] and first_of(queue) is None
+    with opened_queues(tmp_path) as db:
+        assert take(db.queue(QUEUE), 10) == [b"a"]
