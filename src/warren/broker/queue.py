@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from warren.base.clock import Clock
-from warren.base.errors import Misuse, Refused
+from warren.base.errors import Damage, Misuse
 from warren.base.ids import QueueId
 from warren.base.runs import Publication, Slice
 from warren.broker.arguments import Overflow, QueueArguments
@@ -121,11 +121,12 @@ class Queue:
 
     def get(self, count: int, bytes_max: int | None, work: Work) -> list[Fetched]:
         """From the head; nothing if nothing is ready. Expired ones must have gone: see `expire`."""
-        self.use.note()
         if len(self.line):  # they were here before
             return []
-        work.touch(self)
-        return self.backing.fetch(count, bytes_max)
+        try:
+            return self._fetched(count, bytes_max, work)
+        finally:
+            self.use.note()
 
     def stand(self, getter: Getter, work: Work) -> None:
         """Wait in line, and be served as soon as there is something."""
@@ -150,7 +151,7 @@ class Queue:
             return self._settle(lambda: self.backing.ack(tags, Why.REJECTED, work.changes), work)
         self._check_wide(work)
         target = self._target(work)
-        found = self._refusing(lambda: self.backing.look(tags)) if target is not None else []
+        found = self._refusing(lambda: self.backing.look(tags), work) if target is not None else []
         count = self._settle(lambda: self.backing.ack(tags, Why.REJECTED, work.changes), work)
         for each in found:
             self._publish_there(each, Why.REJECTED, target, work)
@@ -222,8 +223,12 @@ class Queue:
         backing = self.backing
         while len(self.line) and (head := backing.head()) is not None and not self._is_due(head):
             getter = self.line.pop()
-            fetched = backing.fetch(getter.count, getter.bytes_max)
             self.use.note()
+            try:
+                fetched = backing.fetch(getter.count, getter.bytes_max)
+            except Damage as error:
+                getter.hand(error)
+                return
             if not getter.hand(Delivery(self.id, self.life, fetched)):
                 backing.requeue([each.tags for each in fetched], work.changes)
 
@@ -262,7 +267,12 @@ class Queue:
         if target is None:
             self.backing.drop(count, why, work.changes)
             return
-        while count > 0 and (fetched := self.backing.fetch(count, MOVE_BYTES)):
+        while count > 0:
+            try:
+                fetched = self.backing.fetch(count, MOVE_BYTES)
+            except Damage:  # nobody can have it any more
+                count -= self.backing.drop(1, why, work.changes)
+                continue
             for each in fetched:
                 self._publish_there(each.slice, why, target, work)
             count -= self.backing.ack([each.tags for each in fetched], why, work.changes)
@@ -279,15 +289,30 @@ class Queue:
             slice_ = slice_.split(fits)[0] if fits < len(slice_) else slice_
         target.put(moved(slice_, deaths, target.name, wall_ms(self._around.clock)), work)
 
+    def _fetched(self, count: int, bytes_max: int | None, work: Work) -> list[Fetched]:
+        """What cannot be read stays where it is: whoever asked is told, and the queue goes on."""
+        try:
+            fetched = self.backing.fetch(count, bytes_max)
+        except Damage:
+            raise
+        except BaseException:
+            work.touch(self)
+            raise
+        work.touch(self)
+        return fetched
+
     def _settle(self, settle: Callable[[], int], work: Work) -> int:
-        count = self._refusing(settle)
+        count = self._refusing(settle, work)
         work.touch(self)
         return count
 
-    def _refusing(self, ask: Callable[[], Result]) -> Result:
+    def _refusing(self, ask: Callable[[], Result], work: Work) -> Result:
         """Of tags that are not pending nothing has changed: whoever asked is told, and the queue goes on."""
         try:
             return ask()
-        except (Misuse, Refused) as error:
+        except Misuse as error:
             what = f"queue {self.name!r}: {error.what}"
             raise NotYours(what, "each message is acknowledged or rejected once, by the queue it came from") from error
+        except BaseException:
+            work.touch(self)
+            raise

@@ -1,0 +1,173 @@
+"""Queues that fail are made again while the others serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.faulty_queue import Faults
+from tests.broker.stage import BrokerStage, Waiter, bodies, settling
+from warren.base.errors import Damage, WarrenError
+from warren.base.ids import Epoch
+from warren.broker.backing_kinds import Wanted
+from warren.broker.errors import NotYours, QueueDown
+from warren.queue_index.changes import Changes
+from warren.queues.backing import BackingQueue
+
+
+class FaultyStage(BrokerStage):
+    def __init__(self) -> None:
+        super().__init__(kinds={"faulty": self._made}, restarts_max=3, restarts_seconds=10.0)
+        self.faults = Faults()
+
+    def _made(self, wanted: Wanted) -> BackingQueue:
+        self.faults.check("start")
+        return self.faults.over(self.storage._variable(wanted))
+
+
+@pytest.fixture
+def stage() -> Iterator[FaultyStage]:
+    stage = FaultyStage()
+    stage.up()
+    stage.queue("weak", backing="faulty")
+    stage.queue("strong")
+    yield stage
+    stage.faults.once.clear()
+    stage.faults.always.clear()
+    stage.down()
+
+
+def test_a_queue_that_fails_is_made_again_and_has_what_was_durable(stage: FaultyStage) -> None:
+    """QP-05: whoever asked is told; then it serves again, pending messages ready and flagged."""
+    stage.put(b"1", b"2", b"3", to="weak")
+    taken = stage.take("weak")
+    stage.faults.once["fetch"] = RuntimeError("a bug")
+    with pytest.raises(QueueDown, match="a bug"):
+        stage.take("weak")
+    again = stage.take("weak", 5)
+    assert bodies(again) == [b"1", b"2", b"3"]
+    assert {each.is_redelivered for each in again.fetched} == {True}
+    with pytest.raises(NotYours, match="made again"):  # a tag of the life before
+        stage.traffic.ack(stage.host.find("weak"), settling(taken))
+    assert stage.traffic.ack(stage.host.find("weak"), settling(again)) == 3
+    assert "a bug" in stage.host.problems[0]
+
+
+def test_the_others_serve_all_along(stage: FaultyStage) -> None:
+    """QP-05: also when the one that failed stays down."""
+    stage.faults.always["fetch"] = RuntimeError("a bug")
+    for turn in range(6):
+        stage.put(b"%d" % turn, to="strong")
+        with pytest.raises(QueueDown):
+            stage.get("weak")
+        assert stage.get("strong") == [b"%d" % turn]
+    assert stage.faults.made == 1 + 3
+
+
+def test_a_queue_that_fails_too_often_stays_down_and_says_why(stage: FaultyStage) -> None:
+    stage.put(b"1", to="weak")
+    for _ in range(4):
+        stage.faults.once["fetch"] = RuntimeError("a bug")
+        with pytest.raises(QueueDown, match="a bug"):
+            stage.get("weak")
+    with pytest.raises(QueueDown, match=r"failed 4 times in 10 s, the last time with RuntimeError\('a bug'\)"):
+        stage.put(b"2", to="weak")
+    with pytest.raises(QueueDown):
+        stage.length("weak")
+    stage.down()
+    stage.up()
+    assert stage.get("weak") == [b"1"]
+
+
+def test_failures_long_ago_do_not_count(stage: FaultyStage) -> None:
+    stage.put(b"1", to="weak")
+    for _ in range(8):
+        stage.faults.once["fetch"] = RuntimeError("a bug")
+        with pytest.raises(QueueDown):
+            stage.get("weak")
+        stage.pass_ms(4000)
+    assert stage.get("weak") == [b"1"]
+
+
+def test_a_start_that_fails_is_tried_again(stage: FaultyStage) -> None:
+    stage.put(b"1", to="weak")
+    stage.faults.once["fetch"] = RuntimeError("a bug")
+    stage.faults.once["start"] = RuntimeError("another one")
+    with pytest.raises(QueueDown):
+        stage.get("weak")
+    assert stage.get("weak") == [b"1"]
+    stage.faults.always["start"] = RuntimeError("for ever")
+    stage.faults.once["fetch"] = RuntimeError("a bug")
+    with pytest.raises(QueueDown):
+        stage.get("weak")
+    with pytest.raises(QueueDown, match="for ever"):
+        stage.get("weak")
+
+
+def test_who_waits_is_told(stage: FaultyStage) -> None:
+    weak, waiter = stage.host.find("weak"), Waiter()
+    stage.traffic.stand(weak, waiter)
+    stage.faults.once["publish"] = RuntimeError("a bug")
+    with pytest.raises(QueueDown):
+        stage.put(b"1", to="weak")
+    [error] = waiter.errors
+    assert isinstance(error, WarrenError)
+    assert "a bug" in error.what
+    assert stage.length("weak") == 0
+
+
+def test_what_several_queues_were_to_get_is_in_none_of_them(stage: FaultyStage) -> None:
+    """All that were touched are made again: none may be ahead of the log. It counts against the culprit only."""
+    stage.put(b"before", to="strong")
+    for _ in range(4):
+        stage.faults.once["publish"] = RuntimeError("a bug")
+        with pytest.raises(QueueDown, match="weak"):
+            stage.put(b"1", to=["strong", "weak"])
+    assert stage.get("strong") == [b"before"]
+    with pytest.raises(QueueDown, match="4 times"):
+        stage.get("weak")
+
+
+def test_a_session_that_cannot_be_written_is_no_message(stage: FaultyStage) -> None:
+    stage.put(b"1", to="weak")
+    taken = stage.take("weak")
+    write, left = Changes._write, [RuntimeError("no way to the log")]
+
+    def fail_once(changes: Changes) -> Epoch:
+        if left:
+            raise left.pop()
+        return write(changes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Changes, "_write", fail_once)
+        with pytest.raises(QueueDown, match="no way to the log"):
+            stage.traffic.ack(stage.host.find("weak"), settling(taken))
+    assert stage.get("weak") == [b"1"]
+
+
+def test_a_refusal_is_no_failure(stage: FaultyStage) -> None:
+    stage.put(b"1", to="weak")
+    taken = stage.take("weak")
+    stage.traffic.ack(stage.host.find("weak"), settling(taken))
+    for _ in range(5):
+        with pytest.raises(NotYours):
+            stage.traffic.ack(stage.host.find("weak"), settling(taken))
+    assert (stage.faults.made, stage.host.problems) == (1, [])
+
+
+def test_what_cannot_be_read_is_told_and_the_queue_goes_on(stage: FaultyStage) -> None:
+    stage.put(b"1", to="weak")
+    stage.faults.once["fetch"] = Damage("its block is torn", "file", 7)
+    with pytest.raises(Damage, match="torn"):
+        stage.get("weak")
+    assert stage.faults.made == 1
+    assert stage.get("weak") == [b"1"]
+
+
+def test_an_interrupt_in_the_middle_leaves_nothing_half_done(stage: FaultyStage) -> None:
+    stage.put(b"1", to="weak")
+    stage.faults.once["publish"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        stage.put(b"2", to="weak")
+    assert stage.get("weak") == [b"1"]
