@@ -23,7 +23,7 @@ THREADS = {"threading", "_thread", "concurrent", "multiprocessing"}
 CHANCE = {"random", "secrets", "uuid", "numpy.random"}
 PROCESSES = {"subprocess", "pty", "signal"}
 NETWORK = {"socket", "socketserver", "select", "selectors", "ssl"}
-SQL = {"sqlalchemy", "sqlite3"}  # writes its files by itself: derived state only, in a room of its own
+SQL = {"sqlalchemy", "sqlite3"}  # writes its files by itself: in rooms of its own
 FILES = {"open", "io.open", "os", "pathlib", "mmap", "numpy.memmap", "fcntl", "shutil", "tempfile", "glob"}
 EVERYTHING = TIME | THREADS | CHANCE | PROCESSES | NETWORK | SQL | FILES
 
@@ -41,6 +41,7 @@ DOORS: dict[str, set[str]] = {
     "snapshot/table_worker.py": {"subprocess", "os"},  # the process, and the environment it gets
     "snapshot/table_process.py": {"os"},  # its priority
     "catalog/": SQL,
+    "queues/sql_store.py": SQL,  # the alternate queue: safe by SQLite alone, not by our log; killed, not simulated
     "app/embedded.py": {"concurrent"},  # the futures that are handed out; these four start nothing
     "app/publishing.py": {"concurrent"},
     "app/queue_room.py": {"concurrent"},
@@ -204,6 +205,7 @@ def test_a_way_around_a_seam_is_found(tmp_path: Path, line: str) -> None:
         ("files/local.py", "import os\nimport mmap\nos.fdatasync(3)"),
         ("log/worker.py", "import subprocess"),
         ("catalog/queues.py", "from sqlalchemy import select"),
+        ("queues/sql_store.py", "from sqlalchemy import create_engine"),
         ("testing/simulator.py", "import random, time, threading"),
     ],
 )
@@ -211,6 +213,9 @@ def test_harmless_names_and_the_doors_themselves_are_not_blamed(tmp_path: Path, 
     assert not passed_by(plant(tmp_path, {f"warren/{place}": line}))
 
 
-@pytest.mark.parametrize(("place", "line"), [("base/clock.py", "import socket"), ("log/worker.py", "import threading")])
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [("base/clock.py", "import socket"), ("log/worker.py", "import threading"), ("queues/sql.py", "import sqlite3")],
+)
 def test_a_door_opens_to_its_own_seam_only(tmp_path: Path, place: str, line: str) -> None:
     assert passed_by(plant(tmp_path, {f"warren/{place}": line}))

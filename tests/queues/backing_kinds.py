@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.queues.backing_stage import BackingStage
+from tests.queues.proxy_kinds import PROXIES
 from tests.queues.variable_stage import TINY, VariableStage
 from warren.queues.invariants import check
 from warren.queues.memory import MemoryQueue
@@ -49,4 +50,5 @@ KINDS: dict[str, Callable[[], BackingStage]] = {
     "variable": variable,
     "variable on disk": variable_on_disk,
     "variable under pressure": variable_under_pressure,
+    **PROXIES,
 }

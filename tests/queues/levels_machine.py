@@ -32,7 +32,7 @@ class LevelsMachine(RuleBasedStateMachine):
         self.stage.queue.publish(Publication(contents, is_persistent, priority=priority), changes)
         changes.end()
         self.stage.after()
-        self.model.publish(contents, priority)
+        self.model.publish(contents, priority, is_persistent)
 
     @rule(count=COUNTS, bytes_max=st.none() | st.integers(0, 30))
     def fetch(self, count: int, bytes_max: int | None) -> None:

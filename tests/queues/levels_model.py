@@ -8,6 +8,7 @@ from dataclasses import dataclass
 @dataclass(eq=False)
 class Entry:
     content: bytes
+    is_persistent: bool = True
     is_pending: bool = False
     is_delivered: bool = False
     is_copied: bool = False  # to a second queue, which cannot know whether it was delivered
@@ -17,8 +18,15 @@ class LevelsModel:
     def __init__(self, levels: int = 1) -> None:
         self.levels: list[list[Entry]] = [[] for _ in range(levels)]
 
-    def publish(self, contents: list[bytes], priority: int = 0) -> None:
-        self.levels[min(priority, len(self.levels) - 1)] += [Entry(content) for content in contents]
+    def publish(self, contents: list[bytes], priority: int = 0, is_persistent: bool = True) -> None:
+        self.levels[min(priority, len(self.levels) - 1)] += [Entry(content, is_persistent) for content in contents]
+
+    def crash(self) -> None:
+        """Transient messages are gone, what was pending is ready, and all of it counts as delivered."""
+        self.levels = [[entry for entry in level if entry.is_persistent] for level in self.levels]
+        for level in self.levels:
+            for entry in level:
+                entry.is_pending, entry.is_delivered = False, True
 
     def ready(self) -> list[Entry]:
         """In the order of delivery."""

@@ -1,0 +1,54 @@
+"""SQL-backed queues for tests: a database in a file or in memory, and changes that need no log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.queues.backing_stage import BackingStage
+from warren.base.ids import QueueId
+from warren.base.runs import QueuePlace
+from warren.base.threads import SystemThreads
+from warren.queue_index.changes import Changes, MessageSession
+from warren.queues.sql import SqlQueue
+from warren.queues.sql_store import IN_MEMORY, SqlStore
+from warren.testing.manual_clock import ManualClock
+
+PLACE = QueuePlace(QueueId(7))
+OTHER = QueuePlace(QueueId(8))
+
+
+def without_log() -> Changes:
+    """Changes on a machine that has no log."""
+
+    def begin() -> MessageSession:
+        raise AssertionError("nothing of an SQL-backed queue is for the log")
+
+    return Changes(begin, ManualClock())
+
+
+class SqlStage:
+    """Two queues of one database, which can be opened again."""
+
+    def __init__(self, path: Path | None = None, is_durable: bool = True) -> None:
+        self._path = IN_MEMORY if path is None else str(path)
+        self._is_durable = is_durable
+        self.open()
+
+    def open(self) -> None:
+        self.store = SqlStore(self._path, SystemThreads())
+        self.queue = SqlQueue(PLACE, self._is_durable, self.store)
+        self.other = SqlQueue(OTHER, self._is_durable, self.store)
+        self.stage = BackingStage(self.queue, without_log)
+        self.beside = BackingStage(self.other, without_log)
+
+    def crash_and_open(self) -> None:
+        """What was not committed never was: there is nothing else that could be lost."""
+        self.store.close()
+        self.open()
+
+    def stop_and_open(self) -> None:
+        changes = without_log()
+        self.queue.stop(changes)
+        self.other.stop(changes)
+        changes.end()
+        self.crash_and_open()
