@@ -9,7 +9,7 @@ from tests.queues.plain_index import PlainIndex, PlainStore, PlainTransientStore
 from warren.base.ids import QueueId
 from warren.base.runs import QueuePlace, Slice
 from warren.queue_index.changes import Changes
-from warren.queues.contents import Stores
+from warren.queues.contents import NoteDead, Stores
 from warren.queues.invariants import check
 from warren.queues.settings import VariableQueueSettings
 from warren.queues.variable import VariableQueue
@@ -34,22 +34,25 @@ class VariableStage:
     settings: VariableQueueSettings = field(default_factory=VariableQueueSettings)
     is_durable: bool = True
     is_prompt: bool = True
+    is_persistent: bool = True  # what is put by tests that put both kinds
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()
         self.index = PlainIndex(self.clock, self.is_prompt)
         self.large = PlainStore()
+        self.note_dead: NoteDead = lambda run, size_bytes, is_all: None
         self.open()
 
     def open(self) -> VariableQueue:
         """Start, over what is on disk."""
         self.transient = PlainTransientStore()
-        stores = Stores(self.index, self.large, self.transient, lambda: self.index.durable_epoch)
+        stores = Stores(self.index, self.large, self.transient, lambda: self.index.durable_epoch, self.note_dead)
         self.queue = VariableQueue(PLACE, self.is_durable, stores, self.clock, self.settings)
         self.backing = BackingStage(self.queue, self.index.begin, lambda: check(self.queue))
         changes = self.index.begin()
         self.queue.go_on(changes)
         changes.end()
+        self.index.settle()
         return self.queue
 
     def stop_and_open(self) -> VariableQueue:

@@ -101,10 +101,8 @@ class Lanes:
 
     def move_q1_to_q4(self) -> None:
         if self.q1.count:
-            if self.q4.count:
-                self.q4.extend(self.q1.take_all())
-            else:
-                self.q1, self.q4 = self.q4, self.q1
+            assert not self.q4.count, "q1 fills only behind q3, and q3 is empty only if q4 was before"
+            self.q1, self.q4 = self.q4, self.q1
 
     def take_all(self) -> Iterator[list[Slice]]:
         """Everything, some at a time."""

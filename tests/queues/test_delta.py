@@ -1,0 +1,111 @@
+"""Delta: what is on disk only, read back in order without what is gone or pending."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.queues.backing_stage import contents_of, numbered, one, tags_of
+from tests.queues.variable_stage import TINY, VariableStage
+from warren.queue_index.why import Why
+from warren.queues.delta import ones_of
+from warren.queues.invariants import check
+
+
+@given(st.integers(0, (1 << 70) - 1), st.integers(0, 80))
+def test_bits_as_ranges(bits: int, width: int) -> None:
+    found = [at for start, stop in ones_of(bits, width) for at in range(start, stop)]
+    assert found == [at for at in range(width) if bits >> at & 1]
+
+
+def test_all_bits_may_be_set_however_many_there_are() -> None:
+    assert list(ones_of(-1, 5)) == [(0, 5)]
+
+
+def paged(stage: VariableStage) -> None:
+    stage.queue.lanes.push_alphas_to_betas(1000, 1000)
+    stage.queue.lanes.push_betas_to_deltas(1000)
+
+
+def test_both_kinds_are_merged_by_sequence_id() -> None:
+    stage = VariableStage(TINY)
+    for number in range(20):
+        stage.backing.put(*numbered(number, number + 1), is_persistent=number % 3 != 1)
+    paged(stage)
+    delta = stage.queue.lanes.delta
+    assert (delta.start, delta.end, delta.count, delta.size_bytes) == (1, 20, 19, 76)
+    check(stage.queue, is_deep=True)
+    assert contents_of(stage.backing.get(20)) == numbered(0, 20)
+
+
+@pytest.mark.parametrize("is_persistent", [True, False])
+def test_what_is_gone_or_pending_is_left_out(is_persistent: bool) -> None:
+    """The range was fetched once: some of it is acknowledged, some pending, the rest came back and went to disk."""
+    stage = VariableStage(TINY)
+    for first in range(0, 18, 6):
+        stage.backing.put(*numbered(first, first + 6), is_persistent=is_persistent)
+    tags = tags_of(stage.backing.get(18))
+    stage.backing.ack(*(one(tag) for tag in tags[1::3]))
+    stage.backing.requeue(*(one(tag) for tag in tags[2::3]))
+    paged(stage)
+    assert stage.lanes() == {"q3": [3], "delta": [6, 9, 12, 15, 18]}
+    check(stage.queue, is_deep=True)
+    assert contents_of(stage.backing.get(18)) == [content for content in numbered(2, 18) if int(content) % 3 == 2]
+    stage.backing.ack(*(one(tag) for tag in [*tags[0::3], *tags[2::3]]))
+    assert (len(stage.queue), stage.queue.ledger.count, stage.transient.units) == (0, 0, {})
+
+
+def test_a_transient_piece_that_is_read_in_part_keeps_its_rest() -> None:
+    """Many transient ones in one piece, a few persistent ones between: reading stops in the midst of the piece."""
+    stage = VariableStage(TINY)
+    for number in range(40):
+        stage.backing.put(*numbered(number, number + 1), is_persistent=number % 2 == 0)
+    paged(stage)
+    got = []
+    while len(stage.queue):
+        got += contents_of(stage.backing.get(1))
+        check(stage.queue)
+    assert got == numbered(0, 40)
+    stage.backing.ack((0, 40))
+    assert stage.transient.units == {}
+
+
+def test_pieces_may_lie_within_one_another() -> None:
+    """What is requeued to delta is a piece of its own, in the midst of another."""
+    stage = VariableStage(TINY)
+    for number in range(30):
+        stage.backing.put(*numbered(number, number + 1), is_persistent=False)
+    tags = tags_of(stage.backing.get(30))
+    for start in (0, 1, 2):
+        stage.backing.requeue(*(one(tag) for tag in tags[start::3]))
+        paged(stage)
+        check(stage.queue, is_deep=True)
+    assert contents_of(stage.backing.get(30)) == numbered(0, 30)
+    stage.backing.ack((0, 30))
+    assert stage.transient.units == {}
+
+
+def test_memory_for_delta_does_not_grow_with_it() -> None:
+    stage = VariableStage()
+    for first in range(0, 5000, 500):
+        stage.backing.put(*numbered(first, first + 500))
+        paged(stage)
+    lanes = stage.queue.lanes
+    assert (lanes.delta.count, len(lanes.q3.slices), len(lanes.q2.slices), len(lanes.q1.slices)) == (4999, 1, 0, 0)
+
+
+def test_what_leaves_in_changes_that_have_not_ended_does_not_come_back() -> None:
+    """A run that is wholly gone is still in the index when its range is read again."""
+    stage = VariableStage(TINY)
+    for first in range(0, 12, 4):
+        stage.backing.put(*numbered(first, first + 4))
+    tags = tags_of(stage.backing.get(8))
+    changes = stage.begin()
+    stage.queue.ack([(tags[4], tags[7] + 1)], Why.ACKED, changes)
+    stage.queue.requeue([(tags[0], tags[3] + 1)], changes)
+    paged(stage)
+    check(stage.queue, is_deep=True)
+    changes.end()
+    check(stage.queue, is_deep=True)
+    assert contents_of(stage.backing.get(12)) == [*numbered(0, 4), *numbered(8, 12)]

@@ -1,0 +1,57 @@
+"""How fast messages come and go."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from warren.queues.rates import Rates
+from warren.testing.manual_clock import ManualClock
+
+SECOND_NS = 1_000_000_000
+
+
+def test_a_steady_flow_is_what_is_told_in_the_end() -> None:
+    clock = ManualClock()
+    rates = Rates(clock, half_life_ms=1000)
+    for _ in range(30):
+        rates.came += 100
+        rates.went += 40
+        clock.advance_ns(SECOND_NS)
+        told = rates.ingress, rates.egress
+    assert list(told) == pytest.approx([100, 40], rel=1e-6)
+    assert rates.both == pytest.approx(140, rel=1e-6)
+    assert rates.duration(280) == pytest.approx(2)
+
+
+def test_after_a_half_life_what_was_counts_half() -> None:
+    clock = ManualClock()
+    rates = Rates(clock, half_life_ms=1000)
+    rates.came = 100
+    clock.advance_ns(SECOND_NS)
+    assert rates.ingress == pytest.approx(50)
+    clock.advance_ns(SECOND_NS)
+    assert rates.ingress == pytest.approx(25)
+
+
+def test_how_often_somebody_asks_makes_no_difference_to_a_queue_that_rests() -> None:
+    clocks = [ManualClock(), ManualClock()]
+    often, seldom = (Rates(clock, half_life_ms=1000) for clock in clocks)
+    for rates, clock in zip((often, seldom), clocks, strict=True):
+        rates.came = 100
+        clock.advance_ns(SECOND_NS)
+        assert rates.ingress == pytest.approx(50)
+    for _ in range(10):
+        clocks[0].advance_ns(SECOND_NS // 10)
+        assert often.ingress > 0
+    clocks[1].advance_ns(SECOND_NS)
+    assert often.ingress == pytest.approx(seldom.ingress)
+
+
+def test_nothing_moves_so_memory_lasts_for_ever() -> None:
+    clock = ManualClock()
+    rates = Rates(clock, half_life_ms=1000)
+    assert rates.duration(5) == math.inf
+    rates.came = 7
+    assert rates.ingress == 0.0

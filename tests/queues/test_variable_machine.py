@@ -1,0 +1,38 @@
+"""The state machine over the variable queue, with tiny limits: small runs page, split and come back."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.queues.queue_machine import QueueMachine
+from tests.queues.variable_stage import SECOND_NS, TINY, VariableStage
+from warren.base.ids import Epoch
+
+
+class PlainStage(VariableStage):
+    """Over plain stores, where an epoch is durable when the machine says so."""
+
+    def __init__(self) -> None:
+        super().__init__(TINY, is_prompt=False)
+
+    def durable_epoch(self) -> Epoch:
+        return self.index.durable_epoch
+
+    def settle(self) -> None:
+        self.index.settle()
+
+    def pass_time(self) -> None:
+        self.clock.advance_ns(SECOND_NS)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class PlainMachine(QueueMachine):
+    stage_of = PlainStage
+
+
+def test_vq_14_nothing_that_happens_to_a_queue_breaks_its_order() -> None:
+    """VQ-14: publish, fetch, ack, requeue, page, drop, purge, stop, crash in any order, against the plain queue."""
+    run_state_machine_as_test(PlainMachine, settings=settings(max_examples=150, stateful_step_count=50, deadline=None))
