@@ -273,7 +273,7 @@ def test_a_queue_that_is_removed_takes_everything_along_but_its_history(changes:
     with pytest.raises(Misuse, match="queue 7 is removed by these changes"):
         changes.publish(ORDERS, a_run(11, [b"x"]), [b"x"])
     changes.end()
-    assert [entry[:2] for entry in written.entries] == [("remove_storage", 7), ("put", 8), ("record", 0)]
+    assert [entry[:2] for entry in written.entries] == [("remove_storage", 7), ("record", 0), ("put", 8)]
     assert store.runs == []
 
 

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from tests.queue_index.index_stage import BEHIND, BILLS, ORDERS, Asked, IndexStage, a_run, firsts, large, spoil
+from tests.queue_index.index_stage import (
+    BEHIND,
+    BILLS,
+    ORDERS,
+    Asked,
+    IndexStage,
+    a_run,
+    alive_in,
+    firsts,
+    large,
+    spoil,
+)
 from tests.snapshot.database_stage import DatabaseStage
 from warren.base.errors import Damage
 from warren.base.ids import SequenceId
+from warren.log.machine import Machine
 from warren.queue_index.format import RUN_COUNT_MAX, Counters
+from warren.queue_index.index import QueueIndex
 from warren.queue_index.why import Why
+from warren.snapshot.database import Database
+from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.testing.memory_files import CrashModel
 
 
@@ -134,3 +151,32 @@ def test_a_queue_that_starts_again_beside_the_others_names_what_it_wrote_last(st
     assert stage.index.recover(ORDERS, stage.newest) == counters(3, 0, 3, 603, 2, is_clean=True)
     assert firsts(stage.index.scan(ORDERS, SequenceId(0), BEHIND, stage.newest)) == [0]
     stage.database.reflection.resume()
+
+
+def test_it_is_the_same_on_a_real_disk_over_rocksdb(tmp_path: Path) -> None:
+    """A scan that is left half way lets go of the store; what is read comes from the log's own files."""
+    machine = Machine.real()
+
+    def opened() -> Database:
+        open_store = partial(RocksDbStore.open, threads=machine.threads)
+        return Database.open(str(tmp_path), open_store, machine=machine)
+
+    with opened() as database:
+        index = QueueIndex.of(database)
+        runs = [a_run(first, large("a")) for first in range(0, 300, 3)]
+        for run in runs:
+            changes = index.begin()
+            changes.publish(ORDERS, run, large("a"))
+            newest = changes.end()
+        changes = index.begin()
+        changes.dequeue(ORDERS, runs[0], 0b111, [(0, 3)], Why.ACKED)
+        changes.dequeue(ORDERS, runs[1], 0b001, [(3, 4)], Why.ACKED)
+        changes.counters(ORDERS, counters(300, 4, 296, 1, 7, is_clean=True))
+        newest = max(newest, changes.end())
+        scan = index.scan(ORDERS, SequenceId(0), BEHIND, newest)
+        assert next(scan).gone == 0b001
+        del scan
+    with opened() as database:
+        index = QueueIndex.of(database)
+        assert index.recover(ORDERS) == counters(300, 4, 296, 1, 7, is_clean=True)
+        assert sorted(alive_in(index, ORDERS, newest)) == list(range(4, 300))

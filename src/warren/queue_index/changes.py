@@ -11,8 +11,9 @@ history record tells why. Everything becomes durable together or not at all, so 
 A run that is published and wholly dequeued before the end is cancelled: of it nothing is written but its history, and
 a message store that has joined never hears of it (rule 17). Transient runs are passed over: they never touch the log.
 
-Always true: nothing is written before the end, and nobody waits in here. Belongs to one thread. Not here: what order
-messages have (queues), where large contents go (message_store).
+Always true: nothing is written before the end, and nobody waits in here. Belongs to one thread; whoever has several
+about one queue ends them in the order in which things happened to it. Not here: what order messages have (queues),
+where large contents go (message_store).
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ class Changes:
         check_detail(place, detail)
         of_place = self._of(place)
         gone_count = gone.bit_count()
+        assert newly and gone_count <= run.count, "something goes, and nothing that is not there"
         if gone_count < run.count:
             of_place.gone[run.first] = gone
         else:
@@ -133,10 +135,14 @@ class Changes:
 
     def requeued(self, place: QueuePlace, ranges: Ranges) -> None:
         """Messages that were pending and are ready again. History only."""
+        if not ranges:
+            return
         _tell(self._of(place), (Happened.REQUEUED, None, b""), ranges)
 
     def delivered(self, place: QueuePlace, ranges: Ranges, consumer: str = "") -> None:
         """Messages that went out to somebody. History only."""
+        if not ranges:
+            return
         detail = consumer.encode()
         check_detail(place, detail)
         _tell(self._of(place), (Happened.DELIVERED, None, detail), ranges)
@@ -210,25 +216,20 @@ class Changes:
             participant.aborted()
 
     def _wanted(self) -> list[tuple[QueuePlace, Run, Contents]]:
-        published = ((place, *each) for place, of_place in self._places.items() for each in of_place.published.values())
-        return list(published)
-
-    def _is_empty(self) -> bool:
-        kinds = ((p.published, p.gone, p.removed, p.counters, p.history) for p in self._places.values())
-        return not self._removed_queues and not any(any(each) for each in kinds)
+        return [(place, *each) for place, of_place in self._places.items() for each in of_place.published.values()]
 
     def _write(self) -> Epoch:
-        if self._is_empty():
+        if not self._places and not self._removed_queues:
             return NOTHING
+        wall_ms = self._clock.wall_ns() // MS
         session = self._begin()
         try:
             for queue in self._removed_queues:
                 session.remove_storage(queue)
             for place, of_place in self._places.items():
                 _write_rows(session, place, of_place)
-            wall_ms = self._clock.wall_ns() // MS
-            for place, of_place in self._places.items():
-                _write_history(session, place, of_place, wall_ms)
+                if of_place.history:
+                    _write_history(session, place, of_place, wall_ms)
         except BaseException:
             session.abort()
             raise
@@ -238,7 +239,7 @@ class Changes:
 
 def _tell(of_place: _OfPlace, fate: Fate, ranges: Ranges) -> None:
     """Remember it for history; a range that goes on where the last one ended is one with it."""
-    told = of_place.history.setdefault(fate, []) if ranges else []
+    told = of_place.history.setdefault(fate, [])
     for first, stop in ranges:
         assert first < stop, "a range of sequence ids holds some"
         if told and told[-1][1] == first:
