@@ -89,7 +89,7 @@ class MemoryMonitor:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _page(self) -> None:
-        queues = self._in_order()
+        queues = [each for each in self._queues() if self._by_queue.get(each.id)]
         if self.target is not None and self._page_in_turn(queues):  # as it was shared out before
             return
         for _ in range(ROUNDS):
@@ -99,11 +99,6 @@ class MemoryMonitor:
             if self.target == 0.0:
                 break
         self._stuck_bytes = max(self.used_bytes, self.limit_bytes) * GROWTH
-
-    def _in_order(self) -> list[Paged]:
-        """Who holds anything, those at rest first."""
-        holding = [each for each in self._queues() if self._by_queue.get(each.id)]
-        return sorted(holding, key=lambda each: not math.isinf(each.ram_duration()))
 
     def _desired(self, queues: Sequence[Paged]) -> float:
         """Seconds that every queue may hold: never more than before while we are over the limit."""
@@ -121,8 +116,12 @@ class MemoryMonitor:
             each.set_target(target)
 
     def _page_in_turn(self, queues: Sequence[Paged]) -> bool:
-        """One step for each, and again those that need another; whether there is room now."""
-        needing = list(queues)
+        """One step for each, and again those that need another, those at rest before the others; whether there is room
+        now."""
+        resting = [each for each in queues if math.isinf(each.ram_duration())]
+        return self._steps(resting) or self._steps([each for each in queues if not math.isinf(each.ram_duration())])
+
+    def _steps(self, needing: list[Paged]) -> bool:
         while needing and self.used_bytes > LOW * self.limit_bytes:
             still: list[Paged] = []
             for each in needing:
@@ -131,4 +130,4 @@ class MemoryMonitor:
                 if each.page():
                     still.append(each)
             needing = still
-        return self.used_bytes <= self.limit_bytes
+        return self.used_bytes <= LOW * self.limit_bytes
