@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from time import sleep
 from types import TracebackType
 from typing import Protocol
 
@@ -49,6 +50,10 @@ class Threads(Protocol):
         """Run all jobs at once, return when every one has ended, then raise the first error if there was one."""
         ...
 
+    def breathe(self) -> None:
+        """In the middle of long work: let whoever waits for the interpreter have it first."""
+        ...
+
 
 class SystemThreads:
     """Real threads; `together` keeps a small pool and runs the last job in the caller's own thread."""
@@ -78,3 +83,6 @@ class SystemThreads:
             wait(futures)
         for future in futures:
             future.result()
+
+    def breathe(self) -> None:
+        sleep(0)

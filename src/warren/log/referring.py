@@ -67,6 +67,8 @@ def is_pointer(value: bytes) -> bool:
 
 def by_reference(columns: EntryColumns, block: Lsn, block_bytes: int) -> EntryColumns:
     """What of a block of a referring stream goes to the store: its key-values, the large ones as pointers."""
+    if block_bytes <= VALUE_BYTES_MAX and columns.kinds.is_constant and columns.kinds.base != EntryKind.RECORD:
+        return columns
     rows = np.flatnonzero(columns.kinds.array() != EntryKind.RECORD)
     _, sizes = columns.values.bounds()
     is_large = sizes[rows] > VALUE_BYTES_MAX

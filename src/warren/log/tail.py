@@ -72,6 +72,7 @@ class LogTail:
         self.ends = ends
         self.after = after  # everything up to this epoch was read, or was not wanted
         self._places: dict[FileNumber, int] = {}  # where the next block of each file begins
+        self._known: tuple[ManifestState, frozenset[StreamId]] | None = None  # which streams a state refers to
 
     def read(self, up_to: Epoch) -> Iterator[TailBlock]:
         """The blocks of epochs behind `after`, up to this one. They count as read when all of them were."""
@@ -156,7 +157,10 @@ class LogTail:
     @property
     def referring(self) -> frozenset[StreamId]:
         """The streams whose large values are given as pointers."""
-        return self._state().referring
+        state = self._state()
+        if self._known is None or self._known[0] is not state:
+            self._known = state, state.referring
+        return self._known[1]
 
     def _is_ours(self, header: Header) -> bool:
         return is_entries(header, self.referring)

@@ -54,10 +54,13 @@ class Feed(Protocol):
 
 
 class PullFeed:
-    def __init__(self, tail: LogTail, applying: VersionApply, step_bytes: int) -> None:
+    def __init__(
+        self, tail: LogTail, applying: VersionApply, step_bytes: int, breathe: Callable[[], None] = lambda: None
+    ) -> None:
         self._tail = tail
         self._applying = applying
         self._step_bytes = step_bytes
+        self._breathe = breathe  # between two blocks: whoever commits goes first
 
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
         """The bell is rung; nothing else is needed."""
@@ -66,6 +69,7 @@ class PullFeed:
         up_to = self._tail.epoch_within(durable, self._step_bytes)
         for block in self._tail.read(up_to):
             self._applying.add(block)
+            self._breathe()
         return up_to
 
     def rewind(self, after: Epoch) -> None:
@@ -187,7 +191,7 @@ def make_feed(
     room_bytes: int,
 ) -> Feed:
     """The feed of a mode. Before pushes can be relied upon everything older has been pulled: `tail.after` says so."""
-    pull = PullFeed(tail, applying, step_bytes)
+    pull = PullFeed(tail, applying, step_bytes, threads.breathe)
     if mode not in (Mode.PUSH, Mode.PUSH_THREADED):
         return pull
     push = PushFeed(threads, applying, channel_of, pull, tail.after, room_bytes)

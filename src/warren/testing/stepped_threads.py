@@ -75,6 +75,9 @@ class SteppedThreads:
     def start(self, name: str, body: Callable[[], None]) -> SteppedRunning:
         return SteppedRunning(self._turns, self._turns.start(name, body))
 
+    def breathe(self) -> None:
+        """Turns change at steps only."""
+
     def together(self, jobs: Sequence[Callable[[], None]]) -> None:
         """The first job runs in the caller's own turn, the others each in one of their own."""
         errors: dict[int, BaseException] = {}
