@@ -111,7 +111,7 @@ class Delta:
         slices: list[Slice] = []
         seen = 0
         runs = self._index.scan(
-            self._place, first, edge, self.newest, messages_max=messages_max, on_damage=self._pass_over
+            self._place, first, edge, self.newest, messages_max=messages_max, on_damage=pass_over
         )
         for indexed in runs:
             low, high = max(indexed.run.first, first), min(indexed.run.end, edge)
@@ -122,9 +122,6 @@ class Delta:
                 break
         transient = self._transients_between(first, edge)
         return (sorted([*slices, *transient], key=first_of) if transient else slices), edge
-
-    def _pass_over(self, first: SequenceId, damage: Damage) -> None:
-        """A run that cannot be read: whoever reads behind it finds that it is missing."""
 
     def _ready_of(self, indexed: IndexedRun, low: int, high: int) -> list[Slice]:
         run = indexed.run
@@ -164,6 +161,10 @@ class Delta:
                 self._loose += [slice_ for slice_ in self._transients.unfold(piece) if slice_.first >= edge]
                 self._loose.sort(key=first_of)
             self._transients.forget(piece)
+
+
+def pass_over(first: SequenceId, damage: Damage) -> None:
+    """A run that cannot be read: the others are served, and its messages are missed when delta is at its end."""
 
 
 def ones_of(bits: int, width: int) -> Iterator[tuple[int, int]]:

@@ -35,7 +35,7 @@ from warren.queue_index.why import Why
 from warren.queues import looking
 from warren.queues.backing import Fetched, TagRange
 from warren.queues.contents import ContentReader, Stores, fitting
-from warren.queues.delta import Delta
+from warren.queues.delta import Delta, pass_over
 from warren.queues.lanes import Lanes
 from warren.queues.ledger import Ledger
 from warren.queues.paging import Paging
@@ -65,7 +65,7 @@ class VariableQueue:
         self._is_durable = is_durable
         self._stores = stores
         self.settings = settings or VariableQueueSettings()
-        counters = stores.index.recover(place, newest) if is_durable else Counters()
+        counters = stores.index.recover(place, newest, pass_over) if is_durable else Counters()
         self._transients = Transients(stores.transient)
         self.ledger = Ledger(place, counters, self.settings.counters_every_runs, stores.note_dead)
         self.pending = PendingAcks()
