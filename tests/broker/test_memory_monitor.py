@@ -138,7 +138,7 @@ def test_the_target_is_lifted_when_there_is_room_again() -> None:
     assert queue.told[-1] is not None
     queue.put(-60)
     monitor.tick()
-    assert (queue.told[-1], monitor.target) == (None, None)
+    assert queue.told[-1] is monitor.target is None
 
 
 def test_a_queue_that_is_gone_takes_nothing() -> None:
