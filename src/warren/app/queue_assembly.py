@@ -14,6 +14,7 @@ from warren.broker.backing_kinds import MakeOne
 from warren.broker.confirms import Confirms
 from warren.broker.memory_monitor import MemoryMonitor
 from warren.broker.settings import QueueSettings
+from warren.broker.sql_kind import SQL, SqlKind
 from warren.broker.storage import QueueStorage
 from warren.broker.traffic import Traffic
 from warren.broker.virtual_host import VirtualHost
@@ -67,9 +68,11 @@ class OpenQueues:
             opened.callback(self.catalog.close)
             home = self.catalog.change(lambda change: vhosts.declare(change, HOME))
             self.catalog.change(remove_leftovers)
-            self.storage = QueueStorage(
-                database, self.catalog, settings, of_queues, of_stores, dict(backing_kinds or {})
-            )
+            log = database.log
+            sql = SqlKind(machine.files, machine.threads, database.directory, self.catalog.queue_ids, log.wait)
+            opened.callback(sql.close)
+            kinds = {SQL: sql.make, **(backing_kinds or {})}
+            self.storage = QueueStorage(database, self.catalog, settings, of_queues, of_stores, kinds)
             opened.callback(self.storage.close)
             self.host = VirtualHost(home.id, self.storage, machine, settings)
             opened.callback(self.host.close)

@@ -16,7 +16,7 @@ Not here: what is ready or pending (sql), when a transaction is made (sql_sessio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +27,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from warren.base.errors import Damage, DiskFailure, Locked, OutOfRoom, Refused, WarrenError
-from warren.base.ids import Epoch
+from warren.base.ids import Epoch, QueueId
 from warren.base.runs import QueuePlace
 from warren.base.threads import Threads
 from warren.queues.backing import TagRange
@@ -110,6 +110,14 @@ class SqlStore:
             if is_clean:
                 connection.exec_driver_sql(f"UPDATE queue_places SET is_clean = 0 WHERE {_OF_PLACE}", of_place)
         return Found(next_, delivered_to if is_clean else next_, count, size_bytes)
+
+    def keep_only(self, queues: Collection[QueueId]) -> None:
+        """Remove what there is of any other queue."""
+        with self.lock, self._transaction() as connection:
+            found = connection.exec_driver_sql("SELECT DISTINCT queue FROM queue_places").scalars().all()
+            for queue in [each for each in found if each not in queues]:
+                for table in ("queue_messages", "queue_places"):
+                    connection.exec_driver_sql(f"DELETE FROM {table} WHERE queue = ?", (queue,))
 
     def write(self, batch: Batch) -> None:
         """All of it in one transaction; it is durable afterwards."""
