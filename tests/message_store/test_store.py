@@ -226,6 +226,26 @@ def test_changes_that_fail_behind_the_store_leave_only_garbage(stage: StoreStage
     assert len(stage.collect().released) == 1, "nobody names it"
 
 
+def test_a_write_that_fails_fails_those_who_wanted_it_and_flies_on_for_the_others(stage: StoreStage) -> None:
+    heap = stage.stores._heaps[0]
+    append = heap.append
+
+    def failing(records: Sequence[Record]) -> list[Place]:
+        raise OutOfRoom("there is no room")
+
+    first, second = stage.queues.begin(), stage.queues.begin()
+    publication = Publication(TWO)
+    stage.submit(publication, A, first)
+    other = stage.submit(publication, B, second)
+    heap.append = failing  # type: ignore[method-assign]
+    with pytest.raises(OutOfRoom):
+        first.end()
+    heap.append = append  # type: ignore[method-assign]
+    second.end()
+    assert stage.contents(other) == TWO
+    assert stage.store.is_settled(FileNumber(1)) and stage.store.facts()["flying"] == 0
+
+
 def test_the_store_writes_before_the_run_that_names_it(stage: StoreStage) -> None:
     """Rule 1: so a run that is durable has durable contents, in whichever epoch the power goes."""
     order: list[str] = []

@@ -53,6 +53,10 @@ class Heap(Protocol):
         """Files in use to which nothing more is written, oldest first."""
         ...
 
+    def present_file(self) -> FileNumber:
+        """The next record goes to this file, or to a later one."""
+        ...
+
     def records(self, file: FileNumber) -> Iterator[FoundRecord]:
         """All records of such a file, in order; `Damage` if it is not whole."""
         ...

@@ -90,6 +90,9 @@ class LogHeap:
         base, state = self._stream.base, self._log.manifest.state
         return [r.number for r in state.of_state(FileState.SEALED) if self._last_lsn(r) >= base]
 
+    def present_file(self) -> FileNumber:
+        return self._log.channels[self._stream.record.channel].participant.number
+
     def release(self, files: Collection[FileNumber]) -> None:
         self._log.streams.release(self._stream, files)
         self._reader.forget(files)
@@ -113,15 +116,12 @@ class LogHeap:
 
     def _block(self, place: Place, size_bytes: int, is_kept: bool) -> EntryColumns | Verdict:
         """A block that a file does not have yet is empty; one of a file that is gone is `Gone`."""
-        if place.file not in self._log.manifest.state.files and place.file >= self._present_file():
+        if place.file not in self._log.manifest.state.files and place.file >= self.present_file():
             return Verdict.EMPTY  # a rotation has planned it, and is about to create it
         found = self._reader.block(place, size_bytes, is_kept)
         if isinstance(found, Verdict):
             self._record(place.file)  # gone meanwhile, and its bytes another's?
         return found
-
-    def _present_file(self) -> FileNumber:
-        return self._log.channels[self._stream.record.channel].participant.number
 
     def _open(self, number: FileNumber) -> tuple[File, FileIdentity]:
         """A file under the name it has now: a rotation may rename it, and give its name to the next, as we look."""

@@ -60,16 +60,16 @@ class PlainHeap:
         return places
 
     def _write(self, group: list[Record]) -> Lsn:
-        if self._files[self._present].end >= self._file_bytes:
+        if self._files[self.present_file()].end >= self._file_bytes:
             self._start_file()
         rows = Rows()
         for record in group:
             rows.add(EntryKind.RECORD, 0, record.key, record.value, record.undo_prev)
-        present = self._files[self._present]
+        present = self._files[self.present_file()]
         made = draft_entries(rows.columns(), STREAM, versions=Versions.FROM_HEADER)
         header, _ = made.place(present.identity, present.end, Epoch(0))
         present.file.write_at(present.end, [header, *made.pieces])
-        block = lsn_of(self._present, present.end)
+        block = lsn_of(self.present_file(), present.end)
         present.end += made.size_bytes
         return block
 
@@ -94,7 +94,10 @@ class PlainHeap:
 
     def files(self) -> list[FileNumber]:
         with self._lock:
-            return [number for number in self._files if number != self._present]
+            return [number for number in self._files if number != self.present_file()]
+
+    def present_file(self) -> FileNumber:
+        return FileNumber(self._next - 1)
 
     def release(self, files: Collection[FileNumber]) -> None:
         with self._lock:
@@ -116,10 +119,6 @@ class PlainHeap:
         self._reader.close()
 
     # -- helpers -------------------------------------------------------------------------------------------------
-
-    @property
-    def _present(self) -> FileNumber:
-        return FileNumber(self._next - 1)
 
     def _delete_everything(self) -> None:
         files = self._machine.files

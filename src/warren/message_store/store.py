@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, FileNumber, Lsn
 from warren.base.runs import QueuePlace, Run, Sizes
-from warren.base.threads import Condition
+from warren.base.threads import Threads
 from warren.message_store.flying import Flying, HeldRun, Joined, Participation
 from warren.message_store.format import CHUNK_BYTES, HOLDERS_MAX, Holder, Unit, decode_stored, encode_stored
 from warren.message_store.heap import Heap
@@ -37,7 +37,7 @@ class MessageStore:
         heap: Heap,
         index: LocationIndex,
         ledger: Ledger,
-        lock: Condition,
+        threads: Threads,
         durable: Callable[[], Epoch],
         settings: MessageStoreSettings,
         chunk_bytes: int = CHUNK_BYTES,
@@ -45,7 +45,8 @@ class MessageStore:
         self._heap = heap
         self._index = index
         self._ledger = ledger
-        self._lock = lock
+        self._lock = threads.condition()  # of the tables; held for a moment only
+        self._writer = threads.condition()  # who writes: one behind the other
         self._durable = durable
         self._settings = settings
         self._chunk_bytes = chunk_bytes
@@ -80,32 +81,32 @@ class MessageStore:
     def before_end(self, changes: object, runs: Sequence[HeldRun]) -> None:
         """Write what is still wanted, and tell the runs where it is; what nobody wants any more is not written."""
         wanted = {run for _, run in runs}
-        with self._lock:
-            joined = self._joined[changes]
-            joined.is_writing = True
-            for publication, own in joined.flying.items():
-                for run in own:
-                    if run not in wanted:
-                        self._flying[publication].held.pop(run, None)
-            to_write = [self._flying[each] for each, own in joined.flying.items() if self._is_to_be_written(each, own)]
-            taken = [(flying, list(flying.held.items())) for flying in to_write]
-            for flying in to_write:
-                flying.held = {}
-        for flying, held in taken:
-            self._write(flying, held)
-        with self._lock:
-            joined.is_writing = False
+        with self._writer:
+            with self._lock:
+                joined = self._joined[changes]
+                joined.writes_from = self._heap.present_file()
+                for publication, own in joined.flying.items():
+                    for run in own:
+                        if run not in wanted:
+                            self._flying[publication].held.pop(run, None)
+                taken = [flying for each, own in joined.flying.items() if (flying := self._to_be_written(each, own))]
+            for flying in taken:
+                self._write(flying)
+            with self._lock:
+                joined.writes_from = None
         for publication, own in joined.flying.items():
             for run in own:
                 if run in wanted:
                     run.stored = self._flying[publication].stored[run]
 
-    def _is_to_be_written(self, publication: object, own: Sequence[Run]) -> bool:
-        held = self._flying[publication].held
-        return any(run in held for run in own)
+    def _to_be_written(self, publication: object, own: Sequence[Run]) -> Flying | None:
+        flying = self._flying[publication]
+        return flying if any(run in flying.held for run in own) else None
 
-    def _write(self, flying: Flying, held: list[tuple[Run, tuple[QueuePlace, Participation]]]) -> None:
+    def _write(self, flying: Flying) -> None:
         """Once for all who hold it, however many; only a crowd that no record can name gets another copy."""
+        with self._lock:
+            held = list(flying.held.items())
         for at in range(0, len(held), HOLDERS_MAX):
             some = held[at : at + HOLDERS_MAX]
             holders = [Holder(place.queue, place.level, run.first) for run, (place, _) in some]
@@ -114,6 +115,7 @@ class MessageStore:
             files = {place.file for unit in units for place in unit.places}
             with self._lock:
                 for run, (_, joined) in some:
+                    flying.held.pop(run, None)
                     flying.stored[run] = stored
                     joined.files |= files
                 if len(some) > 1:
@@ -186,8 +188,8 @@ class MessageStore:
             while self._unsettled and self._unsettled[0].epoch <= durable:
                 self._unsettled.popleft()
             open_ones = self._joined.values()
-            if any(joined.is_writing for joined in open_ones):
-                return False  # nobody knows yet into which file
+            if any(joined.writes_from is not None and joined.writes_from <= file for joined in open_ones):
+                return False  # nobody knows yet into which one
             return not any(file in joined.files for joined in (*open_ones, *self._unsettled))
 
     def facts(self) -> Mapping[str, int]:

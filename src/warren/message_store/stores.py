@@ -45,7 +45,7 @@ class MessageStores:
         kept, plain = self._heaps
         lock = self._threads.condition
         ledger = Ledger(lock())
-        self.persistent = MessageStore(kept, index, ledger, lock(), lambda: log.durable, settings, chunk_bytes)
+        self.persistent = MessageStore(kept, index, ledger, self._threads, lambda: log.durable, settings, chunk_bytes)
         judge = HolderJudge(liveness, index)
         told = self.persistent
         self.collector = Collector(kept, index, judge, ledger, lock(), told.is_settled, told.ended)

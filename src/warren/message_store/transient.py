@@ -32,7 +32,7 @@ class TransientStore:
         self._index = index
         self._ledger = ledger
         self._lock = lock
-        self._writing = 0  # how many are at it
+        self._writing: list[FileNumber] = []  # who is at it, and into which file or later ones
         self._chunk_bytes = chunk_bytes
         self.ended: deque[tuple[Lsn, Entry]] = deque()  # for the collector
         self.read = Reader(heap, index).read
@@ -40,14 +40,15 @@ class TransientStore:
     def write(self, contents: Sequence[bytes]) -> bytes:
         """Store them; where they are, to be given to `read` and `remove`."""
         with self._lock:
-            self._writing += 1
+            begun = self._heap.present_file()
+            self._writing.append(begun)
         try:
             units = write_units(self._heap, contents, sizes_of(contents), (), self._chunk_bytes)
             for unit in units:
                 self._index.insert(unit.id, Entry(1, encode_stored([unit], self._chunk_bytes)))
         finally:
             with self._lock:
-                self._writing -= 1
+                self._writing.remove(begun)
         return encode_stored(units, self._chunk_bytes)
 
     def remove(self, stored: bytes) -> None:
@@ -61,9 +62,9 @@ class TransientStore:
                 self._ledger.note_dead(place.file, share)
 
     def is_settled(self, file: FileNumber) -> bool:
-        """Does the index know every unit in this sealed file? While somebody writes nobody can say."""
+        """Does the index know every unit in this sealed file? Not, perhaps, while somebody writes who began in it."""
         with self._lock:
-            return not self._writing
+            return all(file < begun for begun in self._writing)
 
     def facts(self) -> Mapping[str, int]:
         return self._index.facts()
