@@ -11,8 +11,6 @@ from itertools import islice
 
 from warren.base.errors import Misuse, Refused
 
-_BYTES_ONLY = {bytes}
-
 
 def checked_body(body: bytes, bytes_max: int) -> bytes:
     if not isinstance(body, bytes):
@@ -31,25 +29,27 @@ def pieces(bodies: Iterable[bytes], bytes_max: int, count_max: int, piece_bytes_
     if isinstance(bodies, bytes | bytearray | memoryview | str):
         raise Misuse("many messages are a list of bytes, not one of them", "use put() for one")
     if isinstance(bodies, list | tuple):
-        largest = _largest(bodies, bytes_max)
-        if len(bodies) <= count_max and largest * len(bodies) <= piece_bytes_max:
+        bodies = list(bodies)  # whatever the caller does with his own meanwhile
+        if _checked_bytes(bodies, bytes_max) <= piece_bytes_max and len(bodies) <= count_max:
             if bodies:
-                yield list(bodies)
+                yield bodies
             return
     left = iter(bodies)
     while piece := list(islice(left, count_max)):
-        if _largest(piece, bytes_max) * len(piece) <= piece_bytes_max:
+        if _checked_bytes(piece, bytes_max) <= piece_bytes_max:
             yield piece
         else:
             yield from _cut(piece, piece_bytes_max)
 
 
-def _largest(bodies: list[bytes] | tuple[bytes, ...], bytes_max: int) -> int:
-    largest = max(map(len, bodies), default=0) if set(map(type, bodies)) <= _BYTES_ONLY else bytes_max + 1
-    if largest > bytes_max:
+def _checked_bytes(bodies: list[bytes], bytes_max: int) -> int:
+    """How many bytes they have together; if those are few, so are the bytes of each."""
+    size_bytes = sum(list(map(len, bodies))) if list(map(type, bodies)).count(bytes) == len(bodies) else bytes_max + 1
+    if size_bytes > bytes_max:
         for body in bodies:
             checked_body(body, bytes_max)
-    return largest
+        size_bytes = sum(map(len, bodies))
+    return size_bytes
 
 
 def _cut(bodies: list[bytes], piece_bytes_max: int) -> Iterator[list[bytes]]:
