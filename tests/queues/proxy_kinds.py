@@ -26,10 +26,16 @@ class VariableQueues:
     """Several of them over one index, paged a step after each call."""
 
     def __init__(self, places: Sequence[QueuePlace]) -> None:
-        clock = ManualClock()
-        self.index = PlainIndex(clock)
-        stores = Stores(self.index, PlainStore(), PlainTransientStore(), lambda: self.index.durable_epoch)
-        self.queues = [VariableQueue(place, True, stores, clock, TINY) for place in places]
+        self._clock = ManualClock()
+        self._places = places
+        self._store = PlainStore()
+        self.index = PlainIndex(self._clock)
+        self.open()
+
+    def open(self) -> None:
+        """Start, over what is on disk."""
+        stores = Stores(self.index, self._store, PlainTransientStore(), lambda: self.index.durable_epoch)
+        self.queues = [VariableQueue(place, True, stores, self._clock, TINY) for place in self._places]
 
     def after(self) -> None:
         for queue in self.queues:

@@ -6,10 +6,11 @@ import math
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import rule, run_state_machine_as_test
 
 from tests.queues.backing_stage import BackingStage, changes_to_nowhere, contents_of, one, tags_of
 from tests.queues.levels_machine import LevelsMachine
+from tests.queues.proxy_kinds import LEVELS, VariableQueues
 from warren.base.errors import Misuse
 from warren.base.runs import Publication
 from warren.queues.memory import MemoryQueue
@@ -162,7 +163,26 @@ class PriorityMachine(LevelsMachine):
         return BackingStage(PriorityQueue([MemoryQueue() for _ in range(3)]))
 
 
-def test_bq_06_priorities_are_what_a_list_for_each_level_says() -> None:
-    run_state_machine_as_test(
-        PriorityMachine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None)
-    )
+class PriorityOfVariableMachine(PriorityMachine):
+    """In the log, paged after each call, and opened again after a crash."""
+
+    def make(self) -> BackingStage:
+        self.below = VariableQueues(LEVELS)
+        return self._opened()
+
+    def _opened(self) -> BackingStage:
+        priority = PriorityQueue(self.below.queues)
+        priority.set_ram_duration_target(0.0)
+        return BackingStage(priority, self.below.index.begin, self.below.after)
+
+    @rule()
+    def crash_and_open(self) -> None:
+        self.below.open()
+        self.stage = self._opened()
+        self.model.crash()
+        self.pending = {}
+
+
+@pytest.mark.parametrize("machine", [PriorityMachine, PriorityOfVariableMachine])
+def test_bq_06_priorities_are_what_a_list_for_each_level_says(machine: type[PriorityMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
