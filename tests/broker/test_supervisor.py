@@ -14,6 +14,7 @@ from warren.broker.backing_kinds import Wanted
 from warren.broker.errors import NotYours, QueueDown
 from warren.queue_index.changes import Changes
 from warren.queues.backing import BackingQueue
+from warren.queues.memory import MemoryQueue
 
 
 class FaultyStage(BrokerStage):
@@ -157,12 +158,43 @@ def test_a_refusal_is_no_failure(stage: FaultyStage) -> None:
 
 
 def test_what_cannot_be_read_is_told_and_the_queue_goes_on(stage: FaultyStage) -> None:
-    stage.put(b"1", to="weak")
+    """Out of the way of what stands behind it, kept as it is, and there again at the next start."""
+    stage.put(b"1", b"2", to="weak")
+    stage.faults.once["fetch"] = Damage("its block is torn", "file", 7)
+    assert stage.get("weak") == [b"2"]
+    assert (stage.faults.made, len(stage.host.problems)) == (1, 1)
+    assert "message 0 is set aside" in stage.host.problems[0]
+    assert "its block is torn (file at byte 7)" in stage.host.problems[0]
+    stage.down()
+    stage.up()
+    assert stage.get("weak") == [b"1"]
+
+
+def test_what_cannot_be_read_nor_set_aside_is_told_to_who_asks(stage: FaultyStage) -> None:
+    stage.kinds["plain"] = lambda wanted: stage.faults.over(MemoryQueue())
+    stage.down()
+    stage.up()
+    plain, waiter = stage.queue("plain", backing="plain"), Waiter()
+    stage.put(b"1", to="plain")
     stage.faults.once["fetch"] = Damage("its block is torn", "file", 7)
     with pytest.raises(Damage, match="torn"):
-        stage.get("weak")
-    assert stage.faults.made == 1
-    assert stage.get("weak") == [b"1"]
+        stage.get("plain")
+    assert stage.get("plain") == [b"1"]
+    stage.traffic.stand(plain, waiter)
+    stage.faults.once["fetch"] = Damage("its block is torn", "file", 7)
+    stage.put(b"2", to="plain")
+    assert [type(error) for error in waiter.errors] == [Damage]
+    assert stage.get("plain") == [b"2"]
+
+
+def test_who_waits_gets_what_stands_behind_what_cannot_be_read(stage: FaultyStage) -> None:
+    weak, waiter = stage.host.find("weak"), Waiter()
+    stage.traffic.stand(weak, waiter)
+    stage.faults.once["fetch"] = Damage("its block is torn", "file", 7)
+    stage.put(b"1", to="weak")
+    assert (waiter.handed, len(weak.serving().line)) == ([], 1)
+    stage.put(b"2", to="weak")
+    assert waiter.handed == [[b"2"]]
 
 
 def test_an_interrupt_in_the_middle_leaves_nothing_half_done(stage: FaultyStage) -> None:

@@ -63,8 +63,9 @@ class Line:
         self._waiting.remove(getter)
         return True
 
-    def first(self) -> Getter:
-        return self._waiting[0]
+    def join_first(self, getter: Getter) -> None:
+        """It was its turn, and there was nothing for it after all."""
+        self._waiting.appendleft(getter)
 
     def pop(self) -> Getter:
         return self._waiting.popleft()

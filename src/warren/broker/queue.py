@@ -31,7 +31,7 @@ from warren.broker.expiry import STEP_MESSAGES, Use, due_ms, monotonic_ms, wall_
 from warren.broker.limits import count_fitting, count_over, is_over
 from warren.broker.work import Wider, Work
 from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, Fetched, TagRange
+from warren.queues.backing import BackingQueue, Fetched, SetsAside, TagRange
 
 Result = TypeVar("Result")
 MOVE_BYTES = 1 << 20  # contents read at once on their way to another queue
@@ -44,6 +44,7 @@ class Surroundings:
     clock: Clock
     at: Callable[[QueueId, int], None]  # look at this queue at this monotonic time, in ms
     takes: Callable[[QueueId, int], None]  # so much memory
+    tell: Callable[[str], None] = lambda told: None  # what an operator should know
 
 
 class Queue:
@@ -225,11 +226,13 @@ class Queue:
             getter = self.line.pop()
             self.use.note()
             try:
-                fetched = backing.fetch(getter.count, getter.bytes_max)
+                fetched = self._fetched(getter.count, getter.bytes_max, work)
             except Damage as error:
                 getter.hand(error)
                 return
-            if not getter.hand(Delivery(self.id, self.life, fetched)):
+            if not fetched:
+                self.line.join_first(getter)
+            elif not getter.hand(Delivery(self.id, self.life, fetched)):
                 backing.requeue([each.tags for each in fetched], work.changes)
 
     def _note_time(self) -> None:
@@ -270,8 +273,8 @@ class Queue:
         while count > 0:
             try:
                 fetched = self.backing.fetch(count, MOVE_BYTES)
-            except Damage:  # nobody can have it any more
-                count -= self.backing.drop(1, why, work.changes)
+            except Damage as error:  # it cannot be moved: it stays, out of the way, or nobody can have it any more
+                count -= self._set_aside(error) or self.backing.drop(1, why, work.changes)
                 continue
             for each in fetched:
                 self._publish_there(each.slice, why, target, work)
@@ -290,16 +293,28 @@ class Queue:
         target.put(moved(slice_, deaths, target.name, wall_ms(self._around.clock)), work)
 
     def _fetched(self, count: int, bytes_max: int | None, work: Work) -> list[Fetched]:
-        """What cannot be read stays where it is: whoever asked is told, and the queue goes on."""
-        try:
-            fetched = self.backing.fetch(count, bytes_max)
-        except Damage:
-            raise
-        except BaseException:
+        """What cannot be read is set aside and told, and what stands behind it is served. If the backing queue cannot
+        set it aside, nothing has changed and whoever asked is told."""
+        while True:
+            try:
+                fetched = self.backing.fetch(count, bytes_max)
+            except Damage as error:
+                if not self._set_aside(error):
+                    raise
+                work.touch(self)
+                continue
+            except BaseException:
+                work.touch(self)
+                raise
             work.touch(self)
-            raise
-        work.touch(self)
-        return fetched
+            return fetched
+
+    def _set_aside(self, error: Damage) -> int:
+        backing, head = self.backing, self.backing.head()
+        count = backing.set_aside(1) if isinstance(backing, SetsAside) else 0
+        if count and head is not None:
+            self._around.tell(f"queue {self.name!r}: message {head.first} is set aside, it cannot be read: {error}")
+        return count
 
     def _settle(self, settle: Callable[[], int], work: Work) -> int:
         count = self._refusing(settle, work)
@@ -313,6 +328,8 @@ class Queue:
         except Misuse as error:
             what = f"queue {self.name!r}: {error.what}"
             raise NotYours(what, "each message is acknowledged or rejected once, by the queue it came from") from error
+        except Damage:  # of what was to be looked at: it stays pending
+            raise
         except BaseException:
             work.touch(self)
             raise

@@ -79,7 +79,7 @@ class VirtualHost:
         self.problems: list[str] = []
         self.timetable = Timetable(machine.threads, machine.clock, self.look)
         self.monitor = MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self._paged)
-        around = Surroundings(machine.clock, self.timetable.at, self.monitor.takes)
+        around = Surroundings(machine.clock, self.timetable.at, self.monitor.takes, self.tell)
         self.prequeue = Prequeue(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around)
         self.supervisor = Supervisor(self.prequeue, settings, machine.threads, machine.clock, self.tell)
 

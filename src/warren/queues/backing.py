@@ -17,7 +17,7 @@ Always true: what is ready comes out in the order of sequence ids, and what is r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from warren.base.runs import Publication, Slice
 from warren.queue_index.changes import Changes
@@ -116,4 +116,14 @@ class BackingQueue(Protocol):
 
     def facts(self) -> Mapping[str, int | float | str]:
         """What an operator may want to know of it."""
+        ...
+
+
+@runtime_checkable
+class SetsAside(Protocol):
+    """What a backing queue can do besides if some of its messages may be damaged while the others are not."""
+
+    def set_aside(self, count: int) -> int:
+        """Take up to so many messages from the head without reading them, all of one slice; how many. They are pending,
+        and nobody has their tags: they stay on disk as they are, and are ready again at the next start."""
         ...

@@ -31,12 +31,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from warren.base.errors import Misuse
+from warren.base.errors import Damage, Misuse
 from warren.base.runs import Publication, Slice
 from warren.queue_index.changes import Changes
 from warren.queue_index.format import LEVEL_MAX
 from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, Fetched, TagRange
+from warren.queues.backing import BackingQueue, Fetched, SetsAside, TagRange
 from warren.queues.tag_ranges import TagRanges
 
 LEVEL_SHIFT = 56
@@ -64,7 +64,12 @@ class PriorityQueue:
         for number, level in self._descending:
             if count <= 0 or not _fits(level, bytes_max, bool(fetched)):
                 break
-            found = level.fetch(count, bytes_max) if len(level) else []
+            try:
+                found = level.fetch(count, bytes_max) if len(level) else []
+            except Damage:
+                if fetched:
+                    break  # what could be read is served; whoever asks next is told
+                raise
             for each in found:
                 count -= len(each.slice)
                 bytes_max = None if bytes_max is None else bytes_max - each.slice.size_bytes
@@ -73,6 +78,12 @@ class PriorityQueue:
             if len(level):  # it stopped for a reason
                 break
         return fetched
+
+    def set_aside(self, count: int) -> int:
+        """At the head, if what stands there can: see `SetsAside`. The level has them, nobody else knows their tags."""
+        self._version += 1
+        first: object = next((level for _, level in self._descending if len(level)), None)
+        return first.set_aside(count) if isinstance(first, SetsAside) else 0
 
     def ack(self, tags: Sequence[TagRange], why: Why, changes: Changes) -> int:
         taken = self._pending.take(tags)

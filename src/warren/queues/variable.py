@@ -181,6 +181,18 @@ class VariableQueue:
         lane = self.lanes.front
         return Slice(lane.first.run, lane.first.start, lane.first.stop, None) if lane.count else None
 
+    def set_aside(self, count: int) -> int:
+        """What cannot be read makes way for what stands behind it."""
+        if not self.lanes.front.count:
+            return 0
+        taken = self.lanes.take(count)
+        taken.contents = None
+        self.pending.add(taken)
+        self.lanes.refill()
+        self.ledger.delivered_to = max(self.ledger.delivered_to, taken.end)
+        self._version += 1
+        return len(taken)
+
     # -- pending messages ----------------------------------------------------------------------------------------
 
     def ack(self, tags: Sequence[TagRange], why: Why, changes: Changes) -> int:
