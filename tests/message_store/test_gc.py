@@ -226,18 +226,20 @@ def test_readers_go_on_while_files_are_joined(stage: StoreStage) -> None:
 
     heap, index = stage.stores._heaps[0], stage.moved
     before = tuple(stage.files)
+    busy = [False]
     for part, name in ((heap, "append"), (heap, "release"), (heap, "read"), (index, "move")):
-        _watch(part, name, look)
+        _watch(part, name, look, busy)
     assert len(stage.collect().released) == 2
+    busy[0] = True
     look()
     stage.log.purge()
     look()
     assert before in locked and locked[-1] == ()
 
 
-def _watch(part: Any, name: str, look: Callable[[], None]) -> None:
-    """Look before and behind each call, though not while looking."""
-    call, busy = getattr(part, name), [False]
+def _watch(part: Any, name: str, look: Callable[[], None], busy: list[bool]) -> None:
+    """Look before and behind each call, though not while looking, nor while another call is watched."""
+    call = getattr(part, name)
 
     def watched(*arguments: Any, **named: Any) -> Any:
         is_first, busy[0] = not busy[0], True

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import Any
+
+from warren.base.errors import DiskFailure
+from warren.message_store.gc import Collected
+from warren.message_store.gc_worker import GcWorker
+from warren.testing.stepped_threads import SteppedThreads
+
+
+class Counting:
+    """A collector that has so much to do."""
+
+    def __init__(self, *released: list[int], failures: int = 0) -> None:
+        self.left = list(released)
+        self.failures = failures
+        self.turns = 0
+
+    def run(self) -> Collected:
+        self.turns += 1
+        if self.failures:
+            self.failures -= 1
+            raise DiskFailure("the disk does not answer")
+        released: Any = self.left.pop(0) if self.left else []
+        return Collected(released=released)
+
+    def alarms(self) -> list[str]:
+        return []
+
+
+def after(seconds: float, worker_seconds: float, *collectors: Counting) -> list[str]:
+    """Let a worker be for a while; its alarms then."""
+    threads = SteppedThreads(3)
+
+    def body() -> list[str]:
+        given: Any = collectors
+        worker = GcWorker(threads, given, worker_seconds)
+        pause = threads.condition()
+        with pause:
+            pause.wait(seconds)
+        told = worker.alarms()
+        worker.stop()
+        return told
+
+    return threads.run(body)
+
+
+def test_garbage_is_looked_for_now_and_then() -> None:
+    collector = Counting()
+    assert after(11.0, 5.0, collector) == []
+    assert collector.turns == 2
+
+
+def test_a_turn_goes_on_as_long_as_files_can_go() -> None:
+    one, other = Counting([1, 2], [3]), Counting([4])
+    after(6.0, 5.0, one, other)
+    assert (one.turns, other.turns) == (3, 2)
+
+
+def test_an_error_is_told_and_tried_again_and_forgotten_when_it_is_mended() -> None:
+    (told,) = after(6.0, 5.0, Counting(failures=1))
+    assert "the disk does not answer" in told
+    assert after(11.0, 5.0, Counting(failures=1)) == []
+
+
+def test_a_worker_that_is_rung_looks_at_once() -> None:
+    threads = SteppedThreads(4)
+    collector = Counting([1])
+
+    def body() -> int:
+        given: Any = [collector]
+        worker = GcWorker(threads, given, 1e6)
+        worker.ring()
+        pause = threads.condition()
+        with pause:
+            pause.wait(1.0)
+        worker.stop()
+        return collector.turns
+
+    assert threads.run(body) == 2

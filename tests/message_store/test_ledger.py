@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from warren.base.ids import FileNumber, Lsn, lsn_of
+from warren.base.threads import SystemThreads
+from warren.message_store.ledger import Ledger
+
+THREE, FIVE, SIX = FileNumber(3), FileNumber(5), FileNumber(6)
+
+
+def ledger_of(*files: FileNumber) -> Ledger:
+    ledger = Ledger(SystemThreads().condition())
+    ledger.update(files)
+    return ledger
+
+
+def test_the_earliest_unit_in_use_is_that_of_the_first_file() -> None:
+    """MR-11: an ordered map; the first is found at once, whatever is behind it."""
+    ledger = ledger_of(THREE, FIVE, SIX)
+    assert ledger.earliest() == lsn_of(THREE, 0), "nobody has counted it"
+    for number in (SIX, FIVE, THREE):
+        ledger.counted(number, 100, 60, lsn_of(number, 96))
+    assert ledger.earliest() == lsn_of(THREE, 96)
+    ledger.update([THREE, SIX])
+    assert ledger.earliest() == lsn_of(THREE, 96)
+    ledger.update([SIX])
+    assert ledger.earliest() == lsn_of(SIX, 96)
+    ledger.update([])
+    assert ledger.earliest() is None
+
+
+def test_half_is_not_more_than_half_and_nothing_counts_before_a_census() -> None:
+    ledger = ledger_of(THREE)
+    assert not ledger.files()[THREE].is_half_garbage and ledger.files()[THREE].is_to_be_counted
+    for live, is_fit in ((51, False), (50, False), (49, True), (0, True)):
+        ledger.counted(THREE, 100, live, Lsn(1) if live else None)
+        notes = ledger.files()[THREE]
+        assert (notes.is_half_garbage, notes.is_empty, notes.is_to_be_counted) == (is_fit, live == 0, False)
+
+
+def test_what_is_noted_asks_for_a_census_when_it_would_change_something() -> None:
+    ledger = ledger_of(THREE)
+    ledger.counted(THREE, 100, 90, Lsn(1))
+    for noted, is_due in ((30, False), (10, False), (1, True)):
+        ledger.note_dead(THREE, noted)
+        assert ledger.files()[THREE].is_to_be_counted is is_due
+    ledger.counted(THREE, 100, 49, Lsn(1))
+    ledger.note_dead(THREE, 48)
+    assert not ledger.files()[THREE].is_to_be_counted, "it is fit already"
+    ledger.note_dead(THREE, 1)
+    assert ledger.files()[THREE].is_to_be_counted, "it may be empty now"
+
+
+def test_what_is_noted_of_a_file_that_is_still_written_to_is_kept_until_it_is_sealed() -> None:
+    ledger = ledger_of(THREE)
+    ledger.note_dead(FIVE, 40)
+    assert ledger.knows(FIVE) and ledger.knows(THREE) and not ledger.knows(FileNumber(2))
+    ledger.update([THREE, FIVE])
+    ledger.counted(FIVE, 70, 70, Lsn(1))
+    assert ledger.files()[FIVE].noted_bytes == 0, "a census knows better"
+    ledger.note_dead(SIX, 9)
+    ledger.update([FIVE, SIX])
+    assert ledger.files()[SIX].noted_bytes == 9
+
+
+def test_damage_is_remembered() -> None:
+    ledger = ledger_of(THREE, FIVE)
+    ledger.is_damaged(THREE, "torn")
+    ledger.update([THREE, FIVE])
+    assert [notes.damage for notes in ledger.files().values()] == ["torn", ""]
