@@ -79,6 +79,8 @@ def test_a_wrong_tag_of_one_level_leaves_the_others_as_they_were() -> None:
     for wrong in (one(1 << LEVEL_SHIFT), one(7 << LEVEL_SHIFT), (tags[1], tags[0] + 1), one(-1)):
         with pytest.raises(Misuse):
             stage.ack(one(tags[0]), wrong)
+        with pytest.raises(Misuse):
+            stage.queue.look([one(tags[0]), wrong])
         assert stage.queue.pending_count == 2
     assert stage.ack(*map(one, tags)) == 2
 

@@ -86,19 +86,17 @@ def test_bq_03_a_queue_can_be_looked_into_with_plain_sql(tmp_path: Path) -> None
     assert found(SqlFilter(routing_key_like="eu.new")) == [b"body 0", b"body 3"]
 
 
-def test_bq_04_a_move_between_two_queues_is_one_transaction(tmp_path: Path) -> None:
+@pytest.mark.parametrize("refused", ["INSERT ON queue_messages WHEN NEW.queue = 8", "DELETE ON queue_messages"])
+def test_bq_04_a_move_between_two_queues_is_one_transaction(tmp_path: Path, refused: str) -> None:
     """BQ-04: the message is in one of them at any time; what SQL refuses has not happened to either."""
     it = SqlStage(tmp_path / "q.sqlite")
     it.stage.put(b"first", b"second")
-    by_hand(
-        tmp_path / "q.sqlite",
-        "CREATE TRIGGER no_room BEFORE INSERT ON queue_messages WHEN NEW.queue = 8"
-        " BEGIN SELECT RAISE(ABORT, 'not today'); END",
-    )
+    trigger = f"CREATE TRIGGER refusing BEFORE {refused} BEGIN SELECT RAISE(ABORT, 'not today'); END"
+    by_hand(tmp_path / "q.sqlite", trigger)
     tags = tags_of(it.stage.get(2))
     with pytest.raises(DiskFailure, match="not today"):
         move(it, tags[0])
-    by_hand(tmp_path / "q.sqlite", "DROP TRIGGER no_room")
+    by_hand(tmp_path / "q.sqlite", "DROP TRIGGER refusing")
     it.crash_and_open()
     assert (it.stage.browsed(), it.beside.browsed()) == ([b"first", b"second"], [])
     move(it, tags_of(it.stage.get(1))[0])
