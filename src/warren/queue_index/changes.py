@@ -149,6 +149,7 @@ class Changes:
 
     def counters(self, place: QueuePlace, counters: Counters) -> None:
         """What the next start should know; the last one given counts."""
+        assert counters.is_possible, f"{named(place)}: no start could believe {counters}"
         self._of(place).counters = counters
 
     def remove_queue(self, queue: QueueId) -> None:

@@ -61,6 +61,10 @@ class Counters:
     delivered_to: SequenceId = FIRST  # everything below was delivered at least once
     is_clean: bool = False  # written at a stop; whoever goes on from here writes that it is not any more
 
+    @property
+    def is_possible(self) -> bool:
+        return self.head <= self.next and self.delivered_to <= self.next and self.count <= self.next - self.head
+
 
 # -- keys ----------------------------------------------------------------------------------------------------------
 
@@ -161,7 +165,8 @@ def decode_counters(place: QueuePlace, value: Buffer) -> Counters:
         raise Damage(f"{what} has {len(value)} bytes, too few")
     flags, _ = opened(what, value, COUNTERS.size, CLEAN)
     _, _, _, next_, head, count, size_bytes, delivered_to = COUNTERS.unpack_from(value)
-    if not (head <= next_ and delivered_to <= next_ and count <= next_ - head):
-        raise Damage(f"{what} contradicts itself: {count} messages from {head} to {next_}, {delivered_to} delivered")
     ids = SequenceId(next_), SequenceId(head), SequenceId(delivered_to)
-    return Counters(ids[0], ids[1], count, size_bytes, ids[2], bool(flags & CLEAN))
+    found = Counters(ids[0], ids[1], count, size_bytes, ids[2], bool(flags & CLEAN))
+    if not found.is_possible:
+        raise Damage(f"{what} contradicts itself: {count} messages from {head} to {next_}, {delivered_to} delivered")
+    return found
