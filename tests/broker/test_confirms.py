@@ -1,0 +1,48 @@
+"""Who is told when an epoch is durable, without waiting."""
+
+from __future__ import annotations
+
+import threading
+
+from warren.base.errors import SyncFailed
+from warren.base.ids import Epoch
+from warren.base.threads import SystemThreads
+from warren.broker.confirms import Confirms
+
+
+def test_all_are_told_in_order_when_the_newest_is_durable() -> None:
+    waited: list[Epoch] = []
+    told: list[int] = []
+    may_go, waits = threading.Event(), threading.Event()
+
+    def wait(epoch: Epoch) -> None:
+        waits.set()
+        assert may_go.wait(10)
+        waited.append(epoch)
+
+    confirms = Confirms(SystemThreads(), wait)
+    confirms.add(Epoch(1), lambda error: told.append(1))
+    assert waits.wait(10)
+    for number in (2, 3, 4):  # they come while the first is on its way: one wait for all of them
+        confirms.add(Epoch(number), lambda error, number=number: told.append(number))  # type: ignore[misc]
+    assert told == []
+    may_go.set()
+    confirms.stop()
+    assert (waited, told) == ([1, 4], [1, 2, 3, 4])
+
+
+def test_a_failure_is_told_too() -> None:
+    failure, told = SyncFailed("no"), list[BaseException | None]()
+
+    def wait(epoch: Epoch) -> None:
+        raise failure
+
+    confirms = Confirms(SystemThreads(), wait)
+    confirms.add(Epoch(1), told.append)
+    confirms.stop()
+    assert told == [failure]
+
+
+def test_nobody_asked_and_nothing_was_started() -> None:
+    Confirms(SystemThreads(), lambda epoch: None).stop()
+    assert not [thread for thread in threading.enumerate() if thread.name == "warren-confirms"]

@@ -1,0 +1,40 @@
+"""When which queue is to be looked at."""
+
+from __future__ import annotations
+
+from warren.base.threads import SystemThreads
+from warren.broker.timetable import Timetable
+from warren.testing.manual_clock import ManualClock
+from warren.testing.stepped_threads import SteppedThreads
+
+
+def test_what_is_due_is_called_once_and_in_order() -> None:
+    clock, called = ManualClock(), list[int]()
+    table = Timetable(SystemThreads(), clock, called.append)
+    for key, due in ((3, 30), (1, 10), (2, 20), (1, 15)):
+        table.at(key, due)
+    assert table.turn() == 0
+    clock.advance_ns(20_000_000)
+    assert (table.turn(), called) == (2, [1, 2])
+    clock.advance_ns(20_000_000)
+    assert (table.turn(), called) == (1, [1, 2, 3])
+
+
+def test_the_thread_sleeps_until_then() -> None:
+    """The stepped threads let time pass only when everybody waits: it wakes at each time, and not before."""
+    clock = ManualClock()
+    threads = SteppedThreads(seed=3, clock=clock)
+    called: list[tuple[int, int]] = []
+
+    def main() -> None:
+        table = Timetable(threads, clock, lambda key: called.append((key, clock.monotonic_ns() // 1_000_000)))
+        table.begin()
+        table.at(7, 500)
+        table.at(8, 200)
+        bell = threads.condition()
+        with bell:
+            bell.wait(1.0)
+        table.stop()
+
+    threads.run(main)
+    assert called == [(8, 200), (7, 500)]
