@@ -1,0 +1,35 @@
+"""Methods, contents and frames for tests: one of each, and random ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from warren.amqp import methods
+from warren.amqp.method_table import Field, MethodSpec
+
+_TABLE = st.dictionaries(st.text(max_size=8), st.integers(-9, 9) | st.text(max_size=8) | st.booleans(), max_size=3)
+_SHORT = st.text(max_size=60)
+OF_KIND: dict[str, st.SearchStrategy[Any]] = {
+    "bit": st.booleans(),
+    "octet": st.integers(0, 255),
+    "short": st.integers(0, (1 << 16) - 1),
+    "long": st.integers(0, (1 << 32) - 1),
+    "longlong": st.integers(0, (1 << 64) - 1),
+    "shortstr": _SHORT,
+    "longstr": st.binary(max_size=80),
+    "table": _TABLE,
+}
+
+
+def made(spec: MethodSpec) -> st.SearchStrategy[methods.Method]:
+    """A method of this kind with any fields."""
+    return st.tuples(*(OF_KIND[field.kind] for field in spec.fields)).map(lambda values: spec.made_by(*values))
+
+
+ANY_METHOD = st.sampled_from(list(methods.METHODS.values())).flatmap(made)
+
+
+def field_names(fields: tuple[Field, ...]) -> list[str]:
+    return [field.name for field in fields]
