@@ -133,7 +133,7 @@ def test_memory_is_that_of_a_process_and_those_below_it() -> None:
         with watched_tree(process.pid) as peak:
             process.stdin.write(b"\n")
             process.stdin.close()
-    assert peak.resident > peak.anonymous > 64
+    assert peak.resident > peak.anonymous > 64 > peak.own > peak.own_anonymous > 0
     with watched_tree(process.pid) as of_nobody:
         pass
     assert of_nobody.resident == 0

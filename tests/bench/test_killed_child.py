@@ -42,6 +42,15 @@ def test_it_works_when_it_is_told_to_tells_what_it_found_and_is_killed(tmp_path:
         os.kill(process.pid, 0)
 
 
+def test_one_that_is_told_to_go_on_does(tmp_path: Path, module: str) -> None:
+    trace = tmp_path / "trace"
+    with child(module, trace) as process:
+        process.do()
+        with pytest.raises(DiskFailure, match="ended by itself"):
+            process.do()
+    assert trace.read_text() == "went on"
+
+
 def test_one_that_ends_by_itself_ends_the_run(tmp_path: Path, module: str) -> None:
     with pytest.raises(DiskFailure, match="ended by itself"), child("silent"):
         pass

@@ -17,10 +17,12 @@ from tests.bench.test_bench_snapshot import PNG
 from warren.base.errors import Damage, Refused
 from warren.bench import queue_disk, queue_fan_out, queue_priorities, queue_throughput
 from warren.bench.goals import goals_of
+from warren.bench.queue_bodies import bodies
 from warren.bench.queue_ours import QUEUE, drained, first_of, opened_queues, take
 from warren.bench.queue_peer_rows import OTHERS
 from warren.bench.queue_rows import queue_suite
-from warren.bench.queue_watermark import WATERMARK_BYTES, watermark_for
+from warren.bench.queue_watermark import WATERMARK_BYTES, WATERMARK_ROW_NAMES, watermark_for
+from warren.bench.queue_watermark_child import BODY_BYTES, _compare
 from warren.bench.run import run_in
 
 MESSAGES = 2000
@@ -33,7 +35,6 @@ def bench(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None:
-    """HS-03: our queue and the one kept in SQL do the same in one run; the log's has to be the faster one."""
     home, picture = tmp_path / "home", tmp_path / "backlog.png"
     home.mkdir()
     done = bench(home, "--json", "--messages", str(MESSAGES), "--plot", str(picture))
@@ -42,7 +43,7 @@ def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None
     rows = {row["name"]: row for row in told["measurements"]}
     assert [row["name"] for row in told["measurements"]] == list(queue_suite(MESSAGES).rows)
     assert all(set(row) == FIELDS for row in rows.values())
-    assert all(row["value"] > 0 for row in rows.values() if row["name"] not in ("watermark_low", "watermark_resident"))
+    assert all(row["value"] > 0 for row in rows.values() if row["name"] not in WATERMARK_ROW_NAMES)
     assert all(rows[name]["ratio"] is not None for name in rows if "_beside_" in name), "beside others, always"
     assert {name: str(goal) for name, goal in goals_of("queue").items()} == {
         name: row["goal"] for name, row in rows.items() if row["goal"] is not None
@@ -56,7 +57,6 @@ def test_every_goal_is_a_row_s_however_few_messages() -> None:
 
 
 def test_every_other_queue_has_to_be_beaten() -> None:
-    """HS-03: our own queue in SQL is among them."""
     goals = goals_of("queue")
     assert "warren_sql" in OTHERS
     for other in OTHERS:
@@ -85,9 +85,9 @@ def test_few_messages_make_a_small_watermark() -> None:
     assert watermark_for(1000) == 400_000
 
 
-def measured(directory: Path, *rows: str) -> dict[str, float]:
-    with run_in(directory, MESSAGES, Silent()) as run:
-        made = queue_suite(MESSAGES).measure(run, {}, rows)
+def measured(directory: Path, *rows: str, messages: int = MESSAGES) -> dict[str, float]:
+    with run_in(directory, messages, Silent()) as run:
+        made = queue_suite(messages).measure(run, {}, rows)
     assert not list(directory.iterdir())
     return {row.name: row.value for row in made}
 
@@ -96,6 +96,32 @@ def measured(directory: Path, *rows: str) -> dict[str, float]:
 def test_rows_that_are_asked_for_run_alone(tmp_path: Path, rows: tuple[str, ...]) -> None:
     found = measured(tmp_path, *rows)
     assert set(found) == set(rows) and min(found.values()) > 0
+
+
+def test_the_queue_in_the_log_is_faster_than_the_one_in_sql(tmp_path: Path) -> None:
+    """HS-03: many at once, in and out; on a machine that has other things to do, so by several times or not at all."""
+    with run_in(tmp_path, 20_000, Silent()) as run:
+        rows = queue_suite(20_000).measure(run, goals_of("queue"), ("put_beside_warren_sql", "get_beside_warren_sql"))
+    assert len(rows) == 2 and all(row.holds and row.ratio is not None and row.ratio > 1 for row in rows)
+
+
+@pytest.mark.slow
+def test_the_watermark_is_reached_and_kept_and_messages_are_all_there(tmp_path: Path) -> None:
+    found = measured(tmp_path, *WATERMARK_ROW_NAMES, messages=20_000)
+    limit = watermark_for(20_000) / 1e6
+    assert 0.5 * limit < found["watermark_low"] < found["watermark_high"] <= 1.1 * limit
+    assert found["watermark_resident"] > 0 and found["watermark_anonymous"] > 0
+
+
+def test_a_queue_with_another_length_or_other_bodies_ends_the_watermark_s_process(tmp_path: Path) -> None:
+    with opened_queues(tmp_path) as db:
+        queue = db.queue(QUEUE)
+        queue.put_many(bodies(0, 3, BODY_BYTES))
+        with pytest.raises(Damage, match="4 messages were put into bench, it says 3"):
+            _compare([queue], 4)
+        queue.put_many(bodies(7, 1, BODY_BYTES))
+        with pytest.raises(Damage, match="other bodies came out"):
+            _compare([queue], 4)
 
 
 def losing(queue: Any, count: int) -> list[bytes]:

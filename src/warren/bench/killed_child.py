@@ -1,7 +1,7 @@
 """A process to be watched, and to be killed: started as `python -m MODULE ARGUMENTS`.
 
     parent   starts it · watches it · lets it work · kills it with SIGKILL
-    child    ready ◀ go ▶ does its work ◀ what it found, as one JSON object, and waits for its end
+    child    ready ◀ go ▶ does its work ◀ what it found, as one JSON object, and waits for its end, or for another go
 
 Both ends of the talk are here: `child` is the parent's, `get_ready` and `done` are the child's.
 """
@@ -21,7 +21,7 @@ Told = Mapping[str, float]
 
 
 class Child:
-    """One that is ready, and does nothing yet."""
+    """One that is ready, and does nothing before it is told to."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -63,7 +63,7 @@ def get_ready() -> None:
 
 
 def done(told: Told | None = None) -> None:
-    """Say so, and wait for the end."""
+    """Say so, and wait for the end, or for the word to go on."""
     _say(json.dumps(told or {}).encode() + b"\n")
     sys.stdin.buffer.readline()
 

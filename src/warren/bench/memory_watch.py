@@ -25,11 +25,16 @@ class TreePeak:
     pid: int
     anonymous: float = 0.0
     resident: float = 0.0
+    own: float = 0.0  # resident, of the process itself without the others …
+    own_anonymous: float = 0.0  # … and what it allocated of that
 
     def look(self) -> None:
         pids = [process.pid for process in tree_of(self.pid)]
         self.anonymous = max(self.anonymous, sum(status_mib(pid, "RssAnon") for pid in pids))
-        self.resident = max(self.resident, sum(status_mib(pid, "VmRSS") for pid in pids))
+        resident = {pid: status_mib(pid, "VmRSS") for pid in pids}
+        self.resident = max(self.resident, sum(resident.values()))
+        self.own = max(self.own, resident.get(self.pid, 0.0))
+        self.own_anonymous = max(self.own_anonymous, status_mib(self.pid, "RssAnon"))
 
 
 @contextmanager

@@ -31,7 +31,8 @@ from warren.bench.run import Figures, Run
 
 MESSAGES_MAX = 1_000_000
 LARGE_TOGETHER = 10_000
-SINGLE_ONE_IN = 20  # of the messages, where each is a call that waits
+LATER_ONE_IN = 10  # of the messages, where each is a call …
+SINGLE_ONE_IN = 50  # … and where each call waits
 THREADS, SINGLE_THREADS = 4, 16
 REFERENCE_SECONDS = 1.0
 _KINDS = ("put_many", "put_many_large", "get_many", "put_later", "put_threads", "put_threads_one")
@@ -61,7 +62,9 @@ def _rows(run: Run, messages: int, size_bytes: int, suffix: str) -> Figures:
         yield Figure(f"put_many_large{suffix}", row.put_many(ready, LARGE_TOGETHER), UNIT, put_many)
         yield Figure(f"get_many{suffix}", row.get_many(messages), UNIT, sqlite.get_many)
         run.began(f"put_later{suffix}")
-        yield Figure(f"put_later{suffix}", row.put_later(ready[: max(1, messages // 2)]), UNIT, sqlite.put_many)
+        yield Figure(
+            f"put_later{suffix}", row.put_later(ready[: max(1, messages // LATER_ONE_IN)]), UNIT, sqlite.put_many
+        )
         run.began(f"put_threads{suffix}")
         yield Figure(f"put_threads{suffix}", row.threads(ready, THREADS, TOGETHER), UNIT, put_many)
         singles = ready[: max(SINGLE_THREADS, messages // SINGLE_ONE_IN)]
