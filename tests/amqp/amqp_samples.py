@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from warren.amqp import methods
 from warren.amqp.method_table import Field, MethodSpec
+from warren.amqp.properties import Properties
 
 _TABLE = st.dictionaries(st.text(max_size=8), st.integers(-9, 9) | st.text(max_size=8) | st.booleans(), max_size=3)
 _SHORT = st.text(max_size=60)
@@ -33,3 +34,23 @@ ANY_METHOD = st.sampled_from(list(methods.METHODS.values())).flatmap(made)
 
 def field_names(fields: tuple[Field, ...]) -> list[str]:
     return [field.name for field in fields]
+
+
+_OPTIONAL_TEXT = st.none() | st.text(max_size=12)
+PROPERTIES = st.builds(
+    Properties,
+    _OPTIONAL_TEXT,
+    _OPTIONAL_TEXT,
+    st.none() | _TABLE,
+    st.none() | st.integers(0, 255),
+    st.none() | st.integers(0, 255),
+    _OPTIONAL_TEXT,
+    _OPTIONAL_TEXT,
+    _OPTIONAL_TEXT,
+    _OPTIONAL_TEXT,
+    st.none() | st.integers(0, (1 << 64) - 1),
+    _OPTIONAL_TEXT,
+    _OPTIONAL_TEXT,
+    _OPTIONAL_TEXT,
+    _OPTIONAL_TEXT,
+)
