@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 
+from warren.base.errors import Damage
 from warren.base.ids import Epoch, SequenceId
 from warren.base.repeating import repeatedly
 from warren.base.runs import QueuePlace, Run
 from warren.broker.backing_kinds import BackingKinds, MakeOne, Wanted
 from warren.broker.settings import QueueSettings
+from warren.broker.telling_index import TellingIndex
 from warren.catalog.catalog import Catalog
 from warren.message_store.format import Holder
 from warren.message_store.liveness import Held
@@ -67,8 +69,9 @@ class QueueStorage:
         stream = log.stream(MESSAGES, is_referring=True)
         self.cleaning = Cleaning(database, stream, catalog.queue_ids, self.index.writing)
         database.referred_bytes = lambda: sum(self.cleaning.census.alive_bytes.values())
+        self._telling = TellingIndex(self.index, self._tell_damage)
         self._below = Stores(
-            self.index, self.stores.persistent, self.stores.transient, lambda: log.durable, self._note_dead
+            self._telling, self.stores.persistent, self.stores.transient, lambda: log.durable, self._note_dead
         )
         kinds: dict[str, MakeOne] = {VARIABLE: self._variable, **(more_kinds or {})}
         self.kinds = BackingKinds(kinds, settings.backing, PriorityQueue)
@@ -92,11 +95,7 @@ class QueueStorage:
 
     def recover(self, place: QueuePlace, newest: Epoch) -> Counters:
         """How a sub-queue stands; runs that cannot be read are told, and left out."""
-
-        def tell(first: SequenceId, damage: Exception) -> None:
-            self.problems[f"{place.queue}/{place.level}/{first}"] = str(damage)
-
-        return self.index.recover(place, newest, tell)
+        return self._telling.recover(place, newest, lambda first, damage: None)
 
     def wait(self, epoch: Epoch) -> None:
         self._database.log.wait(epoch)
@@ -111,12 +110,17 @@ class QueueStorage:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _variable(self, wanted: Wanted) -> BackingQueue:
-        queue = VariableQueue(wanted.place, wanted.is_durable, self._below, self._clock, self._of_queues)
+        place, newest = wanted.place, wanted.newest
+        queue = VariableQueue(place, wanted.is_durable, self._below, self._clock, self._of_queues, newest)
         if wanted.is_durable and not wanted.is_fresh:
             changes = self.index.begin()
             queue.go_on(changes)
             self.wait(changes.end())
         return queue
+
+    def _tell_damage(self, place: QueuePlace, first: SequenceId, damage: Damage) -> None:
+        told = f"{damage.bare} ({damage.path} at byte {damage.offset})" if damage.path else damage.bare
+        self.problems[f"{place.queue}/{place.level}/{first}"] = f"messages are passed over, they cannot be read: {told}"
 
     def _note_dead(self, run: Run, size_bytes: int, is_all: bool) -> None:
         if run.stored:
