@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_readme_example_publishes_and_reads_back(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "b'hello'\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'resize 7'\n", "")
 
 
 def test_the_commands_the_readme_names_run_on_what_its_example_left(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_the_commands_the_readme_names_run_on_what_its_example_left(tmp_path: Pa
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     subprocess.run([sys.executable, "-c", example], cwd=tmp_path, check=True, capture_output=True)
     commands = re.findall(r"`(warren log [a-z]+ data/log)`", text)
-    assert commands
+    assert len(commands) == 2
     for command in commands:
         done = subprocess.run(
             [sys.executable, "-m", "warren.cli.main", *command.split()[1:]],
