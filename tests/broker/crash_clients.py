@@ -1,0 +1,292 @@
+"""Clients of a broker whose power will be cut: each has queues of its own, and knows what must be there of them.
+
+    Shopkeeper   orders, timed (expires to dead), short (four at most, to dead), free (not durable), dead
+    Clerk        jobs (deleted and declared again now and then), ranks (priorities)
+
+`states[n]` is what a restart may find behind the n-th thing a client did. A session is whole or not there at all, and
+sessions of one client follow one another: so what is found is one of its states, not older than the newest of which it
+was told, or could know, that it is durable. Each state is noted before the call that leads to it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import ClassVar, NamedTuple
+
+import pytest
+
+from tests.broker.plain_queues import Found, Plain, PlainQueue, PlainQueues, Standing
+from tests.broker.queue_crash_stage import Broker, found_of, ranges_of
+from warren.base.ids import Epoch
+from warren.base.runs import Publication
+from warren.broker.arguments import QueueArguments
+from warren.broker.errors import QueueDown
+from warren.broker.expiry import wall_ms
+from warren.broker.supervisor import Supervised
+from warren.broker.traffic import Settling
+from warren.broker.work import Work
+from warren.testing.manual_clock import ManualClock
+
+LONG_MS = 10**10  # no wait of a thread is so long
+SMALL, LARGE = (5, 40, 90), (120, 300, 1300)  # the large ones go to the message store
+
+
+class Held(NamedTuple):
+    """A message in a client's hands."""
+
+    message: Plain
+    tag: int
+
+
+class Client:
+    queues: ClassVar[dict[str, PlainQueue]]
+
+    def __init__(self, seed: int, clock: ManualClock) -> None:
+        self._seed = seed
+        self.chance = random.Random(f"{type(self).__name__} {seed}")
+        self.clock = clock
+        self.model = PlainQueues({name: _copied(queue) for name, queue in self.queues.items()})
+        self.states: list[Standing] = [self.model.standing()]
+        self.sure: set[str] = set()  # durable queues that must be there
+        self.done: Counter[str] = Counter()
+        self._marks: list[tuple[int, Epoch]] = [(0, Epoch(0))]  # states, and the epochs they are durable with
+        self._durable = self._newest = Epoch(0)
+        self._made: dict[tuple[str, bytes], Plain] = {}
+        self._count = 0
+
+    # -- a life --------------------------------------------------------------------------------------------------
+
+    def begin(self, broker: Broker) -> None:
+        """Declare the queues, those that are there and those that are not."""
+        self.broker = broker
+        self.children: dict[str, Supervised] = {}
+        self.hands: dict[str, list[Held]] = {name: [] for name in self.queues}
+        self._newest = Epoch(0)
+        for name in self.queues:
+            self.model.begun(name)
+            self.coming()
+            self._declare(name)
+            self.told()
+
+    def work(self, times: int) -> None:
+        for _ in range(times):
+            self.chance.choice(self.doings())()
+            self.told()
+
+    def stopping(self, name: str) -> None:
+        """The broker is about to stop this queue."""
+        self.model.stopped(name)
+        self.coming()
+
+    def stopped(self) -> None:
+        """All that was said of the stop is durable."""
+        self._marks.append((len(self.states) - 1, Epoch(0)))
+
+    def doings(self) -> list[Callable[[], None]]:
+        return [*[self.put] * 4, *[self.get] * 4, *[self.settle] * 5, self.page, self.sync]
+
+    # -- what it does --------------------------------------------------------------------------------------------
+
+    def put(self) -> None:
+        chance, names = self.chance, self._targets()
+        sizes = chance.choice([SMALL, SMALL, LARGE, SMALL + LARGE])
+        bodies = [self._body(chance.choice(sizes)) for _ in range(chance.randrange(1, 6))]
+        persistent, priority = chance.random() < 0.8, chance.randrange(4)
+        ttl_ms = LONG_MS if chance.random() < 0.2 else None
+        now_ms = wall_ms(self.clock)
+        self.model.put(names, bodies, now_ms, persistent, ttl_ms, priority)
+        for name in names:
+            self._made |= {(name, each.body): each for each in self.model[name].messages}
+        self.coming()
+        expires_ms = 0 if ttl_ms is None else now_ms + ttl_ms
+        publication = Publication(bodies, persistent, expires_ms, now_ms, priority, fan_out=len(names))
+        self.broker.traffic.put(publication, [self.children[name] for name in names])
+        self._note("put, large" if max(map(len, bodies)) >= 100 and persistent else "put")
+        if len(names) > 1:
+            self._note("fan-out")
+
+    def get(self) -> None:
+        with_some = [name for name in self.queues if self.model[name].ready()]
+        name, count = self.chance.choice(with_some or list(self.queues)), self.chance.randrange(1, 6)
+        taken = self.model.get(name, count, wall_ms(self.clock))
+        self.coming()
+        delivery = self.broker.traffic.get(self.children[name], count)
+        fetched = [] if delivery is None else delivery.fetched
+        wanted = [(each.body, each.was_delivered) for each in taken]
+        assert list(found_of(fetched)) == wanted, f"{name}: got {_short(found_of(fetched))}, not {_short(wanted)}"
+        tags = [tag for each in fetched for tag in range(*each.tags)]
+        self.model.handed(taken)
+        self.hands[name] += [Held(message, tag) for message, tag in zip(taken, tags, strict=True)]
+        self._note("get")
+
+    def settle(self) -> None:
+        """Some of what is in hand, in any order."""
+        names = [name for name, held in self.hands.items() if held]
+        if not names:
+            return
+        name = self.chance.choice(names)
+        held = self.hands[name]
+        going = sorted(self.chance.sample(held, self.chance.randrange(1, len(held) + 1)), key=lambda each: each.tag)
+        self.hands[name] = [each for each in held if each not in going]
+        how = self.chance.choice(["ack", "ack", "requeue", "reject", "reject"])
+        messages = [each.message for each in going]
+        if how == "ack":
+            self.model.ack(name, messages)
+        elif how == "requeue":
+            self.model.requeue(messages)
+        else:
+            self.model.reject(name, messages, wall_ms(self.clock))
+        self.coming()
+        child = self.children[name]
+        settling = Settling(child.serving().life, ranges_of([each.tag for each in going]))
+        assert getattr(self.broker.traffic, how)(child, settling) == len(going)
+        self._note(f"{how}, moved" if how == "reject" and self.queues[name].dead_letter else how)
+
+    def page(self) -> None:
+        self.broker.page(self.children[self.chance.choice(list(self.queues))])
+        self._note("page")
+
+    def sync(self) -> None:
+        self.broker.storage.wait(self._newest)
+        self._note("sync")
+
+    def purge(self, name: str) -> None:
+        if self.chance.random() < 0.5:
+            return
+        count = self.model.purge(name)
+        self.coming()
+        assert self.broker.traffic.purge(self.children[name])[0] == count
+        self._note("purge")
+
+    def fail(self, name: str) -> None:
+        """Something goes wrong within a queue; it is made again from what it wrote."""
+
+        def act(work: Work) -> None:
+            work.touch(child.serving())
+            raise RuntimeError("as it was to be")
+
+        if self.chance.random() < 0.5:
+            return
+        child = self.children[name]
+        self.model.failed(name)
+        self.hands[name] = []
+        self.coming()
+        with pytest.raises(QueueDown):
+            self.broker.host.do([child], act)
+        self.broker.host.problems.clear()
+        self._note("fail")
+
+    # -- what must be so -----------------------------------------------------------------------------------------
+
+    def coming(self) -> None:
+        """What follows may be durable at any moment."""
+        self.states.append(self.model.standing())
+
+    def told(self) -> None:
+        """The call has returned; what is durable by now we may know."""
+        self._newest = max(self._newest, *(child.epoch for child in self.children.values()))
+        self._marks.append((len(self.states) - 1, self._newest))
+        self._durable = self.broker.database.log.durable
+
+    @property
+    def acknowledged(self) -> int:
+        return max(state for state, epoch in self._marks if epoch <= self._durable)
+
+    def judge(self, found: Standing) -> int:
+        """Which of the states it is; an error if it is none."""
+        missing = self.sure - set(found)
+        assert not missing, f"queues that are not there any more: {missing}"
+        own = {name: found.get(name, ()) for name in self.queues}
+        allowed = self.states[self.acknowledged :]
+        if own in allowed:
+            return self.acknowledged + allowed.index(own)
+        nearest = min(allowed, key=lambda state: sum(state[name] != own[name] for name in own))
+        differ = [
+            f"{name}: {_short(own[name])} is not {_short(nearest[name])}" for name in own if own[name] != nearest[name]
+        ]
+        raise AssertionError(f"none of {len(allowed)} states behind number {self.acknowledged}: " + "; ".join(differ))
+
+    def copied(self, clock: ManualClock, found: Standing) -> Client:
+        """The client after a restart: what is there now was acknowledged, and has been looked at."""
+        other = type(self)(self._seed + len(self.states), clock)
+        other._count, other._made = self._count, dict(self._made)
+        for name, queue in other.model.by_name.items():
+            queue.messages = [self._again(name, body) for body, _ in found.get(name, ())]
+        return other
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _again(self, name: str, body: bytes) -> Plain:
+        known = self._made.get((name, body), Plain(body))
+        return Plain(body, due_ms=known.due_ms, priority=known.priority, was_delivered=True)
+
+    def _declare(self, name: str) -> None:
+        asked = self.queues[name]
+        arguments = QueueArguments(
+            asked.ttl_ms, None, asked.max_length, dead_letter=asked.dead_letter, max_priority=asked.max_priority or None
+        )
+        self.children[name] = self.broker.declare(name, asked.durable, arguments)
+        if asked.durable:
+            self.sure.add(name)
+
+    def _targets(self) -> list[str]:
+        names = list(self.queues)
+        return self.chance.sample(names, self.chance.choice([1, 1, 2, len(names)]))
+
+    def _body(self, size: int) -> bytes:
+        self._count += 1
+        return b"%c%d|" % (ord(type(self).__name__[0]), self._count) + b"." * size
+
+    def _note(self, what: str) -> None:
+        self.done[what] += 1
+
+
+class Shopkeeper(Client):
+    queues: ClassVar = {
+        "orders": PlainQueue(),
+        "timed": PlainQueue(ttl_ms=LONG_MS, dead_letter="dead"),
+        "short": PlainQueue(max_length=4, dead_letter="dead"),
+        "free": PlainQueue(durable=False),
+        "dead": PlainQueue(),
+    }
+
+    def doings(self) -> list[Callable[[], None]]:
+        return [*super().doings(), self.pass_time, partial(self.fail, self.chance.choice(["orders", "timed"]))]
+
+    def pass_time(self) -> None:
+        """Much time goes by, and a queue is looked at. Nobody else has queues with time."""
+        name = self.chance.choice(["timed", "timed", "orders"])
+        self.clock.advance_ns(2 * LONG_MS * 1_000_000)
+        self.model.expire(name, wall_ms(self.clock))
+        self.coming()
+        self.broker.host.look(self.children[name].id)
+        self._note("expire")
+
+
+class Clerk(Client):
+    queues: ClassVar = {"jobs": PlainQueue(), "ranks": PlainQueue(max_priority=2)}
+
+    def doings(self) -> list[Callable[[], None]]:
+        return [*super().doings(), self.delete, partial(self.purge, self.chance.choice(list(self.queues)))]
+
+    def delete(self) -> None:
+        """And declare it again: that is another queue."""
+        if self.chance.random() < 0.5:
+            return
+        self.sure.discard("jobs")
+        self.model["jobs"].messages, self.hands["jobs"] = [], []
+        self.coming()
+        self.broker.host.delete(self.children["jobs"])
+        self._declare("jobs")
+        self._note("delete")
+
+
+def _copied(queue: PlainQueue) -> PlainQueue:
+    return PlainQueue(queue.durable, queue.ttl_ms, queue.max_length, queue.dead_letter, queue.max_priority)
+
+
+def _short(found: Iterable[Found]) -> str:
+    return " ".join(f"{body.partition(b'|')[0].decode()}{'*' if flag else ''}" for body, flag in found) or "nothing"

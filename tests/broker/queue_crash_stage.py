@@ -1,0 +1,175 @@
+"""All of the queue side on a machine whose power can be cut at any step: catalog, index, message stores, queues.
+
+    stage = QueueCrashStage()
+    steps = stage.play(7, lives.body)                  clients and upkeep take turns by the seed
+    stage.play(7, lives.body, cut_at=20)               the same again, and the power goes before step 20
+    after = stage.crashed(REORDERED, 20)               what is left; `stage.kill()`: the process alone is dead
+
+Files are of 4 KiB, runs of four messages, queues keep two positions in memory when they are paged, contents from 100
+bytes on go to the message store: so few messages roll, page, move and collect. A commit of SQL and a batch of the store
+are steps like those of the disk.
+
+Nothing happens by itself: garbage is looked for, and time looked at, when a client or the upkeep says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from tests.broker.plain_queues import Found, Standing
+from tests.catalog.catalog_stage import CatalogCrashStage
+from tests.snapshot.crash_stage import Open
+from warren.base.threads import Threads
+from warren.broker.arguments import QueueArguments
+from warren.broker.paged_queue import PagedQueue
+from warren.broker.settings import QueueSettings
+from warren.broker.storage import QueueStorage
+from warren.broker.supervisor import Supervised
+from warren.broker.traffic import Settling, Traffic
+from warren.broker.virtual_host import VirtualHost
+from warren.catalog import vhosts
+from warren.catalog.catalog import Catalog
+from warren.catalog.leftovers import remove_leftovers
+from warren.message_store.settings import MessageStoreSettings
+from warren.queues.backing import Fetched
+from warren.queues.settings import VariableQueueSettings
+from warren.snapshot.database import Database
+from warren.testing.memory_files import CrashModel
+
+EVERYTHING = 1 << 30
+TINY_QUEUES = VariableQueueSettings(
+    queue_index_embed_msgs_below=100,
+    run_messages_max=4,
+    page_messages_max=3,
+    beta_messages_max=2,
+    delta_read_messages=2,
+    read_ahead_bytes_max=200,
+    counters_every_runs=3,
+)
+TINY_STORES = MessageStoreSettings(read_cache_bytes=0, transient_file_bytes=600)
+SETTINGS = QueueSettings(restarts_max=1000)
+
+
+@dataclass(slots=True)
+class Broker:
+    """One life of it, open."""
+
+    database: Database
+    catalog: Catalog
+    storage: QueueStorage
+    host: VirtualHost
+    traffic: Traffic
+    done: Counter[str]  # what upkeep has done
+
+    def declare(self, name: str, durable: bool, arguments: QueueArguments) -> Supervised:
+        return self.host.declare(name, durable, arguments)
+
+    def close(self) -> None:
+        self.host.close()
+        self.storage.close()
+        self.catalog.close()
+        self.database.close()
+
+    # -- what a test looks at ------------------------------------------------------------------------------------
+
+    def take_all(self, child: Supervised) -> list[Fetched]:
+        """Everything that is there, expired or not."""
+        return self.host.do([child], lambda work: child.serving().get(EVERYTHING, None, work))[0]
+
+    def found(self) -> Standing:
+        """What every queue holds; it is ready again afterwards."""
+        standing: Standing = {}
+        for name in self.host.names():
+            child = self.host.find(name)
+            fetched = self.take_all(child)
+            assert not self.traffic.length(child), "whatever is counted can be got"
+            standing[name] = tuple(found_of(fetched))
+            if fetched:
+                self.traffic.requeue(child, Settling(child.serving().life, [each.tags for each in fetched]))
+        return standing
+
+    def check(self) -> None:
+        """Nobody has anything to complain about."""
+        told = [*self.host.problems, *self.catalog.problems, *self.storage.alarms(), *self.database.problems]
+        told += [*self.storage.stores.collector.alarms(), *self.storage.stores.transient_collector.alarms()]
+        assert not told, told
+
+    # -- what an operator, or time, does -------------------------------------------------------------------------
+
+    def page(self, child: Supervised) -> None:
+        """Let nothing of it stay in memory that need not."""
+        paged = PagedQueue(child, lambda child: self.host._working([child]))
+        paged.set_target(0.0)
+        while paged.page():
+            continue
+        paged.set_target(None)
+
+    def seal(self) -> None:
+        """What is written so far is in sealed files, and the store has it on its disk: it may be judged."""
+        self.database.make_durable()
+        self.database.log.rotate()
+        self.reflect()
+
+    def reflect(self) -> None:
+        assert self.database.reflection is not None
+        self.database.catch_up()
+        self.database.reflection.flush()
+
+    def clean(self) -> None:
+        cleaned = self.storage.cleaning.run()
+        self.done.update({"files cleaned": cleaned.files, "runs written again": cleaned.runs})
+
+    def collect(self) -> int:
+        """How many files of the message stores went."""
+        stores = self.storage.stores
+        kept, transient = stores.collector.run(), stores.transient_collector.run()
+        self.done.update({"files collected": len(kept.released), "units moved": kept.copied_units})
+        return len(kept.released) + len(transient.released)
+
+    def tidy(self) -> None:
+        """All that upkeep can do."""
+        self.seal()
+        self.clean()
+        while self.collect():
+            continue
+        self.seal()
+        self.clean()
+        self.database.log.purge()
+
+
+def found_of(fetched: list[Fetched]) -> Iterator[Found]:
+    for each in fetched:
+        assert each.slice.contents is not None, "what is fetched has contents"
+        yield from ((body, each.is_redelivered) for body in each.slice.contents)
+
+
+def ranges_of(tags: list[int]) -> list[tuple[int, int]]:
+    """Tags as ranges, those that follow one another as one."""
+    grouped = groupby(enumerate(sorted(tags)), key=lambda pair: pair[1] - pair[0])
+    runs = [[tag for _, tag in group] for _, group in grouped]
+    return [(run[0], run[-1] + 1) for run in runs]
+
+
+class QueueCrashStage(CatalogCrashStage):
+    def up(self, open_database: Open, threads: Threads) -> Broker:
+        database = open_database()
+        catalog = self.open_catalog(database, threads)
+        home = catalog.change(lambda change: vhosts.declare(change, "/"))
+        catalog.change(remove_leftovers)
+        storage = QueueStorage(database, catalog, SETTINGS, TINY_QUEUES, TINY_STORES)
+        host = VirtualHost(home.id, storage, database.log.machine, SETTINGS)
+        return Broker(database, catalog, storage, host, Traffic(host, threads), Counter())
+
+    def crashed(self, model: CrashModel, seed: int) -> QueueCrashStage:
+        other = super().crashed(model, seed)
+        assert isinstance(other, QueueCrashStage)
+        return other
+
+    def kill(self) -> None:
+        """The process is dead, the machine is not: files and SQL are as they were, the store forgets its memory."""
+        self.disk.forget_locks()
+        if self.store is not None:
+            self.store = self.store.crash(self.chance)
