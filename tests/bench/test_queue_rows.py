@@ -98,6 +98,7 @@ def test_rows_that_are_asked_for_run_alone(tmp_path: Path, rows: tuple[str, ...]
     assert set(found) == set(rows) and min(found.values()) > 0
 
 
+@pytest.mark.slow
 def test_the_queue_in_the_log_is_faster_than_the_one_in_sql(tmp_path: Path) -> None:
     """HS-03: many at once, in and out; on a machine that has other things to do, so by several times or not at all."""
     with run_in(tmp_path, 20_000, Silent()) as run:

@@ -23,11 +23,10 @@ from warren.bench.queue_peers import SqliteByHand
 from warren.bench.references import BareFile
 from warren.bench.run import Figures, Run
 
-ROUNDS = 20
+ROUNDS_MAX = 20  # fewer than that for a backlog of fewer than 20,000 messages
 PUTS_PER_ROUND = 100
 SQLITE_PUTS_PER_ROUND = 25
 WARM_UP = 100
-ROOM_FOR = ROUNDS * PUTS_PER_ROUND
 UNIT = "puts/s"
 SINGLE_ROW_NAMES = ("put_one", "put_one_in_sqlite")
 
@@ -63,7 +62,8 @@ def _rows(run: Run, size_bytes: int, suffix: str) -> Figures:
 
 
 def _take_turns(run: Run, room: Path, db: Warren, size_bytes: int) -> _Times:
-    ready, number = bodies(0, WARM_UP + ROOM_FOR, size_bytes), count()
+    rounds = max(2, min(ROUNDS_MAX, run.entries // 1000))
+    ready, number = bodies(0, WARM_UP + rounds * PUTS_PER_ROUND, size_bytes), count()
     queue, taken = db.queue(QUEUE), _Times()
 
     def put() -> None:
@@ -73,13 +73,13 @@ def _take_turns(run: Run, room: Path, db: Warren, size_bytes: int) -> _Times:
     times(put, WARM_UP)
     put_bytes = (log_bytes_of(db) - before) // WARM_UP
     with (
-        closing(BareFile(room / "bare", put_bytes, ROOM_FOR)) as file,
+        closing(BareFile(room / "bare", put_bytes, len(ready))) as file,
         closing(SqliteByHand(room / "sqlite")) as sqlite,
     ):
-        for turn in range(ROUNDS):
+        for turn in range(rounds):
             taken.ours += times(put, PUTS_PER_ROUND)
             taken.bare += times(file.append, PUTS_PER_ROUND)
             taken.sqlite += times(lambda: sqlite.put(ready[0]), SQLITE_PUTS_PER_ROUND)
-            run.reached((turn + 1) / ROUNDS)
+            run.reached((turn + 1) / rounds)
     check_bodies(QUEUE, drained(queue, len(ready)), size_bytes, count=len(ready))
     return taken
