@@ -192,3 +192,28 @@ def test_a_file_that_a_rotation_renames_is_read_by_the_handle_and_by_its_new_nam
         heap.close()
         assert [read(heap, place, value) for place, value in zip(places, values, strict=True)] == values
         assert heap.path(places[0].file) != join("log", name)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_records_can_be_read_at_once_while_files_are_being_changed(seed: int) -> None:
+    """A rotation plans a file, and gives it records, before it is created and the manifest knows it."""
+
+    def body(log: LogStore) -> None:
+        heap = LogHeap(log, 0)
+
+        def rotate() -> None:
+            for _ in range(4):
+                log.rotate()
+
+        def write_and_read() -> None:
+            for n in range(6):
+                value = b"%d" % n * 900
+                (place,) = heap.append(records(value))
+                log.flush()
+                assert read(heap, place, value) == value
+
+        threads = log.machine.threads
+        for each in [threads.start("rotating", rotate), threads.start("writing", write_and_read)]:
+            each.join()
+
+    Stage().play(seed, body)

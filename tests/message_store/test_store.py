@@ -110,6 +110,18 @@ def test_changes_that_end_first_write_for_those_who_have_submitted_so_far(stage:
     assert stage.store.facts()["flying"] == 0
 
 
+def test_what_was_cancelled_here_is_not_written_for_those_who_may_cancel_it_too(stage: StoreStage) -> None:
+    before = end_of_stream(stage)
+    publication = Publication(TWO)
+    first, second = stage.queues.begin(), stage.queues.begin()
+    run, other = stage.submit(publication, A, first), stage.submit(publication, B, second)
+    first.dequeue(A, run, 0b11, [(run.first, run.end)], Why.ACKED)
+    first.end()
+    second.dequeue(B, other, 0b11, [(other.first, other.end)], Why.ACKED)
+    second.end()
+    assert end_of_stream(stage) == before
+
+
 def test_a_holder_that_gives_up_after_others_wrote_for_it_is_not_counted_any_more(stage: StoreStage) -> None:
     publication = Publication(TWO)
     for is_aborted in (True, False):

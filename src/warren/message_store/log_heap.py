@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import FileNumber, Lsn, lsn_of
 from warren.files.protocol import File, join
-from warren.log.file_header import Purpose
+from warren.log.file_header import FILE_HEADER_BYTES, Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.opening import find_file
 from warren.log.scan import map_file
@@ -24,7 +24,7 @@ from warren.log.store import LogStore
 from warren.message_store.block_reading import BlockReader, value_at
 from warren.message_store.format import Place
 from warren.message_store.heap import FoundRecord, Record, grouped
-from warren.records.block import FileIdentity
+from warren.records.block import FileIdentity, Header, look
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
@@ -64,10 +64,11 @@ class LogHeap:
     def read(self, place: Place, size_bytes: int, is_kept: bool = True) -> memoryview:
         is_awaited = True
         while True:
+            was_sealed = self._is_sealed(place.file)  # it may be written, and sealed, behind our look
             found = self._block(place, size_bytes, is_kept)
             if isinstance(found, EntryColumns):
                 return value_at(found, place, size_bytes, self.path(place.file))
-            if self._is_sealed(place.file) or not is_awaited:
+            if was_sealed or not is_awaited:
                 what = f"the message store is damaged: {found.value}"
                 raise Damage(what, self.path(place.file), place.offset)
             is_awaited = self._log.commit.make_room()
@@ -128,13 +129,19 @@ class LogHeap:
         for left in reversed(range(TRIES)):
             record = self._record(number)
             try:
-                file = self._files.open(find_file(self._files, self._log.directory, record))
+                return self._opened(record), record.identity
             except (Damage, Refused):
                 if not left:
                     raise
-                continue
-            return file, record.identity
         raise AssertionError("the last try returns or raises")
+
+    def _opened(self, record: FileRecord) -> File:
+        path = find_file(self._files, self._log.directory, record)
+        file = self._files.open(path)
+        if isinstance(look(memoryview(file.read_at(0, FILE_HEADER_BYTES)), 0, record.identity), Header):
+            return file
+        file.close()
+        raise Damage(f"this is not log file {record.number}", path, 0)
 
     def _record(self, number: FileNumber) -> FileRecord:
         record = self._log.manifest.state.files.get(number)
