@@ -3,22 +3,20 @@
     Shopkeeper   orders, timed (expires to dead), short (four at most, to dead), free (not durable), dead
     Clerk        jobs (deleted and declared again now and then), ranks (priorities)
 
-`states[n]` is what a restart may find behind the n-th thing a client did. A session is whole or not there at all, and
-sessions of one client follow one another: so what is found is one of its states, not older than the newest of which it
-was told, or could know, that it is durable. Each state is noted before the call that leads to it.
+What they do is done to plain queues first (`plain_queues`): those say what must come of it, and what a restart finds.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, NamedTuple
 
 import pytest
 
-from tests.broker.plain_queues import Found, Plain, PlainQueue, PlainQueues, Standing
+from tests.broker.plain_queues import Plain, PlainQueue, PlainQueues, Standing, States, short
 from tests.broker.queue_crash_stage import Broker, found_of, ranges_of
 from warren.base.ids import Epoch
 from warren.base.runs import Publication
@@ -48,12 +46,11 @@ class Client:
         self._seed = seed
         self.chance = random.Random(f"{type(self).__name__} {seed}")
         self.clock = clock
-        self.model = PlainQueues({name: _copied(queue) for name, queue in self.queues.items()})
-        self.states: list[Standing] = [self.model.standing()]
+        self.model = PlainQueues({name: queue.afresh() for name, queue in self.queues.items()})
+        self.states = States(self.model.standing())
         self.sure: set[str] = set()  # durable queues that must be there
         self.done: Counter[str] = Counter()
-        self._marks: list[tuple[int, Epoch]] = [(0, Epoch(0))]  # states, and the epochs they are durable with
-        self._durable = self._newest = Epoch(0)
+        self._newest = Epoch(0)
         self._made: dict[tuple[str, bytes], Plain] = {}
         self._count = 0
 
@@ -83,7 +80,7 @@ class Client:
 
     def stopped(self) -> None:
         """All that was said of the stop is durable."""
-        self._marks.append((len(self.states) - 1, Epoch(0)))
+        self.states.told(Epoch(0), Epoch(0))
 
     def doings(self) -> list[Callable[[], None]]:
         return [*[self.put] * 4, *[self.get] * 4, *[self.settle] * 5, self.page, self.sync]
@@ -116,7 +113,7 @@ class Client:
         delivery = self.broker.traffic.get(self.children[name], count)
         fetched = [] if delivery is None else delivery.fetched
         wanted = [(each.body, each.was_delivered) for each in taken]
-        assert list(found_of(fetched)) == wanted, f"{name}: got {_short(found_of(fetched))}, not {_short(wanted)}"
+        assert list(found_of(fetched)) == wanted, f"{name}: got {short(found_of(fetched))}, not {short(wanted)}"
         tags = [tag for each in fetched for tag in range(*each.tags)]
         self.model.handed(taken)
         self.hands[name] += [Held(message, tag) for message, tag in zip(taken, tags, strict=True)]
@@ -182,32 +179,17 @@ class Client:
     # -- what must be so -----------------------------------------------------------------------------------------
 
     def coming(self) -> None:
-        """What follows may be durable at any moment."""
-        self.states.append(self.model.standing())
+        self.states.coming(self.model.standing())
 
     def told(self) -> None:
-        """The call has returned; what is durable by now we may know."""
+        """The call has returned."""
         self._newest = max(self._newest, *(child.epoch for child in self.children.values()))
-        self._marks.append((len(self.states) - 1, self._newest))
-        self._durable = self.broker.database.log.durable
+        self.states.told(self._newest, self.broker.database.log.durable)
 
-    @property
-    def acknowledged(self) -> int:
-        return max(state for state, epoch in self._marks if epoch <= self._durable)
-
-    def judge(self, found: Standing) -> int:
-        """Which of the states it is; an error if it is none."""
+    def judge(self, found: Standing, was_begun: bool) -> None:
         missing = self.sure - set(found)
         assert not missing, f"queues that are not there any more: {missing}"
-        own = {name: found.get(name, ()) for name in self.queues}
-        allowed = self.states[self.acknowledged :]
-        if own in allowed:
-            return self.acknowledged + allowed.index(own)
-        nearest = min(allowed, key=lambda state: sum(state[name] != own[name] for name in own))
-        differ = [
-            f"{name}: {_short(own[name])} is not {_short(nearest[name])}" for name in own if own[name] != nearest[name]
-        ]
-        raise AssertionError(f"none of {len(allowed)} states behind number {self.acknowledged}: " + "; ".join(differ))
+        self.states.judge(found, was_begun)
 
     def copied(self, clock: ManualClock, found: Standing) -> Client:
         """The client after a restart: what is there now was acknowledged, and has been looked at."""
@@ -282,11 +264,3 @@ class Clerk(Client):
         self.broker.host.delete(self.children["jobs"])
         self._declare("jobs")
         self._note("delete")
-
-
-def _copied(queue: PlainQueue) -> PlainQueue:
-    return PlainQueue(queue.durable, queue.ttl_ms, queue.max_length, queue.dead_letter, queue.max_priority)
-
-
-def _short(found: Iterable[Found]) -> str:
-    return " ".join(f"{body.partition(b'|')[0].decode()}{'*' if flag else ''}" for body, flag in found) or "nothing"

@@ -3,6 +3,7 @@
     put · get · ack · requeue · reject · expire · purge · page       what a client sees while the broker runs
     stopped · begun · failed                                         what stops, starts and failures make of it
     standing()                                                       what a restart has to find if the power goes now
+    States                                                           … or before, as far as nobody was told of more
 
 A message is ready or pending, in one list by the order in which it came. Of a queue that did not stop cleanly all that
 is found counts as delivered before; after a clean stop only what was.
@@ -11,7 +12,7 @@ is found counts as delivered before; after a clean stop only what was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Found = tuple[bytes, bool]  # a body, and whether it is flagged as redelivered
 Standing = dict[str, tuple[Found, ...]]  # by queue
@@ -36,6 +37,7 @@ class PlainQueue:
     max_length: int | None = None
     dead_letter: str | None = None
     max_priority: int = 0
+    rejects: bool = False  # what is over the limit, instead of letting go of the oldest
     is_clean: bool = False  # the last thing that it wrote was that it stopped
     messages: list[Plain] = field(default_factory=list)
 
@@ -47,6 +49,10 @@ class PlainQueue:
 
     def pending(self) -> list[Plain]:
         return [each for each in self.in_order() if each.is_pending]
+
+    def afresh(self) -> PlainQueue:
+        """The same without messages."""
+        return replace(self, is_clean=False, messages=[])
 
     def remove(self, going: Iterable[Plain]) -> None:
         gone = {id(each) for each in going}
@@ -83,6 +89,10 @@ class PlainQueues:
                 queue.messages.append(Plain(body, persistent and queue.durable, min(ends) if ends else None, level))
         for name in names:
             self._bound(name, now_ms)
+
+    def is_refused(self, names: Sequence[str], count: int) -> bool:
+        limits = [(self[name].max_length, self[name]) for name in names if self[name].rejects]
+        return any(most is not None and len(queue.ready()) + count > most for most, queue in limits)
 
     def get(self, name: str, count: int, now_ms: int) -> list[Plain]:
         """What is expired at the head goes first. Whether each was delivered before is to be asked before `handed`."""
@@ -148,3 +158,60 @@ class PlainQueues:
         if target is not None:
             assert target.ttl_ms is None and target.max_length is None, "targets of these tests take everything"
             target.messages += [Plain(each.body, each.persistent and target.durable) for each in going]
+
+
+class States:
+    """What a restart may find behind each thing that somebody did, one after the other.
+
+    A session is whole or not there, and sessions of one client follow one another: so what is found is one of these,
+    not older than the newest of which the client was told, or could know, that it is durable. Each is noted before the
+    call that leads to it: it may be durable before that returns.
+    """
+
+    def __init__(self, first: Standing) -> None:
+        self._states = [first]
+        self._marks: list[tuple[int, int]] = [(0, 0)]  # states, and the epochs they are durable with
+        self._durable = 0
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    @property
+    def last(self) -> Standing:
+        return self._states[-1]
+
+    def coming(self, state: Standing) -> None:
+        self._states.append(state)
+
+    def told(self, epoch: int, durable: int) -> None:
+        """The call has returned, and what was done by it is durable with this epoch; this one is, by now."""
+        self._marks.append((len(self._states) - 1, epoch))
+        self._durable = max(self._durable, durable)
+
+    @property
+    def acknowledged(self) -> int:
+        return max(state for state, epoch in self._marks if epoch <= self._durable)
+
+    def judge(self, found: Standing, was_begun: bool = False) -> None:
+        """An error if it is none of those that it may be. `was_begun`: by somebody whose start was cut short; of some
+        queues he may have written that their stop is not clean any more."""
+        own = {name: found.get(name, ()) for name in self.last}
+        allowed = self._states[self.acknowledged :]
+        if own in allowed or (was_begun and any(_is_or_unclean(own, state) for state in allowed)):
+            return
+        nearest = min(allowed, key=lambda state: sum(state[name] != own[name] for name in own))
+        differ = [
+            f"{name}: {short(own[name])} is not {short(nearest[name])}" for name in own if own[name] != nearest[name]
+        ]
+        raise AssertionError(f"none of {len(allowed)} states behind number {self.acknowledged}: " + "; ".join(differ))
+
+
+def _is_or_unclean(found: Standing, state: Standing) -> bool:
+    return all(
+        found[name] == held or found[name] == tuple((body, True) for body, _ in held) for name, held in state.items()
+    )
+
+
+def short(found: Iterable[Found]) -> str:
+    """Bodies up to their first bar; a star is a flag."""
+    return " ".join(f"{body.partition(b'|')[0].decode()}{'*' if flag else ''}" for body, flag in found) or "nothing"

@@ -82,12 +82,13 @@ def check_state(seed: int, step: int | None) -> list[str]:
     for index, model in enumerate([*CrashModel, None]):
         try:
             after = stage if model is None else stage.crashed(model, 4 * step + index)
+            was_begun = model is not None and (step + index) % 5 == 0  # the start may be cut short, too
             if model is None:
                 stage.kill()
-            elif (step + index) % 5 == 0:  # the start may be cut short, too
+            elif was_begun:
                 after.play(step, lambda open_database, threads: begin_only(after, open_database, threads), step % 43)  # noqa: B023
                 after = after.crashed(model, step)
-            found = check_restart(after, lives.clients, goes_on=(step + index) % 3 == 0)
+            found = check_restart(after, lives.clients, was_begun, goes_on=(step + index) % 3 == 0)
             if model is None and found is not None:
                 check_the_same(after.crashed(SYNCED, step), found)
         except Exception as error:
@@ -104,7 +105,7 @@ def begin_only(stage: QueueCrashStage, open_database: Open, threads: SteppedThre
     broker.database.abandon()
 
 
-def check_restart(stage: QueueCrashStage, clients: list[Client], goes_on: bool) -> Standing | None:
+def check_restart(stage: QueueCrashStage, clients: list[Client], was_begun: bool, goes_on: bool) -> Standing | None:
     """Open on what is left, and judge it. Then, perhaps, do more, collect everything, stop, and look again."""
     told: list[Standing] = []
 
@@ -112,7 +113,7 @@ def check_restart(stage: QueueCrashStage, clients: list[Client], goes_on: bool) 
         broker = stage.up(open_database, threads)
         found = broker.found()
         for client in clients:
-            client.judge(found)
+            client.judge(found, was_begun)
         broker.check()
         if not goes_on:
             told.append(found)
@@ -125,7 +126,7 @@ def check_restart(stage: QueueCrashStage, clients: list[Client], goes_on: bool) 
         stop(broker, own)
         broker = stage.up(open_database, threads)
         assert broker.found() == {
-            name: state for client in own for name, state in client.states[-1].items() if client.queues[name].durable
+            name: state for client in own for name, state in client.states.last.items() if client.queues[name].durable
         }
         broker.check()
 
