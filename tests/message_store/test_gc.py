@@ -329,6 +329,21 @@ def test_after_a_start_every_file_is_counted_once_and_then_only_if_somebody_says
     assert len(stage.collect().released) == 2
 
 
+def test_what_a_deleted_queue_leaves_behind_is_found_by_counting_again(stage: StoreStage) -> None:
+    """Nobody looks at its runs one by one."""
+    runs = [stage.publish([content(n, 900)], A, B) for n in range(2)]
+    stage.seal()
+    stage.collect()
+    for queue in (A.queue, B.queue):
+        changes = stage.queues.begin()
+        changes.remove_queue(queue)
+        stage.log.wait(changes.end())
+    assert stage.collect().counted == 0
+    stage.stores.collect_soon(is_much_dead=True)
+    assert stage.collect().released == [file_of(runs[0][A])]
+    assert stage.store.facts()["entries"] == 0, "nor is anything counted that nobody holds"
+
+
 def test_a_file_is_not_judged_before_it_is_settled(stage: StoreStage) -> None:
     changes = stage.queues.begin()
     run = stage.submit(Publication([content(1, 900)]), A, changes)

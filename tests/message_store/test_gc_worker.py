@@ -15,6 +15,10 @@ class Counting:
         self.left = list(released)
         self.failures = failures
         self.turns = 0
+        self.counts = 0
+
+    def count_again(self) -> None:
+        self.counts += 1
 
     def run(self) -> Collected:
         self.turns += 1
@@ -34,7 +38,7 @@ def after(seconds: float, worker_seconds: float, *collectors: Counting) -> list[
 
     def body() -> list[str]:
         given: Any = collectors
-        worker = GcWorker(threads, given, worker_seconds)
+        worker = GcWorker(threads, threads.clock, given, worker_seconds, 12.0)
         pause = threads.condition()
         with pause:
             pause.wait(seconds)
@@ -57,6 +61,12 @@ def test_a_turn_goes_on_as_long_as_files_can_go() -> None:
     assert (one.turns, other.turns) == (3, 2)
 
 
+def test_once_in_a_long_while_everything_is_counted_again() -> None:
+    collector = Counting()
+    after(31.0, 5.0, collector)
+    assert (collector.turns, collector.counts) == (6, 2)
+
+
 def test_an_error_is_told_and_tried_again_and_forgotten_when_it_is_mended() -> None:
     (told,) = after(6.0, 5.0, Counting(failures=1))
     assert "the disk does not answer" in told
@@ -69,7 +79,7 @@ def test_a_worker_that_is_rung_looks_at_once() -> None:
 
     def body() -> int:
         given: Any = [collector]
-        worker = GcWorker(threads, given, 1e6)
+        worker = GcWorker(threads, threads.clock, given, 1e6, 1e9)
         worker.ring()
         pause = threads.condition()
         with pause:

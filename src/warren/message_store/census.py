@@ -29,7 +29,7 @@ class Judged(NamedTuple):
 
     lsn: Lsn
     unit: Lsn
-    is_copy: bool  # the start of a unit that was moved here
+    is_start: bool  # of its unit, or of a copy of it
     size_bytes: int
     live_bytes: int
     alive: Alive | None  # None: nothing of it, or not here
@@ -61,16 +61,16 @@ def judged_records(heap: Heap, file: FileNumber, judge: Judge) -> Iterator[list[
         asked = [Asked(unit, key.holders) for unit, key in zip(units, keys, strict=True)]
         answers = judge.judge(asked)
         yield [
-            _judged(record, unit, key.kind is RecordKind.START and key.unit != 0, alive)
+            _judged(record, unit, key.kind is RecordKind.START, alive)
             for record, unit, key, alive in zip(records, units, keys, answers, strict=True)
         ]
 
 
-def _judged(record: FoundRecord, unit: Lsn, is_copy: bool, alive: Alive | None) -> Judged:
+def _judged(record: FoundRecord, unit: Lsn, is_start: bool, alive: Alive | None) -> Judged:
     here = alive if alive is not None and record.place in alive.located.unit.places else None
     size_bytes = len(record.value)
     live_bytes = 0 if here is None else _live_bytes(here, size_bytes)
-    return Judged(record.place.lsn, unit, is_copy, size_bytes, live_bytes, here)
+    return Judged(record.place.lsn, unit, is_start, size_bytes, live_bytes, here)
 
 
 def _live_bytes(alive: Alive, size_bytes: int) -> int:

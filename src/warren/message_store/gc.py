@@ -83,6 +83,15 @@ class Collector:
             self._move_base(done)
             return done
 
+    def count_again(self) -> None:
+        """Let the next turn count every file: much may have died that nobody has noted, as when a queue is deleted."""
+        self._ledger.count_again()
+
+    @property
+    def alive_bytes(self) -> int:
+        """In the files that were counted, as of then."""
+        return sum((n.total_bytes or 0) - n.dead_bytes for n in self._ledger.files().values())
+
     def alarms(self) -> list[str]:
         damaged = [(number, notes.damage) for number, notes in self._ledger.files().items() if notes.damage]
         return [f"{self._heap.path(number)} is kept although it may hold garbage: {why}" for number, why in damaged]
@@ -172,8 +181,8 @@ class Collector:
         yield b"".join(raw[edges[at] : edges[at + 1]] for at, is_wanted in enumerate(wanted) if is_wanted)
 
     def _stale(self, judged: Sequence[Judged]) -> list[tuple[Lsn, Entry]]:
-        """Entries of dead units that were moved to this file."""
-        dead = [each for each in judged if each.is_copy and each.alive is None]
+        """Entries of dead units that were moved to this file, or whose holders went without a word."""
+        dead = [each for each in judged if each.is_start and each.alive is None]
         entries = self._index.look_up_many([each.unit for each in dead])
         return [
             (each.unit, entry)

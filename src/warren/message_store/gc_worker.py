@@ -1,5 +1,8 @@
 """The collector's own thread: garbage is looked for now and then, and whenever somebody asks.
 
+What is dead is noted by whoever lets go of it, mostly. Not all is: the runs of a queue that is deleted are not looked
+at one by one. So once in a long while, and when somebody says so, every file is counted again.
+
 An error ends a turn, not the thread: it is told as an alarm until a later turn goes well.
 """
 
@@ -7,18 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from warren.base.clock import Clock
 from warren.base.errors import WarrenError
 from warren.base.threads import Running, Threads
 from warren.message_store.gc import Collector
 
 
 class GcWorker:
-    def __init__(self, threads: Threads, collectors: Sequence[Collector], seconds: float) -> None:
+    def __init__(
+        self, threads: Threads, clock: Clock, collectors: Sequence[Collector], seconds: float, census_seconds: float
+    ) -> None:
+        self._clock = clock
         self._collectors = collectors
         self._seconds = seconds
+        self._census_seconds = census_seconds
+        self._counted_ns = clock.monotonic_ns()
         self._bell = threads.condition()
         self._is_rung = False
         self._is_stopping = False
+        self._is_at_work = False
         self._failure: WarrenError | None = None
         self.turns = 0  # that have ended
         self._running: Running = threads.start("warren-store-gc", self._run)
@@ -28,6 +38,15 @@ class GcWorker:
         with self._bell:
             self._is_rung = True
             self._bell.notify_all()
+
+    def turn(self) -> None:
+        """Look now; return when a turn that began behind this has ended."""
+        with self._bell:
+            wanted = self.turns + (2 if self._is_at_work else 1)
+            self._is_rung = True
+            self._bell.notify_all()
+            while self.turns < wanted and not self._is_stopping:
+                self._bell.wait()
 
     def stop(self) -> None:
         """End, when the present turn is over."""
@@ -49,15 +68,25 @@ class GcWorker:
                 self._is_rung = False
                 if self._is_stopping:
                     return
+                self._is_at_work = True
             try:
                 self._turn()
             except WarrenError as error:
                 self._failure = error
-            self.turns += 1
+            with self._bell:
+                self.turns += 1
+                self._is_at_work = False
+                self._bell.notify_all()
 
     def _turn(self) -> None:
         """As long as there is something to do: what was copied may soon be garbage, too, but not at once."""
+        now_ns = self._clock.monotonic_ns()
+        is_census_due = now_ns - self._counted_ns >= self._census_seconds * 1e9
+        if is_census_due:
+            self._counted_ns = now_ns
         for collector in self._collectors:
+            if is_census_due:
+                collector.count_again()
             while collector.run().released and not self._is_stopping:
                 continue
         self._failure = None

@@ -27,6 +27,7 @@ class FileNotes:
     noted_bytes: int = 0  # dead since, as far as anybody has said
     earliest: Lsn | None = None  # the first unit that was alive when it was counted; None: not known
     damage: str = ""  # why it cannot be collected
+    is_doubtful: bool = False  # more may be dead than anybody has noted
 
     @property
     def is_empty(self) -> bool:
@@ -40,7 +41,7 @@ class FileNotes:
 
     @property
     def is_to_be_counted(self) -> bool:
-        if self.total_bytes is None:
+        if self.total_bytes is None or self.is_doubtful:
             return True
         told = self.dead_bytes + self.noted_bytes
         is_news = told >= self.total_bytes or (2 * told > self.total_bytes and not self.is_half_garbage)
@@ -76,6 +77,12 @@ class Ledger:
     def counted(self, file: FileNumber, total_bytes: int, live_bytes: int, earliest: Lsn | None) -> None:
         with self._lock:
             self._files[file] = FileNotes(total_bytes, total_bytes - live_bytes, 0, earliest)
+
+    def count_again(self) -> None:
+        """Nobody knows any more how much is dead where."""
+        with self._lock:
+            for notes in self._files.values():
+                notes.is_doubtful = True
 
     def is_damaged(self, file: FileNumber, damage: str) -> None:
         with self._lock:

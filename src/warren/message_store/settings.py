@@ -11,3 +11,4 @@ class MessageStoreSettings:
     read_cache_bytes: int = 4 << 20  # blocks kept by each store for whoever reads on
     transient_file_bytes: int = 64 << 20  # a file of the transient store of this size is followed by another
     gc_seconds: float = 5.0  # how often garbage is looked for, unless somebody asks sooner
+    gc_census_seconds: float = 3600.0  # how often every file is counted again, whatever was noted

@@ -39,6 +39,7 @@ class MessageStores:
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._threads = log.machine.threads
+        self._clock = log.machine.clock
         self._settings = settings
         self._worker: GcWorker | None = None
         self._heaps = self._open_heaps(log, directory)
@@ -60,11 +61,25 @@ class MessageStores:
     def begin(self) -> None:
         """Let garbage be collected: every file gets a census, and two at a time are joined where it is worth it."""
         collectors = (self.collector, self.transient_collector)
-        self._worker = GcWorker(self._threads, collectors, self._settings.gc_seconds)
+        settings = self._settings
+        self._worker = GcWorker(self._threads, self._clock, collectors, settings.gc_seconds, settings.gc_census_seconds)
 
-    def collect_soon(self) -> None:
+    def collect_soon(self, is_much_dead: bool = False) -> None:
+        """Look for garbage now. `is_much_dead`: more than was noted, like the runs of a queue that was deleted."""
+        if is_much_dead:
+            self.collector.count_again()
         if self._worker is not None:
             self._worker.ring()
+
+    def collect(self) -> None:
+        """Have garbage collected now, as far as it is worth it; it is done when this returns."""
+        if self._worker is not None:
+            self._worker.turn()
+
+    @property
+    def alive_bytes(self) -> int:
+        """Of persistent contents in sealed files, as of their last census."""
+        return self.collector.alive_bytes
 
     def alarms(self) -> list[str]:
         return self._worker.alarms() if self._worker is not None else []
