@@ -32,8 +32,9 @@ def test_messages_fetched_one_by_one_are_read_some_at_a_time(is_together: bool) 
     assert (got, stage.index.reads) == (numbered(0, 40), 4)
 
 
-def test_what_is_fetched_at_once_is_read_at_once() -> None:
-    stage = on_disk(0, 40, is_together=True)
+@pytest.mark.parametrize("is_together", [True, False])
+def test_what_is_fetched_at_once_is_read_at_once(is_together: bool) -> None:
+    stage = on_disk(0, 40, is_together)
     assert contents_of(stage.backing.get(40)) == numbered(0, 40)
     assert stage.index.reads == 1
 

@@ -330,6 +330,23 @@ def test_a_fresh_message_that_belongs_into_delta_brings_it_to_memory() -> None:
     assert [slice_.first for slice_ in stage.queue.lanes.q3] == [0, 1, 2, 3, 4]
     assert [slice_.contents for slice_ in stage.queue.lanes.q3][-1] == [b"0005"]
     check(stage.queue)
+    stage.index.settle()
+    stage.queue.paging.reduce_memory_use(1)
+    assert stage.queue.lanes.q3.ram_count == 0
+    assert get(stage, 6) == numbered(1, 7)
+
+
+def test_fresh_messages_that_were_delivered_before_do_not_go_to_q1() -> None:
+    """What is put back is never looked for in q1: another message that stood between would lose its place."""
+    stage = staged(is_prompt=False)
+    put(stage, 1, 2)
+    stage.index.settle()
+    put(stage, 3, 6)
+    tags = tags_of(stage.backing.get(4))
+    stage.backing.requeue(one(tags[0]), one(tags[2]))
+    assert stage.queue.lanes.push_alphas_to_betas(8, 8) == 0
+    stage.backing.requeue(one(tags[1]), one(tags[3]))
+    check(stage.queue)
     assert get(stage, 6) == numbered(1, 7)
 
 

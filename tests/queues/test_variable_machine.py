@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.queues.queue_machine import QueueMachine
@@ -35,4 +36,10 @@ class PlainMachine(QueueMachine):
 
 def test_vq_14_nothing_that_happens_to_a_queue_breaks_its_order() -> None:
     """VQ-14: publish, fetch, ack, requeue, page, drop, purge, stop, crash in any order, against the plain queue."""
-    run_state_machine_as_test(PlainMachine, settings=settings(max_examples=150, stateful_step_count=50, deadline=None))
+    run_state_machine_as_test(PlainMachine, settings=settings(max_examples=100, stateful_step_count=50, deadline=None))
+
+
+@pytest.mark.torture
+def test_nothing_that_happens_for_long_breaks_it_either() -> None:
+    many = settings(max_examples=3000, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(PlainMachine, settings=many)

@@ -29,6 +29,7 @@ from warren.queue_index.format import Counters
 from warren.queue_index.index import IndexedRun, OnDamage, Piece
 
 AHEAD_SLICES_MAX = 256
+BULK_BYTES_MAX = 1 << 20
 
 
 class IndexSource(Protocol):
@@ -157,7 +158,9 @@ class ContentReader:
 
     def _read_ahead(self, head: Slice, following: Iterator[Slice], count: int) -> None:
         self.forget()
-        room = max(self._ahead_bytes_max, head.run.size_of(head.start, min(head.stop, head.start + count)))
+        asked = head.run.size_of(head.start, min(head.stop, head.start + count))
+        in_bulk = min(BULK_BYTES_MAX, count * head.size_bytes // len(head))  # about what is asked for, of several runs
+        room = max(self._ahead_bytes_max, asked, in_bulk)
         wanted: list[Slice] = []
         for slice_ in chain([head], following):
             fits = 0 if slice_.contents is not None else fitting(slice_, len(slice_), room)

@@ -21,19 +21,23 @@ Not here: when to page and how much (paging), what is pending or gone (pending_a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, takewhile
 
 from warren.base.ids import Epoch
 from warren.base.runs import Run, Slice
 from warren.queues.contents import Stores
 from warren.queues.delta import Delta
+from warren.queues.ledger import Ledger
 from warren.queues.subqueue import SubQueue
 from warren.queues.transients import Transients
 
 
 class Lanes:
-    def __init__(self, stores: Stores, transients: Transients, delta: Delta, delta_read_messages: int) -> None:
+    def __init__(
+        self, stores: Stores, transients: Transients, ledger: Ledger, delta: Delta, delta_read_messages: int
+    ) -> None:
         self._stores = stores
+        self._ledger = ledger
         self._transients = transients
         self._delta_read_messages = delta_read_messages
         self.q1 = SubQueue()
@@ -168,6 +172,10 @@ class Lanes:
             self.q3.appendleft(paged)
         return sum(map(len, from_q1)) + sum(map(len, from_q4))
 
+    def let_go_of_settled(self) -> int:
+        """Contents that were put back to q3 before they were durable, and are by now; of how many messages."""
+        return self.q3.let_go(self._stores.is_written) if self.q3.ram_count else 0
+
     def push_betas_to_deltas(self, quota: int) -> int:
         """Let go of the positions of up to so many messages of q3, and then of q2; of how many. One stays in q3."""
         left = quota
@@ -188,11 +196,15 @@ class Lanes:
         return self._without_contents(slices)
 
     def _set_fresh_aside(self, durable: Epoch) -> None:
-        """Nothing was paged so far, and the rear of q4 is too new: the place of that is q1."""
-        if self.q3.count or not self.q4.count or not _is_pageable(self.q4.first.run, durable):
+        """Nothing was paged so far, and the rear of q4 is too new: the place of that is q1, unless it was delivered
+        before: what is put back is never looked for in q1."""
+        if self.q3.count:
             return
-        while not _is_pageable(self.q4.last.run, durable):
-            self.q1.appendleft(self.q4.take_last(self.q4.last.stop - self.q4.last.start))
+        fresh = list(takewhile(lambda slice_: not _is_pageable(slice_.run, durable), reversed(self.q4.slices)))
+        if len(fresh) == len(self.q4.slices) or any(slice_.first < self._ledger.delivered_to for slice_ in fresh):
+            return
+        for slice_ in fresh:
+            self.q1.appendleft(self.q4.take_last(len(slice_)))
 
     def _without_contents(self, slices: list[Slice]) -> list[Slice]:
         """Persistent ones are in the log, unless they are too new; transient ones are written, joined."""

@@ -68,7 +68,7 @@ class Paging:
 
     def reduce_memory_use(self, quota: int) -> int:
         """Get so many messages out of memory, as far as they may leave it; of how many contents or position left."""
-        left = quota
+        left = quota - self._lanes.let_go_of_settled() if quota else 0
         left -= self._lanes.push_alphas_to_betas(left, 0)
         left -= self._lanes.push_alphas_to_betas(0, left)
         if left > 0:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from warren.base.ids import SequenceId
-from warren.base.runs import Slice
+from warren.base.runs import Run, Slice
 
 CUT_MESSAGES = 1024  # longer slices are cut to this before a few messages are taken from one: copying them costs
 
@@ -92,6 +92,16 @@ class SubQueue:
         else:
             slices.insert(bisect_left(slices, first, key=first_of), slice_)
         self._count(slice_, 1)
+
+    def let_go(self, may_go: Callable[[Run], bool]) -> int:
+        """Forget contents of those runs that may; of how many messages."""
+        before = self.ram_count
+        for slice_ in self.slices:
+            if slice_.contents is not None and may_go(slice_.run):
+                slice_.contents = None
+                self.ram_count -= len(slice_)
+                self.ram_bytes -= slice_.size_bytes
+        return before - self.ram_count
 
     def take_all(self) -> list[Slice]:
         slices = list(self.slices)

@@ -71,7 +71,7 @@ class VariableQueue:
         self.pending = PendingAcks()
         self.rates = Rates(clock, self.settings.rate_half_life_ms)
         delta = Delta(place, stores.index, self._transients, self.ledger, self.pending)
-        self.lanes = Lanes(stores, self._transients, delta, self.settings.delta_read_messages)
+        self.lanes = Lanes(stores, self._transients, self.ledger, delta, self.settings.delta_read_messages)
         self._reader = ContentReader(place, stores, self._transients, self.settings.read_ahead_bytes_max)
         self.paging = Paging(self.lanes, self.pending, self._reader, self.rates, stores.is_written, self.settings)
         self._version = 0  # of what is ready: tells a browser that it changed
