@@ -72,11 +72,15 @@ def test_a_file_with_nothing_alive_goes_without_a_partner(stage: StoreStage) -> 
 
 
 def test_contents_without_bytes_are_alive_all_the_same(stage: StoreStage) -> None:
-    run = stage.publish([b"", b""], A, B)[A]
+    runs = stage.publish([b"", b""], A, B)
+    run = runs[A]
     stage.seal()
     for _ in range(3):
         assert stage.collect().released == []
     assert stage.contents(run) == [b"", b""]
+    for place, each in runs.items():
+        stage.dequeue(place, each)
+    assert len(stage.collect().released) == 1
 
 
 def test_only_messages_that_are_alive_are_copied(stage: StoreStage) -> None:

@@ -87,11 +87,6 @@ class Collector:
         """Let the next turn count every file: much may have died that nobody has noted, as when a queue is deleted."""
         self._ledger.count_again()
 
-    @property
-    def alive_bytes(self) -> int:
-        """In the files that were counted, as of then."""
-        return sum((n.total_bytes or 0) - n.dead_bytes for n in self._ledger.files().values())
-
     def alarms(self) -> list[str]:
         damaged = [(number, notes.damage) for number, notes in self._ledger.files().items() if notes.damage]
         return [f"{self._heap.path(number)} is kept although it may hold garbage: {why}" for number, why in damaged]

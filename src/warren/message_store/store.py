@@ -161,9 +161,9 @@ class MessageStore:
         units = decode_stored(stored).units
         for unit, share in zip(units, shares(dead_bytes, [unit.size_bytes for unit in units]), strict=True):
             if not ends_run:
-                self._note(unit, share // (self._index.add_references(unit.id, 0) or 1))
+                self._note(unit, -(-share // (self._index.add_references(unit.id, 0) or 1)))
             elif self._let_go(unit):
-                self._note(unit, share)
+                self._note(unit, max(1, share))  # that something went, though it had no bytes
 
     def _let_go(self, unit: Unit) -> bool:
         """One reference less; was it the last?"""

@@ -76,11 +76,6 @@ class MessageStores:
         if self._worker is not None:
             self._worker.turn()
 
-    @property
-    def alive_bytes(self) -> int:
-        """Of persistent contents in sealed files, as of their last census."""
-        return self.collector.alive_bytes
-
     def alarms(self) -> list[str]:
         return self._worker.alarms() if self._worker is not None else []
 

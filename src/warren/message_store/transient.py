@@ -58,7 +58,7 @@ class TransientStore:
                 self.ended.append((unit.id, entry))
             moved = location_of(self._index, unit.id)
             places = (moved.unit if moved is not None else unit).places
-            for place, share in zip(places, shares(unit.size_bytes, [1] * len(places)), strict=True):
+            for place, share in zip(places, shares(max(1, unit.size_bytes), [1] * len(places)), strict=True):
                 self._ledger.note_dead(place.file, share)
 
     def is_settled(self, file: FileNumber) -> bool:
