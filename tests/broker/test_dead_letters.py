@@ -12,6 +12,7 @@ from warren.base.ids import Epoch, QueueId
 from warren.base.runs import Origin
 from warren.broker.arguments import Overflow
 from warren.broker.dead_letters import Death, deaths_of, is_circle, with_death
+from warren.broker.work import Work
 from warren.queue_index.changes import Changes
 from warren.queue_index.why import Why
 
@@ -135,6 +136,35 @@ def test_moves_in_both_directions_never_wait_for_each_other(stage: BrokerStage) 
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert (stage.length("a"), stage.length("b")) == (1, 1)
+
+
+@pytest.mark.parametrize("way", ["over the limit", "expired", "rejected"])
+def test_a_large_move_takes_several_sessions_and_loses_nothing(stage: BrokerStage, way: str) -> None:
+    """A session has a limit: what is moved in one is bounded in bytes."""
+    large = [b"%03d " % number * 50 for number in range(100)]
+    stage.queue("dead")
+    work = stage.queue("work", message_ttl_ms=100, max_length=100, dead_letter="dead")
+    sizes: list[int] = []
+    end = Work.end
+
+    def measured(own: Work) -> None:
+        end(own)
+        sizes.append(own.moved_bytes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warren.broker.queue.STEP_BYTES", 1000)
+        patch.setattr("warren.broker.queue.REJECT_STEP", 2)
+        patch.setattr(Work, "end", measured)
+        stage.put(*large, to="work")
+        if way == "over the limit":
+            stage.put(*(b"tiny" for _ in range(100)), to="work")
+        elif way == "expired":
+            stage.pass_ms(100)
+        else:
+            assert stage.traffic.reject(work, settling(stage.take("work", 100))) == 100
+    assert 1000 <= max(sizes) <= 1600
+    assert stage.get("dead") == large
+    assert stage.length("work") == (100 if way == "over the limit" else 0)
 
 
 def test_a_circle_is_one_only_without_a_rejection_in_it() -> None:

@@ -28,11 +28,15 @@ class Confirms:
 
     def add(self, epoch: Epoch, told: Told) -> None:
         with self._bell:
-            self._asked.append((epoch, told))
-            if self._thread is None:
-                self._thread = self._threads.start("warren-confirms", self._run)
-            if len(self._asked) == 1:
-                self._bell.notify_all()
+            is_over = self._is_over
+            if not is_over:
+                self._asked.append((epoch, told))
+                if self._thread is None:
+                    self._thread = self._threads.start("warren-confirms", self._run)
+                if len(self._asked) == 1:
+                    self._bell.notify_all()
+        if is_over:  # it is being closed, and this one came last: he waits himself
+            told(self._waited_for(epoch))
 
     def stop(self) -> None:
         """Everybody who asked is told first."""

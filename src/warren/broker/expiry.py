@@ -15,7 +15,8 @@ from warren.base.clock import Clock
 from warren.base.runs import Run
 from warren.broker.arguments import QueueArguments
 
-STEP_MESSAGES = 10_000  # so many are let go of in one session; then others get a turn
+STEP_MESSAGES = 10_000  # so many are let go of in one session …
+STEP_BYTES = 8 << 20  # … or about so many bytes, if they move on to another queue; then others get a turn
 
 
 def wall_ms(clock: Clock) -> int:

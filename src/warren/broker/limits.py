@@ -36,6 +36,11 @@ def count_fitting(arguments: QueueArguments, count: int, size_bytes: int, coming
     return fits
 
 
+def count_within(head: Slice, bytes_max: int) -> int:
+    """How many from its head have no more bytes than that together; one at least."""
+    return len(head) if head.size_bytes <= bytes_max else max(_reaching(head, bytes_max + 1) - 1, 1)
+
+
 def _reaching(head: Slice, wanted_bytes: int) -> int:
     """How many from the head have so many bytes together."""
     sizes = head.run.sizes

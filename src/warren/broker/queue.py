@@ -27,14 +27,15 @@ from warren.broker.arguments import Overflow, QueueArguments
 from warren.broker.consumers import Delivery, Getter, Line
 from warren.broker.dead_letters import deaths_of, is_circle, moved, with_death
 from warren.broker.errors import NotYours, QueueDown, QueueFull
-from warren.broker.expiry import STEP_MESSAGES, Use, due_ms, monotonic_ms, wall_ms
-from warren.broker.limits import count_fitting, count_over, is_over
+from warren.broker.expiry import STEP_BYTES, STEP_MESSAGES, Use, due_ms, monotonic_ms, wall_ms
+from warren.broker.limits import count_fitting, count_over, count_within, is_over
 from warren.broker.work import Wider, Work
 from warren.queue_index.why import Why
 from warren.queues.backing import BackingQueue, Fetched, SetsAside, TagRange
 
 Result = TypeVar("Result")
 MOVE_BYTES = 1 << 20  # contents read at once on their way to another queue
+REJECT_STEP = 64  # messages looked at together
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +113,22 @@ class Queue:
             work.over.append(self)
 
     def bound(self, work: Work) -> None:
-        """Let go of what is over the limit, oldest first."""
+        """Let go of what is over the limit, oldest first. What would make the session too large is left for the next
+        piece of work: see `is_over`."""
         backing, arguments = self.backing, self.arguments
         work.touch(self)
-        while is_over(arguments, len(backing), backing.ready_bytes) and (head := backing.head()) is not None:
-            self._let_go(count_over(arguments, len(backing), backing.ready_bytes, head), Why.OVER_LIMIT, work)
+        while self.is_over() and work.moved_bytes < STEP_BYTES and (head := backing.head()) is not None:
+            over = count_over(arguments, len(backing), backing.ready_bytes, head)
+            self._let_go(min(over, self._movable(head, work)), Why.OVER_LIMIT, work)
+
+    def shrink(self, work: Work) -> None:
+        """Go on with that."""
+        self._check_wide(work)
+        work.over.append(self)
+
+    def is_over(self) -> bool:
+        """Whether it holds more than it should: a large move takes several sessions."""
+        return is_over(self.arguments, len(self.backing), self.backing.ready_bytes)
 
     # -- getting and settling ------------------------------------------------------------------------------------
 
@@ -147,15 +159,20 @@ class Queue:
         return self._settle(lambda: self.backing.requeue(tags, work.changes), work)
 
     def reject(self, tags: Sequence[TagRange], work: Work) -> int:
-        """Let go of pending messages that nobody wants: to the dead-letter target, if there is one."""
-        if self.arguments.dead_letter is None:
-            return self._settle(lambda: self.backing.ack(tags, Why.REJECTED, work.changes), work)
+        """Let go of pending messages that nobody wants: to the dead-letter target, if there is one. How many it were:
+        the first ones, if all would make the session too large."""
         self._check_wide(work)
         target = self._target(work)
-        found = self._refusing(lambda: self.backing.look(tags), work) if target is not None else []
-        count = self._settle(lambda: self.backing.ack(tags, Why.REJECTED, work.changes), work)
-        for each in found:
-            self._publish_there(each, Why.REJECTED, target, work)
+        if target is None:
+            return self._settle(lambda: self.backing.ack(tags, Why.REJECTED, work.changes), work)
+        count = 0
+        for some in in_pieces(tags, REJECT_STEP):
+            found = self._refusing(lambda: self.backing.look([some]), work)  # noqa: B023 - called at once
+            count += self._settle(lambda: self.backing.ack([some], Why.REJECTED, work.changes), work)  # noqa: B023
+            for each in found:
+                self._publish_there(each, Why.REJECTED, target, work)
+            if work.moved_bytes >= STEP_BYTES:
+                break
         return count
 
     # -- time ----------------------------------------------------------------------------------------------------
@@ -164,11 +181,11 @@ class Queue:
         """Let go of what has expired at the head, up to a number of messages; whether there may be more."""
         count = 0
         while (head := self.backing.head()) is not None and self._is_due(head):
-            if count >= STEP_MESSAGES:
+            if count >= STEP_MESSAGES or work.moved_bytes >= STEP_BYTES:
                 return True
             self._check_wide(work)
             work.touch(self)
-            step = min(len(head), STEP_MESSAGES - count)
+            step = min(self._movable(head, work), STEP_MESSAGES - count)
             self._let_go(step, Why.EXPIRED, work)
             count += step
         return False
@@ -264,6 +281,10 @@ class Queue:
         name = self.arguments.dead_letter
         return None if name is None else work.named(name)
 
+    def _movable(self, head: Slice, work: Work) -> int:
+        """How many of the slice at the head may go in this session; if they go nowhere, all of them."""
+        return len(head) if self._target(work) is None else count_within(head, STEP_BYTES - work.moved_bytes)
+
     def _let_go(self, count: int, why: Why, work: Work) -> None:
         """So many from the head."""
         target = self._target(work)
@@ -290,6 +311,7 @@ class Queue:
             if not fits:
                 return
             slice_ = slice_.split(fits)[0] if fits < len(slice_) else slice_
+        work.moved_bytes += slice_.size_bytes
         target.put(moved(slice_, deaths, target.name, wall_ms(self._around.clock)), work)
 
     def _fetched(self, count: int, bytes_max: int | None, work: Work) -> list[Fetched]:
@@ -333,3 +355,10 @@ class Queue:
         except BaseException:
             work.touch(self)
             raise
+
+
+def in_pieces(tags: Sequence[TagRange], most: int) -> Iterator[TagRange]:
+    """The same tags, up to so many in a range."""
+    for first, stop in tags:
+        for at in range(first, stop, most):
+            yield at, min(at + most, stop)

@@ -49,6 +49,8 @@ class Traffic:
 
         host = self.host
         _, epoch = host.do(children, act)
+        for child in children:
+            epoch = self._bounded(child) or epoch
         if host.monitor.is_over:
             host.storage.wait(epoch)  # what is not durable cannot leave memory
             host.monitor.relieve()
@@ -102,8 +104,13 @@ class Traffic:
         return self._settled(child, settling, Queue.requeue)
 
     def reject(self, child: Supervised, settling: Settling) -> int:
-        """Gone, or moved to the dead-letter target."""
-        return self._settled(child, settling, Queue.reject)
+        """Gone, or moved to the dead-letter target: very many, or very large ones, in several sessions."""
+        count, left = 0, list(settling.tags)
+        while left:
+            done = self._settled(child, Settling(settling.life, left), Queue.reject)
+            count += done
+            left = behind(left, done) if done else []
+        return count
 
     def purge(self, child: Supervised) -> tuple[int, Epoch]:
         return self.host.do([child], lambda work: child.serving().purge(work))
@@ -129,6 +136,13 @@ class Traffic:
             return len(child.serving().backing)
 
     # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _bounded(self, child: Supervised) -> Epoch:
+        """A queue that is still over its limit lets go of more, piece by piece; the epoch of the last."""
+        epoch = Epoch(0)
+        while (queue := child.queue) is not None and queue.arguments.is_bounded and queue.is_over():
+            _, epoch = self.host.do([child], lambda work: child.serving().shrink(work))
+        return epoch
 
     def _taken(self, child: Supervised, count: int, bytes_max: int | None) -> Delivery | None:
         def act(work: Work) -> tuple[int, list[Fetched] | None]:
@@ -157,3 +171,14 @@ class Traffic:
         count, _ = self.host.do([child], act)
         self.host.settle_soon()
         return count
+
+
+def behind(tags: Sequence[TagRange], count: int) -> list[TagRange]:
+    """What is left of the tags without the first so many."""
+    left: list[TagRange] = []
+    for first, stop in tags:
+        passed = min(count, stop - first)
+        count -= passed
+        if first + passed < stop:
+            left.append((first + passed, stop))
+    return left

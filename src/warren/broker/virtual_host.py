@@ -64,6 +64,10 @@ class Storage(Protocol):
         """Let what was written become durable, without waiting."""
         ...
 
+    def queue_has_gone(self) -> None:
+        """A queue was deleted, with all that was in it."""
+        ...
+
 
 class VirtualHost:
     def __init__(self, id_: VhostId, storage: Storage, machine: Machine, settings: QueueSettings) -> None:
@@ -104,7 +108,7 @@ class VirtualHost:
         self.timetable.stop()
         for child in list(self._by_id.values()):
             with suppress(WarrenError):  # one that is down has nothing to say
-                self.do([child], lambda work: child.serving().stop(work))  # noqa: B023 - called at once
+                self.do([child], lambda work: self._stopped(child, work))  # noqa: B023 - called at once
             with child.lock:
                 child.end(QueuesClosed())
 
@@ -153,6 +157,7 @@ class VirtualHost:
             self._by_name.pop(child.name, None)
             self.monitor.forget(child.id)
             self.storage.catalog.change(lambda change: queues.delete(change, child.id))
+        self.storage.queue_has_gone()
         return count
 
     # -- work ----------------------------------------------------------------------------------------------------
@@ -243,6 +248,11 @@ class VirtualHost:
                 self._by_id[row.id] = self._by_name[row.name] = child
                 self.do([child], lambda work: work.touch(child.serving()))  # it tells what it takes, and when it is due
             return child
+
+    def _stopped(self, child: Supervised, work: Work) -> None:
+        """Nobody comes between what it writes down and its end."""
+        child.serving().stop(work)
+        child.end(QueuesClosed())
 
     def _emptied(self, child: Supervised, work: Work, if_unused: bool) -> int:
         queue = child.serving()

@@ -36,7 +36,7 @@ class Wider(Exception):
 class Work:
     """With the locks of some queues held."""
 
-    __slots__ = ("_begin", "_changes", "at_work", "epoch", "held", "is_wide", "over", "touched")
+    __slots__ = ("_begin", "_changes", "at_work", "epoch", "held", "is_wide", "moved_bytes", "over", "touched")
 
     def __init__(self, begin: Callable[[], Changes], held: Sequence[Supervised], is_wide: bool) -> None:
         self._begin = begin
@@ -46,6 +46,7 @@ class Work:
         self.touched: list[Queue] = []
         self.at_work: Queue | None = None  # whose code runs: what goes wrong now is its fault
         self.over: list[Queue] = []  # they may hold more than they should
+        self.moved_bytes = 0  # from queue to queue
         self.epoch = _NOTHING  # when this is durable, so is everything that was done
 
     @property
