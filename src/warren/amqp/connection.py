@@ -1,0 +1,371 @@
+"""One connection seen from the server: bytes in, events out; methods in, bytes out.
+
+    for event in connection.receive(data): …          what the peer did, or has to be told
+    connection.send(channel, method) → bytes          what we say; write them
+
+Events come one at a time, and each is the server's to act upon before the next is made: a channel that it closes
+because of one message gets no more of the messages behind it. While it is our turn (connection_states) bytes wait;
+`receive(b"")` goes on with them.
+
+Always true: no byte from the peer raises anything here. What the peer does wrong becomes ChannelViolated,
+ConnectionViolated or Ended; only what our own side may not say is raised, as Misuse. Publishes and acknowledgements
+pass through the kernels, everything else frame by frame; both ways give the same events, but for how many messages
+stand in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from warren.amqp import frames, kernels, tuning
+from warren.amqp.channel import Channel, ChannelState, Content, Verdict
+from warren.amqp.connection_states import ENDING, OUR_TURN, RECEIVED, SENT, STRANGER, State
+from warren.amqp.content import reframed
+from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
+from warren.amqp.events import (
+    AcksReceived,
+    Answered,
+    ChannelViolated,
+    ConnectionViolated,
+    Ended,
+    Event,
+    Greeted,
+    HeartbeatReceived,
+    MethodReceived,
+    PublishesReceived,
+)
+from warren.amqp.kernels import ACK, NACK, REJECT, AckRun
+from warren.amqp.methods import (
+    BasicAck,
+    BasicNack,
+    BasicPublish,
+    BasicReject,
+    ChannelClose,
+    ChannelCloseOk,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionTuneOk,
+    Method,
+    MethodSpec,
+    encode,
+    read_fields,
+    spec_of,
+)
+from warren.amqp.properties import Properties, read_properties
+from warren.base.errors import Misuse
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+SPOKEN: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # 0-9 is near enough to 0-9-1
+KNOWN_PUBLISHES_MAX: Final = 1024  # method frames whose decoded form is kept at hand
+
+ACKS: Final[dict[int, type[Method]]] = {ACK: BasicAck, REJECT: BasicReject, NACK: BasicNack}
+CLOSES: Final = (encode(ConnectionCloseOk()), encode(ConnectionClose())[:4])  # ids; all that an ending one listens to
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    initial_frame_max: int = 65_536  # before it is agreed on
+    body_bytes_max: int = 128 * 1024 * 1024
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Connection:
+    __slots__ = ("_agreed", "_at", "_buffer", "_channels", "_known", "_limits", "_offer", "_state")
+
+    def __init__(self, offer: tuning.Tuning, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._offer = offer
+        self._agreed = tuning.Tuning(offer.channel_max, limits.initial_frame_max, offer.heartbeat)
+        self._limits = limits
+        self._state = State.PREFACE
+        self._channels: dict[int, Channel] = {}
+        self._buffer = b""
+        self._at = 0
+        self._known: dict[bytes, BasicPublish] = {}
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def tuning(self) -> tuning.Tuning:
+        """What was agreed on; before that, what holds for now."""
+        return self._agreed
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much has come and not been acted upon: a frame that is not whole, or what was sent ahead."""
+        return len(self._buffer) - self._at
+
+    def is_open(self, channel: int) -> bool:
+        there = self._channels.get(channel)
+        return there is not None and there.is_open
+
+    @property
+    def open_channels(self) -> list[int]:
+        return [number for number, channel in self._channels.items() if channel.is_open]
+
+    # ------------------------------------------------------------------------------------------------------ sending
+
+    def send(self, channel: int, method: Method) -> bytes:
+        """The bytes of a method without content; the state moves with it."""
+        kind = type(method)
+        if channel:
+            there = self._channels.get(channel)
+            if self._state is not State.RUNNING or there is None or not there.may_send(kind):
+                raise Misuse(f"{method.SPEC.name} may not be sent on channel {channel} now")
+            there.sent(kind)
+            if there.state is ChannelState.UNOPENED:
+                del self._channels[channel]
+        else:
+            if kind not in SENT[self._state]:
+                raise Misuse(f"{method.SPEC.name} may not be sent while the connection is {self._state.name}")
+            self._state = SENT[self._state][kind]
+        return frames.method_frame(channel, method)
+
+    def send_content(self, channel: int, method: Method, content: bytes) -> bytes:
+        """The bytes of a method with its content, cut to our frames."""
+        if not method.SPEC.has_content:
+            raise Misuse(f"{method.SPEC.name} has no content")
+        return self.send(channel, method) + reframed(content, channel, self._agreed.frame_max)
+
+    # ---------------------------------------------------------------------------------------------------- receiving
+
+    def receive(self, data: bytes) -> Iterator[Event]:
+        self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
+        self._at = 0
+        while self._state not in OUR_TURN and self._state is not State.CLOSED:
+            before = self._at
+            try:
+                yield from self._next()
+            except PeerError as error:
+                yield from self._refused(error, 0)
+            if self._at == before:
+                break
+        if self._state is State.CLOSED:
+            self._buffer, self._at = b"", 0
+
+    def _next(self) -> Iterator[Event]:
+        """Take what stands next, if it is whole."""
+        if self._state is State.PREFACE:
+            yield from self._preface()
+            return
+        if self._state is State.RUNNING:
+            is_waiting = yield from self._runs()
+            if is_waiting or self._state is not State.RUNNING:
+                return
+        try:
+            read = frames.read_frame(self._buffer, self._at, self._agreed.frame_max)
+        except PeerError as error:
+            yield from self._lost(error)
+            return
+        if read is None:
+            return
+        frame, stop = read
+        wire = self._buffer[self._at : stop]
+        self._at = stop
+        if frame.channel == 0:
+            yield from self._on_connection(frame)
+            return
+        try:
+            yield from self._on_channel(frame, wire)
+        except PeerError as error:
+            yield from self._refused(error, frame.channel)
+
+    def _preface(self) -> Iterator[Event]:
+        told = self._buffer[: len(PROTOCOL_HEADER)]
+        if told in SPOKEN:
+            self._at = len(PROTOCOL_HEADER)
+            self._state = State.GREETING
+            yield Greeted()
+        elif len(told) == len(PROTOCOL_HEADER):
+            self._state = State.CLOSED
+            yield Answered(PROTOCOL_HEADER)
+            yield Ended(f"the peer started with {told!r}, which is not AMQP 0-9-1")
+
+    def _runs(self) -> Generator[Event, None, bool]:
+        """What the kernels understand; returns whether they stopped at a publish that is not whole."""
+        frame_max, body_max = self._agreed.frame_max, self._limits.body_bytes_max
+        _, is_waiting, runs = kernels.scan(self._buffer, self._at, frame_max, body_max)
+        for run in runs:
+            self._at = run.stop
+            channel = int.from_bytes(run.frame[1:3], "big")
+            if self._passes(channel, BasicPublish):
+                yield PublishesReceived(channel, self._publish(run.frame), run.frame, run.traits, run.contents)
+            if self._state is not State.RUNNING:
+                return False
+        if is_waiting:
+            return self._may_wait()
+        self._at, acks = kernels.parse_acks(self._buffer, self._at)
+        for run_of_acks in acks:
+            if self._passes(run_of_acks.channel, ACKS[run_of_acks.method_id]):
+                yield AcksReceived(run_of_acks.channel, run_of_acks)
+            if self._state is not State.RUNNING:
+                break
+        return False
+
+    def _may_wait(self) -> bool:
+        """Whether the publish that stands next is legal as far as it has come; otherwise it is refused at once."""
+        channel = self._channels.get(int.from_bytes(self._buffer[self._at + 1 : self._at + 3], "big"))
+        return channel is not None and channel.is_open and not channel.is_assembling
+
+    def _passes(self, number: int, kind: type[Method]) -> bool:
+        """Whether a run of such methods is to be acted upon, or thrown away since the channel is closing."""
+        if number == 0:
+            raise self._illegal(kind.SPEC)
+        return self._channel(number).received(kind) is Verdict.ACCEPTED
+
+    def _channel(self, number: int) -> Channel:
+        """The channel of this number; one that is not open comes and goes without being kept."""
+        if number > self._agreed.channel_number_max:
+            raise PeerError(
+                ReplyCode.NOT_ALLOWED,
+                f"channel {number} is above the negotiated channel_max ({self._agreed.channel_number_max})",
+            )
+        return self._channels.get(number) or Channel(number)
+
+    def _publish(self, frame: bytes) -> BasicPublish:
+        """The method in a frame; the same targets come again and again."""
+        known = self._known.get(frame)
+        if known is not None:
+            return known
+        publish = read_fields(BasicPublish.SPEC, frame[frames.HEAD.size : -1])
+        assert isinstance(publish, BasicPublish)
+        if len(self._known) >= KNOWN_PUBLISHES_MAX:
+            self._known.clear()
+        self._known[frame] = publish
+        return publish
+
+    # --------------------------------------------------------------------------------------------- frame by frame
+
+    def _on_connection(self, frame: frames.Frame) -> Iterator[Event]:
+        if frame.kind == frames.METHOD:
+            yield from self._method_on_connection(frame.payload)
+        elif self._state in ENDING:
+            return
+        elif frame.kind == frames.HEARTBEAT and not frame.payload:
+            yield HeartbeatReceived()
+        else:
+            raise _unexpected(frame)
+
+    def _method_on_connection(self, payload: bytes) -> Iterator[Event]:
+        if self._state in ENDING and payload[:4] not in CLOSES:
+            return
+        spec = spec_of(payload)
+        after = RECEIVED[self._state].get(spec.made_by)
+        if after is None:
+            raise self._illegal(spec)
+        method = read_fields(spec, payload)
+        if isinstance(method, ConnectionTuneOk):
+            self._agreed = tuning.agreed(self._offer, method)
+        if self._state is State.CLOSE_SENT and isinstance(method, ConnectionClose):
+            yield Answered(frames.method_frame(0, ConnectionCloseOk()))
+            return
+        self._state = after
+        if after is State.CLOSED:
+            yield Ended("closed by us, and the peer agreed", was_orderly=True)
+            return
+        if after is State.CLOSE_RECEIVED:
+            self._channels.clear()
+        yield MethodReceived(0, method)
+
+    def _on_channel(self, frame: frames.Frame, wire: bytes) -> Iterator[Event]:
+        if self._state in ENDING:
+            return
+        if self._state is not State.RUNNING or frame.kind not in (frames.METHOD, frames.HEADER, frames.BODY):
+            raise _unexpected(frame, is_early=self._state is not State.RUNNING)
+        channel = self._channel(frame.channel)
+        if frame.kind == frames.METHOD:
+            yield from self._method_on_channel(channel, frame.payload, wire)
+            return
+        if frame.kind == frames.HEADER:
+            whole = channel.header_frame(frame, wire, self._limits.body_bytes_max)
+        else:
+            whole = channel.body_frame(frame, wire)
+        if whole is not None:
+            yield self._published(channel.number, whole)
+
+    def _method_on_channel(self, channel: Channel, payload: bytes, wire: bytes) -> Iterator[Event]:
+        spec = spec_of(payload)
+        verdict = channel.received(spec.made_by)
+        method = read_fields(spec, payload)
+        if spec.has_content:
+            channel.expect_content(wire)
+        elif verdict is Verdict.CROSSED:
+            yield Answered(frames.method_frame(channel.number, ChannelCloseOk()))
+        elif verdict is Verdict.ACCEPTED:
+            if channel.state is ChannelState.UNOPENED:
+                del self._channels[channel.number]
+            else:
+                self._channels[channel.number] = channel
+            yield _acks(channel.number, method) or MethodReceived(channel.number, method)
+
+    def _published(self, channel: int, whole: Content) -> PublishesReceived:
+        raw = whole.header.properties
+        traits = kernels.traits_of(raw)
+        if traits < 0:
+            traits = _traits(read_properties(raw, 0, len(raw)))
+        return PublishesReceived(channel, self._publish(whole.frame), whole.frame, traits, [whole.wire])
+
+    # ----------------------------------------------------------------------------------------------------- refusing
+
+    def _illegal(self, spec: MethodSpec) -> PeerError:
+        explanation = f"unexpected method in connection state {self._state.name.lower()}"
+        return PeerError(ReplyCode.CHANNEL_ERROR, explanation, spec.class_id, spec.method_id)
+
+    def _refused(self, error: PeerError, channel: int) -> Iterator[Event]:
+        """Tell the peer what it did, or nobody, as the state asks."""
+        told = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
+        is_answered = self._state is State.TUNING and error.code is ReplyCode.NOT_ALLOWED
+        if self._state in ENDING:
+            return
+        if self._state in STRANGER and not is_answered:
+            self._state = State.CLOSED
+            yield Ended(f"the peer broke the handshake: {error}")
+        elif channel == 0 or is_hard(error.code):
+            self._state = State.CLOSE_SENT
+            self._channels.clear()
+            close = ConnectionClose(*told)
+            yield ConnectionViolated(close, frames.method_frame(0, close))
+        else:
+            self._channels[channel].sent(ChannelClose)
+            closed = ChannelClose(*told)
+            yield ChannelViolated(channel, closed, frames.method_frame(channel, closed))
+
+    def _lost(self, error: PeerError) -> Iterator[Event]:
+        """Nobody knows where the next frame starts: say so if there is still somebody to hear it, and read no more."""
+        yield from self._refused(error, 0)
+        if self._state is not State.CLOSED:
+            self._state = State.CLOSED
+            yield Ended(f"frames cannot be told apart any more: {error}")
+
+
+def _unexpected(frame: frames.Frame, is_early: bool = False) -> PeerError:
+    is_known = frame.kind in (frames.METHOD, frames.HEADER, frames.BODY)
+    is_heartbeat = frame.kind == frames.HEARTBEAT and not frame.payload
+    code = ReplyCode.UNEXPECTED_FRAME if is_known or is_heartbeat or is_early else ReplyCode.FRAME_ERROR
+    start = frame.payload[:16].hex(" ")
+    return PeerError(code, f"type {frame.kind} on channel {frame.channel}, {len(frame.payload)} octets: {start}")
+
+
+def _acks(channel: int, method: Method) -> AcksReceived | None:
+    """An acknowledgement that did not come through the kernel, as one that did."""
+    match method:
+        case BasicAck(tag, is_multiple):
+            return AcksReceived(channel, AckRun(channel, ACK, is_multiple, False, [tag]))
+        case BasicReject(tag, requeue):
+            return AcksReceived(channel, AckRun(channel, REJECT, False, requeue, [tag]))
+        case BasicNack(tag, is_multiple, requeue):
+            return AcksReceived(channel, AckRun(channel, NACK, is_multiple, requeue, [tag]))
+    return None
+
+
+def _traits(properties: Properties) -> int:
+    """What `kernels.traits_of` would have said."""
+    traits = (properties.delivery_mode or 0) | (properties.priority or 0) << 8
+    traits |= kernels.HAS_HEADERS if properties.headers is not None else 0
+    traits |= kernels.HAS_EXPIRATION if properties.expiration is not None else 0
+    return traits | (kernels.HAS_USER_ID if properties.user_id is not None else 0)
