@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 Mode = Literal["compiled", "pure"]
 
-MARKED_MODULES: Final[tuple[str, ...]] = ("warren.records.lists",)
+MARKED_MODULES: Final[tuple[str, ...]] = ("warren.amqp.kernels", "warren.records.lists")
 
 
 def mode() -> Mode:
