@@ -1,7 +1,7 @@
 """A queue index over a dict: what `QueueIndex` promises, as plain as can be, with a disk that forgets on demand.
 
     written    what sessions have put, each with its epoch       seen by the running queue
-    durable    the same at the durable epoch                     what a crash leaves
+    durable    the same at the durable epoch                     what a crash leaves, and all that a scan has to see
 
 Rows are the real ones (queue_index/format, run_format); only log and snapshot store are missing. Tests say when an
 epoch becomes durable (`is_prompt`: at once), so that the time between is as long as they like.
@@ -110,7 +110,7 @@ class PlainIndex:
         row = self.rows.get((place.queue, counters_key(place.level)))
         counters = Counters() if row is None else decode_counters(place, row[0])
         next_, count, size_bytes = counters.next, counters.count, counters.size_bytes
-        for found in self._runs(place):
+        for found in self._runs(place, self.rows):
             if found.run.first >= counters.next:
                 next_ = found.run.end
                 alive = [i for i in range(found.run.count) if not found.gone >> i & 1]
@@ -133,7 +133,7 @@ class PlainIndex:
         self.scans += 1
         self.settle(newest)
         seen = 0
-        for run, gone in self._runs(place):
+        for run, gone in self._runs(place, self.images[self.durable_epoch]):
             if messages_max is not None and seen >= messages_max:
                 return
             if run.end > first and run.first < stop and gone.bit_count() < run.count:
@@ -157,13 +157,13 @@ class PlainIndex:
             place, run.first, self.rows[place.queue, run_key(place.level, run.first)][0], start, stop
         )
 
-    def _runs(self, place: QueuePlace) -> list[IndexedRun]:
+    def _runs(self, place: QueuePlace, rows: Rows) -> list[IndexedRun]:
         found = []
         prefix = b"r" + bytes([place.level])
-        for (queue, key), (value, epoch) in sorted(self.rows.items()):
+        for (queue, key), (value, epoch) in sorted(rows.items()):
             if queue == place.queue and key.startswith(prefix) and read_key(place, key)[1] != ACK_ROW:
                 run = decode_run(place, read_key(place, key)[0], value, epoch)
-                ack = self.rows.get((queue, ack_key(place.level, run.first)))
+                ack = rows.get((queue, ack_key(place.level, run.first)))
                 found.append(IndexedRun(run, 0 if ack is None else decode_gone(place, run.first, run.count, ack[0])))
         return found
 

@@ -109,3 +109,19 @@ def test_what_leaves_in_changes_that_have_not_ended_does_not_come_back() -> None
     changes.end()
     check(stage.queue, is_deep=True)
     assert contents_of(stage.backing.get(12)) == [*numbered(0, 4), *numbered(8, 12)]
+
+
+def test_what_left_and_is_not_durable_does_not_come_back_either() -> None:
+    """Reading delta waits for no sync, so it may see a run whose removal is on its way to the disk."""
+    stage = VariableStage(TINY, is_prompt=False)
+    for first in range(0, 12, 4):
+        stage.backing.put(*numbered(first, first + 4))
+    stage.index.settle()
+    durable = stage.index.durable_epoch
+    tags = tags_of(stage.backing.get(8))
+    stage.backing.ack((tags[4], tags[7] + 1))
+    stage.backing.requeue((tags[0], tags[3] + 1))
+    paged(stage)
+    check(stage.queue, is_deep=True)
+    assert stage.index.durable_epoch == durable
+    assert contents_of(stage.backing.get(12)) == [*numbered(0, 4), *numbered(8, 12)]

@@ -9,7 +9,8 @@ both by sequence id and leaves out what is gone and what is pending: a message t
 left the index yet when the range it stood in is read again.
 
 Always true: everything from `start` up to `end` that is neither gone nor pending is in delta. A scan sees at least what
-this queue has written. What an index cannot give any more (damage) is counted in `missing`, and the rest is served.
+this queue has written and is durable, as everything in delta is: reading waits for no sync. What an index cannot give
+any more (damage) is counted in `missing`, and the rest is served.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from warren.base.ids import Epoch, SequenceId
 from warren.base.runs import QueuePlace, Run, Slice
 from warren.queue_index.format import Counters
 from warren.queue_index.index import IndexedRun
-from warren.queues.contents import IndexSource
+from warren.queues.contents import Stores
 from warren.queues.ledger import Ledger
 from warren.queues.subqueue import first_of
 from warren.queues.transients import Piece, Transients
@@ -38,10 +39,10 @@ class Pending(Protocol):
 
 class Delta:
     def __init__(
-        self, place: QueuePlace, index: IndexSource, transients: Transients, ledger: Ledger, pending: Pending
+        self, place: QueuePlace, stores: Stores, transients: Transients, ledger: Ledger, pending: Pending
     ) -> None:
         self._place = place
-        self._index = index
+        self._stores = stores
         self._transients = transients
         self._ledger = ledger
         self._pending = pending
@@ -110,9 +111,8 @@ class Delta:
         edge = self._edge_of_transients(first, messages_max)
         slices: list[Slice] = []
         seen = 0
-        runs = self._index.scan(
-            self._place, first, edge, self.newest, messages_max=messages_max, on_damage=pass_over
-        )
+        newest = min(self.newest, self._stores.durable_epoch())
+        runs = self._stores.index.scan(self._place, first, edge, newest, messages_max=messages_max, on_damage=pass_over)
         for indexed in runs:
             low, high = max(indexed.run.first, first), min(indexed.run.end, edge)
             slices += self._ready_of(indexed, low, high)

@@ -7,30 +7,33 @@ Messages leave in slices; on disk they leave in runs. So for each run the bitmap
 message that goes to the last, which takes the run with it. A run that goes whole never has one.
 
 Always true: count and bytes are those of persistent messages that are ready or pending. What is wholly gone stays in
-the books until the changes that say so have ended: a scan of the index may still see it.
+the books until the changes that say so are durable: a scan of the index, which waits for nobody, may still see it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from warren.base.ids import SequenceId
+from warren.base.ids import Epoch, SequenceId
 from warren.base.runs import QueuePlace, Run, Slice
 from warren.queue_index.changes import Changes
 from warren.queue_index.format import Counters
 from warren.queue_index.why import Why
-from warren.queues.contents import NoteDead
+from warren.queues.contents import Stores
 
 
 class Ledger:
-    def __init__(self, place: QueuePlace, counters: Counters, counters_every_runs: int, note_dead: NoteDead) -> None:
+    def __init__(self, place: QueuePlace, counters: Counters, counters_every_runs: int, stores: Stores) -> None:
         self._place = place
-        self._note_dead = note_dead
+        self._note_dead = stores.note_dead
+        self._durable_epoch = stores.durable_epoch
         self._counters_every_runs = counters_every_runs
-        self._runs_untold = counters_every_runs if counters.is_clean else 0  # a clean stop must be taken back at once
+        self._runs_untold = 0  # since the counters were written
         self._gone: dict[SequenceId, int] = {}
         self._settling: list[tuple[Run, int, bool]] = []  # what left by changes that have not ended: bytes, is it all?
+        self._ended: deque[tuple[Epoch, SequenceId]] = deque()  # wholly gone, by changes that are perhaps not durable
         self.next = counters.next
         self.delivered_to = counters.delivered_to  # everything below was delivered, nothing else was
         self.count = counters.count
@@ -77,7 +80,7 @@ class Ledger:
 
     def clear(self) -> None:
         """All of them are gone at once."""
-        self._gone, self._settling = {}, []
+        self._gone, self._settling, self._ended = {}, [], deque()
         self.count = self.size_bytes = 0
 
     def tell(self, head: Slice | None, changes: Changes, is_due: bool = True) -> None:
@@ -90,15 +93,18 @@ class Ledger:
         first = self.next if head is None else head.run.first
         return Counters(self.next, first, self.count, self.size_bytes, self.delivered_to, is_clean)
 
-    def settled(self) -> None:
+    def settled(self, epoch: Epoch) -> None:
         """The changes have ended: what is gone is gone, and whoever collects garbage is told. A run that came and went
         within them was never written."""
         for run, size_bytes, is_all in self._settling:
             if is_all:
-                self._gone.pop(run.first, None)
+                self._ended.append((epoch, run.first))
             if run.epoch:
                 self._note_dead(run, size_bytes, is_all)
         self._settling = []
+        durable = self._durable_epoch()
+        while self._ended and self._ended[0][0] <= durable:
+            self._gone.pop(self._ended.popleft()[1], None)
 
     def __iter__(self) -> Iterator[tuple[SequenceId, int]]:
         """Runs of which some are gone, and which."""

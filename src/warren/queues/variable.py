@@ -67,10 +67,10 @@ class VariableQueue:
         self.settings = settings or VariableQueueSettings()
         counters = stores.index.recover(place, newest, pass_over) if is_durable else Counters()
         self._transients = Transients(stores.transient)
-        self.ledger = Ledger(place, counters, self.settings.counters_every_runs, stores.note_dead)
+        self.ledger = Ledger(place, counters, self.settings.counters_every_runs, stores)
         self.pending = PendingAcks()
         self.rates = Rates(clock, self.settings.rate_half_life_ms)
-        delta = Delta(place, stores.index, self._transients, self.ledger, self.pending)
+        delta = Delta(place, stores, self._transients, self.ledger, self.pending)
         self.lanes = Lanes(stores, self._transients, self.ledger, delta, self.settings.delta_read_messages)
         self._reader = ContentReader(place, stores, self._transients, self.settings.read_ahead_bytes_max)
         self.paging = Paging(self.lanes, self.pending, self._reader, self.rates, stores.is_written, self.settings)
@@ -347,7 +347,7 @@ class VariableQueue:
     def after_end(self, epoch: Epoch) -> None:
         self._changes = None
         self.lanes.delta.newest = max(self.lanes.delta.newest, epoch)
-        self.ledger.settled()
+        self.ledger.settled(epoch)
 
     def aborted(self) -> None:
         """What was published never was. What was dequeued cannot be brought back."""
