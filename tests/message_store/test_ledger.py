@@ -55,11 +55,26 @@ def test_what_is_noted_of_a_file_that_is_still_written_to_is_kept_until_it_is_se
     ledger.note_dead(FIVE, 40)
     assert ledger.knows(FIVE) and ledger.knows(THREE) and not ledger.knows(FileNumber(2))
     ledger.update([THREE, FIVE])
-    ledger.counted(FIVE, 70, 70, Lsn(1))
-    assert ledger.files()[FIVE].noted_bytes == 0, "a census knows better"
+    ledger.counted(FIVE, 70, 60, Lsn(1))
+    assert ledger.files()[FIVE].noted_bytes == 30, "of the forty a census has found ten"
     ledger.note_dead(SIX, 9)
     ledger.update([FIVE, SIX])
     assert ledger.files()[SIX].noted_bytes == 9
+
+
+def test_a_note_that_a_census_has_not_found_is_kept_for_the_next_and_then_forgotten() -> None:
+    """Whoever lets go notes it before it is durable, and a census sees only what is."""
+    ledger = ledger_of(THREE)
+    ledger.note_dead(THREE, 100)
+    ledger.counted(THREE, 100, 100, Lsn(1))
+    assert ledger.files()[THREE].is_to_be_counted
+    ledger.counted(THREE, 100, 0, None)
+    assert ledger.files()[THREE].is_empty
+    other = ledger_of(FIVE)
+    other.note_dead(FIVE, 100)
+    other.counted(FIVE, 100, 100, Lsn(1))
+    other.counted(FIVE, 100, 100, Lsn(1))
+    assert not other.files()[FIVE].is_to_be_counted, "whoever said so was wrong"
 
 
 def test_damage_is_remembered() -> None:

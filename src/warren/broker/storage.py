@@ -13,15 +13,18 @@ Always true: a start from a clean stop is durably no clean stop any more before 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
+from itertools import groupby
+from operator import attrgetter
+from weakref import WeakSet
 
-from warren.base.errors import Damage
+from warren.base.errors import Damage, Gone
 from warren.base.ids import Epoch, SequenceId
-from warren.base.repeating import repeatedly
 from warren.base.runs import QueuePlace, Run
 from warren.broker.backing_kinds import BackingKinds, MakeOne, Wanted
 from warren.broker.settings import QueueSettings
 from warren.broker.telling_index import TellingIndex
+from warren.broker.upkeep import Upkeep
 from warren.catalog.catalog import Catalog
 from warren.message_store.format import Holder
 from warren.message_store.liveness import Held
@@ -31,14 +34,16 @@ from warren.message_store.settings import MessageStoreSettings
 from warren.message_store.stores import MessageStores
 from warren.queue_index.changes import Changes
 from warren.queue_index.cleaning import Cleaning
-from warren.queue_index.format import Counters
+from warren.queue_index.format import Counters, ack_key, decode_gone, run_key
 from warren.queue_index.index import MESSAGES, QueueIndex
+from warren.queue_index.run_format import decode_run
 from warren.queues.backing import BackingQueue
 from warren.queues.contents import Stores
 from warren.queues.priority import PriorityQueue
 from warren.queues.settings import VariableQueueSettings
 from warren.queues.variable import VariableQueue
 from warren.snapshot.database import Database
+from warren.snapshot.snapshot_store import Found
 
 VARIABLE = "variable"
 
@@ -68,30 +73,43 @@ class QueueStorage:
         self.stores = MessageStores(log, database.directory, rows, locations, of_stores)
         stream = log.stream(MESSAGES, is_referring=True)
         self.cleaning = Cleaning(database, stream, catalog.queue_ids, self.index.writing)
-        database.referred_bytes = lambda: sum(self.cleaning.census.alive_bytes.values())
+        self._alive: WeakSet[VariableQueue] = WeakSet()
+        self.upkeep = Upkeep(machine.threads, database, self.cleaning, self.stores.collect, self.alive_bytes)
+        database.referred_bytes = self.alive_bytes
         self._telling = TellingIndex(self.index, self._tell_damage)
         self._below = Stores(
             self._telling, self.stores.persistent, self.stores.transient, lambda: log.durable, self._note_dead
         )
         kinds: dict[str, MakeOne] = {VARIABLE: self._variable, **(more_kinds or {})}
         self.kinds = BackingKinds(kinds, settings.backing, PriorityQueue)
-        self._upkeep = ExitStack()
         self.problems: dict[str, str] = {}
 
     def begin_upkeep(self, seconds: float) -> None:
         """Let garbage be looked for, beside everything else."""
         self.stores.begin()
-        threads = self._database.log.machine.threads
-        self._upkeep.enter_context(repeatedly(threads, "warren-cleaning", seconds, self._clean))
+        self.upkeep.begin(seconds)
 
     def close(self) -> None:
-        self._upkeep.close()
+        self.upkeep.stop()
         self.stores.close()
 
     # -- what a virtual host needs -------------------------------------------------------------------------------
 
     def begin(self) -> Changes:
         return self.index.begin()
+
+    def hold_back(self) -> None:
+        """Before a put, without a lock: wait if garbage comes much faster than it goes."""
+        self.upkeep.hold_back()
+
+    def alive_bytes(self) -> int:
+        """Of messages that are not gone, in the queues that were started."""
+        return sum(queue.ready_bytes + queue.pending.size_bytes for queue in list(self._alive))
+
+    def queue_has_gone(self) -> None:
+        """All that was in it is garbage, and nobody has looked at it run by run."""
+        self.stores.collector.count_again()
+        self.upkeep.ring()
 
     def recover(self, place: QueuePlace, newest: Epoch) -> Counters:
         """How a sub-queue stands; runs that cannot be read are told, and left out."""
@@ -105,13 +123,14 @@ class QueueStorage:
 
     def alarms(self) -> list[str]:
         damaged = [f"file {number} of the messages stays: {why.what}" for number, why in self.cleaning.damaged.items()]
-        return [*self.stores.alarms(), *damaged, *self.problems.values()]
+        return [*self.stores.alarms(), *damaged, *self.upkeep.alarms(), *self.problems.values()]
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _variable(self, wanted: Wanted) -> BackingQueue:
         place, newest = wanted.place, wanted.newest
         queue = VariableQueue(place, wanted.is_durable, self._below, self._clock, self._of_queues, newest)
+        self._alive.add(queue)
         if wanted.is_durable and not wanted.is_fresh:
             changes = self.index.begin()
             queue.go_on(changes)
@@ -127,14 +146,7 @@ class QueueStorage:
             self.stores.persistent.note_dead(run.stored, size_bytes, is_all)
         else:
             self.cleaning.note_dead(size_bytes)
-
-    def _clean(self) -> None:
-        try:
-            if self.cleaning.is_due():
-                self.cleaning.run()
-            self.problems.pop("cleaning", None)
-        except Exception as error:  # the next turn tries again; whoever looks at alarms sees why
-            self.problems["cleaning"] = f"messages are not cleaned up: {error}"
+        self.upkeep.note_dead(size_bytes)
 
 
 class QueueRows:
@@ -145,12 +157,27 @@ class QueueRows:
         self._index = index
 
     def held(self, holders: Sequence[Holder]) -> list[Held | None]:
-        return [self._one(holder) for holder in holders]
+        """Of many at once: a census asks for every unit of a file."""
+        found: dict[Holder, Held | None] = {}
+        with closing(self._database.view_at(self._database.log.durable)) as view:
+            for queue, some in groupby(sorted(set(holders)), key=attrgetter("queue")):
+                own = list(some)
+                rows = view.get_many(queue, [run_key(each.level, each.first) for each in own])
+                gone = view.get_many(queue, [ack_key(each.level, each.first) for each in own])
+                found |= {each: self._one(each, *told) for each, *told in zip(own, rows, gone, strict=True)}
+        return [found[holder] for holder in holders]
 
-    def _one(self, holder: Holder) -> Held | None:
+    def _one(self, holder: Holder, row: Found | None, ack: Found | None) -> Held | None:
+        if row is None:
+            return None
         place, first = QueuePlace(holder.queue, holder.level), holder.first
-        found = self._index.scan(place, first, SequenceId(first + 1), self._database.log.durable)
-        return next((Held(run.stored, run.sizes, gone) for run, gone in found if run.first == first), None)
+        try:
+            run = decode_run(place, first, self._database.resolve(row.value), Epoch(row.version[0]))
+            gone = 0 if ack is None else decode_gone(place, first, run.count, self._database.resolve(ack.value))
+        except Gone:  # it is being written again: the index looks until it has found it
+            scanned = self._index.scan(place, first, SequenceId(first + 1), self._database.log.durable)
+            return next((Held(run.stored, run.sizes, gone) for run, gone in scanned if run.first == first), None)
+        return None if gone.bit_count() == run.count else Held(run.stored, run.sizes, gone)
 
 
 class MovedRows:

@@ -48,6 +48,7 @@ class Traffic:
                 queue.put(publication, work)
 
         host = self.host
+        host.storage.hold_back()
         _, epoch = host.do(children, act)
         for child in children:
             epoch = self._bounded(child) or epoch

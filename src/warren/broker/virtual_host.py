@@ -58,6 +58,10 @@ class Storage(Protocol):
 
     def begin(self) -> Changes: ...
 
+    def hold_back(self) -> None:
+        """Before a put, without a lock: wait if the disk fills with what nobody wants."""
+        ...
+
     def wait(self, epoch: Epoch) -> None: ...
 
     def ring(self) -> None:

@@ -15,11 +15,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from warren.base.errors import Damage
 from warren.base.ids import FileNumber, Lsn
+from warren.log.block_reading import value_at
 from warren.message_store.format import Place
+from warren.records.columns import EntryColumns
+from warren.records.format import HEADER
 
 SHARED_BYTES_MAX = 64 << 10  # records up to this, together, go into one block
 SHARED_RECORDS_MAX = 512
+BESIDE_BYTES = 2048  # what stands around a value in its block, mostly: header, columns, key
+READ_BYTES_MIN = 16 << 10
 
 
 class Record(NamedTuple):
@@ -88,3 +94,17 @@ def grouped(records: Sequence[Record]) -> Iterator[list[Record]]:
         size_bytes += own_bytes
     if group:
         yield group
+
+
+def record_at(columns: EntryColumns, place: Place, size_bytes: int, path: str) -> memoryview:
+    """The value of one record of a block, if it is as long as it should be."""
+    value = value_at(columns, place.entry, size_bytes)
+    if value is None:
+        what = f"record {place.entry} of a block should have {size_bytes} bytes, and has not"
+        raise Damage(what, path, place.offset)
+    return value
+
+
+def beside(size_bytes: int) -> int:
+    """How large the block of a record of this size is, mostly."""
+    return max(HEADER.size + size_bytes + BESIDE_BYTES, READ_BYTES_MIN)

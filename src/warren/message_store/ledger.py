@@ -4,8 +4,9 @@
     file 5   40 of 100 bytes dead, counted, and 20 more noted since
     file 6   not counted yet
 
-A census counts exactly. Between two of them whoever lets go of runs notes what went with them: that says only which
-file is worth the next census. What is dead stays dead, so a count can be too low, never too high; a note can be both.
+A census counts exactly what is durable. Between two of them whoever lets go of runs notes what went with them: that
+says only which file is worth the next census. A note that a census has not found yet is kept for the next one, and no
+longer. What is dead stays dead, so a count can be too low, never too high; a note can be both.
 
 Files stand in the order of their numbers, and so of their units' ids: the earliest unit in use is that of the first
 file, however many there are (MR-11). Belongs to the collector, but for notes, which any thread may leave.
@@ -24,7 +25,8 @@ from warren.base.threads import Condition
 class FileNotes:
     total_bytes: int | None = None  # of contents; None: not counted yet
     dead_bytes: int = 0  # as counted
-    noted_bytes: int = 0  # dead since, as far as anybody has said
+    noted_bytes: int = 0  # dead besides, as far as anybody has said
+    unfound_bytes: int = 0  # of those what the last census has looked for and not found
     earliest: Lsn | None = None  # the first unit that was alive when it was counted; None: not known
     damage: str = ""  # why it cannot be collected
     is_doubtful: bool = False  # more may be dead than anybody has noted
@@ -43,7 +45,7 @@ class FileNotes:
     def is_to_be_counted(self) -> bool:
         if self.total_bytes is None or self.is_doubtful:
             return True
-        told = self.dead_bytes + self.noted_bytes
+        told = min(self.dead_bytes + self.noted_bytes, self.total_bytes)
         is_news = told >= self.total_bytes or (2 * told > self.total_bytes and not self.is_half_garbage)
         return self.noted_bytes > 0 and is_news
 
@@ -76,7 +78,10 @@ class Ledger:
 
     def counted(self, file: FileNumber, total_bytes: int, live_bytes: int, earliest: Lsn | None) -> None:
         with self._lock:
-            self._files[file] = FileNotes(total_bytes, total_bytes - live_bytes, 0, earliest)
+            before, dead_bytes = self._files.get(file) or FileNotes(), total_bytes - live_bytes
+            left = max(0, before.noted_bytes - (dead_bytes - before.dead_bytes))
+            left = 0 if left == before.unfound_bytes else left
+            self._files[file] = FileNotes(total_bytes, dead_bytes, left, left, earliest)
 
     def count_again(self) -> None:
         """Nobody knows any more how much is dead where."""

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from warren.base.errors import Damage, Gone, Refused
+from warren.base.errors import Damage
 from warren.base.ids import FileNumber, Lsn, lsn_of
-from warren.files.protocol import File, join
-from warren.log.file_header import FILE_HEADER_BYTES, Purpose
+from warren.log.block_reading import BlockReader
+from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
+from warren.log.numbered_files import NumberedFiles
 from warren.log.opening import find_file
 from warren.log.scan import map_file
 from warren.log.scan_walk import counted
 from warren.log.store import LogStore
-from warren.message_store.block_reading import BlockReader, value_at
 from warren.message_store.format import Place
-from warren.message_store.heap import FoundRecord, Record, grouped
-from warren.records.block import FileIdentity, Header, look
+from warren.message_store.heap import FoundRecord, Record, beside, grouped, record_at
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
@@ -32,7 +31,6 @@ from warren.records.verdict import Verdict
 from warren.records.walk import walk
 
 STREAM = "bodies"
-TRIES = 3
 
 
 class LogHeap:
@@ -40,7 +38,8 @@ class LogHeap:
         self._log = log
         self._files = log.machine.files
         self._stream = log.stream(stream)
-        self._reader = BlockReader(self._open, log.machine.threads.condition(), kept_bytes)
+        self._numbered = NumberedFiles(self._files, log.directory, log.manifest)
+        self._reader = BlockReader(self._numbered.open, log.machine.threads.condition(), kept_bytes)
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -67,14 +66,14 @@ class LogHeap:
             was_sealed = self._is_sealed(place.file)  # it may be written, and sealed, behind our look
             found = self._block(place, size_bytes, is_kept)
             if isinstance(found, EntryColumns):
-                return value_at(found, place, size_bytes, self.path(place.file))
+                return record_at(found, place, size_bytes, self.path(place.file))
             if was_sealed or not is_awaited:
                 what = f"the message store is damaged: {found.value}"
                 raise Damage(what, self.path(place.file), place.offset)
             is_awaited = self._log.commit.make_room()
 
     def records(self, file: FileNumber) -> Iterator[FoundRecord]:
-        record = self._record(file)
+        record = self._numbered.record(file)
         path = find_file(self._files, self._log.directory, record)
         view = map_file(self._files, path)
         for start, stop in counted(record, record.end):
@@ -107,8 +106,7 @@ class LogHeap:
         return self._stream.base
 
     def path(self, file: FileNumber) -> str:
-        record = self._log.manifest.state.files.get(file)
-        return join(self._log.directory, record.name if record is not None else f"file {file}")
+        return self._numbered.path(file)
 
     def close(self) -> None:
         self._reader.close()
@@ -119,35 +117,10 @@ class LogHeap:
         """A block that a file does not have yet is empty; one of a file that is gone is `Gone`."""
         if place.file not in self._log.manifest.state.files and place.file >= self.present_file():
             return Verdict.EMPTY  # a rotation has planned it, and is about to create it
-        found = self._reader.block(place, size_bytes, is_kept)
+        found = self._reader.block(place.block, beside(size_bytes), is_kept)
         if isinstance(found, Verdict):
-            self._record(place.file)  # gone meanwhile, and its bytes another's?
+            self._numbered.record(place.file)  # gone meanwhile, and its bytes another's?
         return found
-
-    def _open(self, number: FileNumber) -> tuple[File, FileIdentity]:
-        """A file under the name it has now: a rotation may rename it, and give its name to the next, as we look."""
-        for left in reversed(range(TRIES)):
-            record = self._record(number)
-            try:
-                return self._opened(record), record.identity
-            except (Damage, Refused):
-                if not left:
-                    raise
-        raise AssertionError("the last try returns or raises")
-
-    def _opened(self, record: FileRecord) -> File:
-        path = find_file(self._files, self._log.directory, record)
-        file = self._files.open(path)
-        if isinstance(look(memoryview(file.read_at(0, FILE_HEADER_BYTES)), 0, record.identity), Header):
-            return file
-        file.close()
-        raise Damage(f"this is not log file {record.number}", path, 0)
-
-    def _record(self, number: FileNumber) -> FileRecord:
-        record = self._log.manifest.state.files.get(number)
-        if record is None or record.state is FileState.DOOMED:
-            raise Gone(f"log file {number} is gone: what was in it has moved, or is no longer wanted", "look again")
-        return record
 
     def _is_sealed(self, number: FileNumber) -> bool:
         record = self._log.manifest.state.files.get(number)

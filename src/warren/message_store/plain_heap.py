@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from warren.base.errors import Damage, Gone
 from warren.base.ids import Epoch, FileNumber, Incarnation, Lsn, StreamId, TimelineId, lsn_of
 from warren.files.protocol import File, join
+from warren.log.block_reading import BlockReader
 from warren.log.entries import EntryKind
 from warren.log.machine import Machine
 from warren.log.rows import Rows
-from warren.message_store.block_reading import BlockReader, value_at
 from warren.message_store.format import Place
-from warren.message_store.heap import FoundRecord, Record, grouped
+from warren.message_store.heap import FoundRecord, Record, beside, grouped, record_at
 from warren.message_store.log_heap import found_in
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns
@@ -76,9 +76,9 @@ class PlainHeap:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def read(self, place: Place, size_bytes: int, is_kept: bool = True) -> memoryview:
-        found = self._reader.block(place, size_bytes, is_kept)
+        found = self._reader.block(place.block, beside(size_bytes), is_kept)
         if isinstance(found, EntryColumns):
-            return value_at(found, place, size_bytes, self.path(place.file))
+            return record_at(found, place, size_bytes, self.path(place.file))
         raise Damage(f"the transient store is damaged: {found.value}", self.path(place.file), place.offset)
 
     def records(self, file: FileNumber) -> Iterator[FoundRecord]:

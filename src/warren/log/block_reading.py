@@ -15,11 +15,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
-from warren.base.errors import Damage
-from warren.base.ids import FileNumber
+from warren.base.ids import FileNumber, Lsn, file_of_lsn, position_of_lsn
 from warren.base.threads import Condition
 from warren.files.protocol import File
-from warren.message_store.format import Place
 from warren.records.block import FileIdentity, Header, look
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
@@ -27,8 +25,6 @@ from warren.records.format import BLOCK_BYTES_MAX, HEADER, MAGIC
 from warren.records.verdict import Verdict
 
 HANDLES_MAX = 64
-BESIDE_BYTES = 2048  # what stands around a value in its block, mostly: header, columns, key
-READ_BYTES_MIN = 16 << 10
 
 OpenFile = Callable[[FileNumber], tuple[File, FileIdentity]]
 
@@ -49,25 +45,27 @@ class BlockReader:
         self._lock = lock
         self._kept_bytes = kept_bytes
         self._handles: OrderedDict[FileNumber, _Handle] = OrderedDict()
-        self._blocks: OrderedDict[int, tuple[EntryColumns, int]] = OrderedDict()  # by block LSN
+        self._blocks: OrderedDict[Lsn, tuple[EntryColumns, int]] = OrderedDict()
         self._bytes = 0
         self.reads = 0  # of blocks, from files
 
-    def block(self, place: Place, size_bytes: int, is_kept: bool) -> EntryColumns | Verdict:
-        """The block a record of about this size stands in, or why there is none. Whoever opens files may raise."""
-        kept = self._kept(place)
+    def block(self, block: Lsn, size_bytes: int, is_kept: bool = True) -> EntryColumns | Verdict:
+        """The block at a place, which has about so many bytes, or why there is none. Whoever opens files may raise.
+        `is_kept`: what else stands in it will be asked for soon."""
+        kept = self._kept(block)
         if kept is not None:
             return kept
-        with self._lease(place.file) as handle:
-            raw = _read(handle.file, place.offset, size_bytes)
+        offset = position_of_lsn(block)
+        with self._lease(file_of_lsn(block)) as handle:
+            raw = _read(handle.file, offset, size_bytes)
             identity = handle.identity
         self.reads += 1
-        header = look(raw, 0, identity, place.offset)
+        header = look(raw, 0, identity, offset)
         if not isinstance(header, Header):
             return header
         columns = read_entries(raw, header._replace(offset=0))
         if is_kept:
-            self._keep(place, columns, len(raw))
+            self._keep(block, columns, len(raw))
         return columns
 
     def forget(self, files: Collection[FileNumber]) -> None:
@@ -75,25 +73,25 @@ class BlockReader:
         with self._lock:
             for number in files:
                 self._let_go(number)
-            for block in [block for block in self._blocks if block >> 32 in files]:
+            for block in [block for block in self._blocks if file_of_lsn(block) in files]:
                 self._bytes -= self._blocks.pop(block)[1]
 
     def close(self) -> None:
         self.forget(list(self._handles))
 
-    def _kept(self, place: Place) -> EntryColumns | None:
+    def _kept(self, block: Lsn) -> EntryColumns | None:
         with self._lock:
-            kept = self._blocks.get(place.block)
+            kept = self._blocks.get(block)
             if kept is None:
                 return None
-            self._blocks.move_to_end(place.block)
+            self._blocks.move_to_end(block)
             return kept[0]
 
-    def _keep(self, place: Place, columns: EntryColumns, size_bytes: int) -> None:
+    def _keep(self, block: Lsn, columns: EntryColumns, size_bytes: int) -> None:
         with self._lock:
-            if place.block in self._blocks or place.file not in self._handles:
+            if block in self._blocks or file_of_lsn(block) not in self._handles:
                 return
-            self._blocks[place.block] = (columns, size_bytes)
+            self._blocks[block] = (columns, size_bytes)
             self._bytes += size_bytes
             while self._bytes > self._kept_bytes:
                 _, (_, dropped_bytes) = self._blocks.popitem(last=False)
@@ -140,20 +138,18 @@ class BlockReader:
                 handle.file.close()
 
 
-def value_at(columns: EntryColumns, place: Place, size_bytes: int, path: str) -> memoryview:
-    """The value of one record of a block, if it is as long as it should be."""
-    if place.entry < columns.count:
-        values = columns.values
-        start, stop = values.offsets.at(place.entry), values.offsets.at(place.entry + 1)
-        if stop - start == size_bytes:
-            return values.heap[start:stop].data
-    what = f"record {place.entry} of a block should have {size_bytes} bytes, and has not"
-    raise Damage(what, path, place.offset)
+def value_at(columns: EntryColumns, entry: int, size_bytes: int) -> memoryview | None:
+    """The value of one entry of a block; None if there is none, or of another size than it should have."""
+    if entry >= columns.count:
+        return None
+    values = columns.values
+    start, stop = values.offsets.at(entry), values.offsets.at(entry + 1)
+    return values.heap[start:stop].data if stop - start == size_bytes else None
 
 
 def _read(file: File, offset: int, size_bytes: int) -> memoryview:
-    """A block; one read where a record has it for itself, mostly."""
-    raw = file.read_at(offset, max(HEADER.size + size_bytes + BESIDE_BYTES, READ_BYTES_MIN))
+    """A block; one read, if it is not much larger than it was said to be."""
+    raw = file.read_at(offset, size_bytes)
     if len(raw) >= HEADER.size:
         told = HEADER.unpack_from(raw)
         body_bytes = told[5]

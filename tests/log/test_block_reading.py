@@ -3,13 +3,12 @@ from __future__ import annotations
 import pytest
 
 from warren.base.errors import Misuse
-from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId, lsn_of
+from warren.base.ids import Epoch, FileNumber, Incarnation, Lsn, TimelineId, lsn_of
 from warren.base.threads import SystemThreads
 from warren.files.protocol import File
+from warren.log import block_reading
+from warren.log.block_reading import BlockReader, value_at
 from warren.log.rows import Rows
-from warren.message_store import block_reading
-from warren.message_store.block_reading import BlockReader, value_at
-from warren.message_store.format import Place
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns
 from warren.records.entries import Versions, draft_entries
@@ -45,8 +44,8 @@ class Shelf:
         return BlockReader(self.open, SystemThreads().condition(), kept_bytes)
 
 
-def place(number: int) -> Place:
-    return Place(lsn_of(FileNumber(number), 0), 0)
+def place(number: int) -> Lsn:
+    return lsn_of(FileNumber(number), 0)
 
 
 def is_closed(file: File) -> bool:
@@ -88,7 +87,9 @@ def test_a_block_is_read_whole_however_much_stands_beside_the_value(key_bytes: i
     reader = shelf.reader()
     found = reader.block(place(1), 40_000, False)
     assert isinstance(found, EntryColumns)
-    assert value_at(found, place(1), 40_000, "") == shelf.value
+    value = value_at(found, 0, 40_000)
+    assert value is not None and bytes(value) == shelf.value
+    assert value_at(found, 0, 39_999) is None and value_at(found, 1, 40_000) is None
     reader.close()
 
 

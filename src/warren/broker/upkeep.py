@@ -1,0 +1,141 @@
+"""Upkeep: what is garbage goes as fast as it comes, so that the disk holds little more than what is alive.
+
+    messages leave ──▶ their bytes are noted ──▶ an eighth of what is alive? ──▶ one pass, in a thread of its own
+
+    a pass     1  the files being written are sealed
+               2  everything durable is in the store, on its disk: no row is unknown
+               3  files of which little is alive are cleaned (queue_index/cleaning), two at a time joined
+                  (message_store/gc)
+               4  what nobody needs, retains or pins is purged
+
+Whoever puts more while there is twice as much waits for the pass that is under way: a disk that fills with what nobody
+wants helps nobody (DESIGN promise 5). Whoever gets and acknowledges never waits. On a machine where a pass fails nobody
+is held back: it is told, and tried again.
+
+Always true: nothing is lost by a pass that is cut short at any point; each of its steps is safe by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from warren.base.errors import WarrenError
+from warren.base.threads import Running, Threads
+from warren.queue_index.cleaning import Cleaning
+from warren.snapshot.database import Database
+
+GARBAGE_BYTES_MIN = 1 << 20  # less than this is not worth a pass
+FILE_BYTES_MIN = 8 << 20  # files are sealed when they are this large, or …
+ALIVE_SHARE = 8  # … hold such a share of what is alive: garbage is found in whole files, or in two at a time
+HOLD_SECONDS_MAX = 1.0  # longest that anybody is held back at a time
+
+
+class Upkeep:
+    def __init__(
+        self,
+        threads: Threads,
+        database: Database,
+        cleaning: Cleaning,
+        collect: Callable[[], None],
+        alive_bytes: Callable[[], int],
+    ) -> None:
+        """`collect` has the message stores collect their garbage; `alive_bytes` tells how much is in the queues."""
+        self._threads = threads
+        self._database = database
+        self._cleaning = cleaning
+        self._collect = collect
+        self._alive_bytes = alive_bytes
+        self._bell = threads.condition()
+        self._is_rung = self._is_stopping = False
+        self._garbage_bytes = 0  # noted since the last pass began
+        self._due_bytes = GARBAGE_BYTES_MIN
+        self._file_bytes = FILE_BYTES_MIN
+        self._running: Running | None = None
+        self.failure: WarrenError | None = None
+        self.passes = 0
+
+    def begin(self, seconds: float) -> None:
+        """Look at it so often; between that, when enough has gone."""
+        self._running = self._threads.start("warren-upkeep", lambda: self._run(seconds))
+
+    def stop(self) -> None:
+        with self._bell:
+            self._is_stopping = True
+            self._bell.notify_all()
+        if self._running is not None:
+            self._running.join()
+
+    # -- for whoever puts and lets go ----------------------------------------------------------------------------
+
+    def note_dead(self, size_bytes: int) -> None:
+        """So much is no longer wanted. Any thread; asks for no lock until it is time for a pass."""
+        self._garbage_bytes += size_bytes
+        if self._garbage_bytes >= self._due_bytes and not self._is_rung:
+            self.ring()
+
+    def ring(self) -> None:
+        """Have a pass soon."""
+        with self._bell:
+            self._is_rung = True
+            self._bell.notify_all()
+
+    def hold_back(self) -> None:
+        """Wait, if garbage comes much faster than it goes, until a pass has ended."""
+        if self._database.log.rotation.active_bytes > self._file_bytes:
+            self._measure()
+            if self._database.log.rotation.active_bytes > self._file_bytes:
+                self._database.log.rotation.rotate_soon()
+        if self._garbage_bytes < 2 * self._due_bytes or self._running is None or self.failure is not None:
+            return
+        with self._bell:
+            passes = self.passes
+            self._is_rung = True
+            self._bell.notify_all()
+            while self.passes == passes and not self._is_stopping:
+                if not self._bell.wait(HOLD_SECONDS_MAX):
+                    return
+
+    # -- the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self, seconds: float) -> None:
+        while True:
+            with self._bell:
+                if not self._is_rung and not self._is_stopping:
+                    self._bell.wait(seconds)
+                is_asked, self._is_rung = self._is_rung, False
+                if self._is_stopping:
+                    return
+            if is_asked or self._cleaning.is_due():
+                self._try()
+
+    def _try(self) -> None:
+        try:
+            self.run()
+            self.failure = None
+        except WarrenError as error:
+            self.failure = error
+        with self._bell:
+            self.passes += 1
+            self._bell.notify_all()
+
+    def run(self) -> None:
+        """One pass."""
+        database, log = self._database, self._database.log
+        self._garbage_bytes = 0
+        log.rotate()
+        if database.reflection is not None and not database.reflection.is_paused:
+            database.reflection.catch_up()
+            database.reflection.flush()
+        self._cleaning.run()
+        self._collect()
+        log.purge()
+        self._measure()
+
+    def _measure(self) -> None:
+        """How much is much."""
+        share = self._alive_bytes() // ALIVE_SHARE
+        self._due_bytes = max(GARBAGE_BYTES_MIN, share)
+        self._file_bytes = max(FILE_BYTES_MIN, share)
+
+    def alarms(self) -> list[str]:
+        return [] if self.failure is None else [f"garbage is not cleared away: {self.failure.what}"]
