@@ -31,9 +31,10 @@ def count_fitting(arguments: QueueArguments, count: int, size_bytes: int, coming
     """How many of the first that come are not over the limit, beside what is ready now."""
     most, most_bytes = arguments.max_length, arguments.max_length_bytes
     fits = len(coming) if most is None else max(min(len(coming), most - count), 0)
-    if most_bytes is not None and size_bytes + coming.size_bytes > most_bytes:
-        fits = min(fits, max(_reaching(coming, most_bytes - size_bytes + 1) - 1, 0))
-    return fits
+    if most_bytes is None or size_bytes + coming.size_bytes <= most_bytes:
+        return fits
+    room = most_bytes - size_bytes
+    return min(fits, _reaching(coming, room + 1) - 1) if room >= 0 else 0
 
 
 def count_within(head: Slice, bytes_max: int) -> int:
