@@ -77,7 +77,7 @@ class EmbeddedQueuesStage(DatabaseStage):
         """Nothing is written any more; the threads that look for garbage end."""
         queues = self.queues
         queues.confirms.stop()
-        queues.storage._upkeep.close()
+        queues.storage.upkeep.stop()
         worker = queues.storage.stores._worker
         assert worker is not None
         worker.stop()
@@ -94,9 +94,10 @@ class EmbeddedQueuesStage(DatabaseStage):
         """Everything that is there, expired or not. It is ready again afterwards."""
         standing: Standing = {}
         for child in self.children():
+            count = self.queues.traffic.length(child)
             fetched, _ = self.queues.host.do([child], lambda work: child.serving().get(EVERYTHING, None, work))  # noqa: B023
-            assert not self.queues.traffic.length(child), "whatever is counted can be got"
             standing[child.name] = tuple(found_of(fetched))
+            assert count == len(standing[child.name]), "whatever is counted can be got"
             if fetched:
                 settling = Settling(child.serving().life, [each.tags for each in fetched])
                 self.queues.traffic.requeue(child, settling)

@@ -41,6 +41,7 @@ class Held(NamedTuple):
 
 class Client:
     queues: ClassVar[dict[str, PlainQueue]]
+    has_time = False  # whether its messages may expire: the clock is moved by whoever has such
 
     def __init__(self, seed: int, clock: ManualClock) -> None:
         self._seed = seed
@@ -62,7 +63,10 @@ class Client:
         self.children: dict[str, Supervised] = {}
         self.hands: dict[str, list[Held]] = {name: [] for name in self.queues}
         self._newest = Epoch(0)
-        for name in self.queues:
+        for name, queue in self.model.by_name.items():
+            for level in range(1, queue.max_priority + 1):
+                queue.levels_begun = level
+                self.coming()
             self.model.begun(name)
             self.coming()
             self._declare(name)
@@ -92,7 +96,7 @@ class Client:
         sizes = chance.choice([SMALL, SMALL, LARGE, SMALL + LARGE])
         bodies = [self._body(chance.choice(sizes)) for _ in range(chance.randrange(1, 6))]
         persistent, priority = chance.random() < 0.8, chance.randrange(4)
-        ttl_ms = LONG_MS if chance.random() < 0.2 else None
+        ttl_ms = LONG_MS if self.has_time and chance.random() < 0.2 else None
         now_ms = wall_ms(self.clock)
         self.model.put(names, bodies, now_ms, persistent, ttl_ms, priority)
         for name in names:
@@ -148,6 +152,7 @@ class Client:
 
     def sync(self) -> None:
         self.broker.storage.wait(self._newest)
+        self.states.told(Epoch(0), Epoch(0))  # whatever the log says
         self._note("sync")
 
     def purge(self, name: str) -> None:
@@ -227,6 +232,7 @@ class Client:
 
 
 class Shopkeeper(Client):
+    has_time = True
     queues: ClassVar = {
         "orders": PlainQueue(),
         "timed": PlainQueue(ttl_ms=LONG_MS, dead_letter="dead"),

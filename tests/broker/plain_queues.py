@@ -39,6 +39,7 @@ class PlainQueue:
     max_priority: int = 0
     rejects: bool = False  # what is over the limit, instead of letting go of the oldest
     is_clean: bool = False  # the last thing that it wrote was that it stopped
+    levels_begun: int = 0  # … but these levels have begun again
     messages: list[Plain] = field(default_factory=list)
 
     def in_order(self) -> list[Plain]:
@@ -60,7 +61,10 @@ class PlainQueue:
 
     def found(self) -> tuple[Found, ...]:
         kept = [each for each in self.in_order() if self.durable and each.persistent]
-        return tuple((each.body, each.was_delivered or not self.is_clean) for each in kept)
+        return tuple((each.body, each.was_delivered or not self._is_clean_at(each.priority)) for each in kept)
+
+    def _is_clean_at(self, level: int) -> bool:
+        return self.is_clean and level >= self.levels_begun
 
 
 @dataclass(slots=True)
@@ -134,7 +138,7 @@ class PlainQueues:
         queue.messages = [each for each in queue.messages if queue.durable and each.persistent]
         for each in queue.messages:
             each.is_pending, each.was_delivered = False, each.was_delivered or not queue.is_clean
-        queue.is_clean = False
+        queue.is_clean, queue.levels_begun = False, 0
 
     def failed(self, name: str) -> None:
         """Its present life has ended, and the next one found what was written."""
@@ -197,7 +201,7 @@ class States:
         queues he may have written that their stop is not clean any more."""
         own = {name: found.get(name, ()) for name in self.last}
         allowed = self._states[self.acknowledged :]
-        if own in allowed or (was_begun and any(_is_or_unclean(own, state) for state in allowed)):
+        if own in allowed or (was_begun and any(_is_or_flagged(own, state) for state in allowed)):
             return
         nearest = min(allowed, key=lambda state: sum(state[name] != own[name] for name in own))
         differ = [
@@ -206,9 +210,12 @@ class States:
         raise AssertionError(f"none of {len(allowed)} states behind number {self.acknowledged}: " + "; ".join(differ))
 
 
-def _is_or_unclean(found: Standing, state: Standing) -> bool:
+def _is_or_flagged(found: Standing, state: Standing) -> bool:
+    """The same messages, and perhaps more flags."""
     return all(
-        found[name] == held or found[name] == tuple((body, True) for body, _ in held) for name, held in state.items()
+        [body for body, _ in found[name]] == [body for body, _ in held]
+        and all(flag or not wanted for (_, flag), (_, wanted) in zip(found[name], held, strict=True))
+        for name, held in state.items()
     )
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from tests.broker.plain_queues import Found, Standing
+from tests.broker.plain_queues import Found, Standing, short
 from tests.catalog.catalog_stage import CatalogCrashStage
 from tests.snapshot.crash_stage import Open
 from warren.base.threads import Threads
@@ -84,9 +84,10 @@ class Broker:
         standing: Standing = {}
         for name in self.host.names():
             child = self.host.find(name)
+            count = self.traffic.length(child)
             fetched = self.take_all(child)
-            assert not self.traffic.length(child), "whatever is counted can be got"
             standing[name] = tuple(found_of(fetched))
+            assert count == len(standing[name]), f"{name}: {count} were counted, and {short(standing[name])} is there"
             if fetched:
                 self.traffic.requeue(child, Settling(child.serving().life, [each.tags for each in fetched]))
         return standing
@@ -113,8 +114,14 @@ class Broker:
         self.database.log.rotate()
         self.reflect()
 
+    def pause(self) -> None:
+        """The store gets nothing any more: what is written is in the log only, until somebody wants it reflected."""
+        assert self.database.reflection is not None
+        self.database.reflection.pause()
+
     def reflect(self) -> None:
         assert self.database.reflection is not None
+        self.database.reflection.resume()
         self.database.catch_up()
         self.database.reflection.flush()
 

@@ -20,9 +20,10 @@ import pytest
 from tests.broker.crash_clients import Clerk, Client, Shopkeeper
 from tests.broker.plain_queues import Standing
 from tests.broker.queue_crash_stage import Broker, QueueCrashStage
-from tests.broker.stage import BrokerStage
+from tests.broker.stage import BrokerStage, bodies
 from tests.snapshot.crash_stage import Open
 from warren.broker.errors import QueueDown
+from warren.broker.supervisor import Supervised
 from warren.broker.work import Work
 from warren.testing.faulty_files import Step
 from warren.testing.memory_files import SYNCED, CrashModel
@@ -50,7 +51,7 @@ class Lives:
                 client.begin(broker)
             others = [threads.start(type(client).__name__, partial(client.work, DOINGS)) for client in self.clients]
             for _ in range(7):
-                self._chance.choice([broker.seal, broker.clean, broker.collect, broker.reflect])()
+                self._chance.choice([broker.seal, broker.clean, broker.collect, broker.reflect, broker.pause])()
             for other in others:
                 other.join()
             broker.tidy()
@@ -195,14 +196,35 @@ def test_a_queue_that_is_made_again_has_what_it_wrote_however_far_the_store_is_b
     assert stage.database.reflection is not None
     stage.database.reflection.pause()
     stage.put(b"a", b"b", to="jobs")
+    fail(stage, child)
+    stage.put(b"c", to="jobs")
+    assert stage.get("jobs") == [b"a", b"b", b"c"]
+    stage.database.reflection.resume()
+    stage.down()
 
+
+def test_a_clean_stop_is_not_believed_once_more_by_a_queue_that_is_made_again() -> None:
+    """QP-05: it was taken back by the life that failed, which has delivered something since."""
+    stage = BrokerStage().up()
+    stage.queue("jobs")
+    stage.put(b"a", b"b", to="jobs")
+    stage.down()
+    stage.up()
+    assert stage.database.reflection is not None
+    stage.database.reflection.pause()
+    child = stage.host.find("jobs")
+    assert [each.is_redelivered for each in stage.take("jobs").fetched] == [False]
+    fail(stage, child)
+    again = stage.take("jobs", 2)
+    assert (bodies(again), {each.is_redelivered for each in again.fetched}) == ([b"a", b"b"], {True})
+    stage.database.reflection.resume()
+    stage.down()
+
+
+def fail(stage: BrokerStage, child: Supervised) -> None:
     def act(work: Work) -> None:
         work.touch(child.serving())
         raise RuntimeError("as it was to be")
 
     with pytest.raises(QueueDown):
         stage.host.do([child], act)
-    stage.put(b"c", to="jobs")
-    assert stage.get("jobs") == [b"a", b"b", b"c"]
-    stage.database.reflection.resume()
-    stage.down()

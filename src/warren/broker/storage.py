@@ -82,6 +82,7 @@ class QueueStorage:
         )
         kinds: dict[str, MakeOne] = {VARIABLE: self._variable, **(more_kinds or {})}
         self.kinds = BackingKinds(kinds, settings.backing, PriorityQueue)
+        self._begun: dict[QueuePlace, Epoch] = {}  # when each went on from an earlier life, whose word counts no more
         self.problems: dict[str, str] = {}
 
     def begin_upkeep(self, seconds: float) -> None:
@@ -128,13 +129,15 @@ class QueueStorage:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _variable(self, wanted: Wanted) -> BackingQueue:
-        place, newest = wanted.place, wanted.newest
+        place = wanted.place
+        newest = max(wanted.newest, self._begun.get(place, wanted.newest))
         queue = VariableQueue(place, wanted.is_durable, self._below, self._clock, self._of_queues, newest)
         self._alive.add(queue)
         if wanted.is_durable and not wanted.is_fresh:
             changes = self.index.begin()
             queue.go_on(changes)
-            self.wait(changes.end())
+            self._begun[place] = changes.end()
+            self.wait(self._begun[place])
         return queue
 
     def _tell_damage(self, place: QueuePlace, first: SequenceId, damage: Damage) -> None:
