@@ -230,6 +230,17 @@ def test_properties_that_make_no_sense_are_a_syntax_error() -> None:
     assert told.close.reply_code == 501
 
 
+def test_headers_that_no_consumer_could_read_are_refused_when_they_are_published() -> None:
+    server = opened()
+    good = streams.published(1, PUBLISH, Properties(headers={"a": 1}), b"", FRAME_MAX)
+    bad = good.replace(b"\x01aI", b"\x01aQ")
+    before, violated = server.feed(good + bad + good)
+    assert isinstance(before, events.PublishesReceived)
+    assert len(before.contents) == 1
+    assert isinstance(violated, events.ConnectionViolated)
+    assert violated.close.reply_code == 502
+
+
 # --------------------------------------------------------------------------------------------------------- channels
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import pairwise
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,6 +12,7 @@ from hypothesis import strategies as st
 from tests.amqp import streams
 from tests.amqp.amqp_samples import PROPERTIES
 from tests.amqp.streams import FRAME_MAX, Message
+from tests.amqp.uncompiled import uncompiled
 from warren.amqp import content, frames, kernels, methods
 from warren.amqp.errors import PeerError
 from warren.amqp.properties import Properties, write_properties
@@ -24,18 +21,7 @@ from warren.base.errors import Damage, Misuse
 BODY_MAX = 1000
 
 
-def the_source() -> ModuleType:
-    """The same module as the Python it is written in, whether it is compiled or not."""
-    path = Path(str(sys.modules["warren.amqp"].__file__)).with_name("kernels.py")
-    spec = spec_from_file_location("pure_kernels", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PURE = the_source()
+PURE = uncompiled("kernels")
 BOTH = pytest.mark.parametrize("kernel", [kernels, PURE], ids=["as built", "pure"])
 
 
@@ -123,25 +109,6 @@ def test_messages_that_differ_only_in_what_no_run_asks_for_stay_in_one_run(kerne
     )
     [run] = scanned(kernel, data)[2]
     assert len(run[4]) == 50
-
-
-def traits(properties: Properties) -> int:
-    return (
-        (properties.delivery_mode or 0)
-        | (properties.priority or 0) << 8
-        | (kernels.HAS_HEADERS if properties.headers is not None else 0)
-        | (kernels.HAS_EXPIRATION if properties.expiration is not None else 0)
-        | (kernels.HAS_USER_ID if properties.user_id is not None else 0)
-    )
-
-
-@BOTH
-@given(PROPERTIES)
-def test_traits_say_what_the_properties_say(kernel: Any, properties: Properties) -> None:
-    raw = write_properties(properties)
-    assert kernel.traits_of(raw) == traits(properties)
-    for wrong in [raw[:cut] for cut in range(len(raw))] + [raw + b"\x00"]:
-        assert kernel.traits_of(wrong) < 0
 
 
 GOOD = streams.published(1, methods.BasicPublish(routing_key="a"), Properties(), b"hello", FRAME_MAX)

@@ -19,9 +19,9 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from warren.amqp import frames, kernels, tuning
+from warren.amqp import frames, kernels, property_walk, tuning
 from warren.amqp.channel import Channel, ChannelState, Content, Verdict
-from warren.amqp.connection_states import ENDING, OUR_TURN, RECEIVED, SENT, STRANGER, State
+from warren.amqp.connection_states import ENDING, RECEIVED, SENT, STRANGER, WAITING, State
 from warren.amqp.content import reframed
 from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
 from warren.amqp.events import (
@@ -137,7 +137,7 @@ class Connection:
     def receive(self, data: bytes) -> Iterator[Event]:
         self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
         self._at = 0
-        while self._state not in OUR_TURN and self._state is not State.CLOSED:
+        while self._at < len(self._buffer) and self._state not in WAITING:
             before = self._at
             try:
                 yield from self._next()
@@ -197,8 +197,8 @@ class Connection:
                 yield PublishesReceived(channel, self._publish(run.frame), run.frame, run.traits, run.contents)
             if self._state is not State.RUNNING:
                 return False
-        if is_waiting:
-            return self._may_wait()
+        if is_waiting or self._at == len(self._buffer):
+            return is_waiting and self._may_wait()
         self._at, acks = kernels.parse_acks(self._buffer, self._at)
         for run_of_acks in acks:
             if self._passes(run_of_acks.channel, ACKS[run_of_acks.method_id]):
@@ -305,7 +305,7 @@ class Connection:
 
     def _published(self, channel: int, whole: Content) -> PublishesReceived:
         raw = whole.header.properties
-        traits = kernels.traits_of(raw)
+        traits = property_walk.traits_of(raw)
         if traits < 0:
             traits = _traits(read_properties(raw, 0, len(raw)))
         return PublishesReceived(channel, self._publish(whole.frame), whole.frame, traits, [whole.wire])
@@ -364,8 +364,8 @@ def _acks(channel: int, method: Method) -> AcksReceived | None:
 
 
 def _traits(properties: Properties) -> int:
-    """What `kernels.traits_of` would have said."""
+    """What `property_walk.traits_of` would have said."""
     traits = (properties.delivery_mode or 0) | (properties.priority or 0) << 8
-    traits |= kernels.HAS_HEADERS if properties.headers is not None else 0
-    traits |= kernels.HAS_EXPIRATION if properties.expiration is not None else 0
-    return traits | (kernels.HAS_USER_ID if properties.user_id is not None else 0)
+    traits |= property_walk.HAS_HEADERS if properties.headers is not None else 0
+    traits |= property_walk.HAS_EXPIRATION if properties.expiration is not None else 0
+    return traits | (property_walk.HAS_USER_ID if properties.user_id is not None else 0)

@@ -93,5 +93,6 @@ SENT: Final[dict[State, _Moves]] = {
 }
 
 OUR_TURN: Final = frozenset({State.GREETING, State.AUTHENTICATING, State.AUTHORIZING})
+WAITING: Final = OUR_TURN | {State.CLOSED}  # nothing is read
 STRANGER: Final = frozenset({State.PREFACE, State.STARTING, State.SECURING, State.TUNING})  # errors are not answered
 ENDING: Final = frozenset({State.CLOSE_SENT, State.CLOSE_RECEIVED, State.CLOSED})  # errors are not even noticed

@@ -14,6 +14,7 @@ Ended                close the socket: nothing more will be read
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from warren.amqp.kernels import AckRun
 from warren.amqp.methods import BasicPublish, ChannelClose, ConnectionClose, Method
@@ -30,17 +31,15 @@ class MethodReceived:
     method: Method
 
 
-@dataclass(frozen=True, slots=True)
-class PublishesReceived:
+class PublishesReceived(NamedTuple):
     channel: int
     publish: BasicPublish
     frame: bytes  # the method frame: equal frames have equal targets, which makes it a key for what was routed before
-    traits: int  # what the properties have in common, see kernels
+    traits: int  # what the properties have in common, see property_walk
     contents: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class AcksReceived:
+class AcksReceived(NamedTuple):
     channel: int
     run: AckRun
 

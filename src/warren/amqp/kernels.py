@@ -21,12 +21,8 @@ from mypy_extensions import i64, u8
 
 from warren.amqp.content import reframed
 from warren.amqp.frames import write_frame
+from warren.amqp.property_walk import walk_properties
 from warren.base.errors import Damage, Misuse
-
-# What a run's properties have in common: the low byte is the delivery mode, the next one the priority (0: not given).
-HAS_HEADERS: Final = 1 << 16
-HAS_EXPIRATION: Final = 1 << 17
-HAS_USER_ID: Final = 1 << 18
 
 ACK: Final = 80
 REJECT: Final = 90
@@ -163,7 +159,7 @@ def _header_traits(data: bytes, start: i64, stop: i64, body_max: i64) -> i64:
     body: i64 = read_i64_be(data, start + 11)
     if body < 0 or body > body_max:
         return _NOT_OURS
-    return _walk(data, start + 19, stop - 1)
+    return walk_properties(data, start + 19, stop - 1)
 
 
 def _body_stop(data: bytes, header: i64, at: i64, end: i64, body: i64, size_max: i64) -> i64:
@@ -184,69 +180,6 @@ def _body_stop(data: bytes, header: i64, at: i64, end: i64, body: i64, size_max:
             return _NOT_OURS
         left -= size
     return at
-
-
-def traits_of(properties: bytes) -> int:
-    """What properties, flags first, say to a run; negative if only the plain decoder can tell."""
-    end: i64 = len(properties)
-    return _walk(properties, 0, end)
-
-
-def _walk(data: bytes, at: i64, end: i64) -> i64:
-    """Step over the properties without opening them. The bounds are checked; texts and tables are not looked into."""
-    if end - at < 2:
-        return _NOT_OURS
-    flags: i64 = i64(read_i16_be(data, at)) & 0xFFFF
-    at += 2
-    traits: i64 = 0
-    if flags == 0:
-        return traits if at == end else _NOT_OURS
-    if flags & 1:
-        return _NOT_OURS
-    if flags & 0x8000:
-        at = _over_text(data, at, end)
-    if flags & 0x4000:
-        at = _over_text(data, at, end)
-    if flags & 0x2000:
-        if end - at < 4:
-            return _NOT_OURS
-        size: i64 = i64(read_i32_be(data, at))
-        if size < 0 or size > end - at - 4:
-            return _NOT_OURS
-        at += 4 + size
-        traits = HAS_HEADERS
-    if flags & 0x1000:
-        if at >= end:
-            return _NOT_OURS
-        traits |= i64(data[at])
-        at += 1
-    if flags & 0x0800:
-        if at >= end:
-            return _NOT_OURS
-        traits |= i64(data[at]) << 8
-        at += 1
-    if flags & 0x0100:
-        traits |= HAS_EXPIRATION
-    if flags & 0x0010:
-        traits |= HAS_USER_ID
-    if flags & 0x07FC:
-        at = _over_rest(data, at, end, flags)
-    return traits if at == end else _NOT_OURS
-
-
-def _over_rest(data: bytes, at: i64, end: i64, flags: i64) -> i64:
-    """Over correlation-id and all behind it: texts, but for the timestamp."""
-    flag: i64 = 0x0400
-    while flag >= 4:
-        if flags & flag:
-            at = at + 8 if flag == 0x0040 else _over_text(data, at, end)
-        flag >>= 1
-    return at
-
-
-def _over_text(data: bytes, at: i64, end: i64) -> i64:
-    """Behind a short string; beyond the end, and there to stay, if it does not fit."""
-    return at + 1 + i64(data[at]) if at < end else end + 1
 
 
 def parse_acks(data: bytes, at: int) -> tuple[int, list[AckRun]]:

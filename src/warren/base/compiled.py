@@ -14,7 +14,11 @@ from typing import Final, Literal
 
 Mode = Literal["compiled", "pure"]
 
-MARKED_MODULES: Final[tuple[str, ...]] = ("warren.amqp.kernels", "warren.records.lists")
+MARKED_MODULES: Final[tuple[str, ...]] = (
+    "warren.amqp.kernels",
+    "warren.amqp.property_walk",
+    "warren.records.lists",
+)
 
 
 def mode() -> Mode:
