@@ -5,8 +5,8 @@
              transient ones: pieces in the transient store
 
 Memory holds three numbers for it, however many messages it has, and a few words for each piece. Reading it back merges
-both by sequence id and leaves out what is gone and what is pending: a message that is fetched, or acknowledged, has not
-left the index yet when the range it stood in is read again.
+both by sequence id and leaves out what is gone, what is pending, and what is just being put back: a message that is
+fetched, or acknowledged, has not left the index yet when the range it stood in is read again.
 
 Always true: everything from `start` up to `end` that is neither gone nor pending is in delta. A scan sees at least what
 this queue has written and is durable, as everything in delta is: reading waits for no sync. What an index cannot give
@@ -48,6 +48,7 @@ class Delta:
         self._pending = pending
         self._pieces: list[Piece] = []
         self._loose: list[Slice] = []  # of a piece that was read back only in part
+        self.in_hand: list[Slice] = []  # on their way back: not pending any more, and not ready yet
         self.start = self.end = NOWHERE
         self.count = 0
         self.size_bytes = 0
@@ -125,11 +126,18 @@ class Delta:
 
     def _ready_of(self, indexed: IndexedRun, low: int, high: int) -> list[Slice]:
         run = indexed.run
-        gone = self._ledger.gone_of(run, indexed.gone) | self._pending.bits_of(run)
+        gone = self._ledger.gone_of(run, indexed.gone) | self._pending.bits_of(run) | self._in_hand_of(run)
         low, high = low - run.first, high - run.first
         if not gone:
             return [Slice(run, low, high, None)]
         return [Slice(run, low + start, low + stop, None) for start, stop in ones_of(~(gone >> low), high - low)]
+
+    def _in_hand_of(self, run: Run) -> int:
+        bits = 0
+        for slice_ in self.in_hand:
+            if run.first <= slice_.first < run.end:
+                bits |= (1 << len(slice_)) - 1 << slice_.first - run.first
+        return bits
 
     # -- transient ones ------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from warren.base.runs import Run, Slice
 from warren.queues.contents import Stores
 from warren.queues.delta import Delta
 from warren.queues.ledger import Ledger
-from warren.queues.subqueue import SubQueue
+from warren.queues.subqueue import SubQueue, first_of
 from warren.queues.transients import Transients
 
 
@@ -128,7 +128,10 @@ class Lanes:
     # -- back to where it stood ----------------------------------------------------------------------------------
 
     def put_back(self, slices: Iterable[Slice]) -> None:
-        for slice_ in sorted(slices, key=lambda each: each.first, reverse=True):
+        """Latest first. Until one is in its place it is in hand: reading delta leaves it out."""
+        self.delta.in_hand = left = sorted(slices, key=first_of)
+        while left:
+            slice_ = left[-1]
             if not self.q3.count or slice_.end <= self.q3.first.first:
                 self._put_back_in_front(slice_)
             elif not self.delta.count or slice_.end <= self.delta.start:
@@ -138,6 +141,7 @@ class Lanes:
             else:
                 self._read_delta_up_to(slice_)
                 self.q3.insert(slice_)
+            left.pop()
 
     def _put_back_in_front(self, slice_: Slice) -> None:
         """To q4, if its contents are there; otherwise to q3, and what stands behind it as well."""
