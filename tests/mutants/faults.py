@@ -42,6 +42,8 @@ from tests.mutants.wrongs import (
 from warren.base.compiled import is_compiled
 from warren.base.errors import Misuse
 
+QUEUES = "queues"  # not of the simulator: the life of tests/broker/test_queue_crashes
+
 
 @dataclass(frozen=True, slots=True)
 class Patch:

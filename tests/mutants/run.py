@@ -14,19 +14,23 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count, islice
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.mutants.faults import FAULTS, Fault
+from tests.mutants import queue_states
+from tests.mutants.faults import FAULTS, QUEUES, Fault
+from tests.mutants.queue_faults import QUEUE_FAULTS
 from warren.testing.campaign import round_of
 from warren.testing.evidence import Violation
 from warren.testing.simulator import Simulator, Spec
 
+EVERY_FAULT = (*FAULTS, *QUEUE_FAULTS)
 STATES_MAX = 1500  # of one mutant …
 HUNT_SECONDS_MAX = 60  # … and its time
 GROUPS_PER_ROUND = 3
@@ -42,7 +46,15 @@ class Verdict:
     is_product_sound: bool
 
 
-def states_for(fault: Fault) -> Iterator[Spec]:
+def states_for(fault: Fault) -> Iterator[Callable[[], None]]:
+    """Each raises a `Violation` if something is wrong."""
+    if QUEUES in fault.workloads:
+        return islice(queue_states.states(fault.known), STATES_MAX)
+    simulator = Simulator()
+    return (partial(simulator.run_state, spec) for spec in simulated_states(fault))
+
+
+def simulated_states(fault: Fault) -> Iterator[Spec]:
     """Those that are known to show it, then a few groups of each round, so that many scripts are tried."""
     groups = (group for seed in count(1) for group in round_of(fault.workloads, seed)[:GROUPS_PER_ROUND])
     return islice(chain(map(Spec.parse, fault.known), chain.from_iterable(groups)), STATES_MAX)
@@ -50,12 +62,11 @@ def states_for(fault: Fault) -> Iterator[Spec]:
 
 def hunt(fault: Fault) -> tuple[str, int]:
     """Run the mutant: the violation that caught it (empty if none did) and how many states it took."""
-    simulator = Simulator()
     number, deadline = 0, time.monotonic() + HUNT_SECONDS_MAX
-    for number, spec in enumerate(states_for(fault), 1):  # the last number is the answer
+    for number, run_state in enumerate(states_for(fault), 1):  # the last number is the answer
         try:
             with fault.seeded():
-                simulator.run_state(spec)
+                run_state()
         except Violation as violation:
             return str(violation).splitlines()[0], number
         if time.monotonic() > deadline:
@@ -65,15 +76,14 @@ def hunt(fault: Fault) -> tuple[str, int]:
 
 def is_sound(fault: Fault, states: int) -> bool:
     """Run the same states without the fault."""
-    simulator = Simulator()
-    for spec in islice(states_for(fault), states):
-        simulator.run_state(spec)
+    for run_state in islice(states_for(fault), states):
+        run_state()
     return True
 
 
 def run_here(name: str) -> None:
     """The child's part: hunt, then acquit the product; tell the parent in one line."""
-    fault = next(fault for fault in FAULTS if fault.name == name)
+    fault = next(fault for fault in EVERY_FAULT if fault.name == name)
     caught_by, states = hunt(fault)
     print(json.dumps({"caught_by": caught_by, "states": states, "is_product_sound": is_sound(fault, states)}))
 
@@ -104,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--here"]:
         run_here(arguments[1])
         return 0
-    chosen = [fault for fault in FAULTS if not arguments or fault.name in arguments]
+    chosen = [fault for fault in EVERY_FAULT if not arguments or fault.name in arguments]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         verdicts = list(pool.map(run_apart, chosen))
     Console(width=None if sys.stdout.isatty() else 160).print(table_of(verdicts))

@@ -1,0 +1,81 @@
+"""Seeded faults of the queue side: orders that a tired engineer might turn round. The crash tests of queues must find
+each (tests/broker/test_queue_crashes); `known` states are tried first. Named in docs/disasters.md."""
+
+from __future__ import annotations
+
+from tests.mutants.faults import QUEUES, Fault, Patch
+from tests.mutants.queue_wrongs import (
+    ack_row_left_out,
+    clean_stop_is_not_due,
+    clean_stop_stays,
+    counters_left_out,
+    delta_from_an_old_view,
+    moved_in_two_sessions,
+    released_before_moved,
+    released_before_written_again,
+    remove_left_out,
+    run_before_bodies,
+    told_before_it_is_durable,
+    transients_stay,
+)
+
+QUEUE_FAULTS: tuple[Fault, ...] = (
+    Fault(
+        "told-before-durable", "a put is answered, and becomes durable when somebody else waits", (QUEUES,),
+        (Patch("warren.broker.storage:QueueStorage.wait", told_before_it_is_durable),),
+        known=("17/95",),
+    ),
+    Fault(
+        "run-before-bodies", "a run is confirmed one epoch before the bodies that it names are synced", (QUEUES,),
+        (Patch("warren.durability.group_commit:GroupCommit._bring_to_disk", run_before_bodies),),
+        known=("17/102",),
+    ),
+    Fault(
+        "released-before-written-again", "a file goes before its runs are durable elsewhere", (QUEUES,),
+        (Patch("warren.queue_index.cleaning:Cleaning._write_again", released_before_written_again),),
+        known=("17/222",),
+    ),
+    Fault(
+        "released-before-moved", "a file of bodies goes before the rows are durable that say where they are", (QUEUES,),
+        (Patch("warren.message_store.row_index:RowIndex.move", released_before_moved),),
+        known=("25/405",),
+    ),
+    Fault(
+        "counters-left-out", "a dequeue does not write the counters", (QUEUES,),
+        (Patch("warren.queues.variable:VariableQueue._let_go", counters_left_out),),
+        known=("25/333",),
+    ),
+    Fault(
+        "ack-row-left-out", "what is gone of a run is not written before all of it is", (QUEUES,),
+        (Patch("warren.queue_index.changes:_write_rows", ack_row_left_out),),
+        known=("17/192",),
+    ),
+    Fault(
+        "remove-left-out", "a run of which everything is gone stays", (QUEUES,),
+        (Patch("warren.queue_index.changes:_write_rows", remove_left_out),),
+        known=("17/104",),
+    ),
+    Fault(
+        "moved-in-two-sessions", "a dead-lettered message leaves in one session and arrives in another", (QUEUES,),
+        (Patch("warren.broker.queue:Queue._publish_there", moved_in_two_sessions),),
+        known=("17/174",),
+    ),
+    Fault(
+        "transients-stay", "a start leaves the transient store as it finds it", (QUEUES,),
+        (Patch("warren.message_store.plain_heap:PlainHeap._delete_everything", transients_stay),),
+        known=("17/60",),
+    ),
+    Fault(
+        "clean-stop-believed", "a clean stop is not taken back by whoever goes on from it", (QUEUES,),
+        (
+            Patch("warren.broker.storage:QueueStorage._variable", clean_stop_stays),
+            Patch("warren.queues.ledger:Ledger.__init__", clean_stop_is_not_due),
+        ),
+        known=("17/302",),
+    ),
+    Fault(
+        "delta-from-an-old-view", "positions are read back from a view older than what the queue wrote", (QUEUES,),
+        (Patch("warren.queues.delta:Delta._read", delta_from_an_old_view),),
+        known=("3/9999",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,155 @@
+"""How the seeded faults of the queue side are done: from the real function to the wrong one. See `wrongs`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from tests.mutants.wrongs import Function, Wrapped
+from warren.base.errors import Misuse
+from warren.base.ids import Epoch
+from warren.durability.participant import Part
+from warren.queue_index.format import ack_key, counters_key, encode_counters, encode_gone, run_key
+from warren.queue_index.run_format import encode_run
+
+BODIES = "pwal_0003"  # of the message store's channel, behind two for key-values and one for the queue index
+
+
+def told_before_it_is_durable(real: Function) -> Function:
+    return lambda storage, epoch: None
+
+
+def run_before_bodies(real: Function) -> Function:
+    def bring_to_disk(commit: Any, parts: list[Part]) -> None:
+        overdue, commit.overdue = getattr(commit, "overdue", []), []
+        for part in overdue:
+            with suppress(Misuse):  # a rotation has closed it meanwhile
+                part.participant.sync()
+        for part in parts:
+            part.participant.write(part)
+            handle = part.participant.handle
+            if handle is not None and handle.path.endswith(BODIES):
+                commit.overdue.append(part)
+            else:
+                part.participant.sync()
+
+    return bring_to_disk
+
+
+class WithoutWait(Wrapped):
+    """A log whose epochs nobody waits for."""
+
+    def wait(self, epoch: Epoch) -> None:
+        pass
+
+
+class WithLog(Wrapped):
+    """A database with another log."""
+
+    def __init__(self, inner: Any, log: Any) -> None:
+        super().__init__(inner)
+        self.log = log
+
+
+def released_before_written_again(real: Function) -> Function:
+    def write_again(cleaning: Any, rows: Sequence[Any]) -> int:
+        database = cleaning._database
+        cleaning._database = WithLog(database, WithoutWait(database.log))
+        try:
+            return int(real(cleaning, rows))
+        finally:
+            cleaning._database = database
+
+    return write_again
+
+
+def released_before_moved(real: Function) -> Function:
+    def move(index: Any, moves: Sequence[Any]) -> list[bool]:
+        wait, index._wait = index._wait, lambda epoch: None
+        try:
+            return list(real(index, moves))
+        finally:
+            index._wait = wait
+
+    return move
+
+
+def counters_left_out(real: Function) -> Function:
+    def let_go(queue: Any, slices: list[Any], why: Any, changes: Any) -> int:
+        return int(queue._dequeue(slices, why, changes))
+
+    return let_go
+
+
+def write_rows(session: Any, place: Any, of_place: Any, has_acks: bool, has_removes: bool) -> None:
+    """As it is in the product, but for what is left out."""
+    queue, level = place.queue, place.level
+    for first, (run, contents) in of_place.published.items():
+        session.put(queue, run_key(level, first), encode_run(run, contents))
+    for first, gone in of_place.gone.items() if has_acks else ():
+        session.put(queue, ack_key(level, first), encode_gone(gone))
+    for first, may_have_ack_row in of_place.removed.items():
+        if has_removes:
+            session.remove(queue, run_key(level, first))
+        if may_have_ack_row:
+            session.remove(queue, ack_key(level, first))
+    if of_place.counters is not None:
+        session.put(queue, counters_key(level), encode_counters(of_place.counters))
+
+
+def ack_row_left_out(real: Function) -> Function:
+    return lambda session, place, of_place: write_rows(session, place, of_place, has_acks=False, has_removes=True)
+
+
+def remove_left_out(real: Function) -> Function:
+    return lambda session, place, of_place: write_rows(session, place, of_place, has_acks=True, has_removes=False)
+
+
+def moved_in_two_sessions(real: Function) -> Function:
+    def publish_there(queue: Any, slice_: Any, why: Any, target: Any, work: Any) -> None:
+        _ended(work)
+        real(queue, slice_, why, target, work)
+        _ended(work)
+
+    return publish_there
+
+
+def _ended(work: Any) -> None:
+    """What was done so far is a session of its own, and durable."""
+    changes, work._changes = work._changes, None
+    if changes is not None:
+        work._begin.__self__.wait(changes.end())
+
+
+def transients_stay(real: Function) -> Function:
+    def delete_everything(heap: Any) -> None:
+        heap._machine.files.make_directories(heap._directory)
+
+    return delete_everything
+
+
+def clean_stop_stays(real: Function) -> Function:
+    def variable(storage: Any, wanted: Any) -> Any:
+        return real(storage, wanted._replace(is_fresh=True))  # so that it need not go on from anything
+
+    return variable
+
+
+def clean_stop_is_not_due(real: Function) -> Function:
+    def make(ledger: Any, place: Any, counters: Any, *others: Any) -> None:
+        real(ledger, place, replace(counters, is_clean=False), *others)
+
+    return make
+
+
+def delta_from_an_old_view(real: Function) -> Function:
+    def read(delta: Any, first: Any, messages_max: int) -> Any:
+        newest, delta.newest = delta.newest, Epoch(0)
+        try:
+            return real(delta, first, messages_max)
+        finally:
+            delta.newest = newest
+
+    return read
