@@ -286,6 +286,7 @@ def test_a_channel_above_the_agreed_number_is_not_allowed() -> None:
     [told] = server.feed(frames.method_frame(101, methods.ChannelOpen()))
     assert isinstance(told, events.ConnectionViolated)
     assert told.close.reply_code == 530
+    assert server.connection.open_channels == []
 
 
 def test_a_connection_that_closes_lets_its_channels_go() -> None:

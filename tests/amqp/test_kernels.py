@@ -150,6 +150,28 @@ def test_scan_stops_before_what_is_not_in_order(kernel: Any, at: int, wrong: byt
 
 
 @BOTH
+def test_scan_stops_before_frames_larger_than_agreed(kernel: Any) -> None:
+    large = streams.published(1, methods.BasicPublish(), Properties(), bytes(5000), 0)
+    wordy = streams.published(1, methods.BasicPublish(), Properties(headers={"a": "x" * 5000}), b"", 0)
+    for data in (large, wordy):
+        assert kernel.scan(GOOD + data, 0, FRAME_MAX, 10_000)[0] == len(GOOD)
+        assert kernel.scan(GOOD + data, 0, 8192, 10_000)[0] == len(GOOD + data)
+        assert kernel.scan(GOOD + data, 0, 0, 10_000)[0] == len(GOOD + data)
+
+
+@BOTH
+def test_the_content_of_another_channel_belongs_to_another_publish(kernel: Any) -> None:
+    other = content.write_content(Properties(), b"hello", 2, FRAME_MAX)
+    assert scanned(kernel, GOOD + GOOD[:METHOD_BYTES] + other)[:2] == (len(GOOD), False)
+
+
+@BOTH
+def test_an_empty_body_frame_in_between_is_left_to_the_plain_decoder(kernel: Any) -> None:
+    empty = frames.write_frame(frames.BODY, 1, b"")
+    assert scanned(kernel, GOOD + GOOD[:BODY_AT] + empty + GOOD[BODY_AT:])[:2] == (len(GOOD), False)
+
+
+@BOTH
 def test_a_body_in_several_frames_that_is_not_whole_is_not_waited_for(kernel: Any) -> None:
     data = streams.published(1, methods.BasicPublish(), Properties(), bytes(40), 20)
     assert scanned(kernel, data)[:2] == (len(data), False)
@@ -228,6 +250,13 @@ def test_deliveries_are_what_the_plain_encoder_makes(
             pieces += piece.payload
         assert pieces == body
     assert at == len(data)
+
+
+@BOTH
+def test_a_frame_too_large_for_the_consumer_is_cut(kernel: Any) -> None:
+    stored = content.write_content(Properties(), bytes(9000), 1, 0)
+    data = kernel.emit_deliveries(1, b"c", b"", b"k", 1, 0, [stored], 4096)
+    assert data.endswith(content.write_content(Properties(), bytes(9000), 1, 4096))
 
 
 def _whole(data: bytes, at: int) -> tuple[frames.Frame, int]:
