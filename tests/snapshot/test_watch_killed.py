@@ -53,6 +53,7 @@ class Killing:
                     os.kill(number, signal.SIGKILL)
                 left -= 1
                 self.pullers_killed += 1
+        self._hear_of(self._chance.choice([0, 20, 40]))
         self._wait_a_little()
         self._told = max([self._told, *(number for word, number in self.lives.end_it() if word == "told")])
         self.mains_killed += 1
@@ -67,6 +68,14 @@ class Killing:
                 if place.name.isdecimal() and self._mark in (place / "environ").read_bytes().split(b"\0"):
                     found.append(int(place.name))
         return [pid for pid in found if pid != self.lives.pid and is_running(pid)]
+
+    def _hear_of(self, batches: int) -> None:
+        """Let it come so far, however slow the machine is."""
+        wanted = self._told + batches
+        while self._told < wanted:
+            word, number = self.lives.hear()
+            if word == "told":
+                self._told = number
 
     def _wait_a_little(self) -> None:
         time.sleep(self._chance.choice([0.0, 0.05, 0.5]) * self._chance.random() * 2)

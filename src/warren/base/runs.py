@@ -122,6 +122,8 @@ class Slice:
 
 def sizes_of(contents: Sequence[bytes]) -> Sizes:
     """Their sizes, as one number if they are alike."""
+    if len(contents) == 1:
+        return len(contents[0])
     sizes = np.fromiter(map(len, contents), dtype=np.uint32, count=len(contents))
     first = int(sizes[0]) if len(sizes) else 0
     return first if bool((sizes == first).all()) else sizes
