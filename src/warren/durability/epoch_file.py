@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from zlib import crc32
 
+from warren.base.checksum import crc32
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.durability.participant import FileEnd

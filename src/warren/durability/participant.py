@@ -14,8 +14,8 @@ allocated by whole containers before it is written, so a full disk speaks up bef
 from __future__ import annotations
 
 from dataclasses import dataclass
-from zlib import crc32
 
+from warren.base.checksum import crc32
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import Buffer, File

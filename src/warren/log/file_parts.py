@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from zlib import crc32
 
+from warren.base.checksum import crc32
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.durability.participant import FileEnd
 from warren.log.file_record import FileRecord, FileState

@@ -7,8 +7,8 @@ is not (log/scan_damage says what that hits).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from zlib import crc32
 
+from warren.base.checksum import crc32
 from warren.base.errors import Refused
 from warren.base.ids import UINT64_MAX, Epoch
 from warren.durability.participant import FileEnd

@@ -14,8 +14,8 @@ business, as is its first block. Bytes: docs/formats/sorted_file.md. Reading: so
 from __future__ import annotations
 
 from dataclasses import dataclass
-from zlib import crc32
 
+from warren.base.checksum import crc32
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch
 from warren.files.protocol import Buffer, File

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
-from zlib import crc32
 
+from warren.base.checksum import crc32
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, Incarnation, StreamId, TimelineId
 from warren.records.format import (

@@ -8,8 +8,8 @@ bytes below the durable witness are damage.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from zlib import crc32
 
+from warren.base.checksum import crc32
 from warren.records.block import FileIdentity, Header, look
 from warren.records.format import ALIGNMENT_BYTES, MAGIC
 from warren.records.verdict import Verdict
