@@ -284,7 +284,7 @@ def run_machine(examples: int, steps: int) -> None:
 
 
 def test_queues_are_as_plain_lists_whatever_happens_to_them() -> None:
-    """X-07: pages, rolls, moves, collects and crashes with a handful of messages."""
+    """Pages, rolls, moves, collects and crashes with a handful of messages."""
     run_machine(examples=12, steps=35)
 
 
