@@ -55,10 +55,10 @@ run: setup  ## show the log store at work
 quick: setup  ## unit, golden and conformance tests: under a minute
 	$(PYTEST) -m 'not slow and not spark and not torture'
 
-# Two files of tests at a time, but for those with Spark, which takes all cores by itself. A process has one kind of
+# Two tests at a time, but for those with Spark, which takes all cores by itself. A process has one kind of
 # Spark session, so the core suite runs once for each; `local` is among the others.
 test: setup-spark  ## every test; only campaigns are left out (simulate, torture)
-	$(PYTEST) -m 'not torture and not spark' --numprocesses 2 --dist loadfile --durations=20
+	$(PYTEST) -m 'not torture and not spark' --numprocesses 2 --dist worksteal --durations=20
 	$(PYTEST) -m 'spark and not torture' --durations=10
 	WARREN_SPARK=standalone $(PYTEST) -m 'not torture' tests/pipeline/core
 	WARREN_SPARK=connect $(PYTEST) -m 'not torture' tests/pipeline/core

@@ -58,14 +58,14 @@ def test_the_steps_make_the_tables_that_queries_expect(sql: SqlDatabase) -> None
 
 def test_a_database_of_this_version_is_left_alone(sql: SqlDatabase) -> None:
     assert migrate(sql) == 0
-    assert version(sql) == len(STEPS) == 1
+    assert version(sql) == len(STEPS) == 2
     assert migrate(sql) == len(STEPS)
 
 
 def test_an_older_database_is_brought_up_step_by_step(sql: SqlDatabase) -> None:
     migrate(sql)
-    assert migrate(sql, (*STEPS, NEXT)) == 1
-    assert version(sql) == 2
+    assert migrate(sql, (*STEPS, NEXT)) == len(STEPS)
+    assert version(sql) == len(STEPS) + 1
     with sql.reading() as connection:
         assert "colour" in {column["name"] for column in inspect(connection).get_columns("queues")}
 
@@ -73,7 +73,7 @@ def test_an_older_database_is_brought_up_step_by_step(sql: SqlDatabase) -> None:
 def test_a_step_that_fails_leaves_the_version_before_it_whole(sql: SqlDatabase) -> None:
     with pytest.raises(DiskFailure, match="no such table"):
         migrate(sql, (*STEPS, (NEXT[0], "UPDATE nowhere SET x = 1")))
-    assert version(sql) == 1
+    assert version(sql) == len(STEPS)
     with sql.reading() as connection:
         assert "colour" not in {column["name"] for column in inspect(connection).get_columns("queues")}
         connection.execute(text("SELECT * FROM bindings"))
@@ -81,7 +81,7 @@ def test_a_step_that_fails_leaves_the_version_before_it_whole(sql: SqlDatabase) 
 
 def test_a_newer_database_is_refused_by_name(sql: SqlDatabase) -> None:
     migrate(sql, (*STEPS, NEXT))
-    with pytest.raises(Refused, match="is of version 2, this version of warren reads up to 1") as caught:
+    with pytest.raises(Refused, match="is of version 3, this version of warren reads up to 2") as caught:
         migrate(sql)
     assert "filled from the log" in caught.value.hint
-    assert version(sql) == 2
+    assert version(sql) == len(STEPS) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,12 @@ VHOST = {"name": "/", "description": "", "tags": ["a"]}
 QUEUE = {"vhost_id": 7, "name": "ö", "durable": True, "exclusive": False, "auto_delete": False, "arguments": {"x": 1}}
 EXCHANGE = {"vhost_id": 7, "name": "e", "type": "topic", "durable": True, "auto_delete": False, "internal": False}
 BINDING = {"vhost_id": 7, "source_id": 8, "queue_id": 9, "exchange_id": None, "routing_key": "k"}
+USER: dict[str, Any] = {"name": "u", "password_hash": "aa==", "hashing_algorithm": "x", "tags": ["monitoring"]}
+USER |= {"limits": {"max-channels": 3}}
+PERMISSION = {"user_id": 5, "vhost_id": 7, "configure": "", "write": "^a", "read": ".*"}
+TOPIC_PERMISSION = {"user_id": 5, "vhost_id": 7, "exchange": "amq.topic", "write": "^a", "read": ".*"}
 
-GOLDEN = [
+GOLDEN: list[tuple[Kind, dict[str, Any], bytes]] = [
     (Kind.VHOST, VHOST, b'\x01{"description":"","name":"/","tags":["a"]}'),
     (
         Kind.QUEUE,
@@ -44,6 +49,17 @@ GOLDEN = [
         Kind.BINDING,
         BINDING,
         b'\x01{"exchange_id":null,"queue_id":9,"routing_key":"k","source_id":8,"vhost_id":7}',
+    ),
+    (
+        Kind.USER,
+        USER,
+        b'\x01{"hashing_algorithm":"x","limits":{"max-channels":3},"name":"u","password_hash":"aa==","tags":["monitoring"]}',
+    ),
+    (Kind.PERMISSION, PERMISSION, b'\x01{"configure":"","read":".*","user_id":5,"vhost_id":7,"write":"^a"}'),
+    (
+        Kind.TOPIC_PERMISSION,
+        TOPIC_PERMISSION,
+        b'\x01{"exchange":"amq.topic","read":".*","user_id":5,"vhost_id":7,"write":"^a"}',
     ),
 ]
 
@@ -66,7 +82,7 @@ def test_keys_lie_by_kind_and_by_age() -> None:
     assert id_of(key_of(Kind.BINDING, (1 << 63) - 1)) == (1 << 63) - 1
     keys = [key_of(Kind.QUEUE, id_) for id_ in (1, 255, 256, 1 << 40)]
     assert keys == sorted(keys)
-    assert [kind.value for kind in Kind] == [b"V", b"E", b"Q", b"B"]
+    assert [kind.value for kind in Kind] == [b"V", b"E", b"Q", b"B", b"U", b"A", b"T"]
     assert CATALOG == 1
     with pytest.raises(Damage):
         id_of(b"Q12")

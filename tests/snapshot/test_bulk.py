@@ -228,6 +228,7 @@ def test_a_log_whose_content_is_in_the_store_is_rotated_early_and_goes(tmp_path:
             session = database.begin()
             session.put_many(1, [b"%03d" % row for row in range(400)], [b"%08d" % number * 12] * 400)
             session.commit()
+            database.settle()  # whatever the reflection's own thread has come to
             assert database.reflection is not None
             database.reflection.flush()
         assert database.log.rotation.rotations > 0

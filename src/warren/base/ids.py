@@ -15,10 +15,13 @@ FileNumber = NewType("FileNumber", int)  # order of creation among log files
 ChannelId = NewType("ChannelId", int)  # one series of log files written one behind the other
 StreamId = NewType("StreamId", int)  # one independent sequence of entries, with a base of its own
 StorageId = NewType("StorageId", int)  # a key space
-VhostId = NewType("VhostId", int)  # these four are log positions, given by the catalog
+VhostId = NewType("VhostId", int)  # these are log positions, given by the catalog
 ExchangeId = NewType("ExchangeId", int)
 QueueId = NewType("QueueId", int)
 BindingId = NewType("BindingId", int)
+UserId = NewType("UserId", int)
+PermissionId = NewType("PermissionId", int)
+TopicPermissionId = NewType("TopicPermissionId", int)
 SequenceId = NewType("SequenceId", int)  # place of a message in one queue: given once, in order, never again
 Lsn = NewType("Lsn", int)  # position of one entry: file number << 32 | (block offset + index in block)
 

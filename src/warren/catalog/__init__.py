@@ -1,1 +1,1 @@
-"""What there is to send to and to read from: vhosts, exchanges, queues and bindings, in SQL, made from the log."""
+"""What there is to send to and to read from, and who may: vhosts, queues, users and more, in SQL, made from the log."""

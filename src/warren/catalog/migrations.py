@@ -79,6 +79,40 @@ STEPS: tuple[Step, ...] = (
             epoch BIGINT NOT NULL
         )""",
     ),
+    (
+        """CREATE TABLE users (
+            id BIGINT NOT NULL PRIMARY KEY,
+            name TEXT NOT NULL,
+            password_hash TEXT NOT NULL,
+            hashing_algorithm TEXT NOT NULL,
+            tags TEXT NOT NULL,
+            limits TEXT NOT NULL,
+            extra TEXT NOT NULL,
+            UNIQUE (name)
+        )""",
+        """CREATE TABLE permissions (
+            id BIGINT NOT NULL PRIMARY KEY,
+            user_id BIGINT NOT NULL REFERENCES users (id),
+            vhost_id BIGINT NOT NULL REFERENCES vhosts (id),
+            configure TEXT NOT NULL,
+            write TEXT NOT NULL,
+            read TEXT NOT NULL,
+            extra TEXT NOT NULL,
+            UNIQUE (user_id, vhost_id)
+        )""",
+        "CREATE INDEX permissions_by_vhost ON permissions (vhost_id)",
+        """CREATE TABLE topic_permissions (
+            id BIGINT NOT NULL PRIMARY KEY,
+            user_id BIGINT NOT NULL REFERENCES users (id),
+            vhost_id BIGINT NOT NULL REFERENCES vhosts (id),
+            exchange TEXT NOT NULL,
+            write TEXT NOT NULL,
+            read TEXT NOT NULL,
+            extra TEXT NOT NULL,
+            UNIQUE (user_id, vhost_id, exchange)
+        )""",
+        "CREATE INDEX topic_permissions_by_vhost ON topic_permissions (vhost_id)",
+    ),
 )
 
 

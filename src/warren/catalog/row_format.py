@@ -40,6 +40,9 @@ class Kind(Enum):
     EXCHANGE = b"E"
     QUEUE = b"Q"
     BINDING = b"B"
+    USER = b"U"
+    PERMISSION = b"A"
+    TOPIC_PERMISSION = b"T"
 
 
 LAST_CHANGE = KEY.pack(b"L", 0)

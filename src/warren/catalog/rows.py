@@ -18,15 +18,18 @@ from sqlalchemy import Table
 
 from warren.base.errors import Damage
 from warren.catalog.row_format import Image, Kind, canonical
-from warren.catalog.schema import bindings, exchanges, queues, vhosts
+from warren.catalog.schema import bindings, exchanges, permissions, queues, topic_permissions, users, vhosts
 
 TABLES: dict[Kind, Table] = {  # whoever is referred to comes first
     Kind.VHOST: vhosts,
     Kind.EXCHANGE: exchanges,
     Kind.QUEUE: queues,
     Kind.BINDING: bindings,
+    Kind.USER: users,
+    Kind.PERMISSION: permissions,
+    Kind.TOPIC_PERMISSION: topic_permissions,
 }
-_AS_JSON = ("arguments", "tags")
+_AS_JSON = ("arguments", "tags", "limits")
 _NOT_IN_IMAGE = ("id", "extra", "identity")
 
 

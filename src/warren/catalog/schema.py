@@ -4,12 +4,15 @@
                   ▲             │
                   └─────────────┘ or to another exchange
 
-Referential integrity is SQL's: a binding names an exchange and a queue (or a second exchange) of its own vhost, else it
-is refused, and it goes with either of them. A vhost goes only when nothing is left in it.
+    users ◀── permissions, topic_permissions ──▶ vhosts
 
-Ids are log positions, 64 bits, never given twice. Texts in `arguments`, `tags` and `extra` are JSON in one spelling;
-`extra` has what a newer version said about the row. `identity` tells two bindings apart: unique over columns that may
-be null, and over arguments of any length, is not to be had otherwise.
+Referential integrity is SQL's: a binding names an exchange and a queue (or a second exchange) of its own vhost, else it
+is refused, and it goes with either of them. A vhost goes only when nothing is left in it,
+a user only when nothing is permitted to it any more. The exchange of a topic permission is a name: it may come later.
+
+Ids are log positions, 64 bits, never given twice. Texts in `arguments`, `tags`, `limits` and `extra` are JSON in one
+spelling; `extra` has what a newer version said about the row. `identity` tells two bindings apart: unique over columns
+that may be null, and over arguments of any length, is not to be had otherwise.
 """
 
 from __future__ import annotations
@@ -112,6 +115,51 @@ bindings = Table(
     Index("bindings_by_source", "vhost_id", "source_id"),
     Index("bindings_by_queue", "vhost_id", "queue_id"),
     Index("bindings_by_exchange", "vhost_id", "exchange_id"),
+)
+
+users = Table(
+    "users",
+    METADATA,
+    _id(),
+    _text("name"),
+    _text("password_hash", ""),
+    _text("hashing_algorithm", ""),
+    _text("tags", "[]"),
+    _text("limits", NOTHING),
+    _text("extra", NOTHING),
+    UniqueConstraint("name"),
+)
+
+permissions = Table(
+    "permissions",
+    METADATA,
+    _id(),
+    _number("user_id"),
+    _number("vhost_id"),
+    _text("configure", ""),
+    _text("write", ""),
+    _text("read", ""),
+    _text("extra", NOTHING),
+    ForeignKeyConstraint(["user_id"], ["users.id"]),
+    ForeignKeyConstraint(["vhost_id"], ["vhosts.id"]),
+    UniqueConstraint("user_id", "vhost_id"),
+    Index("permissions_by_vhost", "vhost_id"),
+)
+
+topic_permissions = Table(
+    "topic_permissions",
+    METADATA,
+    _id(),
+    _number("user_id"),
+    _number("vhost_id"),
+    _text("exchange"),
+    _text("write", ""),
+    _text("read", ""),
+    _text("extra", NOTHING),
+    ForeignKeyConstraint(["user_id"], ["users.id"]),
+    ForeignKeyConstraint(["vhost_id"], ["vhosts.id"]),
+    UniqueConstraint("user_id", "vhost_id", "exchange"),
+    Index("topic_permissions_by_vhost", "vhost_id"),
 )
 
 # How far the projection has come: one row. The timeline is written as 16 hexadecimal digits, as everywhere.

@@ -1,6 +1,6 @@
 """Vhosts: name spaces for everything else. A new one has the exchanges that every AMQP client expects to find.
 
-Deleting one deletes what is in it, all in one change.
+Deleting one deletes what is in it and what anybody was permitted there, all in one change.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def delete(change: Change, id_: VhostId) -> None:
     """Everything in it goes, and then itself."""
     if not _is_there(change.connection, id_):
         raise Refused(f"there is no vhost {id_}")
-    for kind in (Kind.BINDING, Kind.QUEUE, Kind.EXCHANGE):
+    for kind in (Kind.TOPIC_PERMISSION, Kind.PERMISSION, Kind.BINDING, Kind.QUEUE, Kind.EXCHANGE):
         table = TABLES[kind]
         change.remove(kind, change.connection.execute(select(table.c.id).where(table.c.vhost_id == id_)).scalars())
     change.remove(Kind.VHOST, [id_])
