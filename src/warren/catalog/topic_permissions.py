@@ -1,0 +1,89 @@
+"""Topic permissions: by which routing keys a user may write to one topic exchange, and read from it.
+
+    (user, vhost, exchange) ──▶ write "^{username}\\."   read ".*"
+
+They come on top of `permissions`: a user without a row for an exchange may use any key there. The exchange is a name,
+which need not be there yet, and stays when the exchange goes, as in RabbitMQ. The patterns are texts here.
+
+Always true: SQL knows the user and the vhost; the row goes with either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import IntegrityError
+
+from warren.base.errors import Refused
+from warren.base.ids import TopicPermissionId, UserId, VhostId
+from warren.catalog.change import Change, checked_name
+from warren.catalog.row_format import Kind
+from warren.catalog.schema import topic_permissions
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPermission:
+    id: TopicPermissionId
+    user_id: UserId
+    vhost_id: VhostId
+    exchange: str
+    write: str
+    read: str
+
+
+def put(change: Change, user_id: UserId, vhost_id: VhostId, exchange: str, write: str, read: str) -> TopicPermission:
+    """Permit keys like these, and no others."""
+    checked_name("the exchange", exchange, may_be_empty=True)
+    patterns = {"write": write, "read": read}
+    row = _row(change.connection, user_id, vhost_id, exchange)
+    if row is not None:
+        if any(row[name] != pattern for name, pattern in patterns.items()):
+            change.replace(Kind.TOPIC_PERMISSION, row, **patterns)
+        return TopicPermission(TopicPermissionId(row["id"]), user_id, vhost_id, exchange, **patterns)
+    image = {"user_id": user_id, "vhost_id": vhost_id, "exchange": exchange} | patterns
+    try:
+        id_ = change.insert(Kind.TOPIC_PERMISSION, image)
+    except IntegrityError as error:
+        what = f"no topics can be permitted to user {user_id} in vhost {vhost_id}: one of them is not there"
+        raise Refused(what, "make both first") from error
+    return TopicPermission(TopicPermissionId(id_), user_id, vhost_id, exchange, **patterns)
+
+
+def clear(change: Change, user_id: UserId, vhost_id: VhostId, exchange: str | None = None) -> int:
+    """For one exchange, or for all of the vhost; how many there were."""
+    found = [
+        each.id for each in every(change.connection, user_id, vhost_id) if exchange is None or each.exchange == exchange
+    ]
+    change.remove(Kind.TOPIC_PERMISSION, found)
+    return len(found)
+
+
+def get(connection: Connection, user_id: UserId, vhost_id: VhostId, exchange: str) -> TopicPermission | None:
+    row = _row(connection, user_id, vhost_id, exchange)
+    return None if row is None else _topic_permission(row)
+
+
+def every(
+    connection: Connection, user_id: UserId | None = None, vhost_id: VhostId | None = None
+) -> list[TopicPermission]:
+    """All of them, or those of one user, or in one vhost, oldest first."""
+    asked = select(topic_permissions).order_by(topic_permissions.c.id)
+    if user_id is not None:
+        asked = asked.where(topic_permissions.c.user_id == user_id)
+    if vhost_id is not None:
+        asked = asked.where(topic_permissions.c.vhost_id == vhost_id)
+    return [_topic_permission(row) for row in connection.execute(asked).mappings()]
+
+
+def _row(connection: Connection, user_id: UserId, vhost_id: VhostId, exchange: str) -> Mapping[Any, Any] | None:
+    columns = topic_permissions.c
+    at = (columns.user_id == user_id) & (columns.vhost_id == vhost_id) & (columns.exchange == exchange)
+    return connection.execute(select(topic_permissions).where(at)).mappings().one_or_none()
+
+
+def _topic_permission(row: Mapping[Any, Any]) -> TopicPermission:
+    ids = TopicPermissionId(row["id"]), UserId(row["user_id"]), VhostId(row["vhost_id"])
+    return TopicPermission(*ids, row["exchange"], row["write"], row["read"])

@@ -1,0 +1,124 @@
+"""Users in the catalog: in the log first, found again, and gone with all that was permitted to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.catalog.catalog_stage import CatalogStage, check, home, rows_in_log
+from warren.base.errors import Refused
+from warren.base.ids import UserId
+from warren.catalog import permissions, topic_permissions, users
+from warren.catalog.catalog import Catalog
+from warren.catalog.database import SqlitePlace
+from warren.catalog.row_format import Kind
+from warren.catalog.users import TAG_COUNT_MAX, User
+from warren.files.local import LocalFiles
+from warren.testing.seeded_chance import SeededChance
+
+
+@pytest.fixture(params=["forgetful", "sqlite"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CatalogStage]:
+    place = None
+    if request.param == "sqlite":
+        place = SqlitePlace(LocalFiles(), SeededChance(1), str(tmp_path), str(tmp_path / "catalog.sqlite"))
+    made = CatalogStage(place)
+    made.begin()
+    yield made
+    check(made.catalog, made.database)
+    made.stop()
+
+
+def made_user(catalog: Catalog, name: str = "ann") -> User:
+    return catalog.change(lambda change: users.put(change, name, "hash", "scrypt", ["administrator"]))
+
+
+def found(catalog: Catalog, name: str = "ann") -> User | None:
+    with catalog.reading() as connection:
+        return users.get(connection, name)
+
+
+def test_a_user_is_there_after_a_restart_whatever_sql_forgot() -> None:
+    stage = CatalogStage()
+    ann = made_user(stage.begin())
+    ann = stage.catalog.change(lambda change: users.set_limits(change, ann.id, {"max-channels": 3}))
+    stage.stop()
+    stage.forgetful.forget(2)
+    assert found(stage.begin()) == ann
+    assert ann == User(ann.id, "ann", "hash", "scrypt", ("administrator",), {"max-channels": 3})
+    check(stage.catalog, stage.database)
+    stage.stop()
+
+
+def test_putting_a_user_again_writes_over_it_and_keeps_its_id_and_its_limits(stage: CatalogStage) -> None:
+    ann = stage.catalog.change(lambda change: users.put(change, "ann", "a", "scrypt", limits={"max-connections": 1}))
+    again = stage.catalog.change(lambda change: users.put(change, "ann", "b", "sha", ["monitoring", "monitoring"]))
+    assert again == User(ann.id, "ann", "b", "sha", ("monitoring",), {"max-connections": 1})
+    assert found(stage.catalog) == again
+
+
+def test_a_password_and_tags_are_changed_each_alone(stage: CatalogStage) -> None:
+    ann = made_user(stage.catalog)
+    stage.catalog.change(lambda change: users.change_password(change, ann.id, "other", "sha"))
+    stage.catalog.change(lambda change: users.set_tags(change, ann.id, []))
+    assert found(stage.catalog) == User(ann.id, "ann", "other", "sha")
+
+
+def test_saying_the_same_again_writes_nothing(stage: CatalogStage) -> None:
+    ann = made_user(stage.catalog)
+    applied = stage.catalog.applied
+    assert made_user(stage.catalog) == ann
+    stage.catalog.change(lambda change: users.set_tags(change, ann.id, ["administrator"]))
+    assert stage.catalog.applied == applied
+
+
+def test_users_are_listed_by_name(stage: CatalogStage) -> None:
+    for name in ("zoe", "ann"):
+        made_user(stage.catalog, name)
+    with stage.catalog.reading() as connection:
+        assert [user.name for user in users.every(connection)] == ["ann", "zoe"]
+
+
+def test_a_deleted_user_takes_along_what_was_permitted_to_it_and_nobody_inherits_it(stage: CatalogStage) -> None:
+    here, ann, bob = home(stage.catalog), made_user(stage.catalog), made_user(stage.catalog, "bob")
+    for user in (ann, bob):
+        stage.catalog.change(lambda change, id_=user.id: permissions.put(change, id_, here.id, "", "", ".*"))  # type: ignore[misc]
+        stage.catalog.change(lambda change, id_=user.id: topic_permissions.put(change, id_, here.id, "e", "", ""))  # type: ignore[misc]
+    stage.catalog.change(lambda change: users.delete(change, ann.id))
+    left = [image["user_id"] for (kind, _), image in rows_in_log(stage.database).items() if "user_id" in image]
+    assert left == [bob.id, bob.id]
+    assert made_user(stage.catalog).id > bob.id
+    with stage.catalog.reading() as connection:
+        assert [each.user_id for each in permissions.every(connection)] == [bob.id]
+        assert [each.user_id for each in topic_permissions.every(connection)] == [bob.id]
+    assert Kind.USER.value == b"U"
+
+
+def test_what_is_no_user_is_refused(stage: CatalogStage) -> None:
+    nobody = UserId(7)
+    for work in (
+        lambda change: users.delete(change, nobody),
+        lambda change: users.set_tags(change, nobody, []),
+        lambda change: users.change_password(change, nobody, "", ""),
+    ):
+        with pytest.raises(Refused, match="there is no user 7"):
+            stage.catalog.change(work)
+
+
+def test_names_tags_and_limits_that_cannot_be_are_refused_and_leave_nothing(stage: CatalogStage) -> None:
+    many = [str(number) for number in range(TAG_COUNT_MAX + 1)]
+    with pytest.raises(Refused, match="the user '' has 0 bytes"):
+        made_user(stage.catalog, "")
+    with pytest.raises(Refused, match="65 tags"):
+        stage.catalog.change(lambda change: users.put(change, "ann", "", "", many))
+    for limit in ("3", True, 1.5):
+        with pytest.raises(Refused, match="it is an integer"):
+            stage.catalog.change(lambda change, it=limit: users.put(change, "ann", "", "", limits={"max": it}))  # type: ignore[misc]
+    assert found(stage.catalog) is None
+
+
+def test_a_hash_is_not_shown_with_the_user(stage: CatalogStage) -> None:
+    ann = stage.catalog.change(lambda change: users.put(change, "ann", "c2VjcmV0", "scrypt"))
+    assert "c2VjcmV0" not in repr(ann)
