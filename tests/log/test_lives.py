@@ -13,12 +13,15 @@ from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, Stre
 from warren.durability.timeline import Timeline
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
-from warren.log.lives import Life, is_needed, lives, reach
+from warren.log.lives import Life, disk_bytes, is_needed, lives, reach
 from warren.log.manifest_state import ManifestState, StreamRecord
 from warren.log.pins import Pin
 
 KV = StreamRecord(StreamId(0), "kv", ChannelId(0), is_records=False)
 HOUR_NS = 3600 * 10**9
+
+
+CONTAINER_BYTES = 10  # so small that a file takes as much of the disk as it has bytes
 
 
 def log_file(number: int, epoch: int, sealed_ns: int = 0, streams: Mapping[int, int] | None = None) -> FileRecord:
@@ -39,8 +42,8 @@ def compacted(number: int, epoch: int, sources: tuple[int, ...], sealed_ns: int 
 def manifest(*records: FileRecord, in_force: int = 0, streams: tuple[StreamRecord, ...] = (KV,)) -> ManifestState:
     return ManifestState(
         Timeline(TimelineId(1)),
-        4096,
-        2,
+        CONTAINER_BYTES,
+        1,
         compacted=(FileNumber(in_force),) if in_force else (),
         files={record.number: record for record in records},
         streams={stream.id: stream for stream in streams},
@@ -267,3 +270,11 @@ def test_a_file_lives_through_active_needed_retained_pinned_and_free() -> None:
         assert life_of(store, record) is Life.PINNED
         store.pins.release(pinned)
         assert life_of(store, record) is Life.FREE
+
+
+def test_what_a_log_file_takes_of_the_disk_is_whole_containers() -> None:
+    """So that history does not take more of it than it may, however little is in each file."""
+    state = replace(manifest(), container_bytes=1000, initial_containers=2)
+    sizes = [disk_bytes(state, replace(log_file(1, 1), end=end)) for end in (1, 2000, 2001, 3500)]
+    assert sizes == [2000, 2000, 3000, 4000]
+    assert disk_bytes(state, replace(compacted(1, 1, ()), end=7)) == 7

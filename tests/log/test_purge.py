@@ -27,7 +27,7 @@ from warren.files.protocol import join
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import epoch_of_name
-from warren.log.lives import Life, reach
+from warren.log.lives import Life, disk_bytes, reach
 from warren.log.manifest import read_manifest
 from warren.log.pins import Pins
 from warren.log.store import LogStore
@@ -85,8 +85,9 @@ def test_history_goes_when_there_is_more_of_it_than_wanted() -> None:
             rounds(store, 1)
             store.compact()
         logs, bases = sealed(store), sealed(store, Purpose.COMPACTED)
+        state = store.manifest.state
     kept, gone = [*logs[2:], *bases[1:3]], [*logs[:2], bases[0]]
-    with stage.store(retention_bytes=sum(record.end for record in kept)) as store:
+    with stage.store(retention_bytes=sum(disk_bytes(state, record) for record in kept)) as store:
         purged = store.purge()
         assert set(purged.files) == {record.name for record in gone}
         assert purged.freed_bytes == sum(record.end for record in gone)

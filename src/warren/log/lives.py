@@ -87,11 +87,19 @@ def _over(state: ManifestState, history: list[FileRecord], now_ns: int, seconds:
     by_reach = sorted(history, key=lambda record: reach(state, record), reverse=True)
     for _, group in groupby(by_reach, key=lambda record: reach(state, record)):
         stretch = list(group)
-        kept_bytes += sum(record.end for record in stretch)
+        kept_bytes += sum(disk_bytes(state, record) for record in stretch)
         is_old = all(now_ns - record.sealed_ns >= seconds * 1e9 for record in stretch)
         if is_old or kept_bytes > size:
             over += stretch
     return over
+
+
+def disk_bytes(state: ManifestState, record: FileRecord) -> int:
+    """What a file takes on the disk: a log file whole containers, since it is allocated ahead by them."""
+    if record.purpose is not Purpose.LOG:
+        return record.end
+    containers = max(state.initial_containers, -(-record.end // state.container_bytes))
+    return containers * state.container_bytes
 
 
 def is_held(state: ManifestState, record: FileRecord, pins: Sequence[Pin]) -> bool:
