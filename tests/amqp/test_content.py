@@ -67,6 +67,7 @@ def test_a_header_with_a_weight_is_unexpected() -> None:
 def test_whatever_bytes_a_content_is_made_of_it_is_opened_or_refused(raw: bytes) -> None:
     for opened in (content.properties_of, content.body_of):
         try:
-            opened(raw)
+            found = opened(raw)
         except PeerError:
             continue
+        assert found is not None

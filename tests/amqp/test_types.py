@@ -164,7 +164,8 @@ def test_whatever_bytes_come_the_answer_is_a_table_or_a_refusal(body: bytes) -> 
         table, _ = types.read_table(framed(body), 0, len(body) + 4)
     except Malformed:
         return
-    types.write_table(table)
+    written = types.write_table(table)
+    assert types.write_table(types.read_table(written, 0, len(written))[0]) == written
 
 
 def test_memory_stays_within_bounds_for_the_widest_table() -> None:

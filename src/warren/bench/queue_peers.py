@@ -12,6 +12,7 @@ transaction, and litequeue's done messages are left to lie.
 from __future__ import annotations
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -75,17 +76,17 @@ class SqliteByHand:
         self._connection.close()
 
 
-class OneByOne:
+class OneByOne(ABC):
     """A contender that has no call for many."""
 
     name = promise = ""
     together = 1
 
-    def put(self, body: bytes) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def put(self, body: bytes) -> None: ...
 
-    def get(self) -> bytes | None:
-        raise NotImplementedError
+    @abstractmethod
+    def get(self) -> bytes | None: ...
 
     def put_many(self, some: Iterable[bytes]) -> None:
         for body in some:
@@ -99,6 +100,7 @@ class OneByOne:
 
     def settle(self) -> None:
         """There is nothing to wait for."""
+        return
 
 
 class PersistQueue(OneByOne):
