@@ -77,7 +77,7 @@ class QueueRoom:
         count, epoch = 0, Epoch(0)
         for contents in pieces(many, bytes_max, settings.put_count_max, settings.put_bytes_max):
             publication = publication_of(queues, contents, ttl, priority, persistent, NOWHERE, len(children))
-            epoch = queues.traffic.put(publication, children)
+            epoch = max(epoch, queues.traffic.put(publication, children))
             count += len(contents)
         return count, epoch
 

@@ -165,7 +165,7 @@ class Queue:
     ) -> tuple[int, Epoch]:
         count, epoch, settings = 0, Epoch(0), self._queues.settings
         for contents in pieces(bodies, self._bytes_max, settings.put_count_max, settings.put_bytes_max):
-            epoch = self._put(contents, ttl, priority, persistent)
+            epoch = max(epoch, self._put(contents, ttl, priority, persistent))
             count += len(contents)
         return count, epoch
 

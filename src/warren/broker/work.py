@@ -72,7 +72,7 @@ class Work:
         self.at_work = None
         changes, self._changes = self._changes, None
         if changes is not None:
-            self.epoch = changes.end()
+            self.epoch = max(self.epoch, changes.end())  # of a second session that wrote nothing there is no epoch
 
     def abort(self) -> None:
         changes, self._changes = self._changes, None
