@@ -74,7 +74,15 @@ class Storage(Protocol):
 
 
 class VirtualHost:
-    def __init__(self, id_: VhostId, storage: Storage, machine: Machine, settings: QueueSettings) -> None:
+    def __init__(
+        self,
+        id_: VhostId,
+        storage: Storage,
+        machine: Machine,
+        settings: QueueSettings,
+        monitor: MemoryMonitor | None = None,
+    ) -> None:
+        """`monitor`: of all vhosts together, if there are several."""
         self.id = id_
         self.settings = settings
         self.storage = storage
@@ -86,7 +94,7 @@ class VirtualHost:
         self._is_settling = False
         self.problems: list[str] = []
         self.timetable = Timetable(machine.threads, machine.clock, self.look)
-        self.monitor = MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self._paged)
+        self.monitor = monitor or MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self.paged)
         around = Surroundings(machine.clock, self.timetable.at, self.monitor.takes, self.tell)
         self.prequeue = Prequeue(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around)
         self.supervisor = Supervisor(self.prequeue, settings, machine.threads, machine.clock, self.tell)
@@ -266,7 +274,8 @@ class VirtualHost:
         queue.line.tell(QueueDeleted(child.name))
         return count
 
-    def _paged(self) -> list[PagedQueue]:
+    def paged(self) -> list[PagedQueue]:
+        """Its queues, as the monitor sees them."""
         return [PagedQueue(child, lambda child: self._working([child])) for child in list(self._by_id.values())]
 
     def _check_open(self) -> None:

@@ -60,7 +60,7 @@ class _Known(NamedTuple):
 
 
 class Routing:
-    __slots__ = ("_exchanges", "_names", "_queue_names", "_queues", "_remembered", "_to")
+    __slots__ = ("_exchanges", "_names", "_queue_names", "_queues", "_remembered", "_to", "version")
 
     def __init__(self) -> None:
         self._exchanges: dict[ExchangeId, _Known] = {}
@@ -69,6 +69,7 @@ class Routing:
         self._queue_names: dict[str, QueueId] = {}
         self._to: dict[Destination, dict[BindingId, Binding]] = {}
         self._remembered: dict[tuple[ExchangeId, str], Routed] = {}
+        self.version = 0  # grows with every change of rows: what somebody else remembers is good as long as it stays
 
     # ---------------------------------------------------------------------------------------------------- messages
 
@@ -127,7 +128,7 @@ class Routing:
             raise Misuse(f"there is an exchange {row.name!r} already", "remove that one first")
         if row.name and row.type not in KINDS:
             raise UnknownExchangeType(row.type)
-        self._remembered.clear()
+        self._changed()
         self._exchanges[row.id] = _Known(row, KINDS[row.type]() if row.name else Default(self._queue_names), {})
         self._names[row.name] = row.id
 
@@ -137,7 +138,7 @@ class Routing:
         gone = {**known.bound, **self._to.get(Destination(None, id_), {})}
         for binding in gone.values():
             self.remove_binding(binding)
-        self._remembered.clear()
+        self._changed()
         del self._exchanges[id_]
         del self._names[known.row.name]
         return list(gone.values())
@@ -145,7 +146,7 @@ class Routing:
     def add_queue(self, row: Queue) -> None:
         if self._queue_names.get(row.name, row.id) != row.id:
             raise Misuse(f"there is a queue {row.name!r} already", "remove that one first")
-        self._remembered.clear()
+        self._changed()
         self._queues[row.id] = row.name
         self._queue_names[row.name] = row.id
 
@@ -156,7 +157,7 @@ class Routing:
         gone = list(self._to.get(Destination(id_, None), {}).values())
         for binding in gone:
             self.remove_binding(binding)
-        self._remembered.clear()
+        self._changed()
         del self._queue_names[self._queues.pop(id_)]
         return gone
 
@@ -166,7 +167,7 @@ class Routing:
             self._known(row.exchange_id)
         elif row.queue_id not in self._queues:
             raise Misuse(f"there is no queue {row.queue_id} to bind")
-        self._remembered.clear()
+        self._changed()
         source.matcher.add(row)
         source.bound[row.id] = row
         self._to.setdefault(destination_of(row), {})[row.id] = row
@@ -176,7 +177,7 @@ class Routing:
         source = self._exchanges.get(row.source_id)
         if source is None or row.id not in source.bound:
             return
-        self._remembered.clear()
+        self._changed()
         bound = source.bound.pop(row.id)  # as it was added, whatever the caller's row says of its key
         source.matcher.remove(bound)
         there = self._to[destination_of(bound)]
@@ -193,6 +194,10 @@ class Routing:
     def is_used(self, id_: ExchangeId) -> bool:
         """Whether anything is bound from it: what auto-delete and if-unused ask."""
         return bool(self._known(id_).bound)
+
+    def _changed(self) -> None:
+        self._remembered.clear()
+        self.version += 1
 
     def _known(self, id_: ExchangeId) -> _Known:
         known = self._exchanges.get(id_)

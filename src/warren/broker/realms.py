@@ -1,0 +1,81 @@
+"""All vhosts that are served, by name.
+
+They share one storage, and one watermark for the messages of all their queues.
+"""
+
+from __future__ import annotations
+
+from warren.base.errors import Refused
+from warren.broker.exchanges.routing import load
+from warren.broker.memory_monitor import MemoryMonitor
+from warren.broker.paged_queue import PagedQueue
+from warren.broker.realm import Realm
+from warren.broker.settings import QueueSettings
+from warren.broker.storage import QueueStorage
+from warren.broker.traffic import Traffic
+from warren.broker.virtual_host import VirtualHost
+from warren.catalog import bindings, exchanges, queues, vhosts
+from warren.catalog.vhosts import Vhost
+from warren.log.machine import Machine
+
+
+class UnknownVhost(Refused):
+    """There is no vhost of this name (AMQP: 530)."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"vhost {name!r} not found", "declare it first")
+
+
+class Realms:
+    def __init__(self, storage: QueueStorage, machine: Machine, settings: QueueSettings) -> None:
+        self._storage = storage
+        self._machine = machine
+        self._settings = settings
+        self._by_name: dict[str, Realm] = {}
+        self._lock = machine.threads.condition()
+        self.monitor = MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self._paged)
+
+    def begin(self) -> None:
+        """Serve every vhost that there is."""
+        with self._storage.catalog.reading() as connection:
+            rows = vhosts.every(connection)
+        for row in rows:
+            self.open(row)
+
+    def open(self, row: Vhost) -> Realm:
+        """Serve a vhost; the one that is served already, if it is."""
+        with self._lock:
+            found = self._by_name.get(row.name)
+            if found is not None and found.vhost.id == row.id:
+                return found
+            with self._storage.catalog.reading() as connection:
+                routing = load(
+                    exchanges.every(connection, row.id),
+                    queues.every(connection, row.id),
+                    bindings.every(connection, row.id),
+                )
+            host = VirtualHost(row.id, self._storage, self._machine, self._settings, self.monitor)
+            threads = self._machine.threads
+            realm = Realm(row, host, routing, Traffic(host, threads), threads.condition())
+            self._by_name[row.name] = realm
+        host.begin()
+        return realm
+
+    def find(self, name: str) -> Realm:
+        found = self._by_name.get(name)
+        if found is None:
+            raise UnknownVhost(name)
+        return found
+
+    def every(self) -> list[Realm]:
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def problems(self) -> list[str]:
+        return [problem for realm in self.every() for problem in realm.queues.problems]
+
+    def close(self) -> None:
+        for realm in self.every():
+            realm.queues.close()
+
+    def _paged(self) -> list[PagedQueue]:
+        return [each for realm in list(self._by_name.values()) for each in realm.queues.paged()]

@@ -1,0 +1,1 @@
+"""The AMQP server: sockets, logins, channels; one event loop."""

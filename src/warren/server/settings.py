@@ -1,0 +1,26 @@
+"""Settings of the server. Documented in docs/operating.md; a test compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    host: str = "127.0.0.1"
+    port: int = 5672  # 0 picks one
+    product: str = "Warren"  # what clients are told we are; some of them ask for "RabbitMQ"
+    channel_max: int = 2047
+    frame_max: int = 131_072
+    initial_frame_max: int = 8192  # before a client has opened a vhost
+    heartbeat_seconds: int = 60
+    handshake_seconds: float = 10.0  # a client has so long until it has opened a vhost
+    half_open_max: int = 1024  # connections that have not; more are turned away
+    message_bytes_max: int = 128 << 20
+    mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
+    loopback_users: tuple[str, ...] = ("guest",)  # may log in from this machine only
+    login_delay_seconds: float = 1.0  # a refused login is answered after so long
+    unsafe_bytes_max: int = 16 << 20  # published and not durable yet: above it publishers are not read
+    unsent_bytes_max: int = 1 << 20  # waiting for one client to read it: above it nothing more is delivered to it
+    disk_free_min_bytes: int = 50_000_000  # less than that blocks publishers
+    drain_seconds: float = 10.0  # clients have so long to go when the server is stopped
