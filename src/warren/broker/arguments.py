@@ -35,6 +35,7 @@ class QueueArguments:
     dead_letter: str | None = None  # name of a queue
     max_priority: int | None = None
     backing: str | None = None
+    is_single_active: bool = False  # only one consumer at a time gets anything
 
     def __post_init__(self) -> None:
         _check("x-message-ttl", self.message_ttl_ms, 0)
@@ -59,6 +60,8 @@ class QueueArguments:
             "x-max-priority": self.max_priority,
             "x-backing": self.backing,
         }
+        if self.is_single_active:
+            told["x-single-active-consumer"] = True
         if self.overflow is not Overflow.DROP_HEAD:
             told["x-overflow"] = str(self.overflow)
         if self.dead_letter is not None:
@@ -80,6 +83,7 @@ class QueueArguments:
             table.get("x-dead-letter-routing-key") if by_default_exchange else None,
             table.get("x-max-priority"),
             table.get("x-backing"),
+            table.get("x-single-active-consumer") is True,
         )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from warren.base.clock import Clock
@@ -29,6 +30,7 @@ from warren.broker.dead_letters import deaths_of, is_circle, moved, with_death
 from warren.broker.errors import NotYours, QueueDown, QueueFull
 from warren.broker.expiry import STEP_BYTES, STEP_MESSAGES, Use, due_ms, monotonic_ms, wall_ms
 from warren.broker.limits import count_fitting, count_over, count_within, is_over
+from warren.broker.subscribers import Subscribers
 from warren.broker.work import Wider, Work
 from warren.queue_index.why import Why
 from warren.queues.backing import BackingQueue, Fetched, SetsAside, TagRange
@@ -53,6 +55,7 @@ class Queue:
 
     __slots__ = (
         "_around",
+        "_may_expire",
         "_noted_ms",
         "_ram_bytes",
         "arguments",
@@ -62,6 +65,7 @@ class Queue:
         "life",
         "line",
         "name",
+        "subscribers",
         "use",
     )
 
@@ -80,11 +84,13 @@ class Queue:
         self.backing = backing
         self.life = life
         self.line = Line()
+        self.subscribers = Subscribers()  # those of all its lives, as soon as it serves
         self.use = Use(around.clock, arguments)
         self.failure: BaseException | None = None
         self._around = around
         self._noted_ms: int | None = None  # when we are looked at next
         self._ram_bytes = -1
+        self._may_expire = arguments.message_ttl_ms is not None or len(backing) > 0  # who knows what was recovered
 
     # -- putting -------------------------------------------------------------------------------------------------
 
@@ -108,6 +114,8 @@ class Queue:
 
     def put(self, publication: Publication, work: Work) -> None:
         work.touch(self)
+        if publication.expires_ms:
+            self._may_expire = True
         self.backing.publish(publication, work.changes)
         if self.arguments.is_bounded:
             work.over.append(self)
@@ -192,7 +200,8 @@ class Queue:
 
     def is_unused(self) -> bool:
         due = self.use.due_ms()
-        return due is not None and not len(self.line) and monotonic_ms(self._around.clock) >= due
+        is_used = len(self.line) or len(self.subscribers)
+        return due is not None and not is_used and monotonic_ms(self._around.clock) >= due
 
     # -- all of it -----------------------------------------------------------------------------------------------
 
@@ -227,11 +236,31 @@ class Queue:
         work.touch(self)
         if len(self.line):
             self._serve(work)
+        if len(self.subscribers) and len(self.backing) and not work.is_turn and self.subscribers.wake is not None:
+            self.subscribers.wake()
         self._note_time()
         ram_bytes = self.backing.ram_bytes
         if ram_bytes != self._ram_bytes:
             self._ram_bytes = ram_bytes
             self._around.takes(self.id, ram_bytes)
+
+    def serve(self, work: Work) -> None:
+        """Hand what is ready to the consumers who have room for it. In a turn, before its session ends: what is
+        acknowledged with that is in the same session. Expired ones must have gone."""
+        if not len(self.line) and len(self.subscribers) and (count := len(self.backing)):
+            self.subscribers.serve(self.life, count, partial(self._handed, work))
+
+    def _handed(self, work: Work, count: int, bytes_max: int, is_auto_ack: bool) -> list[Fetched]:
+        head = self.backing.head()
+        if head is None or self._is_due(head):
+            return []
+        if self._may_expire:  # what stands behind it is judged when it is the head
+            count = min(count, len(head))
+        fetched = self._fetched(count, bytes_max, work)
+        self.use.note()
+        if is_auto_ack and fetched:
+            self.backing.ack([each.tags for each in fetched], Why.ACKED, work.changes)
+        return fetched
 
     def looked_at(self) -> None:
         """The time that was noted has come."""
@@ -255,7 +284,7 @@ class Queue:
     def _note_time(self) -> None:
         head = self.backing.head()
         message_due = None if head is None else due_ms(head.run, self.arguments)
-        due = None if len(self.line) else self.use.due_ms()
+        due = None if len(self.line) or len(self.subscribers) else self.use.due_ms()
         if message_due is not None:
             clock = self._around.clock
             at = monotonic_ms(clock) + max(message_due - wall_ms(clock), 0)

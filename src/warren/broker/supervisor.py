@@ -26,6 +26,7 @@ from warren.broker.expiry import monotonic_ms
 from warren.broker.prequeue import Prequeue
 from warren.broker.queue import Queue
 from warren.broker.settings import QueueSettings
+from warren.broker.subscribers import Subscribers
 from warren.broker.work import Work
 
 _NEVER = Epoch(0)
@@ -34,7 +35,7 @@ _NEVER = Epoch(0)
 class Supervised:
     """A queue through all its lives."""
 
-    __slots__ = ("_ended", "_queue", "epoch", "failed_ms", "id", "is_starting", "life", "lock", "name")
+    __slots__ = ("_ended", "_queue", "epoch", "failed_ms", "id", "is_starting", "life", "lock", "name", "subscribers")
 
     def __init__(self, id_: QueueId, name: str, lock: Condition) -> None:
         self.id = id_
@@ -44,6 +45,7 @@ class Supervised:
         self.life = 0
         self.is_starting = False
         self.failed_ms: deque[int] = deque()
+        self.subscribers = Subscribers()
         self._queue: Queue | None = None
         self._ended: WarrenError | None = None  # why there will be no other life
 
@@ -68,11 +70,16 @@ class Supervised:
                     self.lock.wait()
 
     def live(self, queue: Queue) -> None:
+        queue.subscribers = self.subscribers
+        self.subscribers.is_single_active = queue.arguments.is_single_active
         self._queue = queue
+        if len(self.subscribers) and self.subscribers.wake is not None:
+            self.subscribers.wake()
 
     def end(self, why: WarrenError) -> None:
         """For good."""
         self._ended = why
+        self.subscribers.tell(why)
         if self._queue is not None:
             self._queue.line.tell(why)
             self._queue = None

@@ -36,13 +36,25 @@ class Wider(Exception):
 class Work:
     """With the locks of some queues held."""
 
-    __slots__ = ("_begin", "_changes", "at_work", "epoch", "held", "is_wide", "moved_bytes", "over", "touched")
+    __slots__ = (
+        "_begin",
+        "_changes",
+        "at_work",
+        "epoch",
+        "held",
+        "is_turn",
+        "is_wide",
+        "moved_bytes",
+        "over",
+        "touched",
+    )
 
     def __init__(self, begin: Callable[[], Changes], held: Sequence[Supervised], is_wide: bool) -> None:
         self._begin = begin
         self._changes: Changes | None = None
         self.held = held
         self.is_wide = is_wide  # everything that messages may move to is held
+        self.is_turn = False  # consumers are served by it, not woken
         self.touched: list[Queue] = []
         self.at_work: Queue | None = None  # whose code runs: what goes wrong now is its fault
         self.over: list[Queue] = []  # they may hold more than they should
