@@ -236,8 +236,8 @@ class Queue:
         work.touch(self)
         if len(self.line):
             self._serve(work)
-        if len(self.subscribers) and len(self.backing) and not work.is_turn and self.subscribers.wake is not None:
-            self.subscribers.wake()
+        if len(self.subscribers) and len(self.backing):
+            self.subscribers.wake_if_able()
         self._note_time()
         ram_bytes = self.backing.ram_bytes
         if ram_bytes != self._ram_bytes:

@@ -101,6 +101,11 @@ class Subscribers:
                     self._line.remove(consumer)
                     self._place(consumer)
 
+    def wake_if_able(self) -> None:
+        """Somebody has room for what is ready: have it handed out."""
+        if self.wake is not None and self._able():
+            self.wake()
+
     def _able(self) -> list[Consumer]:
         """Those of the highest priority that have room, in turn."""
         line = self._line

@@ -73,8 +73,7 @@ class Supervised:
         queue.subscribers = self.subscribers
         self.subscribers.is_single_active = queue.arguments.is_single_active
         self._queue = queue
-        if len(self.subscribers) and self.subscribers.wake is not None:
-            self.subscribers.wake()
+        self.subscribers.wake_if_able()
 
     def end(self, why: WarrenError) -> None:
         """For good."""

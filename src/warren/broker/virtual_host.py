@@ -154,6 +154,15 @@ class VirtualHost:
             raise UnknownQueue(name)
         return self._started(row)
 
+    def served(self, id_: QueueId) -> Supervised | None:
+        """The queue of this id, if it was started and is not deleted."""
+        child = self._by_id.get(id_)
+        return None if child is None or child.is_deleted else child
+
+    def every(self) -> list[Supervised]:
+        """Those that were started."""
+        return list(self._by_id.values())
+
     def names(self) -> list[str]:
         self._check_open()
         with self.storage.catalog.reading() as connection:
@@ -174,14 +183,18 @@ class VirtualHost:
 
     # -- work ----------------------------------------------------------------------------------------------------
 
-    def do(self, children: Sequence[Supervised], act: Callable[[Work], Result]) -> tuple[Result, Epoch]:
-        """Do something to queues under their locks; what it came to, and the epoch to wait for."""
-        try:
-            with self._working(children) as work:
-                result = act(work)
-        except Wider:
-            with self._working(self._reach(children), is_wide=True) as work:
-                result = act(work)
+    def do(
+        self, children: Sequence[Supervised], act: Callable[[Work], Result], is_wide: bool = False
+    ) -> tuple[Result, Epoch]:
+        """Do something to queues under their locks; what it came to, and the epoch to wait for. `is_wide`: messages may
+        move on from them, in the middle of it."""
+        if not is_wide:
+            with suppress(Wider):
+                with self._working(children) as work:
+                    result = act(work)
+                return result, work.epoch
+        with self._working(self._reach(children), is_wide=True) as work:
+            result = act(work)
         return result, work.epoch
 
     def settle_soon(self) -> None:

@@ -42,7 +42,6 @@ class Work:
         "at_work",
         "epoch",
         "held",
-        "is_turn",
         "is_wide",
         "moved_bytes",
         "over",
@@ -54,7 +53,6 @@ class Work:
         self._changes: Changes | None = None
         self.held = held
         self.is_wide = is_wide  # everything that messages may move to is held
-        self.is_turn = False  # consumers are served by it, not woken
         self.touched: list[Queue] = []
         self.at_work: Queue | None = None  # whose code runs: what goes wrong now is its fault
         self.over: list[Queue] = []  # they may hold more than they should

@@ -191,6 +191,11 @@ class Routing:
         id_ = self._names.get(name)
         return None if id_ is None else self._exchanges[id_].row
 
+    def is_remembered(self, exchange: ExchangeId, routing_key: str) -> bool:
+        """Whether the way of such a message is known, whatever its headers: but for CC and BCC, which are asked for
+        besides."""
+        return (exchange, routing_key) in self._remembered
+
     def is_used(self, id_: ExchangeId) -> bool:
         """Whether anything is bound from it: what auto-delete and if-unused ask."""
         return bool(self._known(id_).bound)
