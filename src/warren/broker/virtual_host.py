@@ -168,6 +168,10 @@ class VirtualHost:
         with self.storage.catalog.reading() as connection:
             return [row.name for row in queues.every(connection, self.id)]
 
+    def started(self) -> dict[QueueId, Supervised]:
+        """Those that somebody has asked for, at this moment."""
+        return dict(self._by_id)
+
     def delete(self, child: Supervised, if_unused: bool = False) -> int:
         """How many messages went with it."""
         with self._lock:
