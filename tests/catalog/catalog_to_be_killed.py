@@ -14,7 +14,7 @@ from warren.base.threads import SystemThreads
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.change import Change
-from warren.catalog.database import SqlitePlace
+from warren.catalog.database import place_of
 from warren.catalog.settings import CatalogSettings
 from warren.files.local import LocalFiles
 from warren.log.settings import LogSettings
@@ -29,7 +29,7 @@ QUICK = ReflectionSettings(bulk_bytes=0, lag_seconds=0.001, flush_seconds=0.05)
 
 def opened(directory: str) -> tuple[Database, Catalog]:
     database = open_embedded(directory, LOG, QUICK).database
-    place = SqlitePlace.of(LocalFiles(), SeededChance(1), directory, CatalogSettings())
+    place = place_of(LocalFiles(), SeededChance(1), directory, CatalogSettings())
     return database, Catalog.open(database, place, SystemThreads())
 
 

@@ -9,18 +9,24 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from tests.catalog.catalog_stage import CatalogStage, check, declared, home, names
-from warren.base.errors import DiskFailure, Locked, Misuse, OutOfRoom, Refused
-from warren.catalog.database import SqlitePlace
+from warren.base.errors import DiskFailure, Locked, Misuse, OutOfRoom
+from warren.catalog.database import SqlitePlace, place_of
+from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
-from warren.catalog.sql_database import SqlDatabase
+from warren.catalog.sql_database import SqlDatabase, SqlPlace
 from warren.catalog.sql_errors import SqlDamage, told_plainly
 from warren.files.local import LocalFiles
 from warren.testing.seeded_chance import SeededChance
 
 
-def place_of(directory: Path, connect: str = "", catalog: str = "warren") -> SqlitePlace:
-    settings = CatalogSettings(connect, catalog)
-    return SqlitePlace.of(LocalFiles(), SeededChance(1), str(directory), settings)
+def named(directory: Path, connect: str = "", catalog: str = "warren") -> SqlPlace:
+    return place_of(LocalFiles(), SeededChance(1), str(directory), CatalogSettings(connect, catalog))
+
+
+def sqlite_at(directory: Path, connect: str = "", catalog: str = "warren") -> SqlitePlace:
+    place = named(directory, connect, catalog)
+    assert isinstance(place, SqlitePlace)
+    return place
 
 
 def asked(sql: SqlDatabase, what: str) -> object:
@@ -30,11 +36,11 @@ def asked(sql: SqlDatabase, what: str) -> object:
 
 def test_the_catalog_is_a_file_in_the_directory_unless_settings_name_another(tmp_path: Path) -> None:
     """OP-01, OP-02: connect string and name of the SQL database."""
-    assert place_of(tmp_path).path == str(tmp_path / "catalog" / "warren.sqlite")
-    assert place_of(tmp_path, catalog="shop").path == str(tmp_path / "catalog" / "shop.sqlite")
+    assert sqlite_at(tmp_path).path == str(tmp_path / "catalog" / "warren.sqlite")
+    assert sqlite_at(tmp_path, catalog="shop").path == str(tmp_path / "catalog" / "shop.sqlite")
     other = tmp_path / "elsewhere.db"
-    assert place_of(tmp_path, f"sqlite:///{other}", "shop").path == str(other)
-    for place in (place_of(tmp_path, catalog="shop"), place_of(tmp_path, f"sqlite:///{other}")):
+    assert sqlite_at(tmp_path, f"sqlite:///{other}", "shop").path == str(other)
+    for place in (sqlite_at(tmp_path, catalog="shop"), sqlite_at(tmp_path, f"sqlite:///{other}")):
         sql = place.open()
         with sql.transaction() as connection:
             connection.execute(text("CREATE TABLE x (y INTEGER)"))
@@ -42,24 +48,34 @@ def test_the_catalog_is_a_file_in_the_directory_unless_settings_name_another(tmp
         assert Path(place.path).is_file()
 
 
-def test_a_database_that_is_not_supported_is_refused_and_its_password_not_told(tmp_path: Path) -> None:
-    """OP-01"""
-    with pytest.raises(Refused, match="only SQLite is supported") as caught:
-        place_of(tmp_path, "postgresql://guest:secret@host/x")
-    assert "secret" not in str(caught.value)
-    with pytest.raises(Misuse):
-        place_of(tmp_path, "::nonsense::")
+@pytest.mark.parametrize(
+    ("connect", "where"),
+    [
+        ("postgresql://ann:secret@host", "postgresql://ann@host/shop"),
+        ("postgres://ann:secret@host:7/x", "postgresql://ann@host:7/x"),
+        ("postgresql+psycopg:///?host=/run/pg&user=ann&password=secret", "postgresql:///run/pg/shop"),
+    ],
+)
+def test_a_connect_string_may_name_postgresql_and_the_catalog_its_database(
+    tmp_path: Path, connect: str, where: str
+) -> None:
+    """OP-01, OP-02: and whoever speaks of it does not tell the password."""
+    place = named(tmp_path, connect, "shop")
+    assert isinstance(place, PostgresPlace)
+    assert place.where == where
 
 
 @pytest.mark.parametrize("name", ["", "../x", ".x", "a\0b"])
 def test_a_name_that_leads_elsewhere_is_misuse(tmp_path: Path, name: str) -> None:
     """OP-02"""
     with pytest.raises(Misuse):
-        place_of(tmp_path, catalog=name)
+        named(tmp_path, catalog=name)
+    with pytest.raises(Misuse):
+        named(tmp_path, "postgresql://host", catalog=name)
 
 
 def test_sqlite_checks_foreign_keys_and_syncs_at_its_checkpoints_only(tmp_path: Path) -> None:
-    sql = place_of(tmp_path).open()
+    sql = sqlite_at(tmp_path).open()
     assert asked(sql, "PRAGMA foreign_keys") == 1
     assert asked(sql, "PRAGMA journal_mode") == "wal"
     assert asked(sql, "PRAGMA synchronous") == 1
@@ -68,7 +84,7 @@ def test_sqlite_checks_foreign_keys_and_syncs_at_its_checkpoints_only(tmp_path: 
 
 def test_a_transaction_begins_when_we_say_so(tmp_path: Path) -> None:
     """Tables made in it go with it, and a savepoint is one."""
-    sql = place_of(tmp_path).open()
+    sql = sqlite_at(tmp_path).open()
     sql.begin()
     sql.connection.execute(text("CREATE TABLE x (y INTEGER)"))
     savepoint = sql.connection.begin_nested()
@@ -82,7 +98,7 @@ def test_a_transaction_begins_when_we_say_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rubbish", [b"no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 def test_a_damaged_file_is_set_aside_and_made_again(tmp_path: Path, rubbish: bytes) -> None:
-    stage = CatalogStage(place_of(tmp_path))
+    stage = CatalogStage(sqlite_at(tmp_path))
     here = home(stage.begin())
     declared(stage.catalog, here.id, "orders")
     stage.stop()
@@ -98,7 +114,7 @@ def test_a_damaged_file_is_set_aside_and_made_again(tmp_path: Path, rubbish: byt
 
 def test_what_lies_beside_a_file_is_set_aside_with_it(tmp_path: Path) -> None:
     """A log of SQLite's that stays would be played into the new file."""
-    place = place_of(tmp_path)
+    place = sqlite_at(tmp_path)
     place.open().close()
     for end in ("", "-wal", "-shm"):
         Path(place.path + end).write_text(end)
@@ -109,7 +125,7 @@ def test_what_lies_beside_a_file_is_set_aside_with_it(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
-    stage = CatalogStage(place_of(tmp_path))
+    stage = CatalogStage(sqlite_at(tmp_path))
     declared(stage.begin(), home(stage.catalog).id, "orders")
     stage.stop()
     (tmp_path / "catalog" / "warren.sqlite").unlink()

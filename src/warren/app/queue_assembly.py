@@ -1,7 +1,9 @@
-"""The queues of an embedded database, put together: catalog, storage, vhost "/", and whoever tells of durable puts.
+"""The queues of a database, put together: catalog, storage, every vhost, and whoever tells of durable puts.
 
-They are opened when a program first asks for a queue: one that uses key-values only pays nothing for them. What did not
-outlive its process (queues that are not durable) is removed then.
+    embedded   opened when a program first asks for a queue; it uses vhost "/" alone
+    broker     opened at the start, before anybody listens
+
+What did not outlive its process (queues that are not durable) is removed first. The home vhost is there always.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TypedDict
 from warren.broker.backing_kinds import MakeOne
 from warren.broker.confirms import Confirms
 from warren.broker.memory_monitor import MemoryMonitor
+from warren.broker.realms import Realms
 from warren.broker.settings import QueueSettings
 from warren.broker.sql_kind import SQL, SqlKind
 from warren.broker.storage import QueueStorage
@@ -20,7 +23,7 @@ from warren.broker.traffic import Traffic
 from warren.broker.virtual_host import VirtualHost
 from warren.catalog import vhosts
 from warren.catalog.catalog import Catalog
-from warren.catalog.database import SqlitePlace
+from warren.catalog.database import place_of
 from warren.catalog.leftovers import remove_leftovers
 from warren.catalog.settings import CatalogSettings
 from warren.log.machine import Machine
@@ -61,12 +64,10 @@ class OpenQueues:
         self.threads = machine.threads
         self._close = ExitStack()
         with ExitStack() as opened:
-            place = SqlitePlace.of(
-                machine.files, machine.chance, database.directory, catalog_settings or CatalogSettings()
-            )
+            place = place_of(machine.files, machine.chance, database.directory, catalog_settings or CatalogSettings())
             self.catalog = Catalog.open(database, place, machine.threads)
             opened.callback(self.catalog.close)
-            home = self.catalog.change(lambda change: vhosts.declare(change, HOME))
+            self.catalog.change(lambda change: vhosts.declare(change, HOME))
             self.catalog.change(remove_leftovers)
             log = database.log
             sql = SqlKind(machine.files, machine.threads, database.directory, self.catalog.queue_ids, log.wait)
@@ -74,21 +75,30 @@ class OpenQueues:
             kinds = {SQL: sql.make, **(backing_kinds or {})}
             self.storage = QueueStorage(database, self.catalog, settings, of_queues, of_stores, kinds)
             opened.callback(self.storage.close)
-            self.host = VirtualHost(home.id, self.storage, machine, settings)
-            opened.callback(self.host.close)
-            self.traffic = Traffic(self.host, machine.threads)
+            self.realms = Realms(self.storage, machine, settings)
+            opened.callback(self.realms.close)
             self.confirms = Confirms(machine.threads, database.log.wait)
             opened.callback(self.confirms.stop)
             self.storage.begin_upkeep(settings.cleaning_seconds)
-            self.host.begin()
+            self.realms.begin()
+            self._home = self.realms.find(HOME)
             self._close = opened.pop_all()
 
     @property
+    def host(self) -> VirtualHost:
+        """The queues of the home vhost."""
+        return self._home.queues
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._home.traffic
+
+    @property
     def monitor(self) -> MemoryMonitor:
-        return self.host.monitor
+        return self.realms.monitor
 
     def alarms(self) -> list[str]:
-        return [*self.catalog.problems, *self.storage.alarms(), *self.host.problems]
+        return [*self.catalog.problems, *self.storage.alarms(), *self.realms.problems()]
 
     def close(self) -> None:
         self._close.close()

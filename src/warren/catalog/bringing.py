@@ -11,7 +11,8 @@ crash on the way leaves what was there.
 
 Always true: afterwards SQL holds exactly the rows of the view, and the mark says so. If the log itself does not hold as
 many rows as its last change counted, or one that refers to nothing, the catalog is not to be had from it: that is
-refused by name (checklist C-21), for queues that are missing would make their messages look orphaned.
+refused by name (checklist C-21), for queues that are missing would make their messages look orphaned. Whoever knows
+that nothing better is to be had can have it forced (`forcing`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,18 @@ from warren.durability.timeline import Timeline
 from warren.snapshot.snapshot_store import Reading, Row
 
 _ROWS_AT_ONCE = 500
-_WAY_OUT = "restore a backup of the log, or name another catalog if this one belongs to somebody else"
+_WAY_OUT = (
+    "restore a backup of the log, or name another catalog if this one belongs to somebody else; with --force it is "
+    "made of what the log holds, and what is in SQL now is set aside"
+)
+
+
+class Stranger(Refused):
+    """SQL was made from another log."""
+
+
+class RowsMissing(Damage):
+    """The log does not hold all rows of its catalog."""
 
 
 class Mark(NamedTuple):
@@ -88,7 +100,7 @@ def _objection(where: str, mark: Mark | None, truth: Truth, timeline: Timeline, 
         return ""
     if mark.timeline != timeline.id:
         if not any(ancestor.timeline == mark.timeline for ancestor in timeline.ancestry):
-            raise Refused(
+            raise Stranger(
                 f"the SQL catalog {where} was made from timeline {mark.timeline:016x}, which this log never was on "
                 f"(it is on {timeline.id:016x}): it does not cover what is there",
                 _WAY_OUT,
@@ -112,10 +124,10 @@ def _write(sql: SqlDatabase, view: Reading, truth: Truth, timeline: TimelineId, 
                 count = _put_newer(connection, kind, view, after or Epoch(0))
                 if count != truth.last.count(kind):
                     what = f"the log holds {count} rows of kind {kind.name.lower()}, its last change of the catalog "
-                    raise Damage(f"{what}(epoch {truth.epoch}) counted {truth.last.count(kind)}", hint=_WAY_OUT)
+                    raise RowsMissing(f"{what}(epoch {truth.epoch}) counted {truth.last.count(kind)}", hint=_WAY_OUT)
             write_mark(connection, Mark(timeline, truth.epoch))
     except IntegrityError as error:
-        raise Damage(f"a row of the catalog in the log refers to nothing: {error.orig}", hint=_WAY_OUT) from error
+        raise RowsMissing(f"a row of the catalog in the log refers to nothing: {error.orig}", hint=_WAY_OUT) from error
 
 
 def _remove_gone(connection: Connection, kind: Kind, view: Reading, is_all: bool) -> None:

@@ -9,7 +9,7 @@
 Several declarations in one `change` are one session: all of them, or none. Nothing is answered before it is durable.
 
 A start asks it which queues there are (`queue_ids`) before it reads a message. An SQL database that is damaged is set
-aside and made again from the log.
+aside and made again from the log. What the log does not cover is refused, unless it is forced (`forcing`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, QueueId
 from warren.base.threads import Threads
 from warren.catalog import queues
-from warren.catalog.bringing import Truth, bring
+from warren.catalog.bringing import RowsMissing, Stranger, Truth, bring
 from warren.catalog.change import Change
+from warren.catalog.forcing import make_whole
 from warren.catalog.migrations import migrate
 from warren.catalog.projection import Projection
 from warren.catalog.queues import Queue
@@ -48,12 +49,16 @@ class Catalog:
         self.problems = problems  # what was wrong with SQL when it was opened, and is mended
 
     @classmethod
-    def open(cls, database: Database, place: SqlPlace, threads: Threads) -> Catalog:
+    def open(cls, database: Database, place: SqlPlace, threads: Threads, is_forced: bool = False) -> Catalog:
+        """Forced: what would be refused because the log does not cover it is made of what the log has."""
         problems: list[str] = []
+        forgiven = (SqlDamage, Stranger, RowsMissing) if is_forced else (SqlDamage,)
         try:
             sql, truth = _brought(database, place, problems)
-        except SqlDamage as error:
+        except forgiven as error:
             problems.append(f"the SQL catalog was set aside and made again: {error.what}")
+            if isinstance(error, RowsMissing):
+                problems += make_whole(database)
             place.set_aside()
             sql, truth = _brought(database, place, problems)
         return cls(Projection(database, sql, threads.condition(), truth), problems)

@@ -1,6 +1,7 @@
 """A change of the catalog under way: rows written to SQL, inside a transaction, and their images for the log.
 
-    insert     SQL checks it, the log will hold it; its id is a new position of the log
+    insert     SQL checks it, the log will hold it; its id is a new position of the log. In a savepoint of its own: what
+               PostgreSQL refuses would otherwise take along all that the change has done so far
     replace    the same row with another image; what a newer version said about it stays
     remove     SQL lets go of it, and of what goes with it; `gone_with_it` names that for the log
 
@@ -16,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, update
 
 from warren.base.errors import Refused
-from warren.catalog.row_format import Kind, LastChange, encode, key_of
+from warren.catalog.row_format import Kind, LastChange, canonical, encode, key_of
 from warren.catalog.rows import TABLES, image_of, row_of
 
 _IDS_AT_ONCE = 500  # SQL takes only so many values in one statement
@@ -34,14 +35,17 @@ class Change:
 
     def insert(self, kind: Kind, image: Mapping[str, Any]) -> int:
         """A new row; its id. What SQL says against it passes by as an `IntegrityError`."""
+        checked_texts(image)
         id_ = self._take_id()
-        self.connection.execute(insert(TABLES[kind]), row_of(kind, id_, image))
+        with self.connection.begin_nested():
+            self.connection.execute(insert(TABLES[kind]), row_of(kind, id_, image))
         self.entries.append((key_of(kind, id_), encode(image)))
         self.last = replace(self.last.with_rows(kind, 1), last_id=max(self.last.last_id, id_))
         return id_
 
     def replace(self, kind: Kind, row: Mapping[Any, Any], **fields: Any) -> None:
         """Other fields for a row as SQL has it."""
+        checked_texts(fields)
         table, image = TABLES[kind], image_of(kind, row) | fields
         self.connection.execute(update(table).where(table.c.id == row["id"]), row_of(kind, row["id"], image))
         self.entries.append((key_of(kind, row["id"]), encode(image)))
@@ -57,6 +61,17 @@ class Change:
         ids = list(ids)
         self.entries += [(key_of(kind, id_), None) for id_ in ids]
         self.last = self.last.with_rows(kind, -len(ids))
+
+
+def checked_texts(fields: Mapping[str, Any]) -> None:
+    """Texts as every SQL database can hold them, wherever they stand."""
+    for name, value in fields.items():
+        try:
+            raw = canonical(value).encode()
+        except UnicodeEncodeError as error:
+            raise Refused(f"the {name.replace('_', ' ')} cannot be written in UTF-8") from error
+        if isinstance(value, str) and "\0" in value:
+            raise Refused(f"the {name.replace('_', ' ')} has a zero byte among its {len(raw) - 2}", "leave it out")
 
 
 def checked_name(what: str, name: str, may_be_empty: bool = False) -> str:

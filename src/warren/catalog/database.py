@@ -2,7 +2,8 @@
 
     connect = ""                              <directory>/catalog/<catalog>.sqlite
     connect = "sqlite:////var/lib/x.db"       that file
-    connect = "postgresql://…"                comes later, by the same code; refused by name until then
+    connect = "postgresql://host"             the database <catalog> there                       (postgres)
+    connect = "postgresql://host/shop"        the database shop
 
 SQLite runs with foreign keys, a write-ahead log of its own, and `synchronous = NORMAL`: it syncs at its checkpoints
 only, so a power cut may take its newest transactions. That costs nothing here: whatever it forgets is in our log.
@@ -15,15 +16,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import URL, create_engine, event, make_url
+from sqlalchemy import URL, create_engine, event
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
 from warren.base.chance import Chance
-from warren.base.errors import Misuse, Refused
+from warren.base.errors import Misuse
+from warren.catalog.connect_string import POSTGRESQL, SQLITE, parsed
+from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
-from warren.catalog.sql_database import SqlDatabase
+from warren.catalog.sql_database import SqlDatabase, SqlPlace
 from warren.files.protocol import Files, join
 from warren.snapshot.layout import SET_ASIDE
 
@@ -33,6 +35,15 @@ _PRAGMAS = ("foreign_keys = ON", "journal_mode = WAL", "synchronous = NORMAL", f
 _BESIDE = ("", "-wal", "-shm")  # SQLite's files
 
 
+def place_of(files: Files, chance: Chance, directory: str, settings: CatalogSettings) -> SqlPlace:
+    """The place that the settings name. `directory` is the database's. Nothing is opened yet."""
+    url = parsed(settings.connect)
+    if url.drivername == POSTGRESQL:
+        return PostgresPlace(url if url.database else url.set(database=_checked(settings.catalog)), chance)
+    path = url.database or join(directory, DIRECTORY, f"{_checked(settings.catalog)}.sqlite")
+    return SqlitePlace(files, chance, directory, path)
+
+
 class SqlitePlace:
     """A file of SQLite. Is an `SqlPlace`."""
 
@@ -40,26 +51,14 @@ class SqlitePlace:
         self._files = files
         self._chance = chance
         self._directory = directory
-        self.path = path
-
-    @classmethod
-    def of(cls, files: Files, chance: Chance, directory: str, settings: CatalogSettings) -> SqlitePlace:
-        """The place that the settings name. `directory` is the database's."""
-        url = _url(settings.connect)
-        if url.get_backend_name() != "sqlite":
-            raise Refused(
-                f"the catalog cannot be in {url.render_as_string(hide_password=True)} yet: only SQLite is supported",
-                "leave `connect` empty, or name a file: sqlite:////var/lib/warren/catalog.sqlite",
-            )
-        if url.database:
-            return cls(files, chance, directory, url.database)
-        return cls(files, chance, directory, join(directory, DIRECTORY, f"{_file_name(settings.catalog)}.sqlite"))
+        self.path = self.where = path
 
     def open(self) -> SqlDatabase:
         if self.path.startswith(join(self._directory, DIRECTORY)):
             self._files.make_directories(join(self._directory, DIRECTORY))
-        url = URL.create("sqlite", database=self.path)
-        engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
+        url = URL.create(SQLITE, database=self.path)
+        arguments = {"check_same_thread": False}
+        engine = create_engine(url, poolclass=StaticPool, connect_args=arguments, hide_parameters=True)
         prepare(engine, _PRAGMAS)
         try:
             return SqlDatabase(engine, self.path)
@@ -92,16 +91,7 @@ def prepare(engine: Engine, pragmas: tuple[str, ...]) -> None:
         connection.exec_driver_sql("BEGIN")
 
 
-def _url(connect: str) -> URL:
-    if not connect:
-        return URL.create("sqlite")
-    try:
-        return make_url(connect)
-    except ArgumentError as error:
-        raise Misuse("the connect string of the catalog is none", "like sqlite:////var/lib/x.db") from error
-
-
-def _file_name(catalog: str) -> str:
+def _checked(catalog: str) -> str:
     if not catalog or "/" in catalog or "\0" in catalog or catalog.startswith("."):
         raise Misuse(f"a catalog cannot be called {catalog!r}", "use letters, digits, - and _")
     return catalog

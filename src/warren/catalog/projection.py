@@ -11,7 +11,9 @@ next transaction. Nobody's answer is put off by those who come later.
 Reads see what is committed: one that comes meanwhile waits for the transaction that is open.
 
 If something fails between the log and the commit, the change is durable and SQL is behind: whoever asked is told of the
-failure, and whoever comes next brings SQL up from the log first. Always true: `applied <= durable`.
+failure, and whoever comes next brings SQL up from the log first. A connection that was lost is made again, and SQL is
+brought up by it before anything else, for nobody knows what happened to it meanwhile; whoever's change is in the log by
+then hears of none of it. Always true: `applied <= durable`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from warren.catalog.bringing import Mark, Truth, bring, write_mark
 from warren.catalog.change import Change
 from warren.catalog.row_format import CATALOG, LAST_CHANGE, LastChange
 from warren.catalog.sql_database import SqlDatabase
-from warren.catalog.sql_errors import told_plainly
+from warren.catalog.sql_errors import SqlAway, told_plainly
 from warren.durability.timeline import Timeline
 from warren.snapshot.database import Database
 
@@ -65,6 +67,7 @@ class Projection:
         self._applied = truth.epoch  # SQL has committed this
         self._epoch = _NONE  # of the open transaction's newest session
         self._is_behind = False
+        self._connects = sql.connects  # by which connection SQL was brought up
         self._waiting: deque[_Asked] = deque()
 
     @property
@@ -111,8 +114,12 @@ class Projection:
         with self._lock:
             self._make_way()
             self._finish()
-            with self._sql.reading() as connection:
-                yield connection
+            self._begin()
+            try:
+                with told_plainly(self._sql.where):
+                    yield self._sql.connection
+            finally:
+                self._sql.rollback()
 
     def close(self) -> None:
         with self._lock:
@@ -145,7 +152,7 @@ class Projection:
             if self._is_behind:
                 self._catch_up()
             if not self._sql.is_begun:
-                self._sql.begin()
+                self._begin()
             try:
                 asked.result = self._done(asked.work)
             finally:
@@ -159,7 +166,7 @@ class Projection:
 
     def _done(self, work: Callable[[Change], Result]) -> Result:
         with told_plainly(self._sql.where):
-            savepoint = self._sql.connection.begin_nested()
+            savepoint = self._savepoint()
             try:
                 change = Change(self._sql.connection, self._take_id, self._last)
                 result = work(change)
@@ -173,6 +180,14 @@ class Projection:
                 self._fall_behind()
                 raise
         return result
+
+    def _savepoint(self) -> NestedTransaction:
+        try:
+            return self._sql.connection.begin_nested()
+        except SQLAlchemyError:
+            if self._epoch:
+                self._fall_behind()
+            raise
 
     def _undo(self, savepoint: NestedTransaction, error: BaseException) -> None:
         """Back to the savepoint. After an error of its disk SQL may have rolled back all of the transaction by itself,
@@ -242,10 +257,21 @@ class Projection:
             with told_plainly(self._sql.where):
                 write_mark(self._sql.connection, Mark(self._timeline.id, self._epoch))
             self._sql.commit()
+        except SqlAway:
+            self._fall_behind()
+            self._catch_up()  # by another connection; if there is none, whoever comes next tries again
+            return
         except BaseException:
             self._fall_behind()
             raise
         self._applied, self._epoch = self._epoch, _NONE
+
+    def _begin(self) -> None:
+        self._sql.begin()
+        if self._sql.connects != self._connects:
+            self._sql.rollback()
+            self._catch_up()
+            self._sql.begin()
 
     def _fall_behind(self) -> None:
         self._is_behind = True
@@ -259,6 +285,7 @@ class Projection:
         finally:
             view.close()
         self._applied, self._epoch, self._is_behind = truth.epoch, _NONE, False
+        self._connects = self._sql.connects
 
     @property
     def _timeline(self) -> Timeline:

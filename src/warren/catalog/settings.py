@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogSettings:
-    connect: str = ""  # connect string of the SQL database; empty: SQLite, in the directory of the database
-    catalog: str = "warren"  # name of the SQL database; of SQLite the name of the file, unless `connect` names one
+    # Connect string of the SQL database; empty: SQLite, in the directory of the database. May hold a password.
+    connect: str = field(default="", repr=False)
+    catalog: str = "warren"  # name of the SQL database, unless `connect` names one; of SQLite the name of the file

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from sqlalchemy import Connection, Engine, RootTransaction
+from sqlalchemy import Connection, Engine, RootTransaction, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from warren.catalog.sql_errors import told_plainly
@@ -26,6 +26,8 @@ class SqlDatabase:
         self.where = where  # for people; no password
         self._engine = engine
         self._begun: RootTransaction | None = None
+        self.connects = 0  # how often it was connected: another connection may find other rows
+        event.listen(engine, "connect", self._connected)
         with told_plainly(where):
             self.connection: Connection = engine.connect()
 
@@ -78,9 +80,14 @@ class SqlDatabase:
             self.connection.close()
             self._engine.dispose()
 
+    def _connected(self, raw: object, record: object) -> None:
+        self.connects += 1
+
 
 class SqlPlace(Protocol):
     """Where an SQL database lies."""
+
+    where: str  # for people; no password
 
     def open(self) -> SqlDatabase:
         """The one that is there, or an empty one."""

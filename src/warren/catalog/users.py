@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -89,7 +90,8 @@ def get(connection: Connection, name: str) -> User | None:
 
 def every(connection: Connection) -> list[User]:
     """By name."""
-    return [_user(row) for row in connection.execute(select(users).order_by(users.c.name)).mappings()]
+    found = connection.execute(select(users)).mappings()
+    return [_user(row) for row in sorted(found, key=itemgetter("name"))]  # SQL has an order of its own
 
 
 def _replaced(change: Change, row: Mapping[Any, Any], fields: Mapping[str, Any]) -> User:

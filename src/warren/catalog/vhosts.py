@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -76,7 +77,8 @@ def get(connection: Connection, name: str) -> Vhost | None:
 
 
 def every(connection: Connection) -> list[Vhost]:
-    return [_vhost(row) for row in connection.execute(select(vhosts).order_by(vhosts.c.name)).mappings()]
+    found = connection.execute(select(vhosts)).mappings()
+    return [_vhost(row) for row in sorted(found, key=itemgetter("name"))]  # SQL has an order of its own
 
 
 def _is_there(connection: Connection, id_: VhostId) -> bool:

@@ -28,6 +28,8 @@ AsStep = Callable[[str, Callable[[], None]], None]
 
 
 class ForgetfulCatalog:
+    where = "in memory"
+
     def __init__(self, states: list[bytes] | None = None) -> None:
         self.states = states if states is not None else [b""]  # the last one is what is there
         self.is_broken = False
@@ -36,7 +38,7 @@ class ForgetfulCatalog:
     def open(self) -> SqlDatabase:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
         prepare(engine, ("foreign_keys = ON",))
-        sql = _Remembered(self, engine, "in memory")
+        sql = _Remembered(self, engine, self.where)
         if self.states[-1]:
             sql.raw.deserialize(self.states[-1])
         return sql

@@ -1,0 +1,139 @@
+"""The catalog in PostgreSQL: one connection, one schema `warren`, and a lock that one broker holds.
+
+    connect ──▶ advisory lock, waited for a while ──▶ CREATE SCHEMA warren, if there is none ──▶ search_path = warren
+    lost    ──▶ the next transaction connects again, and `Projection` makes sure of what is there before it goes on
+
+The lock is PostgreSQL's own (`pg_advisory_lock`), held by the connection as long as that lives: two brokers on one
+database are refused by name, and a broker that died leaves nothing to clear away. A pooler that gives every transaction
+another connection (PgBouncer's `transaction` mode) cannot stand between, for the lock would be anybody's.
+
+PostgreSQL runs with `synchronous_commit = off`: its newest transactions may be gone after a crash of its machine, each
+as a whole. That costs nothing here: whatever it forgets is in our log.
+
+Always true: nothing is dropped. A catalog that cannot be used is renamed, to `warren_aside_…`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy.pool import StaticPool
+
+from warren.base.chance import Chance
+from warren.base.errors import Locked, Misuse
+from warren.catalog.connect_string import shown
+from warren.catalog.sql_database import SqlDatabase
+from warren.catalog.sql_errors import told_plainly
+
+SCHEMA = "warren"
+LOCK = 0x57415252454E  # "WARREN"; of this database, whatever the schema is called
+_LOCK_WAIT_MS = 5000
+_LOCK_IS_HELD = "55P03"
+
+_AT_CONNECT: Mapping[str, Any] = {
+    "connect_timeout": 10,
+    "application_name": "warren",
+    "client_encoding": "utf8",
+    # A machine that is gone without a word is noticed within half a minute, not within two hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+_WHO_HOLDS_IT = """SELECT a.pid, a.application_name, coalesce(a.client_addr::text, 'this machine')
+    FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.granted AND l.database = (
+        SELECT oid FROM pg_database WHERE datname = current_database()
+    ) AND (l.classid::bigint << 32 | l.objid::bigint) = %s"""
+_IS_USED = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
+
+
+class PostgresPlace:
+    """A database of PostgreSQL, which is there. Is an `SqlPlace`."""
+
+    def __init__(self, url: URL, chance: Chance, lock_wait_ms: int = _LOCK_WAIT_MS) -> None:
+        if find_spec("psycopg") is None:
+            raise Misuse("PostgreSQL takes psycopg, which is not installed", "pip install 'warren[postgres]'")
+        self._url = url.set(drivername="postgresql+psycopg")
+        self._chance = chance
+        self._lock_wait_ms = lock_wait_ms
+        self.where = shown(url)
+
+    def open(self) -> SqlDatabase:
+        arguments = {name: value for name, value in _AT_CONNECT.items() if name not in self._url.query}
+        engine = create_engine(self._url, poolclass=StaticPool, connect_args=arguments, hide_parameters=True)
+        _prepare(engine, self.where, self._lock_wait_ms)
+        try:
+            return PostgresDatabase(engine, self.where)
+        except BaseException:
+            engine.dispose()
+            raise
+
+    def set_aside(self) -> None:
+        sql = self.open()
+        try:
+            with sql.transaction() as connection:
+                if connection.exec_driver_sql(_IS_USED, (SCHEMA,)).scalar_one():
+                    name = f"{SCHEMA}_aside_{self._chance.id64():016x}"
+                    connection.exec_driver_sql(f"ALTER SCHEMA {SCHEMA} RENAME TO {name}")
+        finally:
+            sql.close()
+
+
+class PostgresDatabase(SqlDatabase):
+    """Connects again when it was cut off."""
+
+    def begin(self) -> None:
+        super().begin()
+        if self._is_lost():
+            self.rollback()
+            super().begin()
+
+    def _is_lost(self) -> bool:
+        """Whether the connection was lost while nobody needed it. Nothing was done by it yet: another one will do."""
+        try:
+            with told_plainly(self.where):
+                self.connection.exec_driver_sql("SELECT 1")
+        except BaseException:
+            if self.connection.invalidated:
+                return True
+            self.rollback()
+            raise
+        return False
+
+
+def _prepare(engine: Engine, where: str, lock_wait_ms: int) -> None:
+    @event.listens_for(engine, "connect", insert=True)  # SQLAlchemy asks for the schema right after it
+    def connected(raw: Any, record: object) -> None:
+        try:
+            raw.autocommit = True
+            with raw.cursor() as cursor:
+                _take_lock(cursor, where, lock_wait_ms)
+                cursor.execute("SELECT to_regnamespace(%s)", (SCHEMA,))
+                if cursor.fetchone()[0] is None:  # whoever may not make it need not, if it is there
+                    cursor.execute(f"CREATE SCHEMA {SCHEMA}")
+                cursor.execute(f"SET search_path TO {SCHEMA}")
+                cursor.execute("SET synchronous_commit TO off")
+            raw.autocommit = False
+        except BaseException:
+            raw.close()
+            raise
+
+
+def _take_lock(cursor: Any, where: str, wait_ms: int) -> None:
+    """Whoever has just died holds it for a moment more. What waits for a lock later waits as long as for this one."""
+    try:
+        cursor.execute(f"SET lock_timeout TO {wait_ms}")
+        cursor.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
+    except Exception as error:
+        if getattr(error, "sqlstate", None) != _LOCK_IS_HELD:
+            raise
+        cursor.execute(_WHO_HOLDS_IT, (LOCK,))
+        told = [f"{name} (backend {pid}, from {address})" for pid, name, address in cursor.fetchall()]
+        raise Locked(
+            f"the SQL catalog {where} is held by another broker: {', '.join(told) or 'it has just gone'}",
+            "stop that one, or name another database with --catalog",
+        ) from error
