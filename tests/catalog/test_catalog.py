@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,27 +14,12 @@ from warren.base.ids import QueueId
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.catalog import Catalog, Deleted
 from warren.catalog.change import Change
-from warren.catalog.database import SqlitePlace
 from warren.catalog.equivalence import Inequivalent
 from warren.catalog.leftovers import remove_leftovers
 from warren.catalog.row_format import Kind
 from warren.catalog.rows import row_of
 from warren.catalog.schema import bindings as binding_rows
 from warren.catalog.schema import queues as queue_rows
-from warren.files.local import LocalFiles
-from warren.testing.seeded_chance import SeededChance
-
-
-@pytest.fixture(params=["forgetful", "sqlite"])
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CatalogStage]:
-    place = None
-    if request.param == "sqlite":
-        place = SqlitePlace(LocalFiles(), SeededChance(1), str(tmp_path), str(tmp_path / "catalog.sqlite"))
-    made = CatalogStage(place)
-    made.begin()
-    yield made
-    check(made.catalog, made.database)
-    made.stop()
 
 
 @pytest.fixture

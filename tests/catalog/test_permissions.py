@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.catalog.catalog_stage import CatalogStage, check, home, rows_in_log
+from tests.catalog.catalog_stage import CatalogStage, home, rows_in_log
 from warren.base.errors import Refused
 from warren.base.ids import UserId, VhostId
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.permissions import Permission
 from warren.catalog.row_format import Kind
-
-
-@pytest.fixture
-def stage() -> Iterator[CatalogStage]:
-    made = CatalogStage()
-    made.begin()
-    yield made
-    check(made.catalog, made.database)
-    made.stop()
 
 
 def ann_and_home(stage: CatalogStage) -> tuple[UserId, VhostId]:
@@ -36,7 +25,7 @@ def test_what_was_permitted_is_there_after_a_restart_that_lost_sql(stage: Catalo
     user, vhost = ann_and_home(stage)
     made = permitted(stage, user, vhost, "^mine", ".*", "")
     stage.stop()
-    stage.forgetful.forget(1)
+    stage.place.set_aside()
     with stage.begin().reading() as connection:
         assert permissions.get(connection, user, vhost) == made
     assert (made.configure, made.write, made.read) == ("^mine", ".*", "")

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.catalog.catalog_stage import CatalogStage, check, home, rows_in_log
+from tests.catalog.catalog_stage import CatalogStage, home, rows_in_log
 from warren.base.errors import Refused
 from warren.base.ids import UserId, VhostId
 from warren.catalog import topic_permissions, users, vhosts
 from warren.catalog.row_format import Kind
 from warren.catalog.topic_permissions import TopicPermission
-
-
-@pytest.fixture
-def stage() -> Iterator[CatalogStage]:
-    made = CatalogStage()
-    made.begin()
-    yield made
-    check(made.catalog, made.database)
-    made.stop()
 
 
 def ann_and_home(stage: CatalogStage) -> tuple[UserId, VhostId]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.catalog.catalog_stage import CatalogStage, check, home, rows_in_log
@@ -12,23 +9,8 @@ from warren.base.errors import Refused
 from warren.base.ids import UserId
 from warren.catalog import permissions, topic_permissions, users
 from warren.catalog.catalog import Catalog
-from warren.catalog.database import SqlitePlace
 from warren.catalog.row_format import Kind
 from warren.catalog.users import TAG_COUNT_MAX, User
-from warren.files.local import LocalFiles
-from warren.testing.seeded_chance import SeededChance
-
-
-@pytest.fixture(params=["forgetful", "sqlite"])
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CatalogStage]:
-    place = None
-    if request.param == "sqlite":
-        place = SqlitePlace(LocalFiles(), SeededChance(1), str(tmp_path), str(tmp_path / "catalog.sqlite"))
-    made = CatalogStage(place)
-    made.begin()
-    yield made
-    check(made.catalog, made.database)
-    made.stop()
 
 
 def made_user(catalog: Catalog, name: str = "ann") -> User:
