@@ -105,6 +105,11 @@ class GroupCommit:
         return self.out_of_room is not None
 
     @property
+    def failure(self) -> WarrenError | None:
+        """What ended it all, if something did."""
+        return self._failed
+
+    @property
     def closed(self) -> tuple[Epoch, bytes]:
         """Under the gate: the epoch that was closed last, and the chain's digest at it."""
         return self._previous, self._closing_digest
