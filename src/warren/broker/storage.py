@@ -63,6 +63,7 @@ class QueueStorage:
         machine, log = database.log.machine, database.log
         self.catalog = catalog
         self.message_bytes_max = of_stores.max_message_size
+        self.directory = database.directory
         self._database = database
         self._clock = machine.clock
         self._of_queues = of_queues

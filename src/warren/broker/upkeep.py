@@ -79,18 +79,24 @@ class Upkeep:
             self._is_rung = True
             self._bell.notify_all()
 
-    def hold_back(self) -> None:
-        """Wait, if garbage comes much faster than it goes, until a pass has ended."""
+    def is_behind(self) -> bool:
+        """Whether garbage comes much faster than it goes; then a pass is under way, or soon. Waits for nobody."""
         if self._database.log.rotation.active_bytes > self._file_bytes:
             self._measure()
             if self._database.log.rotation.active_bytes > self._file_bytes:
                 self._database.log.rotation.rotate_soon()
         if self._garbage_bytes < 2 * self._due_bytes or self._running is None or self.failure is not None:
+            return False
+        if not self._is_rung:
+            self.ring()
+        return True
+
+    def hold_back(self) -> None:
+        """Wait, if that is so, until a pass has ended."""
+        if not self.is_behind():
             return
         with self._bell:
             passes = self.passes
-            self._is_rung = True
-            self._bell.notify_all()
             while self.passes == passes and not self._is_stopping:
                 if not self._bell.wait(HOLD_SECONDS_MAX):
                     return

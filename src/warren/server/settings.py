@@ -10,6 +10,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 5672  # 0 picks one
     product: str = "Warren"  # what clients are told we are; some of them ask for "RabbitMQ"
+    product_version: str = ""  # … and of which version; empty: our own
     channel_max: int = 2047
     frame_max: int = 131_072
     initial_frame_max: int = 8192  # before a client has opened a vhost

@@ -1,0 +1,220 @@
+"""One channel: messages in, messages out, and what its client has not settled.
+
+    publishes ──▶ target (exchange, key: looked up once) ──▶ turn     or returned, if nobody takes it and it asks for that
+    acks      ──▶ unacked ──▶ turn
+    turn      ──▶ consumers ──▶ connection
+
+Everything happens in the loop's thread. What is asked for is gathered in the vhost's turn, and done at its end; a
+channel in confirm mode is told when that is durable.
+
+Always true: tags of publishes and of deliveries only grow; a message is returned before it is confirmed; a channel that
+is closed has nothing unsettled and no consumers any more.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from warren.amqp.errors import PeerError, ReplyCode
+from warren.amqp.events import AcksReceived, PublishesReceived
+from warren.amqp.kernels import ACK, NACK
+from warren.amqp.methods import BasicPublish, BasicReturn
+from warren.amqp.properties import PERSISTENT
+from warren.amqp.property_walk import HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID
+from warren.broker.client import Client
+from warren.broker.routes import Route
+from warren.broker.turn import How
+from warren.broker.unacked import Piece, Unacked, UnknownTag
+from warren.server.consumer import Holder, ServedConsumer
+from warren.server.special import Special, special_of
+from warren.server.targets import Target
+
+if TYPE_CHECKING:
+    from warren.server.connection import ServedConnection
+
+_SETTLED: Final = struct.Struct(">BHIHHQBB")  # basic.ack and basic.nack are of one shape
+_SPECIAL: Final = HAS_HEADERS | HAS_EXPIRATION | HAS_USER_ID
+_IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
+
+
+class ServedChannel:
+    __slots__ = (
+        "_next_delivery",
+        "client",
+        "confirmed",
+        "connection",
+        "consumers",
+        "is_confirming",
+        "is_open",
+        "number",
+        "prefetch",
+        "prefetch_of_all",
+        "published",
+        "unacked",
+    )
+
+    def __init__(self, connection: ServedConnection, number: int, client: Client) -> None:
+        self.connection = connection
+        self.number = number
+        self.client = client
+        self.is_open = True
+        self.is_confirming = False
+        self.published = 0  # tag of the last message, in confirm mode
+        self.confirmed = 0
+        self.prefetch = 0  # of consumers that come; 0: as many as there are
+        self.prefetch_of_all = 0  # of all consumers together
+        self.consumers: dict[str, ServedConsumer] = {}
+        self.unacked: Unacked[Holder] = Unacked()
+        self._next_delivery = 1
+
+    # -- messages in ---------------------------------------------------------------------------------------------
+
+    def publishes(self, event: PublishesReceived) -> None:
+        connection, contents = self.connection, event.contents
+        target = connection.targets.find(event.publish, event.frame)
+        connection.is_publisher = True
+        counts = connection.counts
+        counts.received += len(contents)
+        first = 0
+        if self.is_confirming:
+            first = self.published + 1
+            self.published += len(contents)
+            counts.received_confirm += len(contents)
+            connection.served.confirms(self)
+        traits = event.traits
+        if traits & _SPECIAL:
+            for part in special_of(target, contents, traits, connection.served.routes, connection.clock):
+                self._publish(target, first, part.route, part.contents, traits, part)
+                first += len(part.contents) if first else 0
+        else:
+            self._publish(target, first, target.route, contents, traits, None)
+
+    def _publish(
+        self, target: Target, first: int, route: Route, contents: list[bytes], traits: int, special: Special | None
+    ) -> None:
+        counts, count = self.connection.counts, len(contents)
+        if route.children:
+            counts.routed += count
+            expires_ms = special.expires_ms if special is not None else 0
+            is_persistent, priority = traits & 0xFF == PERSISTENT, traits >> 8 & 0xFF
+            turn = self.connection.served.turn
+            turn.publish(self, first, route, contents, is_persistent, priority, expires_ms)
+        elif target.publish.mandatory:
+            counts.unroutable_returned += count
+            told = (ReplyCode.NO_ROUTE, "NO_ROUTE", target.publish.exchange, target.publish.routing_key)
+            for content in contents:
+                self.connection.say_with(self.number, BasicReturn(*told), content)
+        else:
+            counts.unroutable_dropped += count
+
+    def refused(self, tag: int, count: int) -> None:
+        """Some queue did not take these. Whoever did not ask for confirms is not told."""
+        self.connection.counts.refused += count
+        if tag and self.is_open:
+            nacks = [_SETTLED.pack(1, self.number, 13, 60, NACK, each, 0, 0xCE) for each in range(tag, tag + count)]
+            self.connection.write(b"".join(nacks))
+
+    def confirm(self, tag: int) -> None:
+        """Everything up to this tag is durable, or was refused before."""
+        if self.is_open and tag > self.confirmed:
+            is_many = tag > self.confirmed + 1
+            self.connection.counts.confirmed += tag - self.confirmed
+            self.confirmed = tag
+            self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, tag, is_many, 0xCE))
+
+    # -- messages out --------------------------------------------------------------------------------------------
+
+    def may_deliver(self) -> bool:
+        return self.is_open and self.connection.has_room
+
+    def next_tags(self, count: int) -> int:
+        """The first of so many delivery tags."""
+        first = self._next_delivery
+        self._next_delivery += count
+        return first
+
+    def counts_delivery(self, count: int, is_auto_ack: bool, is_redelivered: bool) -> None:
+        counts = self.connection.counts
+        if is_auto_ack:
+            counts.delivered_auto_ack += count
+        else:
+            counts.delivered_manual_ack += count
+        if is_redelivered:
+            counts.redelivered += count
+
+    # -- settling ------------------------------------------------------------------------------------------------
+
+    def acks(self, event: AcksReceived) -> None:
+        run = event.run
+        how = How.ACK if run.method_id == ACK else How.REQUEUE if run.requeue else How.REJECT
+        taken: list[Piece[Holder]] = []
+        try:
+            if run.is_multiple:
+                for tag in run.tags:
+                    taken += self.unacked.take_to(tag)
+            else:
+                self.unacked.take(run.tags, taken)
+        except UnknownTag as error:
+            raise PeerError(ReplyCode.PRECONDITION_FAILED, error.what, 60, run.method_id) from error
+        finally:
+            self.settle(taken, how)
+            if how is How.ACK:
+                self.connection.counts.acknowledged += sum([piece.length for piece in taken])
+
+    def settle(self, pieces: Iterable[Piece[Holder]], how: How) -> None:
+        turn = self.connection.served.turn
+        for piece in pieces:
+            child, life, consumer = piece.holder
+            turn.settle(child, how, life, (piece.tag, piece.tag + piece.length))
+            if consumer is not None:
+                consumer.unacked -= piece.length
+        if self.prefetch_of_all:
+            self.look()
+
+    def look(self) -> None:
+        """There may be room again, for consumers of any queue."""
+        turn = self.connection.served.turn
+        for consumer in self.consumers.values():
+            turn.look(consumer.child)
+
+    def recover(self) -> None:
+        """Everything that is not settled is ready again."""
+        self.settle(self.unacked.take_all(), How.REQUEUE)
+
+    # -- consumers -----------------------------------------------------------------------------------------------
+
+    def set_prefetch(self, count: int, is_global: bool) -> None:
+        """For consumers that are there too: clients of Celery's kind count on it, see docs/compatibility.md."""
+        if is_global:
+            self.prefetch_of_all = count
+        else:
+            self.prefetch = count
+            for consumer in self.consumers.values():
+                consumer.prefetch = count
+        self.look()
+
+    def leave(self, consumer: ServedConsumer) -> None:
+        """Nothing more comes for it. What it has not settled stays the channel's."""
+        self.consumers.pop(consumer.tag, None)
+        child = consumer.child
+        with child.lock:
+            is_last = child.subscribers.remove(consumer) and not len(child.subscribers)
+        if is_last:
+            self.connection.served.last_consumer_left(child)
+        else:
+            self.connection.served.turn.look(child)
+
+    def close(self) -> None:
+        """Whatever the reason: consumers go, and what is not settled is ready again."""
+        self.is_open = False
+        for consumer in list(self.consumers.values()):
+            self.leave(consumer)
+        self.recover()
+        self.connection.counts.channels_closed += 1
+
+
+def tags_of(pieces: Sequence[Piece[Holder]]) -> int:
+    """How many messages they are."""
+    return sum([piece.length for piece in pieces])

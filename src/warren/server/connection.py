@@ -1,0 +1,344 @@
+"""One connection: bytes from a socket into events, events into channels, answers into one write.
+
+    data_received ──▶ amqp.Connection ──▶ events, one at a time ──▶ handlers
+                                                 │
+                  held: something blocks in another thread (declare, login): nothing further is read or acted upon
+                                                 │
+    transport.write ◀── flush, once a turn ◀── write
+
+What the client does wrong ends its channel or itself, with the code that AMQP has for it; what goes wrong here ends it
+with 541, and is logged. Nobody else is disturbed.
+
+Always true: events are acted upon in the order in which they came; what was gathered in the turn is done before
+anything that blocks is begun; once the socket has gone nothing is sent, and everything unsettled is ready again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from warren.amqp.connection import Connection, Limits
+from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
+from warren.amqp.events import (
+    AcksReceived,
+    Answered,
+    ChannelViolated,
+    ConnectionViolated,
+    Ended,
+    Event,
+    Greeted,
+    HeartbeatReceived,
+    MethodReceived,
+    PublishesReceived,
+)
+from warren.amqp.frames import HEARTBEAT_FRAME
+from warren.amqp.methods import ChannelClose, ConnectionClose, Method
+from warren.amqp.tuning import Tuning
+from warren.base.clock import Clock
+from warren.base.errors import WarrenError
+from warren.broker.client import Owner
+from warren.broker.counts import Counts
+from warren.broker.permissions import Access
+from warren.server.channel import ServedChannel
+from warren.server.handlers import channel_methods, handshake
+from warren.server.targets import Targets
+
+if TYPE_CHECKING:
+    from warren.server.served_realm import ServedRealm
+    from warren.server.server import Server
+
+_LOG = logging.getLogger(__name__)
+CLOSE_SECONDS: Final = 5.0  # a client has so long to agree to its end
+
+
+class ServedConnection(asyncio.Protocol):
+    """Is a protocol of asyncio: one for each socket."""
+
+    served: ServedRealm  # these two: once a vhost is open
+    targets: Targets
+
+    def __init__(self, server: Server) -> None:
+        settings = server.settings
+        self.server = server
+        self.settings = settings
+        self.amqp = Connection(
+            Tuning(settings.channel_max, settings.frame_max, settings.heartbeat_seconds),
+            Limits(settings.initial_frame_max, settings.message_bytes_max),
+        )
+        self.counts: Counts = server.counts
+        self.clock: Clock = server.machine.clock
+        self.channels: dict[int, ServedChannel] = {}
+        self.capabilities: frozenset[str] = frozenset()
+        self.client_properties: dict[str, object] = {}
+        self.user = ""
+        self.access: Access | None = None  # in the vhost that is open
+        self.owner = Owner("")
+        self.frame_max = settings.frame_max
+        self.is_publisher = False
+        self.is_gone = False
+        self.has_room = True  # the client reads what it is sent
+        self.is_blocked = False  # it was told so
+        self.heard_ns = self.said_ns = self.begun_ns = self.clock.monotonic_ns()
+        self.transport: asyncio.Transport | None = None
+        self.peer = ""
+        self._events: Iterator[Event] | None = None  # what is left of what was received
+        self._waiting: list[bytes] = []  # received while held
+        self._is_held = self._is_paused = self._is_writing_paused = False
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+
+    # -- the socket ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "a stream"
+        self.transport = transport
+        transport.set_write_buffer_limits(high=self.settings.unsent_bytes_max)
+        peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self.peer = peer[0] if isinstance(peer, tuple) else ""
+        self.owner.name = f"{_told(peer)} -> {_told(here)}"
+        if not self.server.joined(self):
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_ns = self.clock.monotonic_ns()
+        if self._is_held:
+            self._waiting.append(data)
+            return
+        self._act(self.amqp.receive(data))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.is_gone:
+            return
+        self.is_gone = True
+        self.has_room = False
+        self._out.clear()
+        self.let_go()
+        self.server.left(self)
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+        self.has_room = False
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        self._has_room_again()
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def pause_reading(self) -> None:
+        if not self._is_paused and self.transport is not None and not self.transport.is_closing():
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Unless there is another reason not to."""
+        if self._is_paused and not self._is_held and not (self.is_publisher and self.server.pressure.is_on):
+            self._is_paused = False
+            if self.transport is not None and not self.transport.is_closing():
+                self.heard_ns = self.clock.monotonic_ns()
+                self.transport.resume_reading()
+
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
+    def _act(self, events: Iterator[Event]) -> None:
+        self._events = events
+        for event in events:
+            try:
+                _HANDLERS[type(event)](self, event)
+            except PeerError as error:
+                self.refuse(_channel_of(event), error)
+            except Exception as error:
+                _LOG.exception("a client could not be served", extra={"facts": {"client": self.owner.name}})
+                self.refuse(0, PeerError(ReplyCode.INTERNAL_ERROR, f"{type(error).__name__}: see the broker's log"))
+            if self._is_held or self.is_gone:
+                return
+        self._events = None
+        if self.is_publisher and self.server.pressure.is_on:
+            self.pause_reading()
+
+    def offload(self, call: Callable[[], object], then: Callable[[object], None], channel: int = 0) -> None:
+        """Do something that blocks in another thread; then go on with what it returned. What it raises as a PeerError
+        is the channel's."""
+        if self.access is not None:
+            self.server.run(self.served)  # what this client asked for before comes before
+        self._is_held = True
+        self.pause_reading()
+        self.server.offload(call, partial(self._offloaded, then, channel))
+
+    def hold(self, seconds: float, then: Callable[[], None]) -> None:
+        """Go on after a while."""
+        self._is_held = True
+        self.pause_reading()
+        self.server.later(seconds, partial(self._offloaded, lambda _: then(), 0, None, None))
+
+    def _offloaded(
+        self, then: Callable[[object], None], channel: int, result: object, error: BaseException | None
+    ) -> None:
+        self._is_held = False
+        if self.is_gone:
+            return
+        try:
+            if error is not None:
+                raise error
+            then(result)
+        except PeerError as refusal:
+            self.refuse(channel, refusal)
+        except Exception as failure:
+            _LOG.exception("a client could not be served", extra={"facts": {"client": self.owner.name}})
+            self.refuse(0, PeerError(ReplyCode.INTERNAL_ERROR, f"{type(failure).__name__}: see the broker's log"))
+        if not self._is_held:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """With what had come before it was held, then with what came meanwhile."""
+        if self._events is not None:
+            self._act(self._events)
+        while not self._is_held and not self.is_gone and (self._waiting or self.amqp.waiting_bytes):
+            before = self.amqp.waiting_bytes
+            waiting, self._waiting = b"".join(self._waiting), []
+            self._act(self.amqp.receive(waiting))
+            if not self._waiting and self.amqp.waiting_bytes >= before and not waiting:
+                break  # not whole yet
+        self.resume_reading()
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """At the end of the turn."""
+        if self.is_gone:
+            return
+        if not self._out:
+            self.server.has_output(self)
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes >= self.settings.unsent_bytes_max:
+            self.has_room = False
+
+    def say(self, channel: int, method: Method) -> None:
+        self.write(self.amqp.send(channel, method))
+
+    def say_with(self, channel: int, method: Method, content: bytes) -> None:
+        self.write(self.amqp.send_content(channel, method, content))
+
+    def room_bytes(self) -> int:
+        return max(self.settings.unsent_bytes_max - self._out_bytes, 1)
+
+    def flush(self) -> None:
+        if not self._out or self.is_gone or self.transport is None:
+            return
+        out, self._out, self._out_bytes = self._out, [], 0
+        self.said_ns = self.clock.monotonic_ns()
+        self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+        self._has_room_again()
+
+    def _has_room_again(self) -> None:
+        if self.has_room or self._is_writing_paused or self.is_gone:
+            return
+        self.has_room = True
+        for channel in self.channels.values():
+            channel.look()
+
+    def heartbeat(self) -> None:
+        self.write(HEARTBEAT_FRAME)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def refuse(self, channel: int, error: PeerError) -> None:
+        """Close a channel, or all of it, as the code asks."""
+        told = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
+        if channel and not is_hard(error.code):
+            if self.amqp.is_open(channel):
+                self.say(channel, ChannelClose(*told))
+                self.let_go(channel)
+            return
+        self.close(ConnectionClose(*told))
+
+    def close(self, close: ConnectionClose) -> None:
+        """Say goodbye; a client that does not answer is cut off."""
+        self.let_go()
+        if self.is_gone or self.transport is None:
+            return
+        try:
+            self.say(0, close)
+        except WarrenError:  # it is not known yet, or it is closing already
+            self.end()
+            return
+        self.flush()
+        self.server.later(CLOSE_SECONDS, self.end)
+
+    def let_go(self, channel: int | None = None) -> None:
+        """Of one channel, or of all: they take and give nothing any more."""
+        for number in [channel] if channel is not None else list(self.channels):
+            there = self.channels.pop(number, None)
+            if there is not None:
+                there.close()
+
+    def end(self) -> None:
+        """Close the socket when what was said is out."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.flush()
+            self.transport.close()
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def _on_greeted(self, event: Greeted) -> None:
+        handshake.greet(self)
+
+    def _on_publishes(self, event: PublishesReceived) -> None:
+        self.channels[event.channel].publishes(event)
+
+    def _on_acks(self, event: AcksReceived) -> None:
+        self.channels[event.channel].acks(event)
+
+    def _on_method(self, event: MethodReceived) -> None:
+        if event.channel:
+            channel_methods.handle(self, event.channel, event.method)
+        else:
+            handshake.handle(self, event.method)
+
+    def _on_channel_violated(self, event: ChannelViolated) -> None:
+        self.write(event.data)
+        self.let_go(event.channel)
+
+    def _on_connection_violated(self, event: ConnectionViolated) -> None:
+        self.let_go()
+        self.write(event.data)
+        self.flush()
+        self.server.later(CLOSE_SECONDS, self.end)
+
+    def _on_answered(self, event: Answered) -> None:
+        self.write(event.data)
+
+    def _on_heartbeat(self, event: HeartbeatReceived) -> None:
+        """That it was heard is noted already."""
+
+    def _on_ended(self, event: Ended) -> None:
+        self.let_go()
+        self.end()
+
+
+def _told(address: object) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "this machine"
+
+
+def _channel_of(event: Event) -> int:
+    return getattr(event, "channel", 0)
+
+
+_HANDLERS: Final[dict[type, Callable[..., None]]] = {
+    Greeted: ServedConnection._on_greeted,
+    PublishesReceived: ServedConnection._on_publishes,
+    AcksReceived: ServedConnection._on_acks,
+    MethodReceived: ServedConnection._on_method,
+    ChannelViolated: ServedConnection._on_channel_violated,
+    ConnectionViolated: ServedConnection._on_connection_violated,
+    Answered: ServedConnection._on_answered,
+    HeartbeatReceived: ServedConnection._on_heartbeat,
+    Ended: ServedConnection._on_ended,
+}

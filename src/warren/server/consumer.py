@@ -1,0 +1,131 @@
+"""One consumer of a channel: messages of a queue, made into frames as far as its client has room.
+
+    room      what its prefetch leaves, and its channel's; none while its client does not read
+    take      delivery tags, a note of what is unsettled, one buffer of frames for many messages
+
+It is a `broker.subscribers.Consumer`, called in turns of the loop with the queue's lock held. What was put by a program
+in this process is a bare body: it gets a content header here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from warren.amqp.content import write_content
+from warren.amqp.kernels import emit_deliveries
+from warren.amqp.properties import PERSISTENT, TRANSIENT, Properties
+from warren.base.errors import Damage, WarrenError
+from warren.base.runs import RAW, Slice
+from warren.broker.supervisor import Supervised
+from warren.broker.turn import How
+from warren.queues.backing import Fetched
+
+if TYPE_CHECKING:
+    from warren.server.channel import ServedChannel
+
+_LOG = logging.getLogger(__name__)
+AT_ONCE_MAX = 4096  # messages for one consumer without a prefetch, until others have had a turn
+
+
+class Holder(NamedTuple):
+    """Where a delivery came from."""
+
+    child: Supervised
+    life: int
+    consumer: ServedConsumer | None  # None: it was got
+
+
+class ServedConsumer:
+    __slots__ = (
+        "_cancelled",
+        "_holder",
+        "channel",
+        "child",
+        "is_auto_ack",
+        "is_exclusive",
+        "prefetch",
+        "priority",
+        "raw_tag",
+        "tag",
+        "unacked",
+    )
+
+    def __init__(
+        self,
+        channel: ServedChannel,
+        child: Supervised,
+        tag: str,
+        is_auto_ack: bool,
+        is_exclusive: bool,
+        priority: int,
+        cancelled: Callable[[ServedConsumer], None],
+    ) -> None:
+        self.channel = channel
+        self.child = child
+        self.tag = tag
+        self.raw_tag = tag.encode()
+        self.is_auto_ack = is_auto_ack
+        self.is_exclusive = is_exclusive
+        self.priority = priority
+        self.prefetch = channel.prefetch
+        self.unacked = 0
+        self._holder = Holder(child, 0, self)
+        self._cancelled = cancelled
+
+    def room(self) -> int:
+        channel = self.channel
+        if not channel.may_deliver():
+            return 0
+        if self.is_auto_ack:
+            return AT_ONCE_MAX
+        room = self.prefetch - self.unacked if self.prefetch else AT_ONCE_MAX
+        if channel.prefetch_of_all:
+            room = min(room, channel.prefetch_of_all - channel.unacked.count)
+        return room
+
+    def room_bytes(self) -> int:
+        return self.channel.connection.room_bytes()
+
+    def take(self, life: int, fetched: list[Fetched]) -> None:
+        channel = self.channel
+        if self._holder.life != life:
+            self._holder = Holder(self.child, life, self)
+        for each in fetched:
+            count = len(each.slice)
+            first = channel.next_tags(count)
+            if not self.is_auto_ack:
+                channel.unacked.add(first, count, each.tag, self._holder)
+                self.unacked += count
+            try:
+                self._send(first, each)
+            except Damage as error:  # it was checked when it came; nobody can have it now
+                _LOG.error("a message cannot be delivered", extra={"facts": {"queue": self.child.name, "why": error}})
+                channel.settle(channel.unacked.take_to(first + count - 1), How.REJECT)
+            channel.counts_delivery(count, self.is_auto_ack, each.is_redelivered)
+
+    def _send(self, first: int, each: Fetched) -> None:
+        channel, origin = self.channel, each.slice.run.origin
+        connection = channel.connection
+        contents = contents_of(each.slice, channel.number, connection.frame_max)
+        redelivered = len(contents) if each.is_redelivered else 0
+        exchange, key = origin.exchange.encode(), origin.routing_key.encode("utf-8", "surrogateescape")
+        connection.write(
+            emit_deliveries(
+                channel.number, self.raw_tag, exchange, key, first, redelivered, contents, connection.frame_max
+            )
+        )
+
+    def cancelled(self, why: WarrenError) -> None:
+        self._cancelled(self)
+
+
+def contents_of(slice_: Slice, channel: int, frame_max: int) -> list[bytes]:
+    """Messages as AMQP has them."""
+    contents = slice_.contents
+    assert contents is not None, "what is fetched has contents"
+    if slice_.run.origin.content_kind != RAW:
+        return contents
+    properties = Properties(delivery_mode=PERSISTENT if slice_.run.is_persistent else TRANSIENT)
+    return [write_content(properties, body, channel, frame_max) for body in contents]

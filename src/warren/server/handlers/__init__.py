@@ -1,0 +1,1 @@
+"""What is done for each method of a client."""

@@ -1,0 +1,159 @@
+"""basic.*: consumers come and go, single messages are got, prefetch is set, unsettled ones are recovered.
+
+Publishes and acknowledgements do not pass here: they come in runs (channel.py).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from warren.amqp.errors import PeerError, ReplyCode
+from warren.amqp.methods import (
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicGet,
+    BasicGetEmpty,
+    BasicGetOk,
+    BasicQos,
+    BasicQosOk,
+    BasicRecover,
+    BasicRecoverAsync,
+    BasicRecoverOk,
+    Method,
+)
+from warren.base.errors import Damage, WarrenError
+from warren.broker.errors import UnknownQueue
+from warren.broker.permissions import AccessRefused, Operation, Role, authorize
+from warren.broker.subscribers import InUse
+from warren.broker.supervisor import Supervised
+from warren.broker.turn import Got
+from warren.server.channel import ServedChannel
+from warren.server.consumer import Holder, ServedConsumer, contents_of
+
+
+def handle(channel: ServedChannel, method: Method) -> None:
+    match method:
+        case BasicConsume():
+            _consume(channel, method)
+        case BasicCancel():
+            _cancel(channel, method)
+        case BasicGet():
+            _get(channel, method)
+        case BasicQos():
+            _qos(channel, method)
+        case BasicRecover() | BasicRecoverAsync():
+            _recover(channel, method)
+        case _:
+            raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"{method.SPEC.name} is not there", method)
+
+
+def _consume(channel: ServedChannel, asked: BasicConsume) -> None:
+    connection = channel.connection
+    child = _queue(channel, asked.queue, Operation.BASIC_CONSUME, asked)
+    tag = asked.consumer_tag or f"amq.ctag-{connection.server.machine.chance.id64():016x}"
+    if tag in channel.consumers:
+        raise _refusal(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", asked)
+    priority = asked.arguments.get("x-priority", 0)
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise _refusal(ReplyCode.PRECONDITION_FAILED, f"invalid arg 'x-priority': {priority!r} is no integer", asked)
+    cancelled = partial(connection.server.cancelled, connection)
+    consumer = ServedConsumer(channel, child, tag, asked.no_ack, asked.exclusive, priority, cancelled)
+    served = connection.served
+    with child.lock:
+        if child.queue is None:
+            raise _not_found(channel, child.name, asked)
+        try:
+            child.subscribers.add(consumer)
+        except InUse as error:
+            where = f"queue '{child.name}' in vhost '{channel.client.access.vhost}' in exclusive use"
+            raise _refusal(ReplyCode.ACCESS_REFUSED, where, asked) from error
+        child.subscribers.wake = partial(connection.server.look_soon, served, child)
+        child.queue.use.note()
+    channel.consumers[tag] = consumer
+    if not asked.no_wait:
+        connection.say(channel.number, BasicConsumeOk(tag))
+    served.turn.look(child)
+
+
+def _cancel(channel: ServedChannel, asked: BasicCancel) -> None:
+    consumer = channel.consumers.get(asked.consumer_tag)
+    if consumer is not None:
+        channel.leave(consumer)
+    if not asked.no_wait:
+        channel.connection.say(channel.number, BasicCancelOk(asked.consumer_tag))
+
+
+def _get(channel: ServedChannel, asked: BasicGet) -> None:
+    child = _queue(channel, asked.queue, Operation.BASIC_GET, asked)
+    channel.connection.served.turn.get(child, asked.no_ack, partial(_got, channel, child, asked))
+
+
+def _got(channel: ServedChannel, child: Supervised, asked: BasicGet, got: Got | WarrenError) -> None:
+    connection, counts = channel.connection, channel.connection.counts
+    if not channel.is_open:
+        return
+    if isinstance(got, WarrenError):
+        code = ReplyCode.INTERNAL_ERROR if isinstance(got, Damage) else ReplyCode.NOT_FOUND
+        connection.refuse(channel.number, _refusal(code, got.what, asked))
+        return
+    if not got.fetched:
+        counts.got_empty += 1
+        connection.say(channel.number, BasicGetEmpty())
+        return
+    [fetched] = got.fetched
+    tag = channel.next_tags(1)
+    if asked.no_ack:
+        counts.got_auto_ack += 1
+    else:
+        counts.got_manual_ack += 1
+        channel.unacked.add(tag, 1, fetched.tag, Holder(child, got.life, None))
+    counts.redelivered += fetched.is_redelivered
+    origin = fetched.slice.run.origin
+    answer = BasicGetOk(tag, fetched.is_redelivered, origin.exchange, origin.routing_key, got.left)
+    [content] = contents_of(fetched.slice, channel.number, connection.frame_max)
+    connection.say_with(channel.number, answer, content)
+
+
+def _qos(channel: ServedChannel, asked: BasicQos) -> None:
+    if asked.prefetch_size:
+        raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"prefetch_size!=0 ({asked.prefetch_size})", asked)
+    channel.set_prefetch(asked.prefetch_count, asked.is_global)
+    channel.connection.say(channel.number, BasicQosOk())
+
+
+def _recover(channel: ServedChannel, asked: BasicRecover | BasicRecoverAsync) -> None:
+    if not asked.requeue:
+        raise _refusal(ReplyCode.NOT_IMPLEMENTED, "requeue=false", asked)
+    channel.recover()
+    if isinstance(asked, BasicRecover):
+        channel.connection.say(channel.number, BasicRecoverOk())
+
+
+def _queue(channel: ServedChannel, name: str, operation: Operation, asked: Method) -> Supervised:
+    """The queue that is meant, if this client may read it."""
+    client, realm = channel.client, channel.connection.served.realm
+    name = name or client.last_queue
+    if not name:
+        raise _refusal(ReplyCode.NOT_FOUND, "no previously declared queue", asked)
+    try:
+        authorize(client.access, operation, {Role.QUEUE: name})
+        child = realm.queues.find(name)
+    except AccessRefused as error:
+        raise _refusal(ReplyCode.ACCESS_REFUSED, error.what, asked) from error
+    except UnknownQueue as error:
+        raise _not_found(channel, name, asked) from error
+    owner = realm.owners.get(child.id)
+    if owner is not None and owner is not client.owner:
+        what = f"cannot obtain exclusive access to locked queue '{name}' in vhost '{client.access.vhost}'"
+        raise _refusal(ReplyCode.RESOURCE_LOCKED, what, asked)
+    return child
+
+
+def _not_found(channel: ServedChannel, name: str, asked: Method) -> PeerError:
+    return _refusal(ReplyCode.NOT_FOUND, f"no queue '{name}' in vhost '{channel.client.access.vhost}'", asked)
+
+
+def _refusal(code: ReplyCode, explanation: str, asked: Method) -> PeerError:
+    return PeerError(code, explanation, asked.SPEC.class_id, asked.SPEC.method_id)

@@ -1,0 +1,330 @@
+"""The server: a socket that listens, the connections it accepted, and the turns in which they are served.
+
+    sockets are read ──▶ turns are gathered ──▶ run: one piece of work for each vhost ──▶ sockets are written
+                                                        │ epoch
+                                                        └──▶ when it is durable: confirms ──▶ sockets are written
+
+All of it happens in one loop. What blocks (SQL, hashes, paging) is done by a small pool of threads, which hand their
+results back to the loop.
+
+Always true: no confirm is written before its epoch is durable, and confirms of a channel are in order. If the disk
+fails nothing is confirmed any more, and `failed` says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+from warren.amqp.errors import ReplyCode
+from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose, ConnectionUnblocked
+from warren.base.ids import Epoch
+from warren.broker.confirms import Confirms
+from warren.broker.counts import Counts
+from warren.broker.realms import Realms
+from warren.broker.storage import QueueStorage
+from warren.broker.supervisor import Supervised
+from warren.broker.topology import Topology
+from warren.broker.turn import Done
+from warren.catalog.catalog import Catalog
+from warren.log.machine import Machine
+from warren.server.authentication import Users
+from warren.server.channel import ServedChannel
+from warren.server.connection import ServedConnection
+from warren.server.consumer import ServedConsumer
+from warren.server.pressure import MEMORY, UNSAFE, Pressure
+from warren.server.served_realm import ServedRealm
+from warren.server.settings import ServerSettings
+from warren.server.watch import Watch
+
+_LOG = logging.getLogger(__name__)
+POOL_SIZE: Final = 4
+BACKLOG: Final = 1024
+
+
+class Server:
+    def __init__(
+        self,
+        realms: Realms,
+        storage: QueueStorage,
+        users: Users,
+        settings: ServerSettings,
+        counts: Counts,
+        machine: Machine,
+        confirms: Confirms,
+    ) -> None:
+        self.realms = realms
+        self.storage = storage
+        self.catalog: Catalog = storage.catalog
+        self.users = users
+        self.settings = settings
+        self.counts = counts
+        self.machine = machine
+        self.connections: set[ServedConnection] = set()
+        self.newest = Epoch(0)  # when it is durable, so is everything that was done
+        self.failed: BaseException | None = None  # why nothing is confirmed any more
+        self.on_failure: Callable[[BaseException], None] = lambda error: None
+        self.pressure = Pressure(self._pressure_changed, self._alarms_changed)
+        self._confirms = confirms
+        self._served: dict[str, ServedRealm] = {}
+        self._half_open: dict[ServedConnection, None] = {}
+        self._woken: dict[ServedRealm, None] = {}
+        self._with_output: dict[ServedConnection, None] = {}
+        self._is_flushing = False
+        self._unsafe_bytes = 0
+        self._unsafe_epoch = Epoch(0)  # the newest that somebody waits for
+        self._unsafe_turns = 0
+        self._pool: Executor = ThreadPoolExecutor(POOL_SIZE, thread_name_prefix="warren-server")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: asyncio.Server | None = None
+        self._watch = Watch(self)
+
+    # -- from start to stop --------------------------------------------------------------------------------------
+
+    async def start(self) -> tuple[str, int]:
+        """Listen; where."""
+        self._loop = asyncio.get_running_loop()
+        settings = self.settings
+        self._listener = await self._loop.create_server(
+            lambda: ServedConnection(self), settings.host, settings.port, backlog=BACKLOG
+        )
+        self._watch.begin(self._loop)
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Accept nobody any more, let clients go, then cut off those who stay."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self.connections):
+            connection.close(ConnectionClose(ReplyCode.CONNECTION_FORCED, "CONNECTION_FORCED - broker is stopping"))
+        seconds = self.settings.drain_seconds if drain_seconds is None else drain_seconds
+        deadline = self.loop.time() + seconds
+        while self.connections and self.loop.time() < deadline:
+            await asyncio.sleep(0.02)
+        for connection in list(self.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        while self.connections:
+            await asyncio.sleep(0)
+        self._watch.stop()
+        self._run_woken()
+        await self.loop.run_in_executor(None, partial(self._pool.shutdown, wait=True))
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None, "it was started"
+        return self._loop
+
+    # -- connections ---------------------------------------------------------------------------------------------
+
+    def joined(self, connection: ServedConnection) -> bool:
+        """Whether it may stay: those who have not opened a vhost are counted."""
+        if len(self._half_open) >= self.settings.half_open_max:
+            _LOG.warning("a connection was turned away", extra={"facts": {"client": connection.owner.name}})
+            return False
+        self.connections.add(connection)
+        self._half_open[connection] = None
+        self.counts.connections_opened += 1
+        return True
+
+    def opened(self, connection: ServedConnection) -> None:
+        self._half_open.pop(connection, None)
+        if self.pressure.alarms:
+            self._tell_blocked(connection)
+
+    @property
+    def half_open(self) -> list[ServedConnection]:
+        return list(self._half_open)
+
+    def left(self, connection: ServedConnection) -> None:
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        self._half_open.pop(connection, None)
+        self._with_output.pop(connection, None)
+        self.counts.connections_closed += 1
+        if connection.access is not None and connection.owner.exclusive:
+            self.run(connection.served)
+            self.offload(partial(connection.served.topology.release, connection.owner), _logged)
+
+    def served(self, name: str) -> ServedRealm:
+        """A vhost, by name; refused if there is none. Any thread."""
+        realm = self.realms.find(name)
+        served = self._served.get(name)
+        if served is None or served.realm is not realm:
+            topology = Topology(realm, self.counts)
+            made = ServedRealm(realm, topology, self.machine, self._wake, self._unused)
+            served = self._served[name] = made
+        return served
+
+    # -- turns ---------------------------------------------------------------------------------------------------
+
+    def _wake(self, served: ServedRealm) -> None:
+        if not self._woken:
+            self.loop.call_soon(self._run_woken)
+        self._woken[served] = None
+
+    def look_soon(self, served: ServedRealm, child: Supervised) -> None:
+        """There is something for a consumer who has room. Any thread."""
+        if _is_running(self.loop):
+            served.turn.look(child)
+        else:
+            self.loop.call_soon_threadsafe(served.turn.look, child)
+
+    def _run_woken(self) -> None:
+        woken, self._woken = self._woken, {}
+        for served in woken:
+            self.run(served)
+        self._flush()
+
+    def run(self, served: ServedRealm) -> None:
+        """Do what was gathered, and have those told who wait for it."""
+        confirming = served.take_confirming()
+        done = served.turn.end()
+        if done.error is not None:
+            self._not_done(confirming, done.error)
+        self.newest = max(self.newest, done.epoch)
+        if done.error is None and (done.epoch or confirming):
+            self._wait_for(done, confirming)
+        self._watch.after_turn(done.size_bytes)
+
+    def _wait_for(self, done: Done, confirming: list[tuple[ServedChannel, int]]) -> None:
+        epoch = max(done.epoch, self._unsafe_epoch if self._unsafe_turns else Epoch(0))
+        if not epoch:
+            _confirm(confirming)
+            return
+        if not confirming and not done.size_bytes:  # acknowledgements: nobody waits for them
+            self.realms.settle_soon()
+            return
+        self._unsafe_epoch = epoch
+        self._unsafe_turns += 1
+        self._unsafe_bytes += done.size_bytes
+        self.pressure.set(UNSAFE, self._unsafe_bytes > self.settings.unsafe_bytes_max or self.pressure.has(UNSAFE))
+        told = partial(self._durable_soon, confirming, done.size_bytes)
+        self._confirms.add(epoch, told)
+
+    def _durable_soon(
+        self, confirming: list[tuple[ServedChannel, int]], size_bytes: int, error: BaseException | None
+    ) -> None:
+        self.loop.call_soon_threadsafe(self._durable, confirming, size_bytes, error)
+
+    def _durable(
+        self, confirming: list[tuple[ServedChannel, int]], size_bytes: int, error: BaseException | None
+    ) -> None:
+        self._unsafe_turns -= 1
+        self._unsafe_bytes -= size_bytes
+        if error is not None:
+            self.fail(error)
+            return
+        _confirm(confirming)
+        self._flush()
+        if self.pressure.has(UNSAFE) and self._unsafe_bytes <= self.settings.unsafe_bytes_max // 2:
+            self.pressure.set(UNSAFE, False)
+
+    def _not_done(self, confirming: list[tuple[ServedChannel, int]], error: BaseException) -> None:
+        _LOG.error("what clients asked for was not done", extra={"facts": {"why": error}})
+        for channel, tag in confirming:
+            channel.refused(channel.confirmed + 1, tag - channel.confirmed)
+            channel.confirmed = tag
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing is confirmed any more."""
+        if self.failed is None:
+            self.failed = error
+            _LOG.critical("the disk has failed", extra={"facts": {"why": error}})
+            self.on_failure(error)
+
+    # -- output --------------------------------------------------------------------------------------------------
+
+    def has_output(self, connection: ServedConnection) -> None:
+        self._with_output[connection] = None
+        if not self._is_flushing:
+            self._is_flushing = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = True
+        while self._with_output:
+            connection, _ = self._with_output.popitem()
+            connection.flush()
+        self._is_flushing = False
+
+    # -- other threads -------------------------------------------------------------------------------------------
+
+    def offload(self, call: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+        """Call it in another thread; `then` in the loop."""
+        future = self._pool.submit(call)
+        future.add_done_callback(partial(self._offloaded, then))
+
+    def _offloaded(self, then: Callable[[object, BaseException | None], None], future: Future[object]) -> None:
+        error = future.exception()
+        result = None if error is not None else future.result()
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(then, result, error)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.loop.call_later(seconds, call)
+
+    def _unused(self, served: ServedRealm, child: Supervised) -> None:
+        self.run(served)
+        self.offload(partial(served.topology.consumer_left, child.id), _logged)
+
+    def cancelled(self, connection: ServedConnection, consumer: ServedConsumer) -> None:
+        """The queue has gone, so has the consumer. Any thread."""
+        self.loop.call_soon_threadsafe(self._cancelled, connection, consumer)
+
+    def _cancelled(self, connection: ServedConnection, consumer: ServedConsumer) -> None:
+        channel = consumer.channel
+        if channel.consumers.pop(consumer.tag, None) is None or not channel.is_open:
+            return
+        if "consumer_cancel_notify" in connection.capabilities:
+            connection.say(channel.number, BasicCancel(consumer.tag, True))
+
+    # -- pressure ------------------------------------------------------------------------------------------------
+
+    def _pressure_changed(self) -> None:
+        publishers = [connection for connection in self.connections if connection.is_publisher]
+        for connection in publishers:
+            if self.pressure.is_on:
+                connection.pause_reading()
+            else:
+                connection.resume_reading()
+
+    def _alarms_changed(self) -> None:
+        for connection in self.connections:
+            if connection.access is not None:
+                self._tell_blocked(connection)
+
+    def _tell_blocked(self, connection: ServedConnection) -> None:
+        alarms = self.pressure.alarms
+        if "connection.blocked" not in connection.capabilities or connection.is_blocked == bool(alarms):
+            return
+        connection.is_blocked = bool(alarms)
+        if alarms:
+            what = " and ".join("low on memory" if each == MEMORY else "low on disk" for each in alarms)
+            connection.say(0, ConnectionBlocked(what))
+        else:
+            connection.say(0, ConnectionUnblocked())
+
+
+def _confirm(confirming: Iterable[tuple[ServedChannel, int]]) -> None:
+    for channel, tag in confirming:
+        channel.confirm(tag)
+
+
+def _logged(result: object, error: BaseException | None) -> None:
+    if error is not None:
+        _LOG.error("what was to be cleared away was not", extra={"facts": {"why": error}})
+
+
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether we are in its thread."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

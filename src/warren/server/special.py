@@ -1,0 +1,92 @@
+"""Messages whose properties have to be opened: headers that routing may ask for, an expiration, a user id.
+
+    headers      only where an exchange looks at them, or CC or BCC may be among them: a search of the header's bytes
+    expiration   a time in ms, as text: when it expires, on the wall
+    user id      must be the publisher's own
+
+Messages that follow one another with the same header bytes are opened once. What is stored has no BCC (copies.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from warren.amqp.content import properties_of, with_properties
+from warren.amqp.errors import PeerError, ReplyCode
+from warren.amqp.methods import BasicPublish
+from warren.amqp.properties import Properties
+from warren.amqp.property_walk import HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID
+from warren.base.clock import Clock
+from warren.broker.exchanges.copies import without_blind
+from warren.broker.exchanges.errors import BadCopies
+from warren.broker.expiry import wall_ms
+from warren.broker.routes import Route, Routes
+from warren.server.targets import Target
+
+_IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
+_TTL_MAX: Final = (1 << 32) - 1
+_HEAD: Final = 7  # bytes of a frame before its payload
+
+
+class Special(NamedTuple):
+    """Messages with one route and one time."""
+
+    route: Route
+    contents: list[bytes]
+    expires_ms: int
+
+
+def special_of(target: Target, contents: list[bytes], traits: int, routes: Routes, clock: Clock) -> Iterator[Special]:
+    """The same messages in the same order, as few parts as may be."""
+    now_ms = wall_ms(clock)
+    needs_all = bool(traits & (HAS_EXPIRATION | HAS_USER_ID)) or target.route.looks_at_headers
+    opened: tuple[bytes, Special] | None = None  # header bytes, and what they came to
+    part: Special | None = None
+    for content in contents:
+        size = _HEAD + 1 + int.from_bytes(content[3:_HEAD], "big")
+        if not needs_all and (not traits & HAS_HEADERS or content.find(b"CC", 0, size) < 0):
+            one = Special(target.route, [content], 0)
+        elif opened is not None and content[:size] == opened[0]:
+            one = opened[1]._replace(contents=[content])
+        else:
+            one = _opened(target, content, routes, now_ms)
+            opened = (content[:size], one) if one.contents[0] is content else None
+        if part is not None and part.route is one.route and part.expires_ms == one.expires_ms:
+            part.contents.append(one.contents[0])
+            continue
+        if part is not None:
+            yield part
+        part = one
+    if part is not None:
+        yield part
+
+
+def _opened(target: Target, content: bytes, routes: Routes, now_ms: int) -> Special:
+    properties = properties_of(content)
+    if properties.user_id is not None and properties.user_id != target.user:
+        what = f"user_id property set to '{properties.user_id}' but authenticated user was '{target.user}'"
+        raise PeerError(ReplyCode.PRECONDITION_FAILED, what, *_IDS)
+    expires_ms = 0 if properties.expiration is None else now_ms + _ttl(properties.expiration)
+    route = target.route
+    if properties.headers:
+        publish = target.publish
+        try:
+            route, copies = routes.find_for(publish.exchange, publish.routing_key, target.user, properties.headers)
+        except BadCopies as error:
+            raise PeerError(ReplyCode.PRECONDITION_FAILED, error.what, *_IDS) from error
+        if copies.blind:
+            content = with_properties(content, _without_blind(properties))
+    return Special(route, [content], expires_ms)
+
+
+def _without_blind(properties: Properties) -> Properties:
+    assert properties.headers is not None, "BCC is a header"
+    return replace(properties, headers=without_blind(properties.headers))
+
+
+def _ttl(told: str) -> int:
+    if not (told.isascii() and told.isdigit() and int(told[:11]) <= _TTL_MAX):
+        raise PeerError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{told}'", *_IDS)
+    return int(told)

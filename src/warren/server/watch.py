@@ -1,0 +1,122 @@
+"""What the server looks at now and then: who is silent, who does not come in, what memory and disk are like.
+
+    every half second   heartbeats both ways, handshakes that take too long
+    every second        room on the disk
+    after each turn     memory: if it is full, a thread moves messages to disk; publishers wait if that is too slow
+
+A client is dead when nothing was heard of it for twice its heartbeat; one that we do not read is never silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from warren.base.errors import WarrenError
+from warren.server.pressure import DISK, GARBAGE, MEMORY, PAGING
+
+if TYPE_CHECKING:
+    from warren.server.server import Server
+
+_LOG = logging.getLogger(__name__)
+TICK_SECONDS: Final = 0.5
+DISK_TICKS: Final = 2
+GARBAGE_POLL_SECONDS: Final = 0.02
+PAGING_SLACK: Final = 1.1  # of the watermark: above it publishers wait for paging
+MEMORY_SLACK: Final = 1.5  # of the watermark: above it nothing helps but consumers who settle
+
+
+class Watch:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+        self._is_paging = False
+        self._ticks = 0
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(TICK_SECONDS, self._tick)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tick(self) -> None:
+        if self._is_stopped:
+            return
+        self._ticks += 1
+        self._look_at_clients()
+        self._look_at_memory()
+        if self._ticks % DISK_TICKS == 0:
+            self._look_at_disk()
+        self._timer = self._server.loop.call_later(TICK_SECONDS, self._tick)
+
+    # -- clients -------------------------------------------------------------------------------------------------
+
+    def _look_at_clients(self) -> None:
+        server = self._server
+        now = server.machine.clock.monotonic_ns()
+        for connection in server.half_open:
+            if now - connection.begun_ns > server.settings.handshake_seconds * 1e9 and connection.transport is not None:
+                _LOG.warning("a handshake took too long", extra={"facts": {"client": connection.owner.name}})
+                connection.transport.abort()
+        for connection in list(server.connections):
+            interval = connection.amqp.tuning.heartbeat
+            if connection.access is None or not interval:
+                continue
+            if now - connection.said_ns >= interval * 0.5e9:
+                connection.heartbeat()
+            if now - connection.heard_ns > interval * 2e9 and not connection.is_paused:
+                _LOG.warning("a client is silent", extra={"facts": {"client": connection.owner.name}})
+                if connection.transport is not None:
+                    connection.transport.abort()
+
+    # -- memory and disk -----------------------------------------------------------------------------------------
+
+    def after_turn(self, size_bytes: int) -> None:
+        server = self._server
+        if server.realms.monitor.is_over and not self._is_paging:
+            self._is_paging = True
+            server.offload(self._page, self._paged)
+        if size_bytes:
+            self._look_at_memory()
+            if server.storage.upkeep.is_behind() and not server.pressure.has(GARBAGE):
+                server.pressure.set(GARBAGE, True)
+                server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
+
+    def _look_at_memory(self) -> None:
+        monitor, pressure = self._server.realms.monitor, self._server.pressure
+        pressure.set(PAGING, self._is_paging and monitor.used_bytes > PAGING_SLACK * monitor.limit_bytes)
+        most = MEMORY_SLACK if not pressure.has(MEMORY) else PAGING_SLACK
+        pressure.set(MEMORY, not self._is_paging and monitor.used_bytes > most * monitor.limit_bytes)
+
+    def _page(self) -> None:
+        """In a thread: what is not durable cannot leave memory."""
+        self._server.storage.wait(self._server.newest)
+        self._server.realms.monitor.relieve()
+
+    def _paged(self, result: object, error: BaseException | None) -> None:
+        self._is_paging = False
+        if error is not None:
+            self._server.fail(error)
+            return
+        self._look_at_memory()
+
+    def _look_at_garbage(self) -> None:
+        if self._is_stopped:
+            return
+        if self._server.storage.upkeep.is_behind():
+            self._server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
+        else:
+            self._server.pressure.set(GARBAGE, False)
+
+    def _look_at_disk(self) -> None:
+        server = self._server
+        try:
+            free = server.machine.files.free_bytes(server.storage.directory)
+        except WarrenError as error:
+            _LOG.error("nobody knows how much room the disk has", extra={"facts": {"why": error.what}})
+            return
+        server.pressure.set(DISK, free < server.settings.disk_free_min_bytes)
