@@ -76,7 +76,7 @@ class ControlServer:
         self._pausing = threads.condition()
         self._is_closing = False
         with translated("listen at", path):
-            self._listener, self._inode = _listener(path, takes_over)
+            self._listener, self._inode = listener_at(path, takes_over)
         self._thread = threads.start("warren-control", self._run)
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ def ask(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | No
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)
-            with _reachable(path) as near:
+            with reachable(path) as near:
                 connection.connect(near)
             connection.sendall(line)
             answer = _object(_read_line(connection, ANSWER_BYTES_MAX, deadline_ns, clock), "an answer")
@@ -216,10 +216,11 @@ def failure_told(answer: Message) -> WarrenError:
 # -- names -------------------------------------------------------------------------------------------------------
 
 
-def _listener(path: str, takes_over: bool) -> tuple[socket.socket, int]:
+def listener_at(path: str, takes_over: bool) -> tuple[socket.socket, int]:
+    """A socket that listens there, and the inode of its name: only that one is ours to remove."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _reachable(path) as near:
+        with reachable(path) as near:
             _remove_stale(path, near, takes_over)
             listener.bind(near)
         os.chmod(path, 0o600)  # before anybody can connect: that is possible from `listen` on
@@ -255,7 +256,7 @@ def _remove_stale(path: str, near: str, takes_over: bool) -> None:
 
 
 @contextmanager
-def _reachable(path: str) -> Iterator[str]:
+def reachable(path: str) -> Iterator[str]:
     """A name for the path that is short enough for the system, as long as the `with` lasts."""
     if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
         yield path

@@ -60,7 +60,7 @@ class _Known(NamedTuple):
 
 
 class Routing:
-    __slots__ = ("_exchanges", "_names", "_queue_names", "_queues", "_remembered", "_to", "version")
+    __slots__ = ("_exchanges", "_names", "_queue_names", "_queues", "_reachable", "_remembered", "_to", "version")
 
     def __init__(self) -> None:
         self._exchanges: dict[ExchangeId, _Known] = {}
@@ -69,6 +69,7 @@ class Routing:
         self._queue_names: dict[str, QueueId] = {}
         self._to: dict[Destination, dict[BindingId, Binding]] = {}
         self._remembered: dict[tuple[ExchangeId, str], Routed] = {}
+        self._reachable: dict[tuple[ExchangeId, str | None], frozenset[QueueId]] = {}
         self.version = 0  # grows with every change of rows: what somebody else remembers is good as long as it stays
 
     # ---------------------------------------------------------------------------------------------------- messages
@@ -113,6 +114,34 @@ class Routing:
                     seen.add(exchange)
                     open_.append(self._exchanges[exchange])
         return tuple(sorted(queues)), looked_at_headers
+
+    def reachable(self, exchange: ExchangeId, routing_key: str | None = None) -> frozenset[QueueId]:
+        """All queues that a message may come to from there: with this key, or with any, and with whatever headers, but
+        for further keys in them. Remembered until a row changes."""
+        found = self._reachable.get((exchange, routing_key))
+        if found is None:
+            found = self._reachable[exchange, routing_key] = self._reached(self._known(exchange), routing_key)
+        return found
+
+    def _reached(self, first: _Known, routing_key: str | None) -> frozenset[QueueId]:
+        if routing_key is not None:
+            matched, looked_at_headers = self._walk(first, (routing_key,), _NO_HEADERS)
+            if not looked_at_headers:
+                return frozenset(matched)
+        queues: set[QueueId] = set()
+        seen = {first.row.id}
+        open_ = [first]
+        while open_:
+            known = open_.pop()
+            if not known.row.name:
+                return frozenset(self._queues)
+            for queue, exchange in {*map(destination_of, known.bound.values()), *self._alternate(known)}:
+                if queue is not None:
+                    queues.add(queue)
+                elif exchange is not None and exchange not in seen:
+                    seen.add(exchange)
+                    open_.append(self._exchanges[exchange])
+        return frozenset(queues)
 
     def _alternate(self, known: _Known) -> set[Destination]:
         name = known.row.arguments.get(ALTERNATE)
@@ -196,12 +225,17 @@ class Routing:
         besides."""
         return (exchange, routing_key) in self._remembered
 
+    @property
+    def exchange_count(self) -> int:
+        return len(self._exchanges)
+
     def is_used(self, id_: ExchangeId) -> bool:
         """Whether anything is bound from it: what auto-delete and if-unused ask."""
         return bool(self._known(id_).bound)
 
     def _changed(self) -> None:
         self._remembered.clear()
+        self._reachable.clear()
         self.version += 1
 
     def _known(self, id_: ExchangeId) -> _Known:

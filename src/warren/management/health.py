@@ -1,0 +1,66 @@
+"""Health checks: one question each, 200 and "ok", or 503 and why not. For probes, which read the status only.
+
+    alarms, local-alarms                     nobody is blocked for want of memory or disk
+    virtual-hosts                            every vhost of the catalog is served
+    port-listener, protocol-listener         somebody listens there
+    is-in-service, ready-to-serve-clients    new clients are taken: false from the moment the server is being stopped
+
+There is one node, so it is never critical to a quorum, and its alarms are all there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from warren.catalog import vhosts
+from warren.management.refusals import bad_request
+from warren.management.routing import Answer, Asked
+
+_OK: Final = {"status": "ok"}
+_SPELLINGS: Final = {"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp0-9-1": "amqp", "amqp091-0-9-1": "amqp"}
+_PORT_MAX: Final = 65_535
+
+
+def alarms(asked: Asked) -> Any:
+    raised = asked.running.alarms
+    if not raised:
+        return _OK
+    told = [{"node": asked.running.node, "resource": alarm.value} for alarm in raised]
+    return _failed("There are alarms in effect", alarms=told)
+
+
+def virtual_hosts(asked: Asked) -> Any:
+    running = asked.running
+    with running.catalog.reading() as connection:
+        names = {row.name for row in vhosts.every(connection)}
+    missing = sorted(names - {realm.vhost.name for realm in running.realms.every()})
+    return _failed("Some virtual hosts are down", **{"virtual-hosts": missing}) if missing else _OK
+
+
+def port_listener(asked: Asked) -> Any:
+    told = asked.names["port"]
+    if not (told.isascii() and told.isdecimal() and len(told) <= 5 and int(told) <= _PORT_MAX):
+        raise bad_request("Invalid port")
+    ports = [listener.port for listener in asked.source.listeners()]
+    port = int(told)
+    return _OK | {"port": port} if port in ports else _failed("No active listener", missing=port, ports=ports)
+
+
+def protocol_listener(asked: Asked) -> Any:
+    protocol = _SPELLINGS.get(asked.names["protocol"].lower(), asked.names["protocol"].lower())
+    protocols = sorted({listener.protocol for listener in asked.source.listeners()})
+    if protocol in protocols:
+        return _OK | {"protocol": protocol}
+    return _failed("No active listener", missing=protocol, protocols=protocols)
+
+
+def in_service(asked: Asked) -> Any:
+    return _failed("This server is being stopped") if asked.running.is_draining else _OK
+
+
+def quorum_critical(asked: Asked) -> Any:
+    return _OK | {"reason": "single node cluster"}
+
+
+def _failed(reason: str, **facts: Any) -> Answer:
+    return Answer({"status": "failed", "reason": reason, **facts}, 503)

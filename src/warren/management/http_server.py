@@ -1,0 +1,89 @@
+"""HTTP in the loop of the broker: uvicorn, without its signals, its process and its clockwork.
+
+    a socket that listens ──▶ HttpServer.start ──▶ requests ──▶ the application       stop: what is under way ends first
+
+uvicorn reads requests with h11. What it does not do is limit the time that a client takes for the head of a request:
+`PatientProtocol` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import h11
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from warren.management.settings import ManagementSettings
+
+
+class HttpServer:
+    """Serves an application at one socket, from `start` until `stop`, in the loop that calls them."""
+
+    def __init__(self, app: ASGIApp, settings: ManagementSettings) -> None:
+        class Protocol(PatientProtocol):
+            header_seconds = settings.header_seconds
+
+        config = Config(
+            app,
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # an address that a client tells us is nobody's address
+            server_header=False,
+            date_header=False,  # the application says it
+            limit_concurrency=settings.connections_max,
+            timeout_keep_alive=settings.idle_seconds,
+            timeout_graceful_shutdown=settings.stop_seconds,
+            h11_max_incomplete_event_size=settings.header_bytes_max,
+        )
+        config.load()
+        self._server = Server(config)
+        self._server.lifespan = config.lifespan_class(config)
+        self._sockets: list[socket.socket] = []
+
+    async def start(self, listener: socket.socket) -> None:
+        self._sockets = [listener]
+        await self._server.startup(sockets=self._sockets)
+
+    async def stop(self) -> None:
+        await self._server.shutdown(sockets=self._sockets)
+
+
+class PatientProtocol(H11Protocol):
+    """A client that has not sent the head of its request in time is hung up on, however busily it sends."""
+
+    header_seconds = 10.0
+    _hanging_up: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._hanging_up is None:
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        self._hanging_up = self.loop.call_later(self.header_seconds, self._hang_up)
+
+    def _stop_waiting(self) -> None:
+        if self._hanging_up is not None:
+            self._hanging_up.cancel()
+            self._hanging_up = None
+
+    def _hang_up(self) -> None:
+        self._hanging_up = None
+        self.transport.close()

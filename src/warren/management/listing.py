@@ -1,0 +1,138 @@
+"""Lists as RabbitMQ gives them: filtered, sorted, cut to a page and to columns, by what stands in the query.
+
+    name, use_regex   only with a page        sort, sort_reverse        page, page_size        columns=name,a.b
+
+Filtering by a pattern passes the same budget as permissions do (`broker.patterns`): what could take too long is refused
+before it is tried. Columns that are not there are left out, and a dot leads into an object.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from warren.base.errors import Refused
+from warren.broker.patterns import matches
+from warren.management.refusals import bad_request
+
+PAGE_SIZE = 100
+PAGE_SIZE_MAX = 500
+COLUMNS_MAX = 100
+
+Item = Mapping[str, Any]
+Query = Mapping[str, str]
+
+
+class Page(NamedTuple):
+    number: int
+    size: int
+
+
+def listed(items: Sequence[Item], query: Query) -> Any:
+    """A list, or a page of it if one is asked for."""
+    page = _page(query)
+    if page is None:
+        return [columns(item, query) for item in _sorted(items, query)]
+    found = _sorted(_filtered(items, query), query)
+    page_count = max(math.ceil(len(found) / page.size), 1)
+    if page.number > page_count:
+        told = f"Page out of range, page: {page.number} page size: {page.size}, len: {len(found)}"
+        raise bad_request(told, "page_out_of_range")
+    first = (page.number - 1) * page.size
+    shown = [columns(item, query) for item in found[first : first + page.size]]
+    return {
+        "filtered_count": len(found),
+        "item_count": len(shown),
+        "items": shown,
+        "page": page.number,
+        "page_count": page_count,
+        "page_size": page.size,
+        "total_count": len(items),
+    }
+
+
+def columns(item: Item, query: Query) -> Item:
+    """Those that were asked for, or all."""
+    if "columns" not in query:
+        return item
+    shown: dict[str, Any] = {}
+    for column in query["columns"].split(",")[:COLUMNS_MAX]:
+        path = column.split(".")
+        value = _at(item, path)
+        if value is not None or (len(path) == 1 and column in item):
+            _put(shown, path, value)
+    return shown
+
+
+def _page(query: Query) -> Page | None:
+    if "page" not in query and "page_size" not in query:
+        return None
+    told = query.get("page", "1"), query.get("page_size", str(PAGE_SIZE))
+    if not all(each.isascii() and each.isdecimal() and len(each) < 10 for each in told):
+        raise bad_request("Pagination parameters are invalid")
+    page = Page(*map(int, told))
+    if not page.number or not 0 < page.size <= PAGE_SIZE_MAX:
+        what = f"Invalid pagination parameters: page number {page.number}, page size {page.size}"
+        raise bad_request(what, "invalid_pagination_parameters")
+    return page
+
+
+def _filtered(items: Sequence[Item], query: Query) -> Sequence[Item]:
+    wanted = query.get("name", "")
+    if not wanted:
+        return items
+    is_match = _by_pattern(wanted) if query.get("use_regex") == "true" else _by_part(wanted)
+    return [item for item in items if is_match(str(item["name"]))]
+
+
+def _by_part(wanted: str) -> Callable[[str], bool]:
+    """Found anywhere in the name, in small or capital letters."""
+    part = wanted.casefold()
+    return lambda name: part in name.casefold()
+
+
+def _by_pattern(wanted: str) -> Callable[[str], bool]:
+    try:
+        matches(wanted, "")
+    except Refused as error:
+        raise bad_request(error.what) from error
+    return lambda name: matches(wanted, name)
+
+
+def _sorted(items: Sequence[Item], query: Query) -> Sequence[Item]:
+    if not query.get("sort"):
+        return items
+    path = query["sort"].split(".")
+    is_reverse = query.get("sort_reverse") == "true"
+    return sorted(items, key=lambda item: _rank(_at(item, path)), reverse=is_reverse)
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """Values of different kinds stand beside each other: what is not there, numbers, texts, all else."""
+    match value:
+        case None:
+            return 0, 0
+        case bool() | int() | float():
+            return 1, value
+        case str():
+            return 2, value
+    return 3, str(value)
+
+
+def _at(item: Item, path: Sequence[str]) -> Any:
+    value: Any = item
+    for step in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(step)
+    return value
+
+
+def _put(shown: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    for step in path[:-1]:
+        inner = shown.setdefault(step, {})
+        if not isinstance(inner, dict):
+            return
+        shown = inner
+    shown[path[-1]] = value

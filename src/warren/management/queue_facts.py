@@ -1,0 +1,126 @@
+"""How queues stand, asked of all of them at once: rows from the catalog, numbers from the queues themselves.
+
+    catalog rows       one statement for all, and none at all while nothing was declared or deleted
+    queues at work     a look under each one's lock
+    queues at rest     nobody has asked for them since the start: what the index says, looked up once
+
+No statistics are gathered here and nothing is done for each message. A queue that nobody has used yet is not started by
+being looked at: everything in it is ready, and stays so until it is started.
+
+Always true: `messages` is ready + unacknowledged; the numbers of one queue belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from warren.base.errors import WarrenError
+from warren.base.ids import Epoch, QueueId, VhostId
+from warren.broker.arguments import QueueArguments
+from warren.broker.backing_kinds import places_of
+from warren.broker.realm import Realm
+from warren.broker.storage import VARIABLE
+from warren.broker.supervisor import Supervised
+from warren.catalog import queues
+from warren.catalog.queues import Queue as Row
+from warren.management.running import Running
+
+_NEVER = Epoch(0)
+
+
+class Numbers(NamedTuple):
+    state: str  # running, or down: it failed too often
+    ready: int = 0
+    unacked: int = 0
+    ready_bytes: int = 0
+    memory_bytes: int = 0
+    consumers: int = 0
+
+
+class QueueFact(NamedTuple):
+    vhost: str
+    row: Row
+    numbers: Numbers
+
+
+class QueueFacts:
+    """Any thread may ask; what two find out at the same time is found out twice."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._rows: tuple[Epoch, dict[VhostId, list[Row]]] = _NEVER, {}
+        self._resting: dict[QueueId, Numbers] = {}
+
+    def of(self, realms: Iterable[Realm]) -> list[QueueFact]:
+        """Of all queues in these vhosts, by vhost and name."""
+        rows = self.rows()
+        return [fact for realm in realms for fact in self._of_realm(realm, rows.get(realm.vhost.id, []))]
+
+    def one(self, realm: Realm, name: str) -> QueueFact | None:
+        with self._running.catalog.reading() as connection:
+            row = queues.get(connection, realm.vhost.id, name)
+        return next(iter(self._of_realm(realm, [row] if row is not None else [])), None)
+
+    def rows(self) -> dict[VhostId, list[Row]]:
+        """What the catalog says; read again only when it has changed."""
+        applied = self._running.catalog.applied
+        known, rows = self._rows
+        if known == applied and known != _NEVER:
+            return rows
+        rows = {}
+        with self._running.catalog.reading() as connection:
+            for row in queues.every(connection):
+                rows.setdefault(row.vhost_id, []).append(row)
+        self._rows = applied, rows  # at least as new as that
+        there = {row.id for some in rows.values() for row in some}
+        self._resting = {id_: numbers for id_, numbers in list(self._resting.items()) if id_ in there}
+        return rows
+
+    def _of_realm(self, realm: Realm, rows: list[Row]) -> list[QueueFact]:
+        started, name = realm.queues.started(), realm.vhost.name
+        facts = []
+        for row in rows:
+            child = started.get(row.id)
+            if child is not None and child.is_deleted:  # its name goes in a moment
+                continue
+            numbers = self._at_rest(realm, row) if child is None else _at_work(child)
+            facts.append(QueueFact(name, row, numbers))
+        return facts
+
+    def _at_rest(self, realm: Realm, row: Row) -> Numbers:
+        found = self._resting.get(row.id)
+        if found is None:
+            try:
+                found = self._looked_up(realm, row)
+            except WarrenError:
+                return Numbers("down")
+            self._resting[row.id] = found
+        return found
+
+    def _looked_up(self, realm: Realm, row: Row) -> Numbers:
+        storage = realm.queues.storage
+        arguments = QueueArguments.from_table(row.arguments)
+        if (arguments.backing or realm.queues.settings.backing) != VARIABLE:  # only the queue itself knows
+            return _at_work(realm.queues.find(row.name))
+        if not row.durable:
+            return Numbers("running")
+        counters = [storage.recover(place, _NEVER) for place in places_of(row.id, arguments)]
+        sizes = sum(each.size_bytes for each in counters)
+        return Numbers("running", sum(each.count for each in counters), ready_bytes=sizes)
+
+
+def _at_work(child: Supervised) -> Numbers:
+    with child.lock:
+        queue = child.queue
+        if queue is None:
+            return Numbers("down")
+        backing = queue.backing
+        return Numbers(
+            "running",
+            len(backing),
+            backing.pending_count,
+            backing.ready_bytes,
+            backing.ram_bytes,
+            len(queue.line),
+        )

@@ -1,0 +1,82 @@
+"""Queues, as the API tells of them.
+
+Only what is known is told: rates need two looks, and whoever wants one has two. What RabbitMQ tells of its own insides
+(reductions, garbage collection) is not here.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from warren.management.listing import columns, listed
+from warren.management.queue_facts import QueueFact
+from warren.management.refusals import not_found
+from warren.management.routing import Asked
+from warren.management.who import visible
+
+
+def every(asked: Asked) -> Any:
+    """In all vhosts that the user sees."""
+    return _listed(asked, asked.source.facts.of(visible(asked.running, asked.user)))
+
+
+def of_vhost(asked: Asked) -> Any:
+    return _listed(asked, asked.source.facts.of([asked.vhost]))
+
+
+def one(asked: Asked) -> Any:
+    fact = asked.source.facts.one(asked.vhost, asked.names["name"])
+    if fact is None:
+        raise not_found()
+    return columns(queue_item(fact, asked.running.node) | {"consumer_details": []}, asked.query)
+
+
+def _listed(asked: Asked, facts: list[QueueFact]) -> Any:
+    node = asked.running.node
+    return listed([queue_item(fact, node) for fact in facts], asked.query)
+
+
+def queue_item(fact: QueueFact, node: str) -> dict[str, Any]:
+    row, numbers = fact.row, fact.numbers
+    return {
+        "arguments": shown(row.arguments) if row.arguments else {},
+        "auto_delete": row.auto_delete,
+        "consumers": numbers.consumers,
+        "durable": row.durable,
+        "effective_policy_definition": {},
+        "exclusive": row.exclusive,
+        "memory": numbers.memory_bytes,
+        "message_bytes_ready": numbers.ready_bytes,
+        "messages": numbers.ready + numbers.unacked,
+        "messages_ready": numbers.ready,
+        "messages_unacknowledged": numbers.unacked,
+        "name": row.name,
+        "node": node,
+        "operator_policy": None,
+        "policy": None,
+        "state": numbers.state,
+        "type": str(row.arguments.get("x-queue-type", "classic")),
+        "vhost": fact.vhost,
+    }
+
+
+def shown(value: Any) -> Any:
+    """What an AMQP table holds, as JSON can say it: for reading, not for reading back."""
+    match value:
+        case Mapping():
+            return {str(key): shown(each) for key, each in value.items()}
+        case list() | tuple():
+            return [shown(each) for each in value]
+        case bytes():
+            return value.decode() if value.isascii() else base64.b64encode(value).decode()
+        case datetime():
+            return int(value.timestamp())
+        case Decimal():
+            return float(value)
+        case float() if value != value or value in (float("inf"), float("-inf")):
+            return str(value)
+    return value

@@ -1,0 +1,202 @@
+"""A server as the management sees it, over a real database, and HTTP over real sockets.
+
+The loop is uvloop's, in a thread of its own, as the broker's would be; tests ask from outside, with httpx.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+import uvloop
+
+from warren.base.ids import TimelineId
+from warren.base.runs import Publication
+from warren.broker.arguments import QueueArguments
+from warren.broker.counts import Counts
+from warren.broker.passwords import Hashing, hashed
+from warren.broker.realm import Realm
+from warren.broker.realms import Realms
+from warren.broker.settings import QueueSettings
+from warren.broker.storage import QueueStorage
+from warren.broker.supervisor import Supervised
+from warren.catalog import permissions, users, vhosts
+from warren.catalog.catalog import Catalog
+from warren.catalog.database import place_of
+from warren.catalog.settings import CatalogSettings
+from warren.catalog.vhosts import Vhost
+from warren.log.machine import Machine
+from warren.management.routes import ROUTES
+from warren.management.routing import Route
+from warren.management.running import Alarm, Listener
+from warren.management.serving import Serving, start
+from warren.management.settings import ManagementSettings
+from warren.message_store.settings import MessageStoreSettings
+from warren.queues.settings import VariableQueueSettings
+from warren.server.authentication import Users
+from warren.server.settings import ServerSettings
+from warren.snapshot.database import Database
+from warren.snapshot.rocksdb_store import RocksDbStore
+from warren.snapshot.snapshot_store import SnapshotStore
+
+Result = TypeVar("Result")
+PASSWORD = "secret"
+NODE = "warren@test"
+AMQP = Listener("amqp", "127.0.0.1", 5672)
+
+
+@dataclass
+class StageRunning:
+    """Is a `Running`, of which tests change what they are about."""
+
+    database: Database
+    catalog: Catalog
+    realms: Realms
+    machine: Machine
+    users: Users
+    counts: Counts = field(default_factory=Counts)
+    settings: ServerSettings = field(default_factory=ServerSettings)
+    version: str = "0.1"
+    node: str = NODE
+    started_ns: int = 0
+    listeners: Sequence[Listener] = (AMQP,)
+    alarms: Sequence[Alarm] = ()
+    problems: Sequence[str] = ()
+    memory_limit_bytes: int = 1 << 30
+    is_draining: bool = False
+    connection_count: int = 3
+    channel_count: int = 5
+    consumer_count: int = 7
+
+
+class ManagementStage:
+    """Open from the beginning until `close`: a database, a vhost "/", the user `admin`, and the management."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: ManagementSettings | None = None,
+        routes: Sequence[Route] = ROUTES,
+        socket_path: str | None = None,
+    ) -> None:
+        self.directory = str(directory)
+        self.socket_path = socket_path or f"{directory}/warren.sock"
+        self._closing = ExitStack()
+        with ExitStack() as opened:
+            self._open_storage(opened)
+            self.home = self.vhost("/")
+            self.user("admin", "administrator")
+            self.realms.begin()
+            self._start_loop(opened)
+            ports = "127.0.0.1", 0, 0
+            self.serving: Serving = self.run(start(self.running, *ports, self.socket_path, settings, routes))
+            opened.callback(lambda: self.run(self.serving.stop()))
+            self._closing = opened.pop_all()
+
+    def _open_storage(self, opened: ExitStack) -> None:
+        machine = Machine.real()
+
+        def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
+            return RocksDbStore.open(directory, timeline, threads=machine.threads)
+
+        self.database = Database.open(self.directory, open_store, machine=machine)
+        opened.callback(self.database.close)
+        place = place_of(machine.files, machine.chance, self.directory, CatalogSettings())
+        self.catalog = Catalog.open(self.database, place, machine.threads)
+        opened.callback(self.catalog.close)
+        queues = QueueSettings()
+        storage = QueueStorage(self.database, self.catalog, queues, VariableQueueSettings(), MessageStoreSettings())
+        opened.callback(storage.close)
+        self.realms = Realms(storage, machine, queues)
+        opened.callback(self.realms.close)
+        server = ServerSettings(login_delay_seconds=0.0)
+        people = Users(self.catalog, machine, server)
+        self.running = StageRunning(self.database, self.catalog, self.realms, machine, people, settings=server)
+        self.running.started_ns = machine.clock.wall_ns()
+
+    def _start_loop(self, opened: ExitStack) -> None:
+        self._loop = uvloop.new_event_loop()
+        thread = threading.Thread(target=self._loop.run_forever, name="the broker's loop")
+        thread.start()
+
+        def end() -> None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join()
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+        opened.callback(end)
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def __enter__(self) -> ManagementStage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.close()
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    def vhost(self, name: str) -> Vhost:
+        row = self.catalog.change(lambda change: vhosts.declare(change, name))
+        self.realms.open(row)
+        return row
+
+    def user(self, name: str, *tags: str, vhost: str | None = None) -> None:
+        """With everything permitted in a vhost, if one is named."""
+        told = hashed(PASSWORD, self.running.machine.chance)
+        row = self.catalog.change(lambda change: users.put(change, name, told, Hashing.SCRYPT.value, tags))
+        if vhost is not None:
+            where = self.realms.find(vhost).vhost.id
+            self.catalog.change(lambda change: permissions.put(change, row.id, where, ".*", ".*", ".*"))
+
+    def queue(self, name: str, vhost: str = "/", *bodies: bytes, **arguments: Any) -> Supervised:
+        realm = self.realms.find(vhost)
+        child = realm.queues.declare(name, True, QueueArguments(**arguments))
+        if bodies:
+            self.put(realm, child, *bodies)
+        return child
+
+    def put(self, realm: Realm, child: Supervised, *bodies: bytes) -> None:
+        now_ms = self.running.machine.clock.wall_ns() // 1_000_000
+        self.database.log.wait(realm.traffic.put(Publication(list(bodies), published_ms=now_ms), [child]))
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        host, port = self.serving.addresses["http"]
+        return f"http://{host}:{port}"
+
+    @property
+    def metrics_url(self) -> str:
+        host, port = self.serving.addresses["http/prometheus"]
+        return f"http://{host}:{port}"
+
+    def client(self, user: str | None = "admin", **headers: str) -> httpx.Client:
+        auth = None if user is None else httpx.BasicAuth(user, PASSWORD)
+        return httpx.Client(base_url=self.url, auth=auth, headers=headers, timeout=30, trust_env=False)
+
+    def local(self) -> httpx.Client:
+        """By the socket of this machine."""
+        transport = httpx.HTTPTransport(uds=self.socket_path)
+        return httpx.Client(base_url="http://warren", transport=transport, timeout=30)
+
+    def get(self, path: str, user: str | None = "admin", **headers: str) -> httpx.Response:
+        with self.client(user, **headers) as client:
+            return client.get(path)
+
+    def metrics(self, path: str = "/metrics") -> str:
+        response = httpx.get(self.metrics_url + path, timeout=30, trust_env=False)
+        assert response.status_code == 200, response.text
+        return response.text
