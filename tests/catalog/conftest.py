@@ -1,7 +1,7 @@
 """Every SQL database that may stand behind the catalog. PostgreSQL is started when the first test asks for it; every
 test gets a database of its own.
 
-`place` is one after the other; a test that takes `stage` runs over each of them, and is checked when it is done.
+A test that takes `places`, `place` or `stage` runs over each kind; what is on `stage` is checked when it is done.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ import pytest
 
 from tests.catalog.catalog_stage import CatalogStage, check
 from tests.catalog.postgres_server import PostgresServer, postgres_server
-from warren.catalog.database import SqlitePlace
+from tests.catalog.sql_places import ForgetfulPlaces, PostgresPlaces, SqlitePlaces, SqlPlaces
 from warren.catalog.sql_database import SqlPlace
-from warren.files.local import LocalFiles
-from warren.testing.forgetful_catalog import ForgetfulCatalog
-from warren.testing.seeded_chance import SeededChance
 
 
 @pytest.fixture(scope="session")
@@ -27,13 +24,15 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(params=["forgetful", "sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> SqlPlace:
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> SqlPlaces:
     if request.param == "forgetful":
-        return ForgetfulCatalog()
-    if request.param == "sqlite":
-        return SqlitePlace(LocalFiles(), SeededChance(1), str(tmp_path), str(tmp_path / "catalog.sqlite"))
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return server.place(server.make_database())
+        return ForgetfulPlaces()
+    return SqlitePlaces(tmp_path) if request.param == "sqlite" else PostgresPlaces(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def place(places: SqlPlaces) -> SqlPlace:
+    return places.new()
 
 
 @pytest.fixture

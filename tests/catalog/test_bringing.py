@@ -8,14 +8,16 @@ import pytest
 from sqlalchemy import delete, event, insert
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, copy_of, declared, home, names, rows_in_sql
-from warren.base.errors import Damage, Refused
+from tests.catalog.sql_places import SqlPlaces
+from warren.base.errors import Damage
 from warren.base.ids import Epoch, TimelineId
 from warren.base.threads import SystemThreads
 from warren.catalog import queues, vhosts
-from warren.catalog.bringing import bring, read_mark
+from warren.catalog.bringing import Stranger, bring, read_mark
 from warren.catalog.catalog import Catalog
 from warren.catalog.row_format import CATALOG, LAST_CHANGE, Kind, LastChange, encode, key_of
 from warren.catalog.schema import queues as queue_rows
+from warren.catalog.sql_database import SqlPlace
 from warren.durability.timeline import Ancestor, Timeline
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
@@ -99,8 +101,30 @@ def test_sql_behind_the_log_gets_only_what_is_newer() -> None:
     assert written == [["UPDATE", "vhosts"], ["UPDATE", "applied"]]
 
 
-def test_sql_ahead_of_a_log_that_was_put_back_is_put_back_too() -> None:
-    stage = CatalogStage()
+def test_sql_of_an_earlier_day_gets_what_it_lacks_from_the_log(places: SqlPlaces) -> None:
+    """C-21: SQL was put back, the log was not."""
+    stage = CatalogStage(places.new())
+    here = home(stage.begin())
+    gone, kept = declared(stage.catalog, here.id, "gone"), declared(stage.catalog, here.id, "kept")
+    bound(stage.catalog, "amq.topic", gone)
+    stage.stop()
+    earlier = places.copy(stage.place)
+    stage.begin()
+    stage.catalog.change(lambda change: queues.delete(change, gone.id))
+    bound(stage.catalog, "amq.topic", kept)
+    declared(stage.catalog, here.id, "gone")
+    stage.catalog.change(lambda change: vhosts.describe(change, here.id, "changed", ["x"]))
+    seen = rows_in_sql(stage.catalog)
+    stage.stop()
+    stage.place = earlier
+    assert rows_in_sql(stage.begin()) == seen
+    check(stage.catalog, stage.database)
+    assert not stage.catalog.problems
+    stage.stop()
+
+
+def test_sql_ahead_of_a_log_that_was_put_back_is_put_back_too(place: SqlPlace) -> None:
+    stage = CatalogStage(place)
     here = home(stage.begin())
     declared(stage.catalog, here.id, "kept")
     stage.database.settle()
@@ -118,9 +142,10 @@ def test_sql_ahead_of_a_log_that_was_put_back_is_put_back_too() -> None:
     earlier.stop()
 
 
-def test_sql_of_a_timeline_that_the_log_has_left_is_made_again() -> None:
-    """X-02: a log restored to an epoch has the catalog of that epoch, whatever SQL says."""
-    stage = CatalogStage(mode=Mode.OFF)
+def test_sql_of_a_timeline_that_the_log_has_left_is_made_again(place: SqlPlace) -> None:
+    """X-02: a log restored to an epoch has the catalog of that epoch, whatever SQL says. C-21: from then on SQL is the
+    fork's, and whoever goes on with the log that was left is refused."""
+    stage = CatalogStage(place, mode=Mode.OFF)
     here = home(stage.begin())
     declared(stage.catalog, here.id, "kept")
     at = stage.catalog.applied
@@ -139,17 +164,20 @@ def test_sql_of_a_timeline_that_the_log_has_left_is_made_again() -> None:
     assert declared(catalog, here.id, "later").id not in (0, here.id)
     catalog.close()
     fork.close()
+    with pytest.raises(Stranger, match="which this log never was on"):
+        stage.begin()
+    stage.database.close()
 
 
-def test_sql_of_a_timeline_that_the_log_never_had_is_refused_and_not_touched() -> None:
+def test_sql_of_a_timeline_that_the_log_never_had_is_refused_and_not_touched(places: SqlPlaces) -> None:
     """C-21: a gap that the log does not cover is refused, with what to do."""
-    stage, stranger = CatalogStage(seed=1), CatalogStage(seed=2)
+    stage, stranger = CatalogStage(places.new(), seed=1), CatalogStage(places.new(), seed=2)
     declared(stranger.begin(), home(stranger.catalog).id, "theirs")
     stranger.stop()
     home(stage.begin())
     stage.stop()
     stage.place = stranger.place
-    with pytest.raises(Refused, match="which this log never was on") as caught:
+    with pytest.raises(Stranger, match="which this log never was on") as caught:
         stage.begin()
     stage.database.close()
     assert "restore a backup of the log, or name another catalog" in caught.value.hint
@@ -157,8 +185,8 @@ def test_sql_of_a_timeline_that_the_log_never_had_is_refused_and_not_touched() -
     stranger.stop()
 
 
-def test_sql_whose_rows_somebody_removed_is_made_again() -> None:
-    stage = CatalogStage()
+def test_sql_whose_rows_somebody_removed_is_made_again(place: SqlPlace) -> None:
+    stage = CatalogStage(place)
     seen = busy(stage)
     stage.stop()
     sql = stage.place.open()

@@ -24,7 +24,7 @@ def test_each_exchange_has_patterns_of_its_own_also_one_that_is_not_there_yet(st
     user, vhost = ann_and_home(stage)
     made = [permitted(stage, user, vhost, name) for name in ("amq.topic", "later", "")]
     stage.stop()
-    stage.forgetful.forget(2)
+    stage.place.set_aside()
     with stage.begin().reading() as connection:
         assert topic_permissions.every(connection, user, vhost) == made
         assert topic_permissions.get(connection, user, vhost, "later") == made[1]

@@ -30,6 +30,7 @@ from warren.catalog.row_format import CATALOG, LAST_CHANGE, Kind, LastChange, de
 from warren.catalog.rows import TABLES, row_of
 from warren.catalog.schema import applied
 from warren.catalog.sql_database import SqlDatabase
+from warren.catalog.sql_errors import SqlDamage
 from warren.durability.timeline import Timeline
 from warren.snapshot.snapshot_store import Reading, Row
 
@@ -124,8 +125,12 @@ def _write(sql: SqlDatabase, view: Reading, truth: Truth, timeline: TimelineId, 
                 count = _put_newer(connection, kind, view, after or Epoch(0))
                 if count != truth.last.count(kind):
                     what = f"the log holds {count} rows of kind {kind.name.lower()}, its last change of the catalog "
-                    raise RowsMissing(f"{what}(epoch {truth.epoch}) counted {truth.last.count(kind)}", hint=_WAY_OUT)
+                    raise Damage(f"{what}(epoch {truth.epoch}) counted {truth.last.count(kind)}")
             write_mark(connection, Mark(timeline, truth.epoch))
+    except SqlDamage:
+        raise
+    except Damage as error:
+        raise RowsMissing(error.bare, hint=_WAY_OUT) from error
     except IntegrityError as error:
         raise RowsMissing(f"a row of the catalog in the log refers to nothing: {error.orig}", hint=_WAY_OUT) from error
 

@@ -1,0 +1,96 @@
+"""SQL databases that can be copied: so a test has SQL as it was a while ago, whatever kind it is of."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+from tests.catalog.postgres_server import PostgresServer
+from warren.catalog.database import SqlitePlace
+from warren.catalog.sql_database import SqlPlace
+from warren.files.local import LocalFiles
+from warren.testing.forgetful_catalog import ForgetfulCatalog
+from warren.testing.seeded_chance import SeededChance
+
+
+class SqlPlaces(Protocol):
+    def new(self) -> SqlPlace: ...
+
+    def copy(self, place: SqlPlace) -> SqlPlace:
+        """What is there now, as another place; nobody may have it open."""
+        ...
+
+    def aside(self, place: SqlPlace) -> list[SqlPlace]:
+        """What was set aside there, as places to look at."""
+        ...
+
+
+class ForgetfulPlaces:
+    def new(self) -> SqlPlace:
+        return _Remembering()
+
+    def copy(self, place: SqlPlace) -> SqlPlace:
+        assert isinstance(place, ForgetfulCatalog)
+        return _Remembering(list(place.states))
+
+    def aside(self, place: SqlPlace) -> list[SqlPlace]:
+        assert isinstance(place, _Remembering)
+        return [ForgetfulCatalog(states) for states in place.aside]
+
+
+class _Remembering(ForgetfulCatalog):
+    def __init__(self, states: list[bytes] | None = None) -> None:
+        super().__init__(states)
+        self.aside: list[list[bytes]] = []
+
+    def set_aside(self) -> None:
+        self.aside.append(self.states)
+        super().set_aside()
+
+
+class SqlitePlaces:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._numbers = count(1)
+
+    def new(self) -> SqlPlace:
+        own = self._directory / f"{next(self._numbers)}"
+        own.mkdir()
+        return SqlitePlace(LocalFiles(), SeededChance(1), str(own), str(own / "catalog.sqlite"))
+
+    def copy(self, place: SqlPlace) -> SqlPlace:
+        other = self.new()
+        shutil.copy(place.where, other.where)
+        return other
+
+    def aside(self, place: SqlPlace) -> list[SqlPlace]:
+        found = sorted(Path(place.where).parent.glob("set-aside/*.sqlite"))
+        return [SqlitePlace(LocalFiles(), SeededChance(1), str(self._directory), str(path)) for path in found]
+
+
+class PostgresPlaces:
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+
+    def new(self) -> SqlPlace:
+        return self._server.place(self._server.make_database())
+
+    def copy(self, place: SqlPlace) -> SqlPlace:
+        return self._server.place(self._server.copy_of(_database(place)))
+
+    def aside(self, place: SqlPlace) -> list[SqlPlace]:
+        asked = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'warren_aside_') ORDER BY nspname"
+        found = self._server.ask(asked, _database(place))
+        return [self._looked_at(place, name) for (name,) in found]
+
+    def _looked_at(self, place: SqlPlace, schema: str) -> SqlPlace:
+        """A database in which that schema is the one in use."""
+        other = self._server.copy_of(_database(place))
+        self._server.ask(f"DROP SCHEMA warren CASCADE; ALTER SCHEMA {schema} RENAME TO warren", other)
+        return self._server.place(other)
+
+
+def _database(place: SqlPlace) -> str:
+    return place.where.rpartition("/")[2]
