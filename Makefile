@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 PYTEST := $(RUN) -m pytest
 PURE := build/pure
+NODE := build/node
 
 # The modules that mypyc compiles, and the sources whose constants it may have folded into them.
 MARKED := $(shell grep -rlx --include='*.py' '\# mypyc: compile' src 2>/dev/null | sort)
@@ -15,7 +16,7 @@ MARKED_TESTS := $(foreach module,$(MARKED),$(wildcard $(subst src/warren,tests,$
 TESTS ?= $(MARKED_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark peers run quick test test-pure check format checklist golden notebook simulate torture mutants bench clean FORCE
+.PHONY: help setup setup-spark setup-node peers run quick test test-pure check format checklist golden notebook simulate torture mutants bench clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,7 +47,15 @@ $(VENV)/.spark: $(VENV)/.installed | $(VENV)/.compiled
 	WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --editable '.[dev,bench,spark]'
 	@touch $@
 
-peers:  ## install the Debian packages we compare with (RabbitMQ, Redis, NATS), without starting them
+setup-node: $(NODE)/.installed  ## node's AMQP client, with which the tests walk through the broker
+
+$(NODE)/.installed: tests/interop/node/package.json
+	@command -v npm >/dev/null || { echo 'setup-node: there is no npm here; make peers installs node and npm'; exit 1; }
+	@mkdir -p $(NODE) && cp $< $(NODE)/
+	npm install --prefix $(NODE) --silent --no-audit --no-fund --no-package-lock
+	@touch $@
+
+peers:  ## install the Debian packages we compare with (RabbitMQ, Redis, NATS) and node, without starting any
 	@.ci/peers
 
 run: setup  ## show the log store at work
@@ -57,7 +66,7 @@ quick: setup  ## unit, golden and conformance tests: under a minute
 
 # Two tests at a time, but for those with Spark, which takes all cores by itself. A process has one kind of
 # Spark session, so the core suite runs once for each; `local` is among the others.
-test: setup-spark  ## every test; only campaigns are left out (simulate, torture)
+test: setup-spark setup-node  ## every test; only campaigns are left out (simulate, torture)
 	$(PYTEST) -m 'not torture and not spark' --numprocesses 2 --dist worksteal --durations=20
 	$(PYTEST) -m 'spark and not torture' --durations=10
 	WARREN_SPARK=standalone $(PYTEST) -m 'not torture' tests/pipeline/core
