@@ -9,6 +9,7 @@ import pytest
 from tests.broker.stage import BrokerStage
 from tests.broker.test_subscribers import Taker
 from warren.base.errors import WarrenError
+from warren.base.ids import Epoch
 from warren.base.runs import Origin
 from warren.broker.arguments import Overflow
 from warren.broker.routes import Route
@@ -239,4 +240,4 @@ def test_a_queue_that_was_deleted_in_this_moment_is_not_there(stage: TurnStage) 
 
 
 def test_a_turn_in_which_nothing_was_asked_does_nothing(stage: TurnStage) -> None:
-    assert stage.end() == Done(0, None, 0)
+    assert stage.end() == Done(Epoch(0), None, 0)

@@ -1,4 +1,4 @@
-"""Bodies as callers hand them in: checked, and cut into what goes into one session.
+"""Bodies as callers hand them in: checked, and cut into what goes into one session; and as they get them out.
 
 Judging a thousand bodies costs a few microseconds: their types and sizes are looked at in bulk, and one by one only to
 say which is wrong.
@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from warren.amqp.content import body_of
 from warren.base.errors import Misuse, Refused
+from warren.base.runs import RAW, Slice
+
+
+def plain_bodies(slice_: Slice) -> list[bytes]:
+    """What a program gets: of a message that came by AMQP only its body."""
+    assert slice_.contents is not None, "what is fetched has contents"
+    if slice_.run.origin.content_kind == RAW:
+        return slice_.contents
+    return [body_of(content) for content in slice_.contents]
 
 
 def checked_body(body: bytes, bytes_max: int) -> bytes:

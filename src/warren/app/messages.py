@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, TypeAlias
 
+from warren.app.bodies import plain_bodies
 from warren.base.ids import QueueId
 from warren.broker.consumers import Delivery
 from warren.broker.errors import NotYours
@@ -101,8 +102,7 @@ class Message(Delivered):
     @classmethod
     def of(cls, queue: Settler, delivery: Delivery) -> Message:
         [fetched] = delivery.fetched
-        assert fetched.slice.contents is not None, "what is fetched has contents"
-        [body] = fetched.slice.contents
+        [body] = plain_bodies(fetched.slice)
         return cls(queue, delivery.queue, delivery.life, fetched.tag, body, fetched.is_redelivered)
 
     @property
@@ -126,7 +126,7 @@ class Batch(Delivered):
         self.fetched = fetched
         self.bodies: list[bytes] = []
         for each in fetched:
-            self.bodies += each.slice.contents or []
+            self.bodies += plain_bodies(each.slice)
 
     def __len__(self) -> int:
         return len(self.bodies)
