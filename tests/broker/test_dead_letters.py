@@ -152,8 +152,8 @@ def test_a_large_move_takes_several_sessions_and_loses_nothing(stage: BrokerStag
         sizes.append(own.moved_bytes)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warren.broker.queue.STEP_BYTES", 1000)
-        patch.setattr("warren.broker.queue.REJECT_STEP", 2)
+        patch.setattr("warren.broker.work.STEP_BYTES", 1000)
+        patch.setattr("warren.broker.leaving.REJECT_STEP", 2)
         patch.setattr(Work, "end", measured)
         stage.put(*large, to="work")
         if way == "over the limit":

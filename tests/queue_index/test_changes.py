@@ -204,12 +204,12 @@ def test_a_dequeue_says_why_and_when_in_ranges(changes: Changes, written: Writte
     """QI-04, MR-05: an acknowledgement is a record; those of one fate and one session share it."""
     for first in range(3):
         changes.dequeue(ORDERS, a_run(first, [b"x"]), 1, [(first, first + 1)], Why.ACKED)
-    changes.dequeue(ORDERS, a_run(3, [b"x"]), 1, [(3, 4)], Why.DEAD_LETTERED, b"expired to bills")
+    changes.dequeue(ORDERS, a_run(3, [b"x"]), 1, [(3, 4)], Why.MOVED, b"expired to bills")
     changes.dequeue(ORDERS, a_run(9, [b"x"]), 1, [(9, 10)], Why.ACKED)
     changes.end()
     assert written.events == [
         event(ORDERS, Happened.DEQUEUED, Why.ACKED, (0, 3), (9, 10)),
-        event(ORDERS, Happened.DEQUEUED, Why.DEAD_LETTERED, (3, 4), detail=b"expired to bills"),
+        event(ORDERS, Happened.DEQUEUED, Why.MOVED, (3, 4), detail=b"expired to bills"),
     ]
 
 

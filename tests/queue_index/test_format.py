@@ -70,8 +70,8 @@ def test_the_numbers_of_reasons_are_for_good() -> None:
         ("PURGED", 5),
         ("QUEUE_DELETED", 6),
         ("MOVED", 7),
-        ("DEAD_LETTERED", 8),
         ("TRANSACTION", 9),
+        ("DELIVERY_LIMIT", 10),
     ]
 
 

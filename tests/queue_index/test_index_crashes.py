@@ -86,7 +86,7 @@ def put(changes: Changes, queue: Queue, place: QueuePlace, contents: Sequence[by
 
 def move(changes: Changes, model: Model, chance: random.Random) -> None:
     """Messages of one run go to another queue, in the same session."""
-    contents = take(changes, model[HERE], HERE, chance, Why.DEAD_LETTERED)
+    contents = take(changes, model[HERE], HERE, chance, Why.MOVED)
     if contents:
         put(changes, model[THERE], THERE, contents)
 

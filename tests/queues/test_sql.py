@@ -37,7 +37,7 @@ def move(it: SqlStage, tag: int) -> None:
     changes = without_log()
     [slice_] = it.queue.look([one(tag)])
     it.other.publish(Publication(slice_.contents or []), changes)
-    it.queue.ack([one(tag)], Why.DEAD_LETTERED, changes)
+    it.queue.ack([one(tag)], Why.MOVED, changes)
     changes.end()
 
 

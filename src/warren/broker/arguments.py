@@ -1,11 +1,20 @@
-"""What a queue was asked to do, as the catalog keeps it: RabbitMQ's names, so that a server finds what it expects.
+"""What a queue was asked to do, in RabbitMQ's names: read from the table of a declaration, or asked for in a program.
 
     x-message-ttl  x-expires  x-max-length  x-max-length-bytes  x-overflow  x-max-priority
-    x-dead-letter-exchange = "", x-dead-letter-routing-key = name     to the queue of this name, by the default exchange
-    x-backing                                                         another kind of backing queue (BQ-02)
+    x-dead-letter-exchange, x-dead-letter-routing-key     where messages go that are let go of: see dead_letters
+    x-queue-type, x-delivery-limit                        quorum: a durable queue that may count deliveries
+    x-single-active-consumer                              one consumer at a time
+    x-queue-mode, x-queue-version, x-dead-letter-strategy, x-consumer-timeout …    looked at, and nothing comes of it
+    x-backing                                             another kind of backing queue (BQ-02), ours
 
-Always true: what was read from a table gives the same table again. An argument that is not known here stays in the
-catalog and does nothing; one with a senseless value is refused when the queue is declared.
+A program that asks for `dead_letter="name"` means the queue of that name: the default exchange with the name as key.
+
+An argument with a senseless value is refused when the queue is declared, and so is one that RabbitMQ does not know for
+this type of queue; one that nobody knows does nothing. `BadArgument.reason` has RabbitMQ's word for it, since clients
+show it to people who look it up.
+
+Always true: what `to_table` says is read as the same arguments again. It says what a program asked for, and nothing
+that does nothing: the table of an AMQP client stays in the catalog as it came.
 """
 
 from __future__ import annotations
@@ -13,16 +22,55 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
+from warren.amqp.types import RawString
 from warren.base.errors import Refused
 
 PRIORITY_MAX = 255
+TIME_MS_MAX = (1 << 32) * 1000 - 1  # longer than anybody waits, and no sum of it is too large for 64 bits
+NUMBER_MAX = 1 << 62
+TTL = "x-message-ttl"
+EXPIRES = "x-expires"
+LENGTH = "x-max-length"
+LENGTH_BYTES = "x-max-length-bytes"
+PRIORITY = "x-max-priority"
+OVERFLOW = "x-overflow"
+EXCHANGE = "x-dead-letter-exchange"
+KEY = "x-dead-letter-routing-key"
+LIMIT = "x-delivery-limit"
+TYPE = "x-queue-type"
+SINGLE = "x-single-active-consumer"
+BACKING = "x-backing"
+_STRATEGY, _MODE, _VERSION = "x-dead-letter-strategy", "x-queue-mode", "x-queue-version"
+_OF_OTHERS = {  # what RabbitMQ knows, but not for this type of queue
+    "classic": {LIMIT, _STRATEGY, "x-max-in-memory-length", "x-max-in-memory-bytes"},
+    "quorum": {PRIORITY, _MODE, _VERSION, "x-queue-master-locator"},
+}
+_OF_STREAMS = {"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size", "x-queue-leader-locator"}
+
+
+class BadArgument(Refused):
+    """An argument with a value that makes no sense (AMQP: 406)."""
+
+    def __init__(self, name: str, value: object, reason: str, hint: str) -> None:
+        super().__init__(f"{name} cannot be {value!r}", hint)
+        self.name = name
+        self.value = value
+        self.reason = reason  # in RabbitMQ's words; empty: it is no argument of this type of queue
 
 
 class Overflow(StrEnum):
     DROP_HEAD = "drop-head"  # the oldest ones go
     REJECT_PUBLISH = "reject-publish"  # the new ones are refused
+    REJECT_PUBLISH_DLX = "reject-publish-dlx"  # … and go where dead letters go
+
+
+class Address(NamedTuple):
+    """Where dead letters go."""
+
+    exchange: str
+    routing_key: str | None  # None: each keeps its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,58 +84,129 @@ class QueueArguments:
     max_priority: int | None = None
     backing: str | None = None
     is_single_active: bool = False  # only one consumer at a time gets anything
+    dead_letter_exchange: str | None = None  # for whoever means more than a queue
+    dead_letter_key: str | None = None
+    delivery_limit: int | None = None  # how often a message may be given back
+    queue_type: str | None = None
 
     def __post_init__(self) -> None:
-        _check("x-message-ttl", self.message_ttl_ms, 0)
-        _check("x-expires", self.expires_ms, 1)
-        _check("x-max-length", self.max_length, 0)
-        _check("x-max-length-bytes", self.max_length_bytes, 0)
-        _check("x-max-priority", self.max_priority, 0, PRIORITY_MAX)
-        target: object = self.dead_letter
-        if target is not None and not (isinstance(target, str) and target):
-            raise Refused(f"a dead-letter target is the name of a queue, not {target!r}")
+        _check_number(TTL, self.message_ttl_ms, 0, TIME_MS_MAX)
+        _check_number(EXPIRES, self.expires_ms, 1, TIME_MS_MAX)
+        _check_number(LENGTH, self.max_length, 0)
+        _check_number(LENGTH_BYTES, self.max_length_bytes, 0)
+        _check_number(PRIORITY, self.max_priority, 0, PRIORITY_MAX)
+        _check_number(LIMIT, self.delivery_limit, 0)
+        if self.dead_letter == "":
+            raise BadArgument(KEY, "", "no queue has this name", "a dead-letter target is the name of a queue")
+        for name, value in ((EXCHANGE, self.dead_letter_exchange), (KEY, self.dead_letter or self.dead_letter_key)):
+            _check_text(name, value)
+        if self.dead_letter_key is not None and self.dead_letter_exchange is None:
+            raise BadArgument(KEY, self.dead_letter_key, "routing_key_but_no_dlx_defined", f"say {EXCHANGE}, too")
 
     @property
     def is_bounded(self) -> bool:
         return self.max_length is not None or self.max_length_bytes is not None
 
+    @property
+    def dead_letters_to(self) -> Address | None:
+        """Where messages go that are let go of; None: nowhere."""
+        if self.dead_letter is not None:
+            return Address("", self.dead_letter)
+        return None if self.dead_letter_exchange is None else Address(self.dead_letter_exchange, self.dead_letter_key)
+
     def to_table(self) -> dict[str, Any]:
         told: dict[str, Any] = {
-            "x-message-ttl": self.message_ttl_ms,
-            "x-expires": self.expires_ms,
-            "x-max-length": self.max_length,
-            "x-max-length-bytes": self.max_length_bytes,
-            "x-max-priority": self.max_priority,
-            "x-backing": self.backing,
+            TTL: self.message_ttl_ms,
+            EXPIRES: self.expires_ms,
+            LENGTH: self.max_length,
+            LENGTH_BYTES: self.max_length_bytes,
+            PRIORITY: self.max_priority,
+            BACKING: self.backing,
+            LIMIT: self.delivery_limit,
+            TYPE: self.queue_type,
+            SINGLE: True if self.is_single_active else None,
+            OVERFLOW: None if self.overflow is Overflow.DROP_HEAD else str(self.overflow),
         }
-        if self.is_single_active:
-            told["x-single-active-consumer"] = True
-        if self.overflow is not Overflow.DROP_HEAD:
-            told["x-overflow"] = str(self.overflow)
-        if self.dead_letter is not None:
-            told |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead_letter}
+        if (address := self.dead_letters_to) is not None:
+            told |= {EXCHANGE: address.exchange, KEY: address.routing_key}
         return {name: value for name, value in told.items() if value is not None}
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> QueueArguments:
-        overflow = table.get("x-overflow", str(Overflow.DROP_HEAD))
+        queue_type = _check_type(table)
+        overflow = _check_text(OVERFLOW, table.get(OVERFLOW, str(Overflow.DROP_HEAD)))
         if overflow not in tuple(Overflow):
-            raise Refused(f"x-overflow cannot be {overflow!r}", f"it is {' or '.join(Overflow)}")
-        by_default_exchange = table.get("x-dead-letter-exchange") == ""
+            raise BadArgument(OVERFLOW, overflow, "invalid_overflow", f"it is {' or '.join(Overflow)}")
+        _check_silent(table)
+        exchange, key = table.get(EXCHANGE), table.get(KEY)
+        is_queue = exchange == "" and isinstance(key, str) and bool(key)
         return cls(
-            table.get("x-message-ttl"),
-            table.get("x-expires"),
-            table.get("x-max-length"),
-            table.get("x-max-length-bytes"),
+            table.get(TTL),
+            table.get(EXPIRES),
+            table.get(LENGTH),
+            table.get(LENGTH_BYTES),
             Overflow(overflow),
-            table.get("x-dead-letter-routing-key") if by_default_exchange else None,
-            table.get("x-max-priority"),
-            table.get("x-backing"),
-            table.get("x-single-active-consumer") is True,
+            key if is_queue else None,
+            table.get(PRIORITY),
+            table.get(BACKING),
+            _check_flag(SINGLE, table.get(SINGLE, False)),
+            None if is_queue else exchange,
+            None if is_queue else key,
+            table.get(LIMIT),
+            queue_type,
         )
 
 
-def _check(name: str, value: object, least: int, most: int = 1 << 62) -> None:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (is_number and least <= int(str(value)) <= most):
-        raise Refused(f"{name} cannot be {value!r}", f"a whole number, at least {least}")
+def _check_type(table: Mapping[str, Any]) -> str | None:
+    """The type of queue, if one was named, and whether it knows what else was named."""
+    told = _check_text(TYPE, table.get(TYPE))
+    if told not in (None, *_OF_OTHERS):
+        raise BadArgument(TYPE, told, f"\"unsupported queue type '{told}'\"", f"it is {' or '.join(_OF_OTHERS)}")
+    for name in table:
+        if name in _OF_OTHERS[told or "classic"] or name in _OF_STREAMS:
+            raise BadArgument(name, table[name], "", f"a {told or 'classic'} queue has no such argument: leave it out")
+    return told
+
+
+def _check_silent(table: Mapping[str, Any]) -> None:
+    """Arguments that change nothing here, and must make sense all the same."""
+    if (mode := table.get(_MODE)) not in (None, "default", "lazy"):
+        raise BadArgument(_MODE, mode, f"\"unsupported queue mode '{mode}'\"", "it is default or lazy")
+    if (version := table.get(_VERSION)) not in (None, 1, 2):
+        raise BadArgument(_VERSION, version, f"\"unsupported queue version '{version}'\"", "it is 1 or 2")
+    if (strategy := table.get(_STRATEGY)) not in (None, "at-most-once", "at-least-once"):
+        raise BadArgument(_STRATEGY, strategy, "invalid_dlx_strategy", "it is at-most-once or at-least-once")
+
+
+def _check_number(name: str, value: object, least: int, most: int = NUMBER_MAX) -> None:
+    if value is None:
+        return
+    hint = f"a whole number, at least {least}"
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadArgument(name, value, f'"expected integer, got {type_name(value)}"', hint)
+    if value < least:
+        raise BadArgument(name, value, f"{{value_{'zero' if value == 0 else 'negative'},{value}}}", hint)
+    if value > most:
+        word = "max_value_exceeded" if name == PRIORITY else "value_too_large"
+        raise BadArgument(name, value, f"{{{word},{value}}}", f"{most} at most")
+
+
+def _check_text(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise BadArgument(name, value, f"{{unacceptable_type,{type_name(value)}}}", "text")
+    return value
+
+
+def _check_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadArgument(name, value, f"{{unacceptable_type,{type_name(value)}}}", "true or false")
+    return value
+
+
+def type_name(value: object) -> str:
+    """RabbitMQ's word for the type of a value in a table."""
+    words = {bool: "bool", str: "longstr", RawString: "longstr", bytes: "binary", float: "double", list: "array"}
+    if isinstance(value, Mapping):
+        return "table"
+    found = next((word for kind, word in words.items() if isinstance(value, kind)), None)
+    return found or ("signedint" if isinstance(value, int) else "void")

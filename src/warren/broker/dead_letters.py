@@ -1,33 +1,51 @@
-"""Messages that a queue lets go of and another one takes: expired, over the limit, rejected.
+"""Messages that a queue lets go of and others take: expired, over the limit, rejected, given back too often.
 
     dequeue here ─┐
-                  ├─ one session (DESIGN rule 24): in one queue or in the other, whenever the power goes
-    publish there ┘
+                  ├─ one session (DESIGN rule 24): here or there, whenever the power goes
+    publish there ┘  into every queue that the dead-letter exchange leads to at this moment
 
-What moved carries a note of its deaths, newest first, as RabbitMQ's `x-death` does: in which queue, why, how often. It
-stands in the origin of its run, in place of the exchange, which is the default one for every such move:
+The letter goes by the queue's `x-dead-letter-routing-key`, or by its own key and CC. It carries a note of its deaths,
+newest first: in which queue, why, how often. A content of AMQP has it in its headers (death_headers), and its origin
+says that it came by the dead-letter exchange. A plain body has no headers: there the note stands in the origin of its
+run, in place of the exchange:
 
     dead-letter:12:expired:1,7:rejected:3            queue 12 let it expire, before that somebody rejected it in 7
 
 A message that goes round in a circle by itself is dropped: the target is among its deaths, and nobody has rejected it
 since (or there). Rejections are somebody's decision, so they may go round as often as they like.
 
-A moved message has no time of its own any more, else it would expire again at once. Where the target is not there, or
-is full and refuses, the message is gone, for the reason for which it left.
+A letter has no time of its own any more, else it would expire again at once. It keeps its priority (the one in its
+properties; of a plain body the level it stood at) and whether it is persistent (a plain body in a queue that is not
+durable has become transient there). Where there is no target, or it is full and refuses, the message is gone, for the
+reason for which it left. Order is kept: what left together and goes to the same queues is one publication.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple
 
+from warren.amqp.errors import PeerError
+from warren.base.errors import Misuse
 from warren.base.ids import QueueId
-from warren.base.runs import Origin, Publication, Slice
+from warren.base.runs import WIRE, Origin, Publication
+from warren.broker.arguments import Address
+from warren.broker.death_headers import X_DEATH, Buried, Undertaker
+from warren.broker.death_headers import Death as WrittenDeath
+from warren.broker.death_headers import is_circle as is_written_circle
+from warren.broker.ways import Ways
 from warren.queue_index.why import Why
 
 PREFIX = "dead-letter:"
 DEATHS_MAX = 64  # in a note; the oldest are forgotten
-_WORDS = {Why.EXPIRED: "expired", Why.OVER_LIMIT: "maxlen", Why.REJECTED: "rejected"}
+_WORDS = {
+    Why.EXPIRED: "expired",
+    Why.OVER_LIMIT: "maxlen",
+    Why.REJECTED: "rejected",
+    Why.DELIVERY_LIMIT: "delivery_limit",
+}
 _REASONS = {word: why for why, word in _WORDS.items()}
 
 
@@ -35,6 +53,99 @@ class Death(NamedTuple):
     queue: QueueId
     why: Why
     times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """What is to be known of messages that leave a queue together."""
+
+    queue: QueueId
+    name: str
+    address: Address
+    why: Why
+    now_ms: int
+
+
+class Dead(NamedTuple):
+    """Messages as they were in the queue that lets go of them."""
+
+    contents: Sequence[bytes]
+    origin: Origin
+    is_persistent: bool
+    priority: int
+
+
+class Letter(NamedTuple):
+    """Messages on their way to some queues."""
+
+    targets: tuple[QueueId, ...]
+    publication: Publication
+
+
+class Letters(NamedTuple):
+    letters: list[Letter]
+    broken: dict[int, str]  # which of the messages cannot be sent, for their bytes make no sense: why
+
+
+def letters_of(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId], str]) -> Letters:
+    """What becomes of messages: letters in the order in which they stood. Those that nobody gets are in none."""
+    if dead.origin.content_kind == WIRE:
+        return _written(dead, leave, ways, name_of)
+    key = _key(dead.origin, leave.address)
+    deaths = with_death(deaths_of(dead.origin), leave.queue, leave.why)
+    targets = [id_ for id_ in ways.forward(leave.address.exchange, key, {}) if not is_circle(deaths, id_)]
+    note = PREFIX + ",".join(f"{each.queue}:{_WORDS[each.why]}:{each.times}" for each in deaths)
+    origin = replace(dead.origin, exchange=note, routing_key=key)
+    publication = Publication(dead.contents, dead.is_persistent, 0, leave.now_ms, dead.priority, origin, len(targets))
+    return Letters([Letter(tuple(targets), publication)] if targets else [], {})
+
+
+# -- contents of AMQP ------------------------------------------------------------------------------------------------
+
+
+def _written(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId], str]) -> Letters:
+    origin, address = dead.origin, leave.address
+    reason, seconds = _WORDS[leave.why], leave.now_ms // 1000
+    undertaker = Undertaker(
+        WrittenDeath(leave.name, reason, seconds, origin.exchange, origin.routing_key, address.routing_key)
+    )
+    key = _key(origin, address)
+    known: dict[bytes, tuple[tuple[QueueId, ...], int, bool]] = {}  # by their properties, as they go on
+    sent: list[tuple[tuple[tuple[QueueId, ...], int, bool], bytes]] = []
+    broken: dict[int, str] = {}
+    for number, content in enumerate(dead.contents):
+        try:
+            written, buried = undertaker.bury(content)
+        except (PeerError, Misuse) as error:
+            broken[number] = error.what
+            continue
+        fate = known.get(buried.properties)
+        if fate is None:
+            targets = _targets(ways.forward(address.exchange, key, buried.headers), buried, name_of)
+            fate = known[buried.properties] = targets, buried.priority, buried.is_persistent
+        sent.append((fate, written))
+    origin = replace(origin, exchange=address.exchange, routing_key=key)
+    letters = [
+        Letter(
+            targets,
+            Publication([content for _, content in some], persistent, 0, leave.now_ms, priority, origin, len(targets)),
+        )
+        for (targets, priority, persistent), some in groupby(sent, key=lambda each: each[0])
+        if targets
+    ]
+    return Letters(letters, broken)
+
+
+def _targets(found: Sequence[QueueId], buried: Buried, name_of: Callable[[QueueId], str]) -> tuple[QueueId, ...]:
+    deaths = buried.headers[X_DEATH]
+    return tuple(id_ for id_ in found if not is_written_circle(name_of(id_), deaths))
+
+
+def _key(origin: Origin, address: Address) -> str:
+    return origin.routing_key if address.routing_key is None else address.routing_key
+
+
+# -- the note of plain bodies ----------------------------------------------------------------------------------------
 
 
 def deaths_of(origin: Origin) -> list[Death]:
@@ -58,11 +169,3 @@ def is_circle(deaths: list[Death], target: QueueId) -> bool:
         return False
     since = [each.queue for each in deaths].index(target) if any(each.queue == target for each in deaths) else None
     return since is not None and all(each.why is not Why.REJECTED for each in deaths[: since + 1])
-
-
-def moved(slice_: Slice, deaths: list[Death], target_name: str, now_ms: int) -> Publication:
-    """The messages of a slice, as the target gets them."""
-    assert slice_.contents is not None, "what is moved was fetched, or looked at"
-    note = PREFIX + ",".join(f"{each.queue}:{_WORDS[each.why]}:{each.times}" for each in deaths)
-    origin = replace(slice_.run.origin, exchange=note, routing_key=target_name)
-    return Publication(slice_.contents, slice_.run.is_persistent, 0, now_ms, origin=origin)

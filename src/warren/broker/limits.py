@@ -1,7 +1,8 @@
 """How much a queue may hold, and what is over that (checklist QP-08). Judged by ready messages, as RabbitMQ does.
 
 drop-head         the put is taken, then the oldest go until it fits: expressed by `drop`, or by a dead-letter move
-reject-publish    a put that would not fit is refused, all of it
+reject-publish    what would not fit is refused: all of a put; of what comes from AMQP, or from other queues, as much
+                  as does not fit, as if it came one by one; with -dlx those become dead letters
 """
 
 from __future__ import annotations
@@ -9,7 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from warren.base.runs import Slice
-from warren.broker.arguments import QueueArguments
+from warren.broker.arguments import Overflow, QueueArguments
+
+
+def is_refusing(arguments: QueueArguments) -> bool:
+    """Whether it takes no more than it may hold."""
+    return arguments.is_bounded and arguments.overflow is not Overflow.DROP_HEAD
 
 
 def is_over(arguments: QueueArguments, count: int, size_bytes: int) -> bool:

@@ -1,43 +1,44 @@
 """One life of a queue: a backing queue made into what a broker promises (S1, `rabbit_amqqueue_process`).
 
-    check · put ──▶ limits ─┐                        ┌─▶ dropped, and the log says why
-    get ──▶ expiry ─────────┼─ what must go, from the head ──┤
-    reject ─────────────────┘                        └─▶ moved to the dead-letter target, in the same session
+    check · put ──▶ limits ───────┐                                ┌─▶ dropped, and the log says why
+    get ──▶ expiry ───────────────┼─ what must go, from the head ──┤
+    reject · requeue too often ───┘                                └─▶ moved to where dead letters go, same session
 
 It is the implementation: every method is called with the queue's lock held, by the API (`traffic`), with the `Work`
 under way. So operations on one queue come one after another, and queues do not wait for each other (QP-01, QP-02). What
 it does is expressed in terms of the backing queue, whichever that is: time (expiry), size (limits), moves
-(dead_letters), getters who wait (consumers).
+(leaving), getters who wait (consumers).
 
-Always true: an expired message is never handed out; nothing is handed out before its session has ended; a queue that
+Always true: an expired message is never handed out, unless it comes expired (a time of 0) to an empty queue where
+somebody waits; nothing is handed out before its session has ended; a queue that
 has failed does nothing any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from warren.base.clock import Clock
 from warren.base.errors import Damage, Misuse
-from warren.base.ids import QueueId
-from warren.base.runs import Publication, Slice
+from warren.base.ids import QueueId, SequenceId
+from warren.base.runs import Publication, Run, Slice, sizes_of
 from warren.broker.arguments import Overflow, QueueArguments
 from warren.broker.consumers import Delivery, Getter, Line
-from warren.broker.dead_letters import deaths_of, is_circle, moved, with_death
+from warren.broker.delivery_limit import DeliveryCounts
 from warren.broker.errors import NotYours, QueueDown, QueueFull
-from warren.broker.expiry import STEP_BYTES, STEP_MESSAGES, Use, due_ms, monotonic_ms, wall_ms
-from warren.broker.limits import count_fitting, count_over, count_within, is_over
+from warren.broker.expiry import STEP_MESSAGES, Use, due_ms, monotonic_ms, wall_ms
+from warren.broker.leaving import Leaving, behind
+from warren.broker.limits import count_fitting, count_over, is_over, is_refusing
 from warren.broker.subscribers import Subscribers
-from warren.broker.work import Wider, Work
+from warren.broker.ways import NO_WAYS, Ways
+from warren.broker.work import Work
 from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, Fetched, SetsAside, TagRange
+from warren.queues.backing import BackingQueue, Fetched, TagRange
 
 Result = TypeVar("Result")
-MOVE_BYTES = 1 << 20  # contents read at once on their way to another queue
-REJECT_STEP = 64  # messages looked at together
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Surroundings:
     at: Callable[[QueueId, int], None]  # look at this queue at this monotonic time, in ms
     takes: Callable[[QueueId, int], None]  # so much memory
     tell: Callable[[str], None] = lambda told: None  # what an operator should know
+    ways: Ways = NO_WAYS  # for dead letters
 
 
 class Queue:
@@ -60,8 +62,10 @@ class Queue:
         "_ram_bytes",
         "arguments",
         "backing",
+        "counted",
         "failure",
         "id",
+        "leaving",
         "life",
         "line",
         "name",
@@ -83,6 +87,8 @@ class Queue:
         self.arguments = arguments
         self.backing = backing
         self.life = life
+        self.leaving = Leaving(id_, name, arguments, backing, around)
+        self.counted = DeliveryCounts(arguments.delivery_limit)
         self.line = Line()
         self.subscribers = Subscribers()  # those of all its lives, as soon as it serves
         self.use = Use(around.clock, arguments)
@@ -102,7 +108,8 @@ class Queue:
         count, size_bytes = len(publication.contents), sum(map(len, publication.contents))
         if not self._would_be_over(count, size_bytes):
             return
-        if arguments.overflow is Overflow.REJECT_PUBLISH:
+        self.leaving.check_wide(work)
+        if arguments.overflow is not Overflow.DROP_HEAD:
             most = f"{arguments.max_length} messages" if arguments.max_length is not None else ""
             most_bytes = f"{arguments.max_length_bytes} bytes" if arguments.max_length_bytes is not None else ""
             told = " and ".join(each for each in (most, most_bytes) if each)
@@ -110,28 +117,42 @@ class Queue:
                 f"queue {self.name!r} may hold {told}: {count} more messages of {size_bytes} bytes do not fit",
                 "get and acknowledge some first, or put fewer",
             )
-        self._check_wide(work)
 
     def put(self, publication: Publication, work: Work) -> None:
         work.touch(self)
         if publication.expires_ms:
             self._may_expire = True
+        if self._may_expire and not len(self.backing) and (len(self.line) or len(self.subscribers)):
+            work.fresh.add(self)
         self.backing.publish(publication, work.changes)
         if self.arguments.is_bounded:
             work.over.append(self)
+
+    def accept(self, publication: Publication, work: Work) -> int:
+        """Put as many of the first messages as it takes; how many. It takes all of them, unless it was asked to refuse
+        what is over its limit; those may be dead letters then."""
+        count = len(publication.contents)
+        fits = count if not is_refusing(self.arguments) else self._fitting(publication)
+        if fits == count:
+            self.put(publication, work)
+            return count
+        if fits:
+            self.put(replace(publication, contents=publication.contents[:fits]), work)
+        self.leaving.turn_away(replace(publication, contents=publication.contents[fits:]), work)
+        return fits
 
     def bound(self, work: Work) -> None:
         """Let go of what is over the limit, oldest first. What would make the session too large is left for the next
         piece of work: see `is_over`."""
         backing, arguments = self.backing, self.arguments
         work.touch(self)
-        while self.is_over() and work.moved_bytes < STEP_BYTES and (head := backing.head()) is not None:
+        while self.is_over() and work.room_bytes > 0 and (head := backing.head()) is not None:
             over = count_over(arguments, len(backing), backing.ready_bytes, head)
-            self._let_go(min(over, self._movable(head, work)), Why.OVER_LIMIT, work)
+            self.leaving.let_go(min(over, self.leaving.movable(head, work)), Why.OVER_LIMIT, work)
 
     def shrink(self, work: Work) -> None:
         """Go on with that."""
-        self._check_wide(work)
+        self.leaving.check_wide(work)
         work.over.append(self)
 
     def is_over(self) -> bool:
@@ -161,41 +182,41 @@ class Queue:
             work.touch(self)
 
     def ack(self, tags: Sequence[TagRange], work: Work) -> int:
+        self.counted.forget(tags)
         return self._settle(lambda: self.backing.ack(tags, Why.ACKED, work.changes), work)
 
     def requeue(self, tags: Sequence[TagRange], work: Work) -> int:
-        return self._settle(lambda: self.backing.requeue(tags, work.changes), work)
+        """Ready again, where they stood. What is given back too often is let go of, if there is a limit for that."""
+        if self.arguments.delivery_limit is None:
+            return self._settle(lambda: self.backing.requeue(tags, work.changes), work)
+        self.leaving.check_wide(work)
+        over, back = self.counted.split(tags)
+        if over and back:
+            self._refusing(lambda: self.backing.look(back), work)  # whether they are pending, before anything changes
+        gone = self._settle(lambda: self.leaving.reject(over, Why.DELIVERY_LIMIT, work), work) if over else 0
+        back += behind(over, gone)  # there was too much for one session: they go the next time
+        self.counted.note(back, over)
+        return gone + self._settle(lambda: self.backing.requeue(back, work.changes), work)
 
     def reject(self, tags: Sequence[TagRange], work: Work) -> int:
         """Let go of pending messages that nobody wants: to the dead-letter target, if there is one. How many it were:
         the first ones, if all would make the session too large."""
-        self._check_wide(work)
-        target = self._target(work)
-        if target is None:
-            return self._settle(lambda: self.backing.ack(tags, Why.REJECTED, work.changes), work)
-        count = 0
-        for some in in_pieces(tags, REJECT_STEP):
-            found = self._refusing(lambda: self.backing.look([some]), work)  # noqa: B023 - called at once
-            count += self._settle(lambda: self.backing.ack([some], Why.REJECTED, work.changes), work)  # noqa: B023
-            for each in found:
-                self._publish_there(each, Why.REJECTED, target, work)
-            if work.moved_bytes >= STEP_BYTES:
-                break
-        return count
+        self.leaving.check_wide(work)
+        self.counted.forget(tags)
+        return self._settle(lambda: self.leaving.reject(tags, Why.REJECTED, work), work)
 
     # -- time ----------------------------------------------------------------------------------------------------
 
     def expire(self, work: Work) -> bool:
         """Let go of what has expired at the head, up to a number of messages; whether there may be more."""
         count = 0
-        while (head := self.backing.head()) is not None and self._is_due(head):
-            if count >= STEP_MESSAGES or work.moved_bytes >= STEP_BYTES:
+        while (head := self.backing.head()) is not None and self._is_due(head, work):
+            if count >= STEP_MESSAGES or work.room_bytes <= 0:
                 return True
-            self._check_wide(work)
+            self.leaving.check_wide(work)
             work.touch(self)
-            step = min(self._movable(head, work), STEP_MESSAGES - count)
-            self._let_go(step, Why.EXPIRED, work)
-            count += step
+            step = min(self.leaving.movable(head, work), STEP_MESSAGES - count)
+            count += self.leaving.let_go(step, Why.EXPIRED, work)
         return False
 
     def is_unused(self) -> bool:
@@ -207,6 +228,8 @@ class Queue:
 
     def purge(self, work: Work) -> int:
         work.touch(self)
+        if not self.backing.pending_count:
+            self.counted.clear()
         return self.backing.purge(work.changes)
 
     def browse(self) -> Iterator[Slice]:
@@ -252,7 +275,7 @@ class Queue:
 
     def _handed(self, work: Work, count: int, bytes_max: int, is_auto_ack: bool) -> list[Fetched]:
         head = self.backing.head()
-        if head is None or self._is_due(head):
+        if head is None or self._is_due(head, work):
             return []
         if self._may_expire:  # what stands behind it is judged when it is the head
             count = min(count, len(head))
@@ -268,7 +291,7 @@ class Queue:
 
     def _serve(self, work: Work) -> None:
         backing = self.backing
-        while len(self.line) and (head := backing.head()) is not None and not self._is_due(head):
+        while len(self.line) and (head := backing.head()) is not None and not self._is_due(head, work):
             getter = self.line.pop()
             self.use.note()
             try:
@@ -298,50 +321,15 @@ class Queue:
     def _would_be_over(self, count: int, size_bytes: int) -> bool:
         return is_over(self.arguments, len(self.backing) + count, self.backing.ready_bytes + size_bytes)
 
-    def _is_due(self, head: Slice) -> bool:
+    def _fitting(self, publication: Publication) -> int:
+        count = len(publication.contents)
+        coming = Slice(Run(SequenceId(0), count, sizes_of(publication.contents)), 0, count, None)
+        return count_fitting(self.arguments, len(self.backing), self.backing.ready_bytes, coming)
+
+    def _is_due(self, head: Slice, work: Work) -> bool:
+        """Not what came in this moment to somebody who waits: a time of 0 means now or never."""
         due = due_ms(head.run, self.arguments)
-        return due is not None and due <= wall_ms(self._around.clock)
-
-    def _check_wide(self, work: Work) -> None:
-        if self.arguments.dead_letter is not None and not work.is_wide:
-            raise Wider
-
-    def _target(self, work: Work) -> Queue | None:
-        name = self.arguments.dead_letter
-        return None if name is None else work.named(name)
-
-    def _movable(self, head: Slice, work: Work) -> int:
-        """How many of the slice at the head may go in this session; if they go nowhere, all of them."""
-        return len(head) if self._target(work) is None else count_within(head, STEP_BYTES - work.moved_bytes)
-
-    def _let_go(self, count: int, why: Why, work: Work) -> None:
-        """So many from the head."""
-        target = self._target(work)
-        if target is None:
-            self.backing.drop(count, why, work.changes)
-            return
-        while count > 0:
-            try:
-                fetched = self.backing.fetch(count, MOVE_BYTES)
-            except Damage as error:  # it cannot be moved: it stays, out of the way, or nobody can have it any more
-                count -= self._set_aside(error) or self.backing.drop(1, why, work.changes)
-                continue
-            for each in fetched:
-                self._publish_there(each.slice, why, target, work)
-            count -= self.backing.ack([each.tags for each in fetched], why, work.changes)
-
-    def _publish_there(self, slice_: Slice, why: Why, target: Queue | None, work: Work) -> None:
-        """Unless it goes round in a circle, or the target takes no more."""
-        deaths = with_death(deaths_of(slice_.run.origin), self.id, why)
-        if target is None or is_circle(deaths, target.id):
-            return
-        if target.arguments.overflow is Overflow.REJECT_PUBLISH:
-            fits = count_fitting(target.arguments, len(target.backing), target.backing.ready_bytes, slice_)
-            if not fits:
-                return
-            slice_ = slice_.split(fits)[0] if fits < len(slice_) else slice_
-        work.moved_bytes += slice_.size_bytes
-        target.put(moved(slice_, deaths, target.name, wall_ms(self._around.clock)), work)
+        return due is not None and self not in work.fresh and due <= wall_ms(self._around.clock)
 
     def _fetched(self, count: int, bytes_max: int | None, work: Work) -> list[Fetched]:
         """What cannot be read is set aside and told, and what stands behind it is served. If the backing queue cannot
@@ -350,7 +338,7 @@ class Queue:
             try:
                 fetched = self.backing.fetch(count, bytes_max)
             except Damage as error:
-                if not self._set_aside(error):
+                if not self.leaving.set_aside(error):
                     raise
                 work.touch(self)
                 continue
@@ -359,13 +347,6 @@ class Queue:
                 raise
             work.touch(self)
             return fetched
-
-    def _set_aside(self, error: Damage) -> int:
-        backing, head = self.backing, self.backing.head()
-        count = backing.set_aside(1) if isinstance(backing, SetsAside) else 0
-        if count and head is not None:
-            self._around.tell(f"queue {self.name!r}: message {head.first} is set aside, it cannot be read: {error}")
-        return count
 
     def _settle(self, settle: Callable[[], int], work: Work) -> int:
         count = self._refusing(settle, work)
@@ -384,10 +365,3 @@ class Queue:
         except BaseException:
             work.touch(self)
             raise
-
-
-def in_pieces(tags: Sequence[TagRange], most: int) -> Iterator[TagRange]:
-    """The same tags, up to so many in a range."""
-    for first, stop in tags:
-        for at in range(first, stop, most):
-            yield at, min(at + most, stop)

@@ -14,6 +14,7 @@ from warren.broker.settings import QueueSettings
 from warren.broker.storage import QueueStorage
 from warren.broker.traffic import Traffic
 from warren.broker.virtual_host import VirtualHost
+from warren.broker.ways import RoutedWays
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.vhosts import Vhost
 from warren.log.machine import Machine
@@ -54,9 +55,11 @@ class Realms:
                     queues.every(connection, row.id),
                     bindings.every(connection, row.id),
                 )
-            host = VirtualHost(row.id, self._storage, self._machine, self._settings, self.monitor)
             threads = self._machine.threads
-            realm = Realm(row, host, routing, Traffic(host, threads), threads.condition())
+            lock = threads.condition()
+            ways = RoutedWays(routing, lock)
+            host = VirtualHost(row.id, self._storage, self._machine, self._settings, self.monitor, ways)
+            realm = Realm(row, host, routing, Traffic(host, threads), lock)
             self._by_name[row.name] = realm
         host.begin()
         return realm

@@ -17,7 +17,8 @@ from warren.base.ids import Epoch
 from warren.base.runs import Publication
 from warren.base.threads import Threads
 from warren.broker.consumers import Delivery, Getter, WaitingThread
-from warren.broker.errors import NotYours
+from warren.broker.errors import NotYours, QueueFull
+from warren.broker.leaving import behind
 from warren.broker.queue import Queue
 from warren.broker.supervisor import Supervised
 from warren.broker.virtual_host import VirtualHost
@@ -40,18 +41,23 @@ class Traffic:
         self._threads = threads
 
     def put(self, publication: Publication, children: Sequence[Supervised]) -> Epoch:
-        def act(work: Work) -> None:
+        def act(work: Work) -> QueueFull | None:
             lives = [child.serving() for child in children]
-            for queue in lives:
-                queue.check(publication, work)
+            try:
+                for queue in lives:
+                    queue.check(publication, work)
+            except QueueFull as full:
+                queue.leaving.turn_away(publication, work)
+                return full
             for queue in lives:
                 queue.put(publication, work)
+            return None
 
         host = self.host
         host.storage.hold_back()
-        _, epoch = host.do(children, act)
-        for child in children:
-            epoch = self._bounded(child) or epoch
+        full, epoch = host.do(children, act)
+        if full is not None:
+            raise full
         if host.monitor.is_over:
             host.storage.wait(epoch)  # what is not durable cannot leave memory
             host.monitor.relieve()
@@ -106,11 +112,11 @@ class Traffic:
 
     def reject(self, child: Supervised, settling: Settling) -> int:
         """Gone, or moved to the dead-letter target: very many, or very large ones, in several sessions."""
-        count, left = 0, list(settling.tags)
+        count, left = 0, behind(settling.tags, 0)
         while left:
             done = self._settled(child, Settling(settling.life, left), Queue.reject)
             count += done
-            left = behind(left, done) if done else []
+            left = behind(left, done)  # none may have gone, if the routing changed in this moment
         return count
 
     def purge(self, child: Supervised) -> tuple[int, Epoch]:
@@ -137,13 +143,6 @@ class Traffic:
             return len(child.serving().backing)
 
     # -- helpers -------------------------------------------------------------------------------------------------
-
-    def _bounded(self, child: Supervised) -> Epoch:
-        """A queue that is still over its limit lets go of more, piece by piece; the epoch of the last."""
-        epoch = Epoch(0)
-        while (queue := child.queue) is not None and queue.arguments.is_bounded and queue.is_over():
-            _, epoch = self.host.do([child], lambda work: child.serving().shrink(work))
-        return epoch
 
     def _taken(self, child: Supervised, count: int, bytes_max: int | None) -> Delivery | None:
         def act(work: Work) -> tuple[int, list[Fetched] | None]:
@@ -172,14 +171,3 @@ class Traffic:
         count, _ = self.host.do([child], act)
         self.host.settle_soon()
         return count
-
-
-def behind(tags: Sequence[TagRange], count: int) -> list[TagRange]:
-    """What is left of the tags without the first so many."""
-    left: list[TagRange] = []
-    for first, stop in tags:
-        passed = min(count, stop - first)
-        count -= passed
-        if first + passed < stop:
-            left.append((first + passed, stop))
-    return left

@@ -24,13 +24,12 @@ from warren.base.clock import Clock
 from warren.base.errors import Damage, WarrenError
 from warren.base.ids import Epoch
 from warren.base.runs import Publication
-from warren.broker.admission import admit
 from warren.broker.errors import NotYours
 from warren.broker.expiry import wall_ms
+from warren.broker.leaving import behind
 from warren.broker.queue import Queue
 from warren.broker.routes import Route
 from warren.broker.supervisor import Supervised
-from warren.broker.traffic import behind
 from warren.broker.virtual_host import VirtualHost
 from warren.broker.work import Work
 from warren.queues.backing import Fetched, TagRange
@@ -200,7 +199,7 @@ class Turn:
             if queue is None:  # deleted in this moment: it is not there, or it is down: nobody takes it
                 fewest = fewest if child.is_deleted else 0
                 continue
-            fewest = min(fewest, admit(queue, publication, work))
+            fewest = min(fewest, queue.accept(publication, work))
         if fewest < len(contents):
             self._refuse(group, fewest)
 
@@ -252,4 +251,4 @@ class Turn:
 
 def _is_wide(children: Iterable[Supervised]) -> bool:
     """Whether messages may move on from any of them."""
-    return any(child.queue is not None and child.queue.arguments.dead_letter is not None for child in children)
+    return any(child.queue is not None and child.queue.arguments.dead_letters_to is not None for child in children)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, TypeVar
 
 from warren.base.errors import Refused, WarrenError
@@ -27,10 +28,11 @@ from warren.broker.expiry import monotonic_ms
 from warren.broker.memory_monitor import MemoryMonitor
 from warren.broker.paged_queue import PagedQueue
 from warren.broker.prequeue import Prequeue
-from warren.broker.queue import Surroundings
+from warren.broker.queue import Queue, Surroundings
 from warren.broker.settings import QueueSettings
 from warren.broker.supervisor import Supervised, Supervisor
 from warren.broker.timetable import Timetable
+from warren.broker.ways import NamedWays, Ways
 from warren.broker.work import Wider, Work, Working
 from warren.catalog import queues
 from warren.catalog.catalog import Catalog, Deleted
@@ -81,8 +83,9 @@ class VirtualHost:
         machine: Machine,
         settings: QueueSettings,
         monitor: MemoryMonitor | None = None,
+        ways: Ways | None = None,
     ) -> None:
-        """`monitor`: of all vhosts together, if there are several."""
+        """`monitor`: of all vhosts together, if there are several. `ways`: of dead letters, if there are exchanges."""
         self.id = id_
         self.settings = settings
         self.storage = storage
@@ -92,10 +95,12 @@ class VirtualHost:
         self._lock = machine.threads.condition()  # of these two
         self._is_closed = False
         self._is_settling = False
+        self.remove: Callable[[Supervised], None] = self._removed  # its name; who keeps more about it does that instead
         self.problems: list[str] = []
         self.timetable = Timetable(machine.threads, machine.clock, self.look)
         self.monitor = monitor or MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self.paged)
-        around = Surroundings(machine.clock, self.timetable.at, self.monitor.takes, self.tell)
+        self._ways = ways or NamedWays(self._id_of, self._id_of_started, self._ids)
+        around = Surroundings(machine.clock, self.timetable.at, self.monitor.takes, self.tell, self._ways)
         self.prequeue = Prequeue(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around)
         self.supervisor = Supervisor(self.prequeue, settings, machine.threads, machine.clock, self.tell)
 
@@ -172,16 +177,26 @@ class VirtualHost:
         """Those that somebody has asked for, at this moment."""
         return dict(self._by_id)
 
-    def delete(self, child: Supervised, if_unused: bool = False) -> int:
-        """How many messages went with it."""
+    def start(self, row: queues.Queue, is_patient: bool = True) -> Supervised:
+        """The queue of a row that is in the catalog; refused if it was deleted since. Who is patient waits for the end
+        of a deletion that is under way."""
+        return self._started(row, is_patient)
+
+    def delete(self, child: Supervised, check: Callable[[Queue], None] | None = None) -> int:
+        """How many messages went with it. `check` is called before, with its lock held, and may refuse."""
         with self._lock:
-            count, _ = self.do([child], lambda work: self._emptied(child, work, if_unused))
+            count, _ = self.do([child], lambda work: self._emptied(child, work, check))
             with child.lock:
                 child.end(QueueDeleted(child.name))
-            self._by_id.pop(child.id, None)
-            self._by_name.pop(child.name, None)
+        try:
+            self.remove(child)
+        finally:
+            with self._lock:
+                self._by_id.pop(child.id, None)
+                if self._by_name.get(child.name) is child:
+                    del self._by_name[child.name]
+                self._lock.notify_all()
             self.monitor.forget(child.id)
-            self.storage.catalog.change(lambda change: queues.delete(change, child.id))
         self.storage.queue_has_gone()
         return count
 
@@ -191,15 +206,28 @@ class VirtualHost:
         self, children: Sequence[Supervised], act: Callable[[Work], Result], is_wide: bool = False
     ) -> tuple[Result, Epoch]:
         """Do something to queues under their locks; what it came to, and the epoch to wait for. `is_wide`: messages may
-        move on from them, in the middle of it."""
+        move on from them, in the middle of it. Queues that hold more than they should afterwards are brought back
+        within their limits, piece by piece."""
+        result, work = self._done(children, act, is_wide)
+        epoch, left = work.epoch, work.left_over
+        while left:
+            over = [child for child in map(self.served, dict.fromkeys(left)) if child is not None]
+            _, work = self._done(over, partial(_shrunk, over), is_wide=False)
+            epoch, left = max(epoch, work.epoch), work.left_over
+        return result, epoch
+
+    def _done(
+        self, children: Sequence[Supervised], act: Callable[[Work], Result], is_wide: bool
+    ) -> tuple[Result, Work]:
         if not is_wide:
             with suppress(Wider):
                 with self._working(children) as work:
                     result = act(work)
-                return result, work.epoch
-        with self._working(self._reach(children), is_wide=True) as work:
+                return result, work
+        held, reached = self._reach(children)
+        with Working(self.storage.begin, held, self._failed, True, reached) as work:
             result = act(work)
-        return result, work.epoch
+        return result, work
 
     def settle_soon(self) -> None:
         """What was written is to be durable in a moment; nobody waits for it."""
@@ -207,24 +235,54 @@ class VirtualHost:
             self._is_settling = True
             self.timetable.at(_SETTLE, self._now_ms() + self.settings.settle_ms)
 
-    def _working(self, children: Sequence[Supervised], is_wide: bool = False) -> Working:
-        return Working(self.storage.begin, children, self._failed, is_wide)
+    def _working(self, children: Sequence[Supervised]) -> Working:
+        return Working(self.storage.begin, children, self._failed)
 
     def _failed(self, work: Work, error: BaseException) -> BaseException:
         ids = [queue.id for queue in work.touched]
         return self.supervisor.failed([child for child in work.held if child.id in ids], work, error)
 
-    def _reach(self, children: Sequence[Supervised]) -> list[Supervised]:
-        """These, and all queues that messages may move on to from them."""
+    def _reach(self, children: Sequence[Supervised]) -> tuple[list[Supervised], set[QueueId]]:
+        """These, and all queues that messages may move on to from them; and the ids of those, also of such that cannot
+        be started: to them nothing moves."""
         found, left = dict.fromkeys(children), list(children)
+        reached: set[QueueId] = set()
         while left:
             queue = left.pop().queue
-            name = queue.arguments.dead_letter if queue is not None else None
-            with suppress(UnknownQueue):
-                if name is not None and (target := self.find(name)) not in found:
-                    found[target] = None
-                    left.append(target)
-        return list(found)
+            address = None if queue is None else queue.arguments.dead_letters_to
+            for id_ in () if address is None else self._ways.reach(*address):
+                if id_ not in reached:
+                    reached.add(id_)
+                    target = self._reached(id_)
+                    if target is not None and target not in found:
+                        found[target] = None
+                        left.append(target)
+        return list(found), reached
+
+    def _reached(self, id_: QueueId) -> Supervised | None:
+        child = self.served(id_)
+        try:
+            return child or self._started(self.storage.catalog.queue(id_), is_patient=False)
+        except (UnknownQueue, Deleted):
+            return None
+        except WarrenError as error:
+            self.tell(f"queue {id_}, to which messages were to be moved, could not be started: {error.what}")
+            return None
+
+    def _id_of(self, name: str) -> QueueId | None:
+        """Of a queue, which is started if it was not."""
+        try:
+            return self.find(name).id
+        except UnknownQueue:
+            return None
+
+    def _id_of_started(self, name: str) -> QueueId | None:
+        child = self._by_name.get(name)
+        return None if child is None or child.is_deleted else child.id
+
+    def _ids(self) -> list[QueueId]:
+        with self.storage.catalog.reading() as connection:
+            return [row.id for row in queues.every(connection, self.id)]
 
     # -- the clockwork -------------------------------------------------------------------------------------------
 
@@ -261,14 +319,17 @@ class VirtualHost:
                 self.settle_soon()
             if is_unused and not has_more:
                 with suppress(Refused):  # somebody has used it in this moment
-                    self.delete(child, if_unused=True)
+                    self.delete(child, _check_unused)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _started(self, row: queues.Queue) -> Supervised:
+    def _started(self, row: queues.Queue, is_patient: bool = True) -> Supervised:
         with self._lock:
             self._check_open()
-            child = self._by_id.get(row.id)
+            while (child := self._by_id.get(row.id)) is not None and child.is_deleted:
+                if not is_patient:
+                    raise UnknownQueue(row.name)
+                self._lock.wait()  # until its name has gone, too
             if child is None:
                 try:
                     child = self.supervisor.start(row.id, row.name)
@@ -278,15 +339,18 @@ class VirtualHost:
                 self.do([child], lambda work: work.touch(child.serving()))  # it tells what it takes, and when it is due
             return child
 
+    def _removed(self, child: Supervised) -> None:
+        self.storage.catalog.change(lambda change: queues.delete(change, child.id))
+
     def _stopped(self, child: Supervised, work: Work) -> None:
         """Nobody comes between what it writes down and its end."""
         child.serving().stop(work)
         child.end(QueuesClosed())
 
-    def _emptied(self, child: Supervised, work: Work, if_unused: bool) -> int:
+    def _emptied(self, child: Supervised, work: Work, check: Callable[[Queue], None] | None) -> int:
         queue = child.serving()
-        if if_unused and not queue.is_unused():
-            raise Refused(f"queue {child.name!r} is in use")
+        if check is not None:
+            check(queue)
         count = queue.delete(work)
         queue.line.tell(QueueDeleted(child.name))
         return count
@@ -305,3 +369,14 @@ class VirtualHost:
     @property
     def _tick_ms(self) -> int:
         return int(self.settings.memory_tick_seconds * 1000)
+
+
+def _check_unused(queue: Queue) -> None:
+    if not queue.is_unused():
+        raise Refused(f"queue {queue.name!r} is in use")
+
+
+def _shrunk(children: Sequence[Supervised], work: Work) -> None:
+    for child in children:
+        if child.queue is not None:
+            child.queue.shrink(work)

@@ -14,12 +14,13 @@ log: the session is given up, and every queue that was touched has failed (super
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from warren.base.ids import Epoch
+from warren.base.ids import Epoch, QueueId
+from warren.broker.expiry import STEP_BYTES
 from warren.queue_index.changes import Changes
 
 if TYPE_CHECKING:
@@ -38,24 +39,38 @@ class Work:
 
     __slots__ = (
         "_begin",
+        "_by_id",
         "_changes",
+        "_reached",
         "at_work",
         "epoch",
+        "fresh",
         "held",
         "is_wide",
+        "left_over",
         "moved_bytes",
         "over",
         "touched",
     )
 
-    def __init__(self, begin: Callable[[], Changes], held: Sequence[Supervised], is_wide: bool) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], Changes],
+        held: Sequence[Supervised],
+        is_wide: bool,
+        reached: Collection[QueueId] = (),
+    ) -> None:
         self._begin = begin
         self._changes: Changes | None = None
         self.held = held
+        self._by_id = {each.id: each for each in held}
+        self._reached = reached  # queues that messages may move to, whether they can be held or not
         self.is_wide = is_wide  # everything that messages may move to is held
         self.touched: list[Queue] = []
         self.at_work: Queue | None = None  # whose code runs: what goes wrong now is its fault
         self.over: list[Queue] = []  # they may hold more than they should
+        self.left_over: list[QueueId] = []  # they do: there was too much for one session
+        self.fresh: set[Queue] = set()  # they were empty, somebody waited, and something came
         self.moved_bytes = 0  # from queue to queue
         self.epoch = _NOTHING  # when this is durable, so is everything that was done
 
@@ -72,13 +87,39 @@ class Work:
         if queue not in self.touched:
             self.touched.append(queue)
 
-    def named(self, name: str) -> Queue | None:
-        """The queue of this name, among those that are held; None if there is none that serves."""
-        return next((each.queue for each in self.held if each.name == name and each.queue is not None), None)
+    # -- queues that messages move to ----------------------------------------------------------------------------
+
+    def knows(self, id_: QueueId) -> bool:
+        """Whether it is held, or is known to serve nobody; else the routing has changed since the locks were taken."""
+        return id_ in self._by_id or id_ in self._reached
+
+    def queue(self, id_: QueueId) -> Queue | None:
+        """The queue of this id, among those that are held; None if it does not serve."""
+        child = self._by_id.get(id_)
+        return None if child is None else child.queue
+
+    def name_of(self, id_: QueueId) -> str:
+        """Of a queue that is held; else empty."""
+        child = self._by_id.get(id_)
+        return "" if child is None else child.name
+
+    @property
+    def room_bytes(self) -> int:
+        """How much may still move: what is more is left for another session."""
+        return STEP_BYTES - self.moved_bytes
+
+    def stop_moving(self) -> None:
+        """Nothing more in this piece of work: the routing is not any more what the locks were taken for."""
+        self.moved_bytes = max(self.moved_bytes, STEP_BYTES)
+
+    # -- its end -------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
         while self.over:
-            self.over.pop().bound(self)
+            queue = self.over.pop()
+            queue.bound(self)
+            if queue.is_over():
+                self.left_over.append(queue.id)
         self.at_work = None
         changes, self._changes = self._changes, None
         if changes is not None:
@@ -99,11 +140,12 @@ class Working(AbstractContextManager[Work]):
         children: Sequence[Supervised],
         failed: Callable[[Work, BaseException], BaseException],
         is_wide: bool = False,
+        reached: Collection[QueueId] = (),
     ) -> None:
         if len(children) > 1:
             children = sorted(dict.fromkeys(children), key=lambda each: each.id)
         self._held = children
-        self._work = Work(begin, children, is_wide)
+        self._work = Work(begin, children, is_wide, reached)
         self._failed = failed
 
     def __enter__(self) -> Work:

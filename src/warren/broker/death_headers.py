@@ -1,0 +1,215 @@
+"""The headers of a dead letter, as RabbitMQ writes them, and the content with them instead of its own.
+
+    x-death                   an array of tables, newest first: count (l), reason, queue, time (T), exchange,
+                              routing-keys, and original-expiration if it had one; the same queue and reason are
+                              counted in one entry
+    x-first-death-exchange, x-first-death-queue, x-first-death-reason            of the first death of all
+
+Only what changes is opened: the table of headers, and how long the other properties are. Their bytes stay as they came.
+The expiration goes, or the message would die of it again; so does CC, if the dead letter has a routing key of its own.
+Headers come out in the order of their names, as RabbitMQ's do. Entries of an `x-death` that are none (a client may
+write what it likes) are kept behind ours; one that is no array at all is replaced.
+
+A thousand messages with the same properties are opened once (`Undertaker`). Bytes that are no content are `Malformed`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from warren.amqp import frames, types
+from warren.amqp.content import HEADER_HEAD
+from warren.amqp.errors import Malformed, Truncated
+from warren.amqp.properties import PERSISTENT
+from warren.broker.exchanges.copies import OPEN, copies_of
+from warren.broker.exchanges.errors import BadCopies
+
+X_DEATH: Final = "x-death"
+DEATHS_MAX: Final = 64  # in a header; the oldest are forgotten
+
+_HEADERS, _DELIVERY_MODE, _PRIORITY, _EXPIRATION, _TIMESTAMP = 0x2000, 0x1000, 0x0800, 0x0100, 0x0040
+_FLAGS: Final = [1 << bit for bit in range(15, 1, -1)]
+_MORE: Final = 1
+_WORD: Final = struct.Struct(">H")
+_PROPERTIES_AT: Final = frames.HEAD.size + HEADER_HEAD.size
+
+
+class Death(NamedTuple):
+    """What is to be said of messages that die together."""
+
+    queue: str
+    reason: str
+    time_seconds: int
+    exchange: str  # by which they had come …
+    routing_key: str  # … and with what key
+    new_key: str | None  # with which they go on; None: with their own
+
+
+class Buried(NamedTuple):
+    """Properties as they are afterwards, and what can be told from them."""
+
+    properties: bytes
+    headers: Mapping[str, Any]
+    priority: int
+    is_persistent: bool
+
+
+class Undertaker:
+    """Of messages that die together."""
+
+    def __init__(self, death: Death) -> None:
+        self._death = death
+        self._known: dict[bytes, Buried] = {}
+
+    def bury(self, content: bytes) -> tuple[bytes, Buried]:
+        """The content with other properties; its body frames are untouched."""
+        properties, body_at = _opened(content)
+        buried = self._known.get(properties)
+        if buried is None:
+            buried = self._known[properties] = bury_properties(properties, self._death)
+        size = HEADER_HEAD.size + len(buried.properties)
+        kind, channel, _ = frames.HEAD.unpack_from(content)
+        head = frames.HEAD.pack(kind, channel, size) + content[frames.HEAD.size : _PROPERTIES_AT]
+        return b"".join((head, buried.properties, content[body_at - 1 :])), buried
+
+
+def bury_properties(raw: bytes, death: Death) -> Buried:
+    flags, spans = _spans(raw)
+    headers: dict[str, Any] = {}
+    if span := spans.get(_HEADERS):
+        headers, _ = types.read_table(raw, *span)
+    expiration = raw[slice(*spans[_EXPIRATION])][1:] if _EXPIRATION in spans else None
+    headers = with_death(headers, death, expiration)
+    told = {flag: raw[start:stop] for flag, (start, stop) in spans.items() if flag != _EXPIRATION}
+    told[_HEADERS] = types.write_table(headers)
+    flags = (flags | _HEADERS) & ~_EXPIRATION
+    properties = b"".join((_WORD.pack(flags), *(told[flag] for flag in _FLAGS if flag in told)))
+    mode, priority = told.get(_DELIVERY_MODE, b"\0"), told.get(_PRIORITY, b"\0")
+    return Buried(properties, headers, priority[0], mode[0] == PERSISTENT)
+
+
+def with_death(headers: Mapping[str, Any], death: Death, expiration: bytes | None) -> dict[str, Any]:
+    """The headers after it."""
+    told = dict(headers)
+    before = told.get(X_DEATH)
+    entry = _entry(told, death, expiration)
+    if before is None:
+        told |= {
+            "x-first-death-exchange": death.exchange,
+            "x-first-death-queue": death.queue,
+            "x-first-death-reason": death.reason,
+        }
+    if isinstance(before, list):
+        told[X_DEATH] = _counted(before, entry)[:DEATHS_MAX]
+    else:
+        told[X_DEATH] = [entry]
+    if death.new_key is not None:
+        told.pop(OPEN, None)
+    return dict(sorted(told.items()))
+
+
+def is_circle(queue: str, deaths: object) -> bool:
+    """Whether a message with such an `x-death` was in this queue before, and came round by itself since: nobody has
+    rejected it on the way, and no client has written something of its own there. The present death is in front."""
+    if not isinstance(deaths, list) or not deaths or _told(deaths[0], "reason") == "rejected":
+        return False
+    for each in deaths:
+        if not isinstance(each, Mapping) or _told(each, "reason") == "rejected":
+            return False
+        if _told(each, "queue") == queue:
+            return True
+    return False
+
+
+def _entry(headers: Mapping[str, Any], death: Death, expiration: bytes | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "count": types.Long(1),
+        "reason": death.reason,
+        "queue": death.queue,
+        "time": types.Timestamp(death.time_seconds),
+        "exchange": death.exchange,
+        "routing-keys": [death.routing_key, *_copies(headers)],
+    }
+    if expiration is not None:
+        entry["original-expiration"] = types.RawString(expiration)
+    return entry
+
+
+def _counted(before: list[Any], entry: dict[str, Any]) -> list[Any]:
+    """One more in front. One that was there before stays as it was, but for its count."""
+    same = (entry["queue"], entry["reason"])
+    found = next((each for each in before if (_told(each, "queue"), _told(each, "reason")) == same), None)
+    if found is not None:
+        count = found.get("count")
+        entry = found | {"count": types.Long(count + 1 if _is_count(count) else 1)}
+    return [dict(sorted(entry.items())), *(each for each in before if each is not found)]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < (1 << 62)
+
+
+def _told(entry: object, name: str) -> object:
+    return entry.get(name) if isinstance(entry, Mapping) else None
+
+
+def _copies(headers: Mapping[str, Any]) -> Sequence[str]:
+    try:
+        return copies_of(headers).open
+    except BadCopies:
+        return ()
+
+
+# -- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def _opened(content: bytes) -> tuple[bytes, int]:
+    """The properties of a content, and where its body frames begin."""
+    if len(content) < _PROPERTIES_AT + _WORD.size + 1 or content[0] != frames.HEADER:
+        raise Truncated("a content does not start with a header frame", 0)
+    end = frames.HEAD.size + frames.HEAD.unpack_from(content)[2]
+    if not _PROPERTIES_AT + _WORD.size <= end < len(content) or content[end] != frames.FRAME_END:
+        raise Malformed("the header frame of a content does not end where it says", 3)
+    return content[_PROPERTIES_AT:end], end + 1
+
+
+def _spans(raw: bytes) -> tuple[int, dict[int, tuple[int, int]]]:
+    """The flags, and where each property that is there stands. Further words of flags may follow if they are empty."""
+    flags, at = _word(raw, 0)
+    more = flags & _MORE
+    while more:
+        further, at = _word(raw, at)
+        if further & ~_MORE:
+            raise Malformed("a flag of a property that is not known", at - 2)
+        more = further
+    flags &= ~3
+    spans: dict[int, tuple[int, int]] = {}
+    for flag in _FLAGS:
+        if flags & flag:
+            spans[flag] = at, at + _size(raw, at, flag)
+            at = spans[flag][1]
+    if at != len(raw):
+        raise Malformed("the properties are not as long as they say", min(at, len(raw)))
+    return flags, spans
+
+
+def _word(raw: bytes, at: int) -> tuple[int, int]:
+    if at + _WORD.size > len(raw):
+        raise Truncated("the flags of the properties are cut off", at)
+    return _WORD.unpack_from(raw, at)[0], at + _WORD.size
+
+
+def _size(raw: bytes, at: int, flag: int) -> int:
+    if flag in (_DELIVERY_MODE, _PRIORITY):
+        return 1
+    if flag == _TIMESTAMP:
+        return 8
+    if flag == _HEADERS:
+        if at + 4 > len(raw):
+            raise Truncated("the size of the headers is cut off", at)
+        return 4 + int.from_bytes(raw[at : at + 4])
+    if at >= len(raw):
+        raise Truncated("a property is missing", at)
+    return 1 + raw[at]
