@@ -1,6 +1,6 @@
 """One channel: messages in, messages out, and what its client has not settled.
 
-    publishes ──▶ target (exchange, key: looked up once) ──▶ turn     or returned, if nobody takes it and it asks for that
+    publishes ──▶ target (exchange, key: looked up once) ──▶ turn       or returned, if nobody takes it
     acks      ──▶ unacked ──▶ turn
     turn      ──▶ consumers ──▶ connection
 

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from warren.amqp.connection import Connection, Limits
 from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
@@ -94,8 +94,7 @@ class ServedConnection(asyncio.Protocol):
     # -- the socket ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "a stream"
-        self.transport = transport
+        self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's own is not derived from it
         transport.set_write_buffer_limits(high=self.settings.unsent_bytes_max)
         peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
