@@ -1,4 +1,4 @@
-"""A process that declares and deletes queues in a real database with a real SQLite until somebody kills it.
+"""A process that declares and deletes queues in a real database with a real SQL catalog until somebody kills it.
 
 It tells "told N" whenever change N was answered (tests/lives). What change N does follows from N.
 """
@@ -27,9 +27,9 @@ LOG = LogSettings(use_worker_process=False, retention_bytes=0, rotate_bytes=1 <<
 QUICK = ReflectionSettings(bulk_bytes=0, lag_seconds=0.001, flush_seconds=0.05)
 
 
-def opened(directory: str) -> tuple[Database, Catalog]:
+def opened(directory: str, connect: str = "") -> tuple[Database, Catalog]:
     database = open_embedded(directory, LOG, QUICK).database
-    place = place_of(LocalFiles(), SeededChance(1), directory, CatalogSettings())
+    place = place_of(LocalFiles(), SeededChance(1), directory, CatalogSettings(connect))
     return database, Catalog.open(database, place, SystemThreads())
 
 
@@ -57,8 +57,8 @@ def reached(catalog: Catalog) -> int:
     return last
 
 
-def live(directory: str) -> None:
-    _, catalog = opened(directory)
+def live(directory: str, connect: str) -> None:
+    _, catalog = opened(directory, connect)
     number = reached(catalog)
     while True:
         number += 1
@@ -67,4 +67,4 @@ def live(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(lambda order: live(sys.argv[1]))
+    serve(lambda order: live(*sys.argv[1:3]))

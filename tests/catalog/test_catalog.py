@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, home, names, rows_in_sql
 from warren.base.errors import Damage, Refused
 from warren.base.ids import QueueId
-from warren.catalog import bindings, exchanges, queues, vhosts
+from warren.catalog import bindings, exchanges, permissions, queues, users, vhosts
 from warren.catalog.catalog import Catalog, Deleted
 from warren.catalog.change import Change
 from warren.catalog.equivalence import Inequivalent
@@ -309,6 +310,42 @@ def test_a_name_that_amqp_cannot_carry_is_refused(catalog: Catalog, name: str) -
     with pytest.raises(Refused):
         declared(catalog, here.id, name)
     assert names(catalog) == []
+
+
+@pytest.mark.parametrize("said", ["a\0b", "\ud800"])
+def test_a_text_that_not_every_sql_database_holds_is_refused(catalog: Catalog, said: str) -> None:
+    """Wherever it stands: a row that only some of them take would be in the log for good."""
+    here = home(catalog)
+    user = catalog.change(lambda change: users.put(change, "ann", "", ""))
+    for work in (
+        lambda change: vhosts.describe(change, here.id, said),
+        lambda change: vhosts.declare(change, "other", said),
+        lambda change: users.put(change, "bob", said, "scrypt"),
+        lambda change: permissions.put(change, user.id, here.id, said, "", ""),
+    ):
+        with pytest.raises(Refused, match=r"zero byte|UTF-8"):
+            catalog.change(work)
+    with catalog.reading() as connection:
+        assert [each.name for each in vhosts.every(connection)] == ["/"]
+        assert users.every(connection) == [user]
+        assert permissions.every(connection) == []
+
+
+def test_who_is_refused_something_may_go_on_with_the_rest_of_a_change(catalog: Catalog) -> None:
+    """PostgreSQL would take along all that was done before, were it not for a savepoint."""
+    here = home(catalog)
+    queue = declared(catalog, here.id, "orders")
+
+    def work(change: Change) -> None:
+        queues.declare(change, here.id, "before")
+        source = exchanges.get(change.connection, here.id, "amq.topic")
+        assert source is not None
+        with pytest.raises(Refused, match="cannot be bound"):
+            bindings.bind(change, source, replace(queue, id=QueueId(77)))
+        queues.declare(change, here.id, "behind")
+
+    catalog.change(work)
+    assert names(catalog) == ["before", "behind", "orders"]
 
 
 def test_a_queue_in_a_vhost_that_is_not_there_is_refused(catalog: Catalog) -> None:

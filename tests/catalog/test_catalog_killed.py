@@ -1,4 +1,4 @@
-"""A real SQLite and a real log under `kill -9`: whatever the moment, what was answered is there, whole, in both."""
+"""A real SQL database and a real log under `kill -9`: whatever the moment, what was answered is in both, and whole."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.catalog.catalog_stage import check
 from tests.catalog.catalog_to_be_killed import opened, reached
+from tests.catalog.postgres_server import PostgresServer
 from tests.lives import Lives
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE
 
@@ -17,11 +18,12 @@ from tests.snapshot.snapshot_store_suite import QUICK_PLACE
 class Killing:
     """Lives of one catalog, each ended at a random moment."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, connect: str = "") -> None:
         self._directory = str(directory / "db")
+        self._connect = connect
         self._chance = random.Random(seed)
         self.reached = 0
-        self.lives = Lives("tests.catalog.catalog_to_be_killed", self._directory)
+        self.lives = Lives("tests.catalog.catalog_to_be_killed", self._directory, connect)
 
     def one_life(self, loses_sql: bool = False) -> None:
         told = self.lives.one(self._chance.choice([0.05, 0.2, 0.4]) * self._chance.random())
@@ -31,7 +33,7 @@ class Killing:
         self._check(max([self.reached, *(number for _, number in told)]))
 
     def _check(self, told: int) -> None:
-        database, catalog = opened(self._directory)
+        database, catalog = opened(self._directory, self._connect)
         try:
             assert not catalog.problems
             assert not database.problems
@@ -43,9 +45,9 @@ class Killing:
             database.close()
 
 
-def killed(times: int, seed: int) -> Killing:
+def killed(times: int, seed: int, connect: str = "") -> Killing:
     with TemporaryDirectory(dir=QUICK_PLACE) as place:
-        killing = Killing(Path(place), seed)
+        killing = Killing(Path(place), seed, connect)
         try:
             lives = 0
             while lives < times or killing.reached < times:
@@ -59,6 +61,11 @@ def killed(times: int, seed: int) -> Killing:
 def test_a_catalog_killed_twenty_times_holds_what_was_answered() -> None:
     """HS-02, C-21: and now and then SQL's files are gone, too."""
     assert killed(20, seed=1).reached >= 20
+
+
+def test_a_catalog_in_postgresql_killed_ten_times_holds_what_was_answered(postgres: PostgresServer) -> None:
+    """HS-02, C-21: the server lives on, and lets the next one in."""
+    assert killed(10, 3, postgres.url(postgres.make_database())).reached >= 10
 
 
 @pytest.mark.torture
