@@ -6,4 +6,4 @@ import os
 
 from tests.interop.celery_app.tasks import build
 
-app = build(*(os.environ[name] for name in ("INTEROP_BROKER", "INTEROP_RESULTS", "INTEROP_QUEUE")))
+app = build(*(os.environ[name] for name in ("INTEROP_BROKER", "INTEROP_RESULTS", "INTEROP_QUEUE", "INTEROP_TYPE")))

@@ -20,6 +20,7 @@ from kombu import Exchange, Queue
 PRIORITY_MAX = 9
 HOLD_SECONDS_MAX = 30
 FAILURES_BEFORE_SUCCESS = 2
+RETRY_SECONDS = 1
 
 
 class NotYet(Exception):
@@ -68,12 +69,18 @@ def hold(task: Any, gate: str) -> bool:
     return delivered_before
 
 
-def build(broker: str, results: str, queue: str) -> Celery:
-    """An application with all tasks. `results` is the address of the result backend, `queue` where its tasks go."""
+def build(broker: str, results: str, queue: str, queue_type: str = "classic") -> Celery:
+    """An application with all tasks. `results` is the address of the result backend, `queue` where its tasks go.
+
+    If that queue is a quorum queue, Celery leaves delays to the broker, and such a queue knows no priorities.
+    """
     app = Celery("interop", broker=broker, backend=results, set_as_current=False)
+    arguments: dict[str, Any] = {"x-queue-type": queue_type}
+    if queue_type == "classic":
+        arguments["x-max-priority"] = PRIORITY_MAX
     app.conf.update(
         task_default_queue=queue,
-        task_queues=[Queue(queue, Exchange(queue), queue, queue_arguments={"x-max-priority": PRIORITY_MAX})],
+        task_queues=[Queue(queue, Exchange(queue, "topic"), queue, queue_arguments=arguments)],
         task_track_started=True,
         worker_send_task_events=True,
         worker_prefetch_multiplier=1,
@@ -86,7 +93,7 @@ def build(broker: str, results: str, queue: str) -> Celery:
     )
     for function in (add, echo, total, fail, moment):
         app.task(name=function.__name__)(function)
-    app.task(name="insist", bind=True, autoretry_for=(NotYet,), retry_kwargs={"countdown": 0.3})(insist)
+    app.task(name="insist", bind=True, autoretry_for=(NotYet,), retry_kwargs={"countdown": RETRY_SECONDS})(insist)
     app.task(name="note", bind=True, acks_late=True)(note)
     app.task(name="hold", bind=True)(hold)
     app.task(name="hold_late", bind=True, acks_late=True)(hold)

@@ -29,13 +29,22 @@ END_SECONDS_MAX = 20
 
 class Worker:
     def __init__(
-        self, broker: str, *, results: str, queue: str, directory: Path, name: str = "", options: Sequence[str] = ()
+        self,
+        broker: str,
+        *,
+        results: str,
+        queue: str,
+        directory: Path,
+        name: str = "",
+        options: Sequence[str] = (),
+        queue_type: str = "classic",
     ) -> None:
-        self.app = build(broker, results, queue)
+        self.app = build(broker, results, queue, queue_type)
         self.queue = queue
         self.name = f"{name or queue}@localhost"
         self._log = directory / f"{self.name}.log"
-        self._environment = {"INTEROP_BROKER": broker, "INTEROP_RESULTS": results, "INTEROP_QUEUE": queue}
+        self._environment = {"INTEROP_BROKER": broker, "INTEROP_RESULTS": results}
+        self._environment |= {"INTEROP_QUEUE": queue, "INTEROP_TYPE": queue_type}
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
