@@ -8,6 +8,8 @@ Where RabbitMQ is not installed its half is left out and the summary says so; on
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import uuid
 from collections.abc import Iterator
@@ -20,6 +22,8 @@ from tests.interop import brokers
 from tests.interop.brokers import Broker
 from tests.interop.pika_stage import Pika
 
+COROUTINE_SECONDS_MAX = 60
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "broker" in metafunc.fixturenames:
@@ -31,6 +35,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, reason in brokers.missing().items():
         terminalreporter.write_line(f"tests/interop ran without {name}: {reason}", yellow=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
+    """A test that is a coroutine runs in a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), COROUTINE_SECONDS_MAX))
+    return True
 
 
 @pytest.fixture(scope="session")

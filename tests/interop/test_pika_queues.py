@@ -61,6 +61,9 @@ def test_the_broker_names_a_queue_and_the_channel_remembers_it(channel: Any, nam
     assert queue.startswith("amq.gen-") and other.startswith("amq.gen-") and queue != other
     publish(channel, other, b"m")
     assert get(channel, "").body == b"m"  # the empty name: the queue declared last
+    assert channel.queue_declare(queue, passive=True).method.queue == queue
+    with refused(403, f"queue name '{queue}' contains reserved prefix 'amq.*'"):
+        channel.queue_declare(queue, exclusive=True)  # such a name is the broker's to give, also a second time
 
 
 def test_exclusive_queues_go_with_their_connection(client: Pika, names: Names) -> None:
