@@ -27,6 +27,7 @@ from warren.snapshot.database import Database
 GARBAGE_BYTES_MIN = 1 << 20  # less than this is not worth a pass
 FILE_BYTES_MIN = 8 << 20  # files are sealed when they are this large, or …
 ALIVE_SHARE = 8  # … hold such a share of what is alive: garbage is found in whole files, or in two at a time
+HISTORY_SHARE = 16  # such a share of what is kept as history may be garbage, too: a pass could not free it yet
 HOLD_SECONDS_MAX = 1.0  # longest that anybody is held back at a time
 
 
@@ -48,11 +49,11 @@ class Upkeep:
         self._bell = threads.condition()
         self._is_rung = self._is_stopping = False
         self._garbage_bytes = 0  # noted since the last pass began
-        self._due_bytes = GARBAGE_BYTES_MIN
-        self._file_bytes = FILE_BYTES_MIN
+        self._due_bytes = self._file_bytes = 0
         self._running: Running | None = None
         self.failure: WarrenError | None = None
         self.passes = 0
+        self._measure()
 
     def begin(self, seconds: float) -> None:
         """Look at it so often; between that, when enough has gone."""
@@ -139,7 +140,9 @@ class Upkeep:
 
     def _measure(self) -> None:
         """How much is much."""
-        share = self._alive_bytes() // ALIVE_SHARE
+        settings = self._database.log.settings
+        kept_bytes = settings.retention_bytes if settings.retention_seconds else 0
+        share = max(self._alive_bytes() // ALIVE_SHARE, kept_bytes // HISTORY_SHARE)
         self._due_bytes = max(GARBAGE_BYTES_MIN, share)
         self._file_bytes = max(FILE_BYTES_MIN, share)
 
