@@ -1,0 +1,164 @@
+"""What a start makes of the log: messages of queues that there are, and nothing of those that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.broker.stage import BrokerStage
+from warren.base.ids import FileNumber
+from warren.broker.errors import UnknownQueue
+from warren.catalog import queues
+from warren.log.entries import EntryKind
+from warren.log.file_record import FileState
+from warren.records.columns import EntryColumns
+from warren.testing.forgetful_catalog import ForgetfulCatalog
+from warren.testing.memory_files import SYNCED
+
+BODIES = {"small": 100, "large": 9000}  # in the index, and in the message store
+
+
+@pytest.fixture(params=BODIES)
+def size(request: pytest.FixtureRequest) -> int:
+    return BODIES[request.param]
+
+
+@pytest.fixture
+def stage() -> Iterator[BrokerStage]:
+    made = BrokerStage()
+    made.log_settings = replace(made.log_settings, retention_seconds=0.0, retention_bytes=0)
+    made.up()
+    yield made
+    made.down()
+
+
+def contents(size: int, letter: str) -> list[bytes]:
+    return [f"{letter}{number}".encode().ljust(size, b".") for number in range(20)]
+
+
+def fill(stage: BrokerStage, size: int) -> None:
+    """Two queues, each with a file of the log for itself."""
+    for name in ("gone", "kept"):
+        stage.queue(name)
+        stage.put(*contents(size, name), to=name)
+        seal(stage)
+
+
+def seal(stage: BrokerStage) -> None:
+    stage.database.settle()
+    stage.database.log.rotate()
+    stage.database.settle()
+    assert stage.database.reflection is not None
+    stage.database.reflection.flush()
+
+
+def delete_row(stage: BrokerStage, name: str) -> None:
+    """The queue's end is final, and nobody has dequeued what is in it."""
+    id_ = stage.host.find(name).id
+    stage.catalog.change(lambda change: queues.delete(change, id_))
+
+
+def crashed(stage: BrokerStage, forgets_everything: bool = False) -> None:
+    """The power goes; the same stage is up again with what the disks hold."""
+    disk, store = stage.disk.crash(SYNCED, stage.chance), stage.store
+    assert store is not None
+    stage.down()
+    stage.disk, stage.store = disk, None if forgets_everything else store.crash(stage.chance)
+    if forgets_everything:
+        stage.place = ForgetfulCatalog()
+    stage.up()
+
+
+def sealed_files(stage: BrokerStage) -> set[FileNumber]:
+    files = stage.database.log.manifest.state.files
+    return {number for number, record in files.items() if record.state is FileState.SEALED and record.stream_ends}
+
+
+def test_messages_are_recovered_into_queues_that_there_are(stage: BrokerStage, size: int) -> None:
+    """RC-01: the queue of each message is looked for; RC-02: of one that was deleted nothing is restored, also not
+    into another of its name."""
+    fill(stage, size)
+    delete_row(stage, "gone")
+    crashed(stage)
+    with pytest.raises(UnknownQueue):
+        stage.host.find("gone")
+    assert stage.get("kept") == contents(size, "kept")
+    stage.queue("gone")
+    assert stage.length("gone") == 0
+    assert stage.get("gone") == []
+
+
+def test_messages_of_a_deleted_queue_do_not_hold_back_the_log(stage: BrokerStage, size: int) -> None:
+    """RC-04: they are passed over, and go with the file they are in. RC-03: so their end is not logged, one by one; a
+    start on a full disk could not do it. RC-05: nobody holds them, so the files behind them go."""
+    fill(stage, size)
+    delete_row(stage, "gone")
+    crashed(stage)
+    seal(stage)
+    before, alive = sealed_files(stage), stage.storage.alive_bytes()
+    assert alive <= sum(map(len, contents(size, "kept"))), "what is gone is in no map"
+    stage.storage.cleaning.run()
+    stage.storage.stores.collect()
+    stage.database.log.purge()
+    left = sealed_files(stage)
+    assert left < before, "the file of the queue that is gone went"
+    assert stage.get("kept") == contents(size, "kept"), "and the other one's did not"
+
+
+def test_what_belongs_together_is_in_memory_and_the_log_is_there_to_rebuild_it(stage: BrokerStage, size: int) -> None:
+    """IM-01: messages and queues; nothing is read while they pass, and after a loss of everything else they are as they
+    were, by the log alone."""
+    for name in ("a", "b"):
+        stage.queue(name)
+    stage.put(*contents(size, "x"), to=["a", "b"])
+    stage.put(*contents(size, "y"), to="b")
+    before = stage.database.pointed.reads
+    assert stage.get("a", 5) == contents(size, "x")[:5]
+    assert stage.length("b") == 40
+    assert stage.database.pointed.reads == before, "all of it was in memory"
+    stage.database.make_durable()
+    crashed(stage, forgets_everything=True)
+    assert stage.get("a") == contents(size, "x")[5:]
+    assert stage.get("b") == contents(size, "x") + contents(size, "y")
+
+
+def test_messages_that_pass_through_quickly_cost_one_append_and_no_read(size: int) -> None:
+    """IM-06: none of them gets to the store, nothing is written twice, and the file they are in goes as it is."""
+    stage = BrokerStage()
+    stage.reflection = replace(stage.reflection, step_bytes=1 << 20, chunk_bytes=1 << 20, buffer_bytes=1 << 20)
+    id_ = stage.up().queue("orders").id
+    seal(stage)
+    assert stage.database.reflection is not None
+    stage.database.reflection.pause()
+    reads, put = stage.database.pointed.reads, puts_to_the_store(stage, id_)
+    for _ in range(20):
+        stage.put(*contents(size, "x"), to="orders")
+        assert stage.get("orders") == contents(size, "x")
+    stage.database.make_durable()
+    stage.database.reflection.resume()
+    seal(stage)
+    assert [key for key in put if key[:1] == b"r"] == [], "no run"
+    assert stage.database.pointed.reads == reads
+    cleaned = stage.storage.cleaning.run()
+    assert (cleaned.files, cleaned.runs) == (1, 0)
+    stage.down()
+
+
+def puts_to_the_store(stage: BrokerStage, storage: int) -> list[bytes]:
+    """The keys of one storage that the store is told to put, from now on."""
+    assert stage.store is not None
+    told: list[bytes] = []
+    apply = stage.store.apply
+
+    def watched(entries: Sequence[EntryColumns], *more: Any, **named: Any) -> None:
+        for columns in entries:
+            kinds, storages = columns.kinds.array().tolist(), columns.storages.array().tolist()
+            each = zip(kinds, storages, columns.keys.to_list(), strict=True)
+            told.extend(key for kind, of, key in each if (kind, of) == (EntryKind.PUT, storage))
+        apply(entries, *more, **named)
+
+    stage.store.apply = watched  # type: ignore[method-assign]
+    return told
