@@ -16,7 +16,7 @@ from warren.bench.peers import AMQP_HEADER, HOST, Peer, start_nats, start_rabbit
 CONNECTION_START = b"\x00\x0a\x00\x0a"
 
 
-@pytest.mark.parametrize("start", [start_rabbitmq, start_redis, start_nats])
+@pytest.mark.parametrize("start", [pytest.param(start_rabbitmq, marks=pytest.mark.slow), start_redis, start_nats])
 def test_a_peer_starts_stops_and_leaves_no_process_behind(start: Callable[[Path], Peer], tmp_path: Path) -> None:
     with start(tmp_path / "peer") as peer:
         pids = peer.pids()
@@ -28,6 +28,7 @@ def test_a_peer_starts_stops_and_leaves_no_process_behind(start: Callable[[Path]
     assert not _listens(peer.port)
 
 
+@pytest.mark.slow
 def test_rabbitmq_answers_the_header_is_killed_at_once_and_comes_back_at_the_same_port(tmp_path: Path) -> None:
     with start_rabbitmq(tmp_path / "peer") as peer:
         assert _answer(peer.port, AMQP_HEADER)[7:11] == CONNECTION_START

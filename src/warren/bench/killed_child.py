@@ -31,9 +31,17 @@ class Child:
 
     def do(self) -> Told:
         """Let it do its work; return what it tells when it is done, and waits."""
+        self.go()
+        return self.told()
+
+    def go(self) -> None:
+        """Let it do its work, beside others perhaps."""
         assert self._process.stdin is not None
         self._process.stdin.write(_GO)
         self._process.stdin.flush()
+
+    def told(self) -> Told:
+        """What it tells when it is done."""
         line = self._heard()
         if not line:
             raise _ended()

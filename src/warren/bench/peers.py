@@ -42,6 +42,10 @@ _STOP_SECONDS_MAX = 60
 _LOOK_SECONDS = 0.02
 
 
+class NotInstalled(Refused):
+    """There is no such peer on this machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One process of a peer, and the port that answers once it is ready."""
@@ -145,7 +149,7 @@ class Peer:
 
 def start_rabbitmq(directory: Path) -> Peer:
     _require(RABBITMQ_HOME / "rabbitmq-server", "rabbitmq-server")
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = made(directory)
     plugins, settings = directory / "enabled_plugins", directory / "rabbitmq.conf"
     plugins.write_text("[].\n")
     settings.write_text("")
@@ -170,26 +174,26 @@ def start_rabbitmq(directory: Path) -> Peer:
         Part(["epmd", "-port", str(epmd_port), "-address", HOST], epmd_port, b"\x00\x01n", epmd),
         Part([str(RABBITMQ_HOME / "rabbitmq-server"), "-noinput"], port, AMQP_HEADER, environment),
     ]
-    return _started(Peer("rabbitmq", directory, parts))
+    return started(Peer("rabbitmq", directory, parts))
 
 
 def start_redis(directory: Path, synced: str = "always") -> Peer:
     """`synced` is what Redis calls appendfsync: always, everysec or no."""
     _require(Path("/usr/bin/redis-server"), "redis-server")
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = made(directory)
     (port,) = free_ports(1)
     options = {"port": str(port), "bind": HOST, "dir": str(directory), "save": "", "daemonize": "no"}
     options |= {"appendonly": "yes", "appendfsync": synced}
     command = ["/usr/bin/redis-server", *(word for name, value in options.items() for word in (f"--{name}", value))]
-    return _started(Peer("redis", directory, [Part(command, port, b"PING\r\n")]))
+    return started(Peer("redis", directory, [Part(command, port, b"PING\r\n")]))
 
 
 def start_nats(directory: Path) -> Peer:
     _require(Path("/usr/sbin/nats-server"), "nats-server")
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = made(directory)
     (port,) = free_ports(1)
     command = ["/usr/sbin/nats-server", "-a", HOST, "-p", str(port), "-js", "-sd", str(directory)]
-    return _started(Peer("nats", directory, [Part(command, port, b"")]))
+    return started(Peer("nats", directory, [Part(command, port, b"")]))
 
 
 def free_ports(count: int) -> list[int]:
@@ -201,7 +205,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _started(peer: Peer) -> Peer:
+def started(peer: Peer) -> Peer:
     try:
         peer.start()
     except BaseException:
@@ -210,9 +214,15 @@ def _started(peer: Peer) -> Peer:
     return peer
 
 
+def made(directory: Path) -> Path:
+    """Its full name: a peer has another working directory than we have."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory.resolve()
+
+
 def _require(program: Path, package: str) -> None:
     if not program.exists() or shutil.which(program) is None:
-        raise Refused(f"{package} is not installed, so there is nothing to compare with", f"apt install {package}")
+        raise NotInstalled(f"{package} is not installed, so there is nothing to compare with", f"apt install {package}")
 
 
 def _answers(port: int, hello: bytes) -> bool:

@@ -4,6 +4,7 @@ warren bench log          the log store, beside SQLite and the bare disk
 warren bench pipeline     reading and compacting on Spark, beside the JVM's own group-by
 warren bench snapshot     the safe snapshot store: writing with reflection and without, reading, start-up, memory, disk
 warren bench queue        queues, beside SQLite by hand, persist-queue, litequeue, diskcache, and our own kept in SQL
+warren bench amqp         the broker over AMQP, beside RabbitMQ, Redis Streams and NATS
 warren bench reflection   the ways in which entries reach that store, each by itself
 """
 
@@ -125,6 +126,38 @@ def queue(
     if plot is not None:
         draw(measurements, plot)
     _tell("warren bench queue", measurements, as_json)
+
+
+@bench.command("amqp")
+def amqp(
+    as_json: AsJson = False,
+    directory: Home = None,
+    rows: Annotated[list[str] | None, typer.Option("--rows", metavar="NAME", help="Only this row; repeatable.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="BROKER", help="Only this broker; may be repeated.")
+    ] = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="How many times each; the middle one counts.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="A little of everything, once: does it run at all?")] = False,
+    backlog: Annotated[int, typer.Option("--backlog", min=1000, help="How long Warren's backlog is.")] = 5_000_000,
+    peer_backlog: Annotated[
+        int, typer.Option("--peer-backlog", min=1000, help="How long a peer's is; its figures are scaled.")
+    ] = 500_000,
+) -> None:
+    """Measure the broker over AMQP beside others, each started privately. Leaves nothing behind."""
+    from warren.bench.amqp_rows import AMQP
+    from warren.bench.amqp_run import QUICK_BACKLOG, amqp_run, chosen
+    from warren.bench.goals import goals_of
+
+    wanted, subjects = AMQP.check(rows or ()) or set(AMQP.rows), chosen(only or ())
+    lengths = QUICK_BACKLOG if quick else (backlog, peer_backlog)
+    with (
+        Narrator() as narrator,
+        amqp_run(directory or Path.cwd(), narrator, wanted, subjects, lengths, 1 if quick else runs, quick) as run,
+    ):
+        measurements = AMQP.measure(run, goals_of("amqp"), wanted)
+    for name, why in run.absent.items():
+        sys.stderr.write(f"{name} is left out: {why}\n")
+    _tell("warren bench amqp", measurements, as_json)
 
 
 @bench.command("reflection")

@@ -1,0 +1,154 @@
+"""`warren bench amqp`: which rows there are, and how they come of the brokers' readings; docs/benchmarks.md says more.
+
+    reading   a number by name, of one broker in one turn             publish_100 of warren, first turn: 510,000
+    value     the middle one of Warren's readings
+    reference the middle one of a peer's, or another reading of Warren's own
+
+A row is called by its reading, and stands beside RabbitMQ's classic queue; `READING_beside_PEER` beside another. What
+was not measured, as a broker is not installed or not wanted, is no reference: goals are missed then. If Warren itself
+is not wanted, the values are those of the first broker that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+from warren.base.errors import Refused
+from warren.bench.amqp_backlog import BACKLOG_READINGS, backlog
+from warren.bench.amqp_others import OTHER_SHAPES
+from warren.bench.amqp_run import AmqpRun, Bench
+from warren.bench.amqp_shapes import AMQP_SHAPES
+from warren.bench.amqp_subjects import CLASSIC, OURS, Subject
+from warren.bench.measurement import Figure
+from warren.bench.peers import NotInstalled
+from warren.bench.run import Figures
+from warren.bench.suite import Suite
+
+Readings = dict[str, list[float]]  # by name: one of each turn
+AGAINST_ALL = (CLASSIC, "quorum", "redis", "redis_everysec", "nats")
+AGAINST_RABBITMQ = (CLASSIC, "quorum")
+RATE, MILLISECONDS, MICROSECONDS = "messages/s", "ms", "µs"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    reading: str
+    unit: str
+    peer: str = ""  # whose reading of the same name is the reference …
+    own: str = ""  # … or which other of the same broker
+
+
+def _beside(reading: str, unit: str, peers: tuple[str, ...]) -> Iterator[Row]:
+    for peer in peers:
+        yield Row(reading if peer == CLASSIC else f"{reading}_beside_{peer}", reading, unit, peer)
+
+
+def _single(which: str) -> Iterator[Row]:
+    """Beside the bare disk, then beside all others."""
+    reading = f"one_in_flight_{which}"
+    yield Row(reading, reading, MICROSECONDS, own=f"bare_sync_{which}")
+    for peer in AGAINST_ALL:
+        yield Row(f"{reading}_beside_{peer}", reading, MICROSECONDS, peer)
+
+
+ROWS: tuple[Row, ...] = (
+    Row("bare_sync_p50", "bare_sync_p50", MICROSECONDS),
+    Row("bare_sync_p99", "bare_sync_p99", MICROSECONDS),
+    Row("bare_write", "bare_write", "MB/s"),
+    *(row for size in ("100", "1k", "64k") for row in _beside(f"publish_{size}", RATE, AGAINST_ALL)),
+    Row("publish_limited", "publish_limited", RATE, own="publish_100"),
+    Row("publish_held", "publish_held", RATE, own="publish_100"),
+    *_beside("many_connections", RATE, AGAINST_RABBITMQ),
+    *_beside("many_connections_p99", MICROSECONDS, AGAINST_RABBITMQ),
+    *_beside("drain", RATE, AGAINST_ALL),
+    *_beside("end_to_end", RATE, AGAINST_RABBITMQ),
+    *_beside("end_to_end_p50", MILLISECONDS, AGAINST_RABBITMQ),
+    *_beside("end_to_end_p99", MILLISECONDS, AGAINST_RABBITMQ),
+    *_beside("paced_p50", MILLISECONDS, AGAINST_RABBITMQ),
+    *_beside("paced_p99", MILLISECONDS, AGAINST_RABBITMQ),
+    *_single("p50"),
+    *_single("p99"),
+    *_beside("backlog_fill", "s", AGAINST_RABBITMQ),
+    *_beside("backlog_memory", "MB", AGAINST_RABBITMQ),
+    *_beside("backlog_restart", "s", AGAINST_RABBITMQ),
+)
+
+
+def amqp_rows(run: AmqpRun) -> Figures:
+    readings = _measure(run)
+    if run.focus not in readings:
+        raise Refused(f"{run.focus} could not be measured", run.absent.get(run.focus, "name rows that there are"))
+    ours = readings[run.focus]
+    for row in ROWS:
+        if row.name in run.wanted:
+            beside = ours.get(row.own) if row.own else readings.get(row.peer, {}).get(row.reading)
+            is_own_peer = row.peer == run.focus
+            reference = None if beside is None or is_own_peer else median(beside)
+            yield Figure(row.name, median(ours[row.reading]), _unit(run, row), reference)
+
+
+AMQP: Suite[AmqpRun] = Suite({amqp_rows: tuple(row.name for row in ROWS)})
+
+
+def _measure(run: AmqpRun) -> dict[str, Readings]:
+    """All readings that the rows need, by broker."""
+    found: dict[str, Readings] = {}
+    for turn in range(run.runs):
+        for name, subject in run.subjects.items():
+            run.began(f"turn {turn + 1} of {run.runs}: {name}")
+            try:
+                for reading, value in _turn(run, subject):
+                    found.setdefault(name, {}).setdefault(reading, []).append(value)
+            except NotInstalled as error:
+                run.absent[name] = error.what
+    return found
+
+
+def _turn(run: AmqpRun, subject: Subject) -> Iterator[tuple[str, float]]:
+    needed = readings_needed(run, subject)
+    shapes = AMQP_SHAPES if subject.speaks == "amqp" else OTHER_SHAPES
+    wanted = [shape for shape, readings in shapes.items() if needed & set(readings)]
+    if wanted:
+        with _started(run, subject) as bench:
+            for at, shape in enumerate(wanted):
+                run.reached(at / len(wanted))
+                yield from shape(bench).items()
+    if needed & set(BACKLOG_READINGS):
+        with _started(run, subject) as bench:
+            yield from backlog(bench).items()
+
+
+def readings_needed(run: AmqpRun, subject: Subject) -> set[str]:
+    """Of the broker that is measured every reading of the rows that are wanted; of a peer what stands beside it."""
+    rows = [row for row in ROWS if row.name in run.wanted]
+    if subject.name == run.focus:
+        return {reading for row in rows for reading in (row.reading, row.own)}
+    return {row.reading for row in rows if row.peer == subject.name}
+
+
+@contextmanager
+def _started(run: AmqpRun, subject: Subject) -> Iterator[Bench]:
+    """On an empty directory; killed at the end."""
+    is_ours = subject.name == OURS
+    with run.room() as room:
+        start = perf_counter()
+        with subject.start(room / "broker") as peer:
+            yield Bench(
+                subject,
+                peer,
+                run.effort,
+                room,
+                perf_counter() - start,
+                run.entries if is_ours else run.peer_backlog,
+                1.0 if is_ours else run.peer_factor,
+            )
+
+
+def _unit(run: AmqpRun, row: Row) -> str:
+    is_scaled = row.reading in BACKLOG_READINGS and run.peer_factor != 1
+    return f"{row.unit} (peer: {run.peer_backlog:,} × {run.peer_factor:g})" if is_scaled else row.unit

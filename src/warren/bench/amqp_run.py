@@ -1,0 +1,117 @@
+"""One run of `warren bench amqp`: which brokers, how many times, how much of everything, and which rows are wanted.
+
+    turn 1   rabbitmq · warren · quorum · redis · redis_everysec · nats       every broker in turn, started anew …
+    turn 2   …                                                                … so that all see the same minutes
+
+A broker that is not installed is left out and named; goals about it are missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from warren.base.errors import Refused
+from warren.bench.amqp_subjects import OURS, SUBJECTS, Subject
+from warren.bench.generators.line import Line
+from warren.bench.generators.order import Order
+from warren.bench.generators.wire import Table
+from warren.bench.peers import Peer
+from warren.bench.run import Run, Watcher, run_in
+
+ROOM_BYTES_PER_MESSAGE = 1000  # of a backlog of 100 bytes; as much is enough for some seconds of large bodies
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much of everything."""
+
+    seconds: float = 4.0  # of a row at full speed
+    drain_messages: int = 1_000_000  # at most: what can be filled in …
+    fill_seconds: float = 6.0  # … this time
+    singles: int = 2000  # one in flight
+    rate: float = 5000.0  # where a row is paced
+    connections: int = 100
+    disk_bytes: int = 256 << 20
+
+
+QUICK = Effort(0.3, 4000, 0.5, 200, 1000.0, 10, 8 << 20)
+QUICK_BACKLOG = (5000, 2500)
+
+
+@dataclass(frozen=True, slots=True)
+class AmqpRun(Run):
+    """`entries` is the length of Warren's backlog."""
+
+    wanted: frozenset[str]  # rows
+    runs: int = 3
+    effort: Effort = field(default_factory=Effort)
+    peer_backlog: int = 500_000
+    subjects: Mapping[str, Subject] = field(default_factory=lambda: SUBJECTS)
+    absent: dict[str, str] = field(default_factory=dict)  # brokers that could not be started, and why
+
+    @property
+    def focus(self) -> str:
+        """The broker that is measured; the others stand beside it."""
+        return OURS if OURS in self.subjects else next(iter(self.subjects))
+
+    @property
+    def peer_factor(self) -> float:
+        """By which a peer's backlog is shorter than Warren's."""
+        return self.entries / self.peer_backlog
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One broker that runs, and what is measured with it."""
+
+    subject: Subject
+    peer: Peer
+    effort: Effort
+    room: Path
+    started_seconds: float  # an empty one
+    backlog: int
+    factor: float  # by which that is shorter than it should be
+
+    def order(self, shape: str) -> Order:
+        return Order(shape, self.peer.port)
+
+    def line(self) -> Line:
+        return Line(self.peer.port)
+
+    def declare(self, queue: str, arguments: Table | None = None) -> None:
+        with self.line() as line:
+            line.declare(queue, {**self.subject.arguments, **(arguments or {})})
+
+    def delete(self, queue: str) -> None:
+        with self.line() as line:
+            line.delete(queue)
+
+
+@contextmanager
+def amqp_run(
+    directory: Path,
+    watcher: Watcher,
+    wanted: Collection[str],
+    subjects: Mapping[str, Subject],
+    backlogs: tuple[int, int],  # Warren's, and a peer's
+    runs: int = 3,
+    quick: bool = False,
+) -> Iterator[AmqpRun]:
+    """A run below a directory; everything it writes is removed at its end."""
+    backlog, peer_backlog = backlogs
+    effort = QUICK if quick else Effort()
+    with run_in(directory, max(backlogs), watcher, ROOM_BYTES_PER_MESSAGE, "backlog") as run:
+        yield AmqpRun(run.home, backlog, watcher, frozenset(wanted), runs, effort, peer_backlog, subjects)
+
+
+def chosen(names: Sequence[str]) -> dict[str, Subject]:
+    """The brokers of these names, all if there are none; one that can be measured by itself has to be among them."""
+    if unknown := sorted(set(names) - set(SUBJECTS)):
+        raise Refused(f"there is no broker {unknown[0]}", f"brokers are {', '.join(SUBJECTS)}")
+    found = {name: subject for name, subject in SUBJECTS.items() if not names or name in names}
+    if next(iter(found.values())).speaks != "amqp":
+        raise Refused(f"{next(iter(found))} has not every row", "name a broker that speaks AMQP as well")
+    return found

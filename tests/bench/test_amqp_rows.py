@@ -1,0 +1,136 @@
+"""`warren bench amqp` on few messages: it measures every row beside its peers, says so in the agreed form, and cleans
+up. A second RabbitMQ stands in Warren's place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.bench.test_bench_log import FIELDS, Silent
+from warren.base.errors import Damage, Refused
+from warren.bench import amqp_rows, amqp_shapes
+from warren.bench.amqp_backlog import BACKLOG_READINGS, _scaled
+from warren.bench.amqp_rows import AMQP, ROWS
+from warren.bench.amqp_run import QUICK_BACKLOG, amqp_run, chosen
+from warren.bench.amqp_subjects import CLASSIC, OURS, SUBJECTS, Subject
+from warren.bench.goals import goals_of
+from warren.bench.killed_child import Told
+from warren.bench.measurement import Measurement
+from warren.bench.peers import NotInstalled, Peer, start_rabbitmq
+
+STAND_IN = Subject(OURS, start_rabbitmq)
+BESIDE_CLASSIC = {CLASSIC: SUBJECTS[CLASSIC], OURS: STAND_IN}
+
+
+def not_there(directory: Path) -> Peer:
+    raise NotInstalled("it is not installed")
+
+
+def measured(directory: Path, subjects: Mapping[str, Subject], *rows: str) -> dict[str, Measurement]:
+    wanted = set(rows or AMQP.rows)
+    with amqp_run(directory, Silent(), wanted, subjects, QUICK_BACKLOG, 1, quick=True) as run:
+        made = AMQP.measure(run, goals_of("amqp"), wanted)
+    assert not list(directory.iterdir()), "it leaves nothing behind"
+    return {row.name: row for row in made}
+
+
+@pytest.mark.slow
+def test_every_row_is_measured_beside_rabbitmq(tmp_path: Path) -> None:
+    rows = measured(tmp_path, BESIDE_CLASSIC)
+    assert tuple(rows) == AMQP.rows
+    assert all(row.value > 0 for row in rows.values())
+    beside = {row.name for row in ROWS if row.peer == CLASSIC or row.own}
+    assert {name for name, row in rows.items() if row.ratio is not None} == beside
+    assert {name: str(goal) for name, goal in goals_of("amqp").items()} == {
+        name: row.goal for name, row in rows.items() if row.goal is not None
+    }
+    assert rows["backlog_fill"].unit == "s (peer: 2,500 × 2)"
+    assert not any(rows[f"publish_100_beside_{peer}"].holds for peer in ("quorum", "redis", "nats")), "they did not run"
+
+
+@pytest.mark.slow
+def test_brokers_that_speak_otherwise_stand_beside_the_rows_that_fit_them(tmp_path: Path) -> None:
+    subjects = {name: subject for name, subject in SUBJECTS.items() if subject.speaks != "amqp"} | {OURS: STAND_IN}
+    names = [row.name for row in ROWS if row.peer in subjects and row.reading in ("publish_100", "drain")]
+    rows = measured(tmp_path, subjects, *names)
+    assert len(names) == 6 and all(row.reference for row in rows.values())
+
+
+@pytest.mark.slow
+def test_without_its_peer_a_goal_is_missed(tmp_path: Path) -> None:
+    subjects = {CLASSIC: Subject(CLASSIC, not_there), OURS: STAND_IN}
+    wanted = {"publish_100", "bare_write"}
+    with amqp_run(tmp_path, Silent(), wanted, subjects, QUICK_BACKLOG, 1, quick=True) as run:
+        rows = {row.name: row for row in AMQP.measure(run, goals_of("amqp"), wanted)}
+    assert run.absent == {CLASSIC: "it is not installed"}
+    assert rows["publish_100"].reference is None and not rows["publish_100"].holds
+    assert rows["bare_write"].holds, "it has no goal"
+
+
+def test_without_the_broker_that_is_measured_there_is_nothing_to_say(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="warren could not be measured"):
+        measured(tmp_path, {OURS: Subject(OURS, not_there)}, "publish_100")
+
+
+@pytest.mark.slow
+def test_the_command_measures_one_broker_and_prints_one_object(tmp_path: Path) -> None:
+    words = ["bench", "amqp", "--json", "--quick", "--only", CLASSIC, "--rows", "drain", "--rows", "one_in_flight_p50"]
+    command = [sys.executable, "-m", "warren.cli.main", *words, "--directory", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    drain, single = json.loads(done.stdout)["measurements"]
+    assert set(drain) == FIELDS
+    assert (drain["name"], drain["reference"], drain["holds"]) == ("drain", None, False)
+    assert single["reference"] > 0, "the bare disk is no broker"
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_middle_of_all_turns_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([30.0, 10.0, 20.0])
+
+    def shape(bench: object) -> Told:
+        return {"drain": next(values)}
+
+    monkeypatch.setattr(amqp_rows, "OTHER_SHAPES", {shape: ("drain",)})
+    subjects = {"redis": SUBJECTS["redis"]}
+    with amqp_run(tmp_path, Silent(), {"drain"}, subjects, QUICK_BACKLOG, 3, quick=True) as run:
+        [row] = AMQP.measure(run, {}, {"drain"})
+    assert row.value == 20
+
+
+@pytest.mark.slow
+def test_a_queue_that_has_other_messages_than_were_confirmed_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amqp_shapes, "generated", lambda order: {"confirmed": 1.0, "rate": 1.0})
+    monkeypatch.setattr(amqp_shapes, "_DEPTH_SECONDS_MAX", 0.0)
+    with pytest.raises(Damage, match="has 0 messages in a queue, 1 should be there"):
+        measured(tmp_path, {OURS: STAND_IN}, "publish_100")
+
+
+def test_a_shorter_backlog_is_scaled_by_what_lies_above_an_empty_broker() -> None:
+    assert _scaled(150, 100, 1) == 150
+    assert _scaled(150, 100, 10) == 600
+    assert _scaled(90, 100, 10) == 100
+
+
+def test_every_goal_is_a_row_s_and_every_row_is_a_reading_s() -> None:
+    assert goals_of("amqp") and not set(goals_of("amqp")) - set(AMQP.rows)
+    readings = {name for names in amqp_shapes.AMQP_SHAPES.values() for name in names} | set(BACKLOG_READINGS)
+    assert {row.reading for row in ROWS} == readings
+    assert {row.own for row in ROWS if row.own} <= readings
+    assert {row.peer for row in ROWS if row.peer} | {OURS} == set(SUBJECTS)
+
+
+def test_brokers_are_chosen_by_name() -> None:
+    assert list(chosen(())) == list(SUBJECTS)
+    assert list(chosen(("nats", "warren"))) == ["warren", "nats"]
+    with pytest.raises(Refused, match="no broker kafka"):
+        chosen(("kafka",))
+    with pytest.raises(Refused, match="redis has not every row"):
+        chosen(("redis",))
