@@ -5,7 +5,8 @@ They share one storage, and one watermark for the messages of all their queues.
 
 from __future__ import annotations
 
-from warren.base.errors import Refused
+from warren.base.errors import Refused, WarrenError
+from warren.broker.errors import QueuesClosed
 from warren.broker.exchanges.routing import load
 from warren.broker.memory_monitor import MemoryMonitor
 from warren.broker.paged_queue import PagedQueue
@@ -72,6 +73,19 @@ class Realms:
 
     def every(self) -> list[Realm]:
         return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def warm_up(self) -> None:
+        """Start every queue that nobody has asked for yet, one after the other; ends early when all is closed."""
+        for realm in self.every():
+            with self._storage.catalog.reading() as connection:
+                rows = queues.every(connection, realm.vhost.id)
+            for row in rows:
+                try:
+                    realm.queues.start(row)
+                except QueuesClosed:
+                    return
+                except WarrenError as error:  # whoever asks for it is told again
+                    realm.queues.tell(f"queue {row.name!r} could not be started: {error.what}")
 
     def settle_soon(self) -> None:
         """What was written is to be durable in a moment; nobody waits for it."""

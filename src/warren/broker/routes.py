@@ -11,11 +11,13 @@ from __future__ import annotations
 from warren.amqp.types import Table
 from warren.base.ids import ExchangeId, QueueId
 from warren.base.runs import WIRE, Origin
+from warren.broker.errors import UnknownQueue
 from warren.broker.exchanges.copies import Copies
 from warren.broker.exchanges.errors import UnknownExchange
 from warren.broker.exchanges.routing import Routed
 from warren.broker.realm import Realm
 from warren.broker.supervisor import Supervised
+from warren.catalog.catalog import Deleted
 
 ROUTES_MAX = 16_384
 
@@ -75,11 +77,19 @@ class Routes:
         key = (routed.queues, exchange, routing_key, user)
         route = self._by_queues.get(key)
         if route is None:
-            served = [self._realm.queues.served(id_) for id_ in routed.queues]
-            children = tuple([child for child in served if child is not None])
+            found = [self._child(id_) for id_ in routed.queues]
+            children = tuple([child for child in found if child is not None])
             origin = Origin(exchange, routing_key, user, WIRE)
             route = self._by_queues[key] = Route(children, origin, self._version, looks_at_headers)
         return route
+
+    def _child(self, id_: QueueId) -> Supervised | None:
+        """It is started if it was not; None if it was deleted in this moment."""
+        queues = self._realm.queues
+        try:
+            return queues.served(id_) or queues.start(queues.storage.catalog.queue(id_), is_patient=False)
+        except (Deleted, UnknownQueue):
+            return None
 
     def _follow(self) -> None:
         """Forget everything if a row has changed, or keys are random."""

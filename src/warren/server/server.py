@@ -93,6 +93,7 @@ class Server:
             lambda: ServedConnection(self), settings.host, settings.port, backlog=BACKLOG
         )
         self._watch.begin(self._loop)
+        self.offload(self.realms.warm_up, _logged)
         host, port = self._listener.sockets[0].getsockname()[:2]
         return host, port
 
