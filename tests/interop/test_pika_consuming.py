@@ -266,3 +266,30 @@ def test_a_tag_belongs_to_its_channel(channel: Any, client: Pika, queue: str) ->
         other.queue_declare(queue, passive=True)
     channel.basic_ack(tag)
     assert ready(channel, queue) == 0
+
+
+def test_a_single_active_consumer_is_followed_by_the_next(channel: Any, client: Pika, names: Names) -> None:
+    queue = names.queue("single")
+    channel.queue_declare(queue, arguments={"x-single-active-consumer": True})
+    active, next_ = consume(channel, queue), consume(client.channel(), queue)
+    publish(channel, queue, *numbered(3))
+    active.wait_for(3)
+    active.ack(-1, multiple=True)
+    channel.basic_cancel(active.tag)
+    publish(channel, queue, b"4")
+    assert next_.wait_for(1)[0].body == b"4"
+
+
+def test_a_quorum_queue_counts_deliveries_up_to_its_limit(channel: Any, names: Names) -> None:
+    queue, dead = names.queue("quorum"), names.queue("dead")
+    channel.queue_declare(dead)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    channel.queue_declare(queue, durable=True, arguments={**arguments, "x-queue-type": "quorum", "x-delivery-limit": 2})
+    publish(channel, queue, b"m")
+    inbox = consume(channel, queue)
+    for times in range(1, 4):
+        message = inbox.wait_for(times)[-1]
+        assert (message.properties.headers or {}).get("x-delivery-count", 0) == times - 1
+        channel.basic_nack(message.method.delivery_tag, requeue=True)
+    letter = consume(channel, dead).wait_for(1)[0]
+    assert letter.properties.headers["x-death"][0]["reason"] == "delivery_limit"
