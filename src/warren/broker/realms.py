@@ -35,6 +35,7 @@ class Realms:
         self._settings = settings
         self._by_name: dict[str, Realm] = {}
         self._lock = machine.threads.condition()
+        self._is_closing = False
         self.monitor = MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self._paged)
 
     def begin(self) -> None:
@@ -80,6 +81,8 @@ class Realms:
             with self._storage.catalog.reading() as connection:
                 rows = queues.every(connection, realm.vhost.id)
             for row in rows:
+                if self._is_closing:
+                    return
                 try:
                     realm.queues.start(row)
                 except QueuesClosed:
@@ -95,6 +98,10 @@ class Realms:
 
     def problems(self) -> list[str]:
         return [problem for realm in self.every() for problem in realm.queues.problems]
+
+    def close_soon(self) -> None:
+        """Begin nothing that takes long."""
+        self._is_closing = True
 
     def close(self) -> None:
         for realm in self.every():

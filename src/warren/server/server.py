@@ -99,6 +99,7 @@ class Server:
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Accept nobody any more, let clients go, then cut off those who stay."""
+        self.realms.close_soon()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections):
