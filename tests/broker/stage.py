@@ -17,6 +17,7 @@ from warren.broker.storage import QueueStorage
 from warren.broker.supervisor import Supervised
 from warren.broker.traffic import Settling, Traffic
 from warren.broker.virtual_host import VirtualHost
+from warren.broker.ways import Ways
 from warren.catalog import vhosts
 from warren.catalog.leftovers import remove_leftovers
 from warren.message_store.settings import MessageStoreSettings
@@ -31,6 +32,7 @@ class BrokerStage(CatalogStage):
         self.kinds = dict(kinds or {})
         self.of_queues = VariableQueueSettings()
         self.settings = QueueSettings(backing=default, **settings)
+        self.ways: Ways | None = None
 
     def up(self) -> BrokerStage:
         catalog = self.begin()
@@ -40,7 +42,7 @@ class BrokerStage(CatalogStage):
             self.database, catalog, self.settings, self.of_queues, MessageStoreSettings(), self.kinds
         )
         self.storage, self.index = storage, storage.index
-        self.host = VirtualHost(home.id, storage, self.machine(), self.settings)
+        self.host = VirtualHost(home.id, storage, self.machine(), self.settings, ways=self.ways)
         self.traffic = Traffic(self.host, SystemThreads())
         return self
 

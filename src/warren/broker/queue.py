@@ -182,8 +182,9 @@ class Queue:
             work.touch(self)
 
     def ack(self, tags: Sequence[TagRange], work: Work) -> int:
+        count = self._settle(lambda: self.backing.ack(tags, Why.ACKED, work.changes), work)
         self.counted.forget(tags)
-        return self._settle(lambda: self.backing.ack(tags, Why.ACKED, work.changes), work)
+        return count
 
     def requeue(self, tags: Sequence[TagRange], work: Work) -> int:
         """Ready again, where they stood. What is given back too often is let go of, if there is a limit for that."""
@@ -195,15 +196,17 @@ class Queue:
             self._refusing(lambda: self.backing.look(back), work)  # whether they are pending, before anything changes
         gone = self._settle(lambda: self.leaving.reject(over, Why.DELIVERY_LIMIT, work), work) if over else 0
         back += behind(over, gone)  # there was too much for one session: they go the next time
+        count = gone + self._settle(lambda: self.backing.requeue(back, work.changes), work)
         self.counted.note(back, over)
-        return gone + self._settle(lambda: self.backing.requeue(back, work.changes), work)
+        return count
 
     def reject(self, tags: Sequence[TagRange], work: Work) -> int:
         """Let go of pending messages that nobody wants: to the dead-letter target, if there is one. How many it were:
         the first ones, if all would make the session too large."""
         self.leaving.check_wide(work)
+        count = self._settle(lambda: self.leaving.reject(tags, Why.REJECTED, work), work)
         self.counted.forget(tags)
-        return self._settle(lambda: self.leaving.reject(tags, Why.REJECTED, work), work)
+        return count
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -228,8 +231,6 @@ class Queue:
 
     def purge(self, work: Work) -> int:
         work.touch(self)
-        if not self.backing.pending_count:
-            self.counted.clear()
         return self.backing.purge(work.changes)
 
     def browse(self) -> Iterator[Slice]:
@@ -262,6 +263,8 @@ class Queue:
         if len(self.subscribers) and len(self.backing):
             self.subscribers.wake_if_able()
         self._note_time()
+        if len(self.counted) and not len(self.backing) + self.backing.pending_count:
+            self.counted.clear()
         ram_bytes = self.backing.ram_bytes
         if ram_bytes != self._ram_bytes:
             self._ram_bytes = ram_bytes

@@ -1,0 +1,170 @@
+"""The headers of dead letters: byte by byte as RabbitMQ writes them, and nothing else touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.broker.routed_stage import wire
+from warren.amqp.content import body_of, properties_of
+from warren.amqp.errors import PeerError
+from warren.amqp.properties import Properties, write_properties
+from warren.amqp.types import Long, RawString, write_table
+from warren.broker.death_headers import DEATHS_MAX, Death, Undertaker, bury_properties, is_circle, with_death
+
+DEATH = Death("work", "expired", 0x6AFACF76, "in", "k", None)
+
+# What RabbitMQ 3.10.8 made of messages that were published with the properties in front.
+GOLDEN = [
+    (
+        Properties(headers={"CC": ["c1"], "z": 1}, expiration="10", priority=3),
+        DEATH,
+        b"(\x00\x00\x00\x01\r\x02CCA\x00\x00\x00\x07S\x00\x00\x00\x02c1\x07x-deathA\x00\x00\x00\x8eF\x00\x00\x00\x89"
+        b"\x05countl\x00\x00\x00\x00\x00\x00\x00\x01\x06reasonS\x00\x00\x00\x07expired\x05queueS\x00\x00\x00\x04work"
+        b"\x04timeT\x00\x00\x00\x00j\xfa\xcfv\x08exchangeS\x00\x00\x00\x02in\x0crouting-keysA\x00\x00\x00\rS\x00\x00"
+        b"\x00\x01kS\x00\x00\x00\x02c1\x13original-expirationS\x00\x00\x00\x0210\x16x-first-death-exchangeS\x00\x00"
+        b"\x00\x02in\x13x-first-death-queueS\x00\x00\x00\x04work\x14x-first-death-reasonS\x00\x00\x00\x07expired\x01z"
+        b"I\x00\x00\x00\x01\x03",
+    ),
+    (
+        Properties(),
+        DEATH._replace(reason="rejected"),
+        b" \x00\x00\x00\x00\xd7\x07x-deathA\x00\x00\x00mF\x00\x00\x00h\x05countl\x00\x00\x00\x00\x00\x00\x00\x01\x06"
+        b"reasonS\x00\x00\x00\x08rejected\x05queueS\x00\x00\x00\x04work\x04timeT\x00\x00\x00\x00j\xfa\xcfv\x08exchange"
+        b"S\x00\x00\x00\x02in\x0crouting-keysA\x00\x00\x00\x06S\x00\x00\x00\x01k\x16x-first-death-exchangeS\x00\x00\x00"
+        b"\x02in\x13x-first-death-queueS\x00\x00\x00\x04work\x14x-first-death-reasonS\x00\x00\x00\x08rejected",
+    ),
+    (
+        Properties(headers={"x-death": "text"}),
+        DEATH._replace(reason="rejected", time_seconds=0x6AFACF7A),
+        b" \x00\x00\x00\x00z\x07x-deathA\x00\x00\x00mF\x00\x00\x00h\x05countl\x00\x00\x00\x00\x00\x00\x00\x01\x06reason"
+        b"S\x00\x00\x00\x08rejected\x05queueS\x00\x00\x00\x04work\x04timeT\x00\x00\x00\x00j\xfa\xcfz\x08exchangeS\x00\x00"
+        b"\x00\x02in\x0crouting-keysA\x00\x00\x00\x06S\x00\x00\x00\x01k",
+    ),
+    (
+        Properties(headers={"x-death": [{"queue": "work", "reason": "rejected"}]}),
+        DEATH._replace(reason="rejected"),
+        b" \x00\x00\x00\x00D\x07x-deathA\x00\x00\x007F\x00\x00\x002\x05countl\x00\x00\x00\x00\x00\x00\x00\x01\x05queueS"
+        b"\x00\x00\x00\x04work\x06reasonS\x00\x00\x00\x08rejected",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "death", "after"), GOLDEN)
+def test_properties_come_out_as_those_of_rabbitmq(before: Properties, death: Death, after: bytes) -> None:
+    assert bury_properties(write_properties(before), death).properties == after
+
+
+def test_a_second_death_of_the_same_kind_is_counted_and_keeps_what_was_told_of_the_first() -> None:
+    """RabbitMQ 3.10.8, too: the order of the entry's fields, and the time of the first."""
+    death = Death("loop", "rejected", 0x6AFACF77, "", "loop", "loop")
+    once = bury_properties(write_properties(Properties(headers={"CC": ["dead"]})), death)
+    twice = bury_properties(once.properties, death._replace(time_seconds=0x6AFACF99))
+    assert twice.properties == (
+        b" \x00\x00\x00\x00\xdf\x07x-deathA\x00\x00\x00wF\x00\x00\x00r\x05countl\x00\x00\x00\x00\x00\x00\x00\x02\x08"
+        b"exchangeS\x00\x00\x00\x00\x05queueS\x00\x00\x00\x04loop\x06reasonS\x00\x00\x00\x08rejected\x0crouting-keysA"
+        b"\x00\x00\x00\x12S\x00\x00\x00\x04loopS\x00\x00\x00\x04dead\x04timeT\x00\x00\x00\x00j\xfa\xcfw\x16"
+        b"x-first-death-exchangeS\x00\x00\x00\x00\x13x-first-death-queueS\x00\x00\x00\x04loop\x14x-first-death-reasonS"
+        b"\x00\x00\x00\x08rejected"
+    )
+
+
+TEXTS = st.none() | st.text(st.characters(codec="utf-8"), max_size=20)
+VALUES = st.booleans() | st.integers(-9, 9) | st.text(max_size=5) | st.lists(st.integers(0, 9), max_size=3)
+PROPERTIES = st.builds(
+    Properties,
+    content_type=TEXTS,
+    content_encoding=TEXTS,
+    headers=st.none() | st.dictionaries(st.sampled_from(["a", "CC", "x-death", "zz"]), VALUES),
+    delivery_mode=st.none() | st.sampled_from([1, 2]),
+    priority=st.none() | st.integers(0, 255),
+    correlation_id=TEXTS,
+    reply_to=TEXTS,
+    expiration=TEXTS,
+    message_id=TEXTS,
+    timestamp=st.none() | st.integers(0, 1 << 40),
+    type=TEXTS,
+    user_id=TEXTS,
+    app_id=TEXTS,
+    cluster_id=TEXTS,
+)
+
+
+@given(PROPERTIES, st.binary(max_size=50), st.sampled_from([None, "key"]))
+def test_everything_but_headers_and_expiration_stays(before: Properties, body: bytes, new_key: str | None) -> None:
+    content = wire(body, frame_max=16, **{name: getattr(before, name) for name in before.__slots__})
+    moved, buried = Undertaker(DEATH._replace(new_key=new_key)).bury(content)
+    after = properties_of(moved)
+    assert replace(after, headers=None) == replace(before, headers=None, expiration=None)
+    assert moved[1:3] == content[1:3] and body_of(moved) == body
+    assert (buried.priority, buried.is_persistent) == (before.priority or 0, before.is_persistent)
+    assert write_table(after.headers or {}) == write_table(buried.headers)
+    own = {"x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"}
+    gone = own if new_key is None else own | {"CC"}
+    kept = {name: value for name, value in (before.headers or {}).items() if name not in gone}
+    assert {name: value for name, value in (after.headers or {}).items() if name not in own} == kept
+
+
+@given(st.binary(max_size=60) | st.binary(max_size=40).map(lambda tail: wire(b"body", headers={"a": 1})[:30] + tail))
+def test_bytes_that_are_no_content_are_refused_and_nothing_else_happens(content: bytes) -> None:
+    try:
+        moved, _ = Undertaker(DEATH).bury(content)
+    except PeerError:
+        return
+    again, buried = Undertaker(DEATH).bury(moved)
+    assert len(again) == len(moved) and buried.headers["x-death"][0]["count"] == 2
+
+
+def test_texts_need_not_be_text() -> None:
+    """RabbitMQ does not look into them: nor do we, or the message could not be moved."""
+    raw = b"\x05\x00" + b"\x02\xff\xfe" + b"\x03\xff10"  # correlation-id, expiration
+    buried = bury_properties(raw, DEATH)
+    assert buried.properties[:2] == b"\x24\x00" and buried.properties.endswith(b"\x02\xff\xfe")
+    assert buried.headers["x-death"][0]["original-expiration"] == RawString(b"\xff10")
+
+
+def test_messages_alike_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[bytes] = []
+
+    def counted(raw: bytes, death: Death) -> Any:
+        opened.append(raw)
+        return bury_properties(raw, death)
+
+    monkeypatch.setattr("warren.broker.death_headers.bury_properties", counted)
+    undertaker = Undertaker(DEATH)
+    for number in range(100):
+        undertaker.bury(wire(b"x" * number, headers={"a": number % 2}))
+    assert len(opened) == 2
+
+
+def test_a_client_may_write_what_it_likes_into_x_death() -> None:
+    ours = {"count": Long(4), "queue": "work", "reason": "expired"}
+    for junk in ("text", 7, {"queue": 5}, ["deep"], None):
+        told = with_death({"x-death": [junk, ours]}, DEATH, None)
+        assert told["x-death"] == [ours | {"count": Long(5)}, junk]
+        assert not is_circle("other", [ours, junk])
+    for count in ("4", None, True, -3):
+        told = with_death({"x-death": [ours | {"count": count}]}, DEATH, None)
+        assert told["x-death"][0]["count"] == Long(1)
+    many = [{"queue": f"q{number}", "reason": "expired", "count": Long(1)} for number in range(DEATHS_MAX)]
+    told = with_death({"x-death": many}, DEATH, None)
+    assert (len(told["x-death"]), told["x-death"][0]["queue"]) == (DEATHS_MAX, "work")
+
+
+def test_a_circle_is_one_only_without_a_rejection_or_a_strangers_entry_in_it() -> None:
+    def told(*deaths: tuple[str, str]) -> list[dict[str, str]]:
+        return [{"queue": queue, "reason": reason} for queue, reason in deaths]
+
+    assert is_circle("a", told(("a", "expired")))
+    assert not is_circle("b", told(("a", "expired")))
+    assert is_circle("a", told(("b", "maxlen"), ("a", "delivery_limit")))
+    assert not is_circle("a", told(("b", "expired"), ("a", "rejected")))
+    assert not is_circle("a", told(("c", "expired"), ("b", "rejected"), ("a", "expired")))
+    assert is_circle("a", told(("b", "expired"), ("a", "expired"), ("c", "rejected")))
+    assert not is_circle("a", told(("a", "rejected")))
+    assert not is_circle("a", [*told(("b", "expired")), "junk", *told(("a", "expired"))])
+    assert not is_circle("a", "text")

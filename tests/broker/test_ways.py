@@ -1,0 +1,67 @@
+"""Ways of dead letters: what may be reached holds whatever is really reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.broker.exchanges.rows import exchange, queue
+from tests.broker.exchanges.test_routing_model import BINDINGS, EXCHANGES, HEADERS, KEYS, QUEUES, TOPOLOGIES
+from warren.base.ids import QueueId
+from warren.base.threads import SystemThreads
+from warren.broker.exchanges.routing import load
+from warren.broker.ways import NO_WAYS, NamedWays, RoutedWays
+from warren.catalog.bindings import Binding
+from warren.catalog.exchanges import Exchange
+
+ONE, TWO = QueueId(1), QueueId(2)
+
+
+@given(TOPOLOGIES, BINDINGS, st.sampled_from(KEYS), HEADERS, st.data())
+def test_no_message_comes_anywhere_else_than_may_be_reached(
+    rows: list[Exchange], bound: list[Binding], key: str, headers: dict[str, Any], data: st.DataObject
+) -> None:
+    routing = load(rows, map(queue, QUEUES), bound)
+    ways = RoutedWays(routing, SystemThreads().condition())
+    for gone in [
+        None,
+        *data.draw(st.lists(st.sampled_from(bound), unique_by=lambda each: each.id) if bound else st.just([])),
+    ]:
+        if gone is not None:
+            routing.remove_binding(gone)  # what was remembered is forgotten
+        for number in EXCHANGES:
+            name = f"x{number}"
+            found = set(ways.forward(name, key, headers))
+            assert found <= set(ways.reach(name, None))
+            assert ways.leads(name, None) == bool(ways.reach(name, None))
+            without = {name: value for name, value in headers.items() if name not in ("CC", "BCC")}
+            assert set(ways.forward(name, key, without)) <= set(ways.reach(name, key)) <= set(ways.reach(name, None))
+
+
+def test_a_key_narrows_what_is_reached_where_no_headers_are_asked_for() -> None:
+    routing = load([exchange(100, name="")], [queue(1), queue(2)], [])
+    ways = RoutedWays(routing, SystemThreads().condition())
+    assert set(ways.reach("", "q2")) == {TWO}
+    assert set(ways.reach("", None)) == {ONE, TWO}
+    assert (ways.forward("", "q1", {"CC": ["q2"]}), ways.forward("", "q1", {})) == ((ONE, TWO), (ONE,))
+    assert ways.forward("", "q1", {"CC": "no array"}) == (ONE,)
+
+
+def test_without_an_exchange_there_is_no_way() -> None:
+    ways = RoutedWays(load([], [queue(1)], []), SystemThreads().condition())
+    assert (ways.reach("x", None), ways.forward("x", "q1", {}), ways.leads("x", None)) == (frozenset(), (), False)
+    assert (NO_WAYS.reach("", "q1"), NO_WAYS.forward("", "q1", {}), NO_WAYS.leads("", "q1")) == ((), (), False)
+
+
+def test_a_program_without_exchanges_has_the_default_one() -> None:
+    every = {"one": ONE, "two": TWO}
+    started = {"one": ONE}
+    ways = NamedWays(every.get, started.get, every.values)
+    assert (ways.reach("", "two"), ways.reach("", "three"), list(ways.reach("", None))) == ([TWO], [], [ONE, TWO])
+    assert (ways.forward("", "one", {}), ways.forward("", "two", {})) == ([ONE], [])
+    assert ways.forward("", "two", {"CC": ["one"]}) == [ONE]
+    assert ways.forward("", "one", {"CC": 7}) == [ONE]
+    assert [ways.leads("", key) for key in ("one", "two", None)] == [True, False, True]
+    assert (ways.reach("other", "one"), ways.forward("other", "one", {}), ways.leads("other", "one")) == ((), (), False)
