@@ -1,0 +1,104 @@
+"""Strangers at the door: what a client may do before it is known, and how long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.broker_process import BrokerProcess
+from tests.server.raw_client import HEADER, Closed, RawClient
+from warren.amqp import frames, methods
+
+HANDSHAKE_SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    directory = tmp_path_factory.mktemp("handshake")
+    conf = directory / "rabbitmq.conf"
+    conf.write_text(f"handshake_timeout = {int(HANDSHAKE_SECONDS * 1000)}\nheartbeat = 60\n")
+    with BrokerProcess(directory / "data", "--config", str(conf)) as broker:
+        yield broker
+
+
+def test_another_protocol_is_answered_by_ours_and_cut_off(broker: BrokerProcess) -> None:
+    with RawClient(broker.port) as client:
+        client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.socket.recv(64) == HEADER
+        assert client.is_closed()
+
+
+def test_who_does_not_come_in_is_cut_off(broker: BrokerProcess) -> None:
+    with RawClient(broker.port) as client:
+        client.send(HEADER)
+        client.expect(methods.ConnectionStart)
+        began = time.monotonic()
+        assert client.is_closed()
+        assert time.monotonic() - began >= HANDSHAKE_SECONDS / 2
+
+
+def test_a_large_frame_is_refused_before_anybody_is_known(broker: BrokerProcess) -> None:
+    """By its length alone: nothing is kept of it."""
+    with RawClient(broker.port) as client:
+        client.send(HEADER)
+        client.expect(methods.ConnectionStart)
+        client.send(frames.HEAD.pack(frames.METHOD, 0, 1 << 30))
+        assert client.is_closed()
+
+
+def test_a_wrong_password_is_told_to_clients_that_can_bear_it(broker: BrokerProcess) -> None:
+    told = "ACCESS_REFUSED - Login was refused using authentication mechanism"
+    with RawClient(broker.port) as client, pytest.raises(AssertionError, match=told):
+        client.log_in(password="wrong", authentication_failure_close=True)
+    with RawClient(broker.port) as client, pytest.raises(Closed):
+        client.log_in(password="wrong")
+
+
+def test_an_unknown_vhost_is_refused(broker: BrokerProcess) -> None:
+    with RawClient(broker.port) as client, pytest.raises(AssertionError, match="NOT_ALLOWED - vhost nowhere not found"):
+        client.log_in(vhost="nowhere")
+
+
+def test_what_the_server_says_of_itself_is_true(broker: BrokerProcess) -> None:
+    with RawClient(broker.port) as client:
+        client.send(HEADER)
+        told = client.expect(methods.ConnectionStart)
+    assert told.server_properties["product"] == "Warren"
+    assert told.mechanisms.split() == [b"PLAIN", b"AMQPLAIN"]
+    assert "direct_reply_to" not in told.server_properties["capabilities"]
+    assert told.server_properties["capabilities"]["connection.blocked"] is True
+
+
+def test_heartbeats_are_sent_and_asked_for(broker: BrokerProcess) -> None:
+    """One who says nothing for twice his heartbeat is dead; until then he hears from us."""
+    with RawClient(broker.port) as client:
+        client.log_in(heartbeat=1)
+        began = time.monotonic()
+        assert [client.frame().kind for _ in range(2)] == [frames.HEARTBEAT] * 2
+        assert client.is_closed()
+        assert 2.0 <= time.monotonic() - began < 8.0
+
+
+def test_who_sends_heartbeats_stays(broker: BrokerProcess) -> None:
+    with RawClient(broker.port) as client:
+        client.log_in(heartbeat=1)
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            client.send(frames.HEARTBEAT_FRAME)
+            client.frame()
+        client.channel()
+
+
+def test_a_client_that_says_goodbye_is_answered(broker: BrokerProcess) -> None:
+    with RawClient(broker.port) as client:
+        client.log_in()
+        client.say(0, methods.ConnectionClose(200, "bye"))
+        client.expect(methods.ConnectionCloseOk)
+        assert client.is_closed()
+
+
+def test_the_directory_is_nobody_elses(broker: BrokerProcess) -> None:
+    assert Path(broker.directory).stat().st_mode & 0o777 == 0o700
