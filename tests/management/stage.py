@@ -73,7 +73,6 @@ class StageRunning:
     is_draining: bool = False
     connection_count: int = 3
     channel_count: int = 5
-    consumer_count: int = 7
 
 
 class ManagementStage:

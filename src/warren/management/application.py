@@ -171,12 +171,9 @@ def _login(told: str) -> Login:
 
 
 def _takes_json(accept: str) -> bool:
-    """Whether JSON is among what a client takes, and not with a weight of nothing."""
-    for part in accept.split(","):
-        kind, *parameters = (each.strip().lower() for each in part.split(";"))
-        if kind in _JSON and not any(each.replace(" ", "") in ("q=0", "q=0.0", "q=0.00") for each in parameters):
-            return True
-    return not accept.strip()
+    """Whether JSON is among what a client takes; as RabbitMQ, whatever it weighs."""
+    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    return not kinds.isdisjoint(_JSON)
 
 
 def _encoded(content: Any) -> bytes:

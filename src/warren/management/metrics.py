@@ -141,11 +141,12 @@ def churn(counts: Counts, prefix: str) -> Iterator[Metric]:
 
 
 def _objects(running: Running, facts: Sequence[QueueFact]) -> Iterator[Metric]:
+    consumers = sum(fact.numbers.consumers for fact in facts)
     yield _gauge("rabbitmq_connections", "Connections that are open", running.connection_count)
     yield _gauge("rabbitmq_channels", "Channels that are open", running.channel_count)
-    yield _gauge("rabbitmq_consumers", "Consumers", running.consumer_count)
+    yield _gauge("rabbitmq_consumers", "Consumers", consumers)
     yield _gauge("rabbitmq_queues", "Queues", len(facts))
-    yield _gauge("rabbitmq_global_consumers", "Consumers", running.consumer_count, _PROTOCOL)
+    yield _gauge("rabbitmq_global_consumers", "Consumers", consumers, _PROTOCOL)
 
 
 def _summed(wanted: Iterable[OfQueue], facts: Sequence[QueueFact], prefix: str) -> Iterator[Metric]:

@@ -122,5 +122,5 @@ def _at_work(child: Supervised) -> Numbers:
             backing.pending_count,
             backing.ready_bytes,
             backing.ram_bytes,
-            len(queue.line),
+            len(queue.subscribers),
         )

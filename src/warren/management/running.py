@@ -111,6 +111,3 @@ class Running(Protocol):
 
     @property
     def channel_count(self) -> int: ...
-
-    @property
-    def consumer_count(self) -> int: ...

@@ -135,7 +135,7 @@ def _object_totals(running: Running, realms: Sequence[Realm], facts: Sequence[Qu
     return {
         "channels": running.channel_count,
         "connections": running.connection_count,
-        "consumers": running.consumer_count,
+        "consumers": sum(fact.numbers.consumers for fact in facts),
         "exchanges": exchanges,
         "queues": len(facts),
     }

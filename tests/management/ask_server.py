@@ -1,0 +1,85 @@
+"""Ask RabbitMQ what tests compare with, and write its answers down: `python -m tests.management.ask_server`.
+
+It is started privately with its management plugin. Run it again when a question is added.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.management.questions import ANSWERS, PEOPLE, QUEUE, REFUSED, TOLD, VHOSTS, ask, kinds, refusal, walk
+from warren.bench.peers import Peer, free_ports, start_rabbitmq
+
+_PASSWORD = "secret"
+_STATISTICS_SECONDS = 6  # RabbitMQ tells the numbers of a queue every five
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory, start_rabbitmq(Path(directory)) as peer:
+        port = _with_management(peer)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+            _wait_for(client)
+            _prepare(client)
+            answers = _answers(client, peer.port)
+    ANSWERS.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n")
+    print(f"{ANSWERS}: written")
+
+
+def _with_management(peer: Peer) -> int:
+    (port,) = free_ports(1)
+    (peer.directory / "enabled_plugins").write_text("[rabbitmq_management].\n")
+    (peer.directory / "rabbitmq.conf").write_text(f"management.tcp.port = {port}\nmanagement.tcp.ip = 127.0.0.1\n")
+    peer.restart()
+    return port
+
+
+def _wait_for(client: httpx.Client) -> None:
+    end = time.monotonic() + 60
+    while True:
+        try:
+            client.get("/api/whoami", auth=("guest", "guest")).raise_for_status()
+            return
+        except httpx.HTTPError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.5)
+
+
+def _prepare(client: httpx.Client) -> None:
+    def put(path: str, **body: Any) -> None:
+        client.put(f"/api/{path}", json=body, auth=("guest", "guest")).raise_for_status()
+
+    put("vhosts/other")
+    for user, tag, is_in in PEOPLE:
+        put(f"users/{user}", password=_PASSWORD, tags=tag)
+        if is_in:
+            put(f"permissions/{VHOSTS['/']}/{user}", configure=".*", write=".*", read=".*")
+    put(f"queues/%2F/{QUEUE}", durable=True, arguments={"x-max-length": 5})
+    published = {"properties": {"delivery_mode": 2}, "routing_key": QUEUE, "payload": "a", "payload_encoding": "string"}
+    path = "/api/exchanges/%2F/amq.default/publish"
+    client.post(path, json=published, auth=("guest", "guest")).raise_for_status()
+    time.sleep(_STATISTICS_SECONDS)
+
+
+def _answers(client: httpx.Client, amqp_port: int) -> dict[str, Any]:
+    node = client.get("/api/overview", auth=("guest", "guest")).json()["node"]
+    told = {}
+    for name, path in TOLD.items():
+        response = client.get(path, auth=("administrator-in", _PASSWORD))
+        told[name] = {"status": response.status_code, "kinds": kinds(response.json())}
+    statuses = {
+        name: {user: client.get(path, auth=(user, _PASSWORD)).status_code for user, _, _ in PEOPLE}
+        for name, path in walk(node, amqp_port).items()
+    }
+    refused = {name: refusal(ask(client, question)) for name, question in REFUSED.items()}
+    return {"told": told, "statuses": statuses, "refused": refused}
+
+
+if __name__ == "__main__":
+    main()

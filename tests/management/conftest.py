@@ -1,0 +1,21 @@
+"""One server for the tests that only ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.management.questions import PEOPLE, QUEUE
+from tests.management.stage import ManagementStage
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagementStage]:
+    """As `ask_server.py` prepares RabbitMQ."""
+    with ManagementStage(tmp_path_factory.mktemp("management") / "data") as made:
+        made.vhost("other")
+        for user, tag, is_in in PEOPLE:
+            made.user(user, *([tag] if tag else []), vhost="/" if is_in else None)
+        made.queue(QUEUE, "/", b"a", max_length=5)
+        yield made

@@ -1,0 +1,117 @@
+"""What both servers are asked: RabbitMQ by `ask_server.py`, which writes its answers down, and Warren by the tests.
+
+Both have the vhosts "/" and "other", the queue `q1` with messages in "/", and one user for each tag, once with
+everything permitted in "/" and once with nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+from warren.management.routes import ROUTES
+
+ANSWERS = Path(__file__).with_name("rabbitmq_answers.json")
+TAGS = ("", "management", "policymaker", "monitoring", "administrator")
+VHOSTS = {"/": "%2F", "other": "other"}
+QUEUE = "q1"
+# Name of the user, tag, whether anything is permitted to it in "/".
+PEOPLE = [(f"{tag or 'none'}-{'in' if is_in else 'out'}", tag, is_in) for tag in TAGS for is_in in (True, False)]
+
+
+class Question(NamedTuple):
+    method: str
+    path: str
+    user: str | None = "administrator-in"
+    password: str = "secret"
+    headers: Mapping[str, str] = {}
+
+
+# How each is refused, to the letter.
+REFUSED = {
+    "no login": Question("GET", "/api/overview", None),
+    "wrong password": Question("GET", "/api/overview", password="wrong"),
+    "unknown user": Question("GET", "/api/overview", "nobody"),
+    "another scheme": Question("GET", "/api/overview", None, headers={"authorization": "Bearer x"}),
+    "no tag": Question("GET", "/api/overview", "none-in"),
+    "not monitoring": Question("GET", "/api/nodes", "management-in"),
+    "not administrator": Question("GET", "/api/vhosts/%2F", "monitoring-in"),
+    "not in the vhost": Question("GET", "/api/queues/other", "management-in"),
+    "queue, not in the vhost": Question("GET", "/api/queues/other/q1", "monitoring-in"),
+    "no such vhost": Question("GET", "/api/queues/nope"),
+    "no such vhost, nothing permitted": Question("GET", "/api/queues/nope", "management-out"),
+    "no such queue": Question("GET", "/api/queues/%2F/nope"),
+    "no such path": Question("GET", "/api/nope"),
+    "no such path, no login": Question("GET", "/api/nope", None),
+    "outside the API": Question("GET", "/nope", None),
+    "wrong method": Question("POST", "/api/overview"),
+    "wrong method, no login": Question("PUT", "/api/queues", None),
+    "unknown method": Question("FOO", "/api/overview"),
+    "not acceptable": Question("GET", "/api/overview", headers={"accept": "text/html"}),
+    "page out of range": Question("GET", "/api/queues?page=9&page_size=1"),
+    "page zero": Question("GET", "/api/queues?page=0&page_size=1"),
+    "page too large": Question("GET", "/api/queues?page=1&page_size=501"),
+    "page is no number": Question("GET", "/api/queues?page=a"),
+    "port is no number": Question("GET", "/api/health/checks/port-listener/x"),
+}
+# Where the names and kinds of fields are compared.
+TOLD = {
+    "whoami": "/api/whoami",
+    "overview": "/api/overview",
+    "nodes": "/api/nodes",
+    "vhosts": "/api/vhosts",
+    "vhost": "/api/vhosts/%2F",
+    "queues": "/api/queues",
+    "queue": "/api/queues/%2F/q1",
+    "page": "/api/queues?page=1&page_size=10",
+    "columns": "/api/queues?columns=name,vhost,nope",
+    "cluster-name": "/api/cluster-name",
+    "alarms": "/api/health/checks/alarms",
+    "protocol-listener": "/api/health/checks/protocol-listener/amqp",
+    "protocol-listener-spelling": "/api/health/checks/protocol-listener/AMQP091",
+    "protocol-listener-missing": "/api/health/checks/protocol-listener/mqtt",
+    "port-listener-missing": "/api/health/checks/port-listener/1",
+    "quorum": "/api/health/checks/node-is-quorum-critical",
+}
+
+
+def walk(node: str, port: int) -> dict[str, str]:
+    """Every route, with its names filled in: a path by what stands for it in the answers."""
+    found = {}
+    for route in ROUTES:
+        for vhost, encoded in VHOSTS.items() if "{vhost}" in route.path else [("", "")]:
+            path = route.path.format(vhost=encoded, name=QUEUE, node=node, port=port, protocol="amqp")
+            found[f"{route.path} {vhost}".strip()] = path
+    return found
+
+
+def ask(client: httpx.Client, question: Question) -> httpx.Response:
+    auth = None if question.user is None else httpx.BasicAuth(question.user, question.password)
+    return client.request(question.method, question.path, auth=auth, headers=dict(question.headers))
+
+
+def refusal(response: httpx.Response) -> dict[str, Any]:
+    """What a client can tell it by."""
+    told = {name: response.headers[name] for name in ("www-authenticate", "allow") if name in response.headers}
+    body = json.loads(response.content) if response.content else None
+    return {"status": response.status_code, "body": body, "headers": told}
+
+
+def kinds(value: Any) -> Any:
+    """Names of fields, and what kind of JSON each is. Of a list, its first element."""
+    match value:
+        case dict():
+            return {name: kinds(value[name]) for name in sorted(value)}
+        case list():
+            return [kinds(value[0])] if value else []
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "text"
+    return "null"

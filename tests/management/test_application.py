@@ -1,0 +1,322 @@
+"""Requests of every shape over a real socket: what is refused, what is answered, and that the others are served."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.management.stage import PASSWORD, ManagementStage
+from warren.base.errors import Refused
+from warren.broker.permissions import Operation, Role, authorize
+from warren.management.refusals import CHALLENGE
+from warren.management.routing import Asked, Route
+from warren.management.settings import ManagementSettings
+from warren.management.who import Who, access_of
+
+SETTINGS = ManagementSettings(header_seconds=0.5, body_bytes_max=10_000, body_seconds=0.5, stop_seconds=1)
+HELD = threading.Event()
+LET_GO = threading.Event()
+
+
+def _echo(asked: Asked) -> Any:
+    return {"body": asked.body, "names": asked.names, "query": asked.query, "user": asked.user.name}
+
+
+def _hold(asked: Asked) -> Any:
+    HELD.set()
+    LET_GO.wait(30)
+    return {}
+
+
+def _fail(asked: Asked) -> Any:
+    raise ValueError("a password nobody should read")
+
+
+def _refuse(asked: Asked) -> Any:
+    raise Refused("not today")
+
+
+def _purge(asked: Asked) -> Any:
+    authorize(access_of(asked.running, asked.user, asked.vhost), Operation.QUEUE_PURGE, {Role.QUEUE: "q"})
+    return {}
+
+
+ROUTES = (
+    Route("/api/echo", "GET", Who.MANAGEMENT, _echo),
+    Route("/api/echo", "PUT", Who.MANAGEMENT, _echo),
+    Route("/api/echo/{first}/of/{second}", "GET", Who.ANYBODY, _echo),
+    Route("/api/hold", "GET", Who.ANYBODY, _hold),
+    Route("/api/fail", "GET", Who.ANYBODY, _fail),
+    Route("/api/refuse", "GET", Who.ANYBODY, _refuse),
+    Route("/api/purge/{vhost}", "GET", Who.MANAGEMENT, _purge),
+)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagementStage]:
+    with ManagementStage(tmp_path_factory.mktemp("application") / "data", SETTINGS, ROUTES) as made:
+        yield made
+
+
+def put(stage: ManagementStage, content: Any, **headers: str) -> httpx.Response:
+    with stage.client() as client:
+        return client.put("/api/echo", content=content, headers=headers)
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------
+
+
+def test_a_body_of_json_reaches_its_handler(stage: ManagementStage) -> None:
+    told = {"arguments": {"x": [1, 2.5, None, True, "ö"]}}
+    assert put(stage, json.dumps(told)).json()["body"] == told
+    assert put(stage, b"").json()["body"] == {}
+
+
+@pytest.mark.parametrize(
+    "content", [b"{bad", b"[1]", b"1", b'"text"', b"\xff{}", b'{"a": NaN}', b'{"a": 1' + b"0" * 5000]
+)
+def test_what_is_no_object_in_json_is_told_so(stage: ManagementStage, content: bytes) -> None:
+    response = put(stage, content)
+    assert (response.status_code, response.json()) == (400, {"error": "bad_request", "reason": "not_json"})
+
+
+def test_json_that_is_nested_too_deeply_never_reaches_the_parser(stage: ManagementStage) -> None:
+    allowed = b'{"a":' * 31 + b"[]" + b"}" * 31
+    assert put(stage, allowed).status_code == 200
+    response = put(stage, b'{"a":' + allowed + b"}")
+    assert (response.status_code, response.json()["reason"]) == (400, "JSON is nested deeper than 32")
+    assert put(stage, b"[" * 9_000).status_code == 400
+    assert put(stage, json.dumps({"a": "[" * 9_000})).status_code == 200, "a bracket in a text is a text"
+
+
+def test_a_body_that_says_it_is_too_long_is_refused_unread(stage: ManagementStage) -> None:
+    head = _head(stage, "PUT", "/api/echo", "Content-Length: 10001")
+    assert b"413" in _raw(stage, head).split(b"\r\n")[0]
+    head = _head(stage, "PUT", "/api/echo", f"Content-Length: {'9' * 4000}")
+    assert _raw(stage, head).split(b"\r\n")[0].split()[1] in (b"400", b"413")
+
+
+def test_a_body_is_counted_while_it_comes(stage: ManagementStage) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(1000):
+            yield b" " * 5_000
+
+    try:
+        response = put(stage, endless())
+    except (httpx.WriteError, httpx.RemoteProtocolError):
+        return  # it was hung up on while it sent, which is as good
+    assert response.status_code == 413
+    assert response.headers["connection"] == "close"
+
+
+def test_a_body_that_does_not_come_to_its_end_is_cut_by_the_clock(stage: ManagementStage) -> None:
+    answer = _raw(stage, _head(stage, "PUT", "/api/echo", "Content-Length: 100") + b'{"a":')
+    assert b"408" in answer.split(b"\r\n")[0]
+    assert b'"request_timeout"' in answer and b"connection: close" in answer.lower()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "gzip, identity"])
+def test_a_compressed_body_is_not_unpacked(stage: ManagementStage, encoding: str) -> None:
+    response = put(stage, b"{}", **{"content-encoding": encoding})
+    assert (response.status_code, response.json()["error"]) == (415, "unsupported_encoding")
+
+
+def test_the_body_of_a_get_is_read_and_not_looked_at(stage: ManagementStage) -> None:
+    with stage.client() as client:
+        response = client.request("GET", "/api/echo", content=b"not json")
+        assert (response.status_code, response.json()["body"]) == (200, {})
+
+
+# -- heads -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /api/ec", b"GET /api/echo HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+def test_a_head_that_does_not_come_is_hung_up_on(stage: ManagementStage, sent: bytes) -> None:
+    assert _raw(stage, sent) == b""
+
+
+def test_a_head_that_comes_byte_by_byte_gains_no_time(stage: ManagementStage) -> None:
+    with socket.create_connection(stage.serving.addresses["http"], timeout=0.05) as client:
+        for _ in range(200):
+            try:
+                client.sendall(b"X")
+                if client.recv(1) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+    pytest.fail("nobody hung up")
+
+
+def test_a_head_that_is_too_long_is_refused(stage: ManagementStage) -> None:
+    answer = _raw(stage, _head(stage, "GET", "/api/echo", "X-Long: " + "x" * 2_000_000))
+    assert answer.split(b"\r\n")[0].split()[1:2] in ([b"400"], [])
+
+
+@pytest.mark.parametrize("sent", [b"AMQP\x00\x00\x09\x01\r\n\r\n", b"\x00" * 100 + b"\r\n\r\n", b"GET  HTTP/9\r\n\r\n"])
+def test_what_is_no_http_is_refused(stage: ManagementStage, sent: bytes) -> None:
+    assert _raw(stage, sent).split(b"\r\n")[0].split()[1:2] == [b"400"]
+
+
+def test_one_connection_serves_several_requests(stage: ManagementStage) -> None:
+    path = "/api/echo/a/of/b"
+    answer = _raw(stage, _head(stage, "GET", path) + _head(stage, "GET", path, "Connection: close"))
+    assert answer.count(b"200 OK") == 2
+
+
+# -- paths and methods -------------------------------------------------------------------------------------------
+
+
+def test_names_in_a_path_are_decoded_after_it_was_split(stage: ManagementStage) -> None:
+    names = stage.get("/api/echo/a%2Fb%25/of/%C3%B6%20%2F").json()["names"]
+    assert names == {"first": "a/b%", "second": "ö /"}
+    assert stage.get("/api/echo/a/b/of/c").status_code == 404, "a slash that was sent is a slash"
+    assert stage.get("/api/echo/%FF/of/c").status_code == 404, "no name"
+
+
+def test_one_slash_at_the_end_is_no_matter(stage: ManagementStage) -> None:
+    assert stage.get("/api/echo/").status_code == 200
+    assert stage.get("/api/echo//").status_code == 404
+
+
+def test_a_query_reaches_its_handler(stage: ManagementStage) -> None:
+    assert stage.get("/api/echo?a=%2F&b=").json()["query"] == {"a": "/", "b": ""}
+
+
+def test_head_is_get_without_its_body(stage: ManagementStage) -> None:
+    with stage.client() as client:
+        got, head = client.get("/api/echo"), client.head("/api/echo")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(got.content))
+
+
+def test_options_tells_the_methods(stage: ManagementStage) -> None:
+    with stage.client(None) as client:
+        response = client.options("/api/echo")
+    assert (response.status_code, response.headers["allow"]) == (200, "HEAD, GET, PUT, OPTIONS")
+
+
+# -- logins ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Basic %%%",
+        "Basic",
+        "Basic " + base64.b64encode(b"admin").decode(),
+        "Basic " + base64.b64encode(b"\xff:\xff").decode(),
+        "Basic " + base64.b64encode(b"admin:" + b"x" * 5000).decode(),
+        "basic " + base64.b64encode(b":").decode(),
+    ],
+)
+def test_a_login_that_cannot_be_read_has_failed(stage: ManagementStage, told: str) -> None:
+    response = stage.get("/api/echo", user=None, authorization=told)
+    assert (response.status_code, response.json()["reason"]) == (401, "Login failed")
+    assert response.headers["www-authenticate"] == CHALLENGE["www-authenticate"]
+
+
+def test_a_password_may_hold_colons_and_other_letters(stage: ManagementStage) -> None:
+    login = base64.b64encode(f"admin:{PASSWORD}".encode()).decode()
+    assert stage.get("/api/echo", user=None, authorization=f"bAsIc {login}").json()["user"] == "admin"
+
+
+def test_what_touches_queues_asks_the_table_of_permissions(stage: ManagementStage) -> None:
+    stage.user("reader", "management", vhost="/")
+    assert stage.get("/api/purge/%2F", user="reader").status_code == 200
+    response = stage.get("/api/purge/%2F", user="admin")
+    assert (response.status_code, response.json()["error"]) == (401, "not_authorised"), "a tag is not a permission"
+
+
+# -- answers -----------------------------------------------------------------------------------------------------
+
+
+def test_every_answer_has_headers_that_protect_a_browser(stage: ManagementStage) -> None:
+    for response in (stage.get("/api/echo"), stage.get("/api/nope"), stage.get("/api/fail")):
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["content-security-policy"].startswith("default-src 'self'")
+        assert "unsafe-inline" not in response.headers["content-security-policy"]
+        assert response.headers["x-frame-options"] == "DENY"
+        assert "date" in response.headers and "server" not in response.headers
+
+
+def test_pages_of_other_origins_may_read_nothing(stage: ManagementStage) -> None:
+    asked = {"origin": "https://elsewhere.example", "access-control-request-method": "GET"}
+    with stage.client(**asked) as client:
+        answers = [client.get("/api/echo"), client.options("/api/echo")]
+    assert not [name for each in answers for name in each.headers if name.startswith("access-control")]
+
+
+def test_an_error_of_ours_is_told_to_the_operator_and_not_to_the_client(
+    stage: ManagementStage, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        response = stage.get("/api/fail")
+    assert (response.status_code, response.json()["error"]) == (500, "internal_error")
+    assert "password" not in response.text
+    assert "a password nobody should read" in caplog.text
+
+
+def test_what_the_broker_refuses_is_a_bad_request(stage: ManagementStage) -> None:
+    response = stage.get("/api/refuse")
+    assert (response.status_code, response.json()) == (400, {"error": "bad_request", "reason": "not today"})
+
+
+def test_a_handler_that_waits_lets_the_loop_go_on(stage: ManagementStage) -> None:
+    HELD.clear()
+    LET_GO.clear()
+    with ThreadPoolExecutor(1) as beside:
+        waiting = beside.submit(stage.get, "/api/hold")
+        assert HELD.wait(10)
+        assert stage.get("/api/echo/a/of/b").status_code == 200
+        LET_GO.set()
+        assert waiting.result().status_code == 200
+
+
+def test_more_connections_than_the_limit_are_told_to_come_again(tmp_path: Path) -> None:
+    settings = ManagementSettings(connections_max=3)
+    with ManagementStage(tmp_path / "data", settings, ROUTES) as stage:
+        address = stage.serving.addresses["http"]
+        held = [socket.create_connection(address) for _ in range(3)]
+        assert stage.get("/api/echo/a/of/b").status_code == 503
+        for each in held:
+            each.close()
+        answers = (stage.get("/api/echo/a/of/b").status_code for _ in range(100))
+        assert 200 in answers, "when they have gone, others are served"
+
+
+def _head(stage: ManagementStage, method: str, path: str, *lines: str) -> bytes:
+    login = base64.b64encode(f"admin:{PASSWORD}".encode()).decode()
+    told = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Basic {login}", *lines]
+    return "\r\n".join(told).encode() + b"\r\n\r\n"
+
+
+def _raw(stage: ManagementStage, sent: bytes) -> bytes:
+    """Everything that comes back until the server hangs up, or is silent."""
+    with socket.create_connection(stage.serving.addresses["http"], timeout=5) as client:
+        with suppress(ConnectionError):  # hung up on while it sends
+            client.sendall(sent)
+        got = b""
+        while True:
+            try:
+                piece = client.recv(1 << 16)
+            except TimeoutError:
+                assert got, "neither answered nor hung up"
+                return got
+            except ConnectionError:
+                return got
+            if not piece:
+                return got
+            got += piece

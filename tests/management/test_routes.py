@@ -1,0 +1,106 @@
+"""Every route, asked by everybody: what RabbitMQ answered to the same questions is the expectation."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.management.questions import ANSWERS, PEOPLE, REFUSED, TOLD, ask, kinds, refusal, walk
+from tests.management.stage import AMQP, NODE, ManagementStage
+from warren.management.routes import ROUTES
+from warren.management.who import Who
+
+RABBITMQ: dict[str, Any] = json.loads(ANSWERS.read_text())
+NOT_IN_3_10 = {"/api/version", "/api/health/checks/is-in-service", "/api/health/checks/ready-to-serve-clients"}
+WALK = walk(NODE, AMQP.port)
+DOCS = Path(__file__).parents[2] / "docs" / "http.md"
+
+# What RabbitMQ tells and we do not: the insides of its own machine, statistics with a history, and what is not there.
+NOT_TOLD = {
+    "overview": {"erlang_version", "erlang_full_version", "release_series_support_status", "sample_retention_policies"},
+    "vhost": {"message_stats"},
+    "vhosts": {"message_stats"},
+    "nodes": {
+        *("context_switches", "gc_bytes_reclaimed", "gc_num", "metrics_gc_queue_length", "net_ticktime", "run_queue"),
+        *("proc_total", "proc_used", "ra_open_file_metrics", "mnesia_disk_tx_count", "mnesia_ram_tx_count"),
+        *("msg_store_read_count", "msg_store_write_count", "queue_index_read_count", "queue_index_write_count"),
+        *(f"io_{each}_count" for each in ("read", "reopen", "seek", "sync", "write")),
+        *(f"io_{each}_avg_time" for each in ("read", "seek", "sync", "write")),
+        *("io_read_bytes", "io_write_bytes"),
+    },
+}
+_OF_QUEUES = {
+    *("backing_queue_status", "consumer_capacity", "consumer_utilisation", "exclusive_consumer_tag"),
+    *("garbage_collection", "head_message_timestamp", "idle_since", "message_stats", "recoverable_slaves"),
+    *("reductions", "single_active_consumer_tag", "messages_ram", "messages_ready_ram", "messages_unacknowledged_ram"),
+    *("messages_paged_out", "messages_persistent", "message_bytes", "message_bytes_paged_out"),
+    *("message_bytes_persistent", "message_bytes_ram", "message_bytes_unacknowledged"),
+}
+NOT_TOLD |= {"queues": _OF_QUEUES, "queue": {*_OF_QUEUES, "deliveries", "incoming"}}
+OUR_OWN = {"overview": {"problems"}}
+
+
+@pytest.mark.parametrize("user", [user for user, _, _ in PEOPLE])
+def test_every_route_is_open_to_whom_rabbitmq_opens_it(stage: ManagementStage, user: str) -> None:
+    expected = {name: RABBITMQ["statuses"][name][user] for name in WALK if name not in NOT_IN_3_10}
+    with stage.client(user) as client:
+        got = {name: client.get(path).status_code for name, path in WALK.items() if name not in NOT_IN_3_10}
+    assert got == expected
+
+
+@pytest.mark.parametrize("name", sorted(NOT_IN_3_10))
+def test_what_anybody_may_ask_needs_no_login(stage: ManagementStage, name: str) -> None:
+    assert stage.get(WALK[name], user=None).status_code == 200
+
+
+def test_every_other_route_needs_a_login(stage: ManagementStage) -> None:
+    with stage.client(None) as client:
+        for name, path in WALK.items():
+            if name not in NOT_IN_3_10:
+                assert client.get(path).status_code == 401, name
+
+
+def test_a_route_without_a_line_in_the_table_of_answers_would_be_seen() -> None:
+    assert set(WALK) == set(RABBITMQ["statuses"])
+    assert {route.path for route in ROUTES if route.who is Who.ANYBODY} == NOT_IN_3_10
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_are_rabbitmqs_to_the_letter(stage: ManagementStage, name: str) -> None:
+    with stage.client(None) as client:
+        assert refusal(ask(client, REFUSED[name])) == RABBITMQ["refused"][name]
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_fields_have_rabbitmqs_names_and_kinds(stage: ManagementStage, name: str) -> None:
+    response = stage.get(TOLD[name], user="administrator-in")
+    assert response.status_code == RABBITMQ["told"][name]["status"]
+    ours, theirs = _item(kinds(response.json())), _item(RABBITMQ["told"][name]["kinds"])
+    left_out = {field for field in theirs if not field.endswith("_details")} - ours.keys()
+    assert left_out == NOT_TOLD.get(name, set())
+    assert ours.keys() - theirs.keys() == OUR_OWN.get(name, set())
+    assert {field for field in ours.keys() & theirs.keys() if not _is_same(ours[field], theirs[field])} == set()
+
+
+def _item(told: Any) -> dict[str, Any]:
+    """Of a list or a page, one of its items and what is around them."""
+    if isinstance(told, list):
+        return dict(told[0])
+    found = dict(told)
+    if "items" in found:
+        found["items"] = "list"
+    return found
+
+
+def _is_same(ours: Any, theirs: Any) -> bool:
+    """Objects and lists may hold other things; a field that is null may get a value."""
+    return type(ours) is type(theirs) and (not isinstance(ours, str) or ours == theirs)
+
+
+def test_every_route_is_in_the_documentation() -> None:
+    rows = re.findall(r"^\| `(\w+) (/api/\S+)` \| (\w+) \|", DOCS.read_text(), re.MULTILINE)
+    assert rows == [(route.method, route.path, route.who.name.lower()) for route in ROUTES]

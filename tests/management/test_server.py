@@ -1,0 +1,49 @@
+"""The server itself, as it tells of itself."""
+
+from __future__ import annotations
+
+import os
+
+from tests.management.stage import NODE, ManagementStage
+
+
+def test_the_overview_adds_up_what_the_user_sees(stage: ManagementStage) -> None:
+    stage.queue("hidden", "other", b"x", b"y")
+    stage.running.counts.received = 7
+    everything = stage.get("/api/overview").json()
+    assert everything["queue_totals"] == {"messages": 3, "messages_ready": 3, "messages_unacknowledged": 0}
+    assert everything["object_totals"] == {
+        "channels": 5,
+        "connections": 3,
+        "consumers": 0,
+        "exchanges": 14,
+        "queues": 2,
+    }
+    assert everything["message_stats"]["publish"] == 7
+    seen = stage.get("/api/overview", user="management-in").json()
+    assert (seen["queue_totals"]["messages"], seen["object_totals"]["queues"]) == (1, 1)
+    assert stage.get("/api/overview", user="management-out").json()["object_totals"]["exchanges"] == 0
+
+
+def test_only_who_may_look_at_the_server_learns_where_it_listens(stage: ManagementStage) -> None:
+    stage.running.problems = ["a file is damaged"]
+    told = stage.get("/api/overview", user="monitoring-out").json()
+    assert {each["protocol"] for each in told["listeners"]} == {"amqp", "http", "http/prometheus"}
+    assert (told["problems"], told["node"]) == (["a file is damaged"], NODE)
+    assert not {"listeners", "problems", "node"} & stage.get("/api/overview", user="policymaker-in").json().keys()
+
+
+def test_the_names_of_all_vhosts_are_for_those_who_look_at_the_server(stage: ManagementStage) -> None:
+    def names(user: str) -> list[str]:
+        return [each["name"] for each in stage.get("/api/vhosts", user=user).json()]
+
+    assert names("monitoring-out") == names("administrator-out") == ["/", "other"]
+    assert (names("management-in"), names("policymaker-out")) == (["/"], [])
+
+
+def test_a_node_tells_of_its_process(stage: ManagementStage) -> None:
+    told = stage.get(f"/api/nodes/{NODE}").json()
+    assert (told["os_pid"], told["running"], told["mem_limit"]) == (str(os.getpid()), True, 1 << 30)
+    assert told["mem_used"] > 10 << 20 and 10 < told["fd_used"] <= told["fd_total"]
+    assert told["disk_free"] > 0 and 0 <= told["uptime"] < 10**9
+    assert stage.get("/api/nodes/rabbit@elsewhere").status_code == 404
