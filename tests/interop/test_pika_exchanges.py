@@ -8,6 +8,7 @@ import pika
 import pika.exceptions
 import pytest
 
+from tests.interop.brokers import Broker
 from tests.interop.conftest import Names
 from tests.interop.pika_stage import Pika, bodies_in, get, refused
 
@@ -162,6 +163,19 @@ def test_what_an_alternate_exchange_takes_is_not_returned(channel: Any, names: N
     channel.queue_delete(queue)
     with pytest.raises(pika.exceptions.UnroutableError):
         channel.basic_publish(front, "k", b"lost", mandatory=True)
+
+
+def test_the_default_exchange_as_an_alternate_finds_queues_in_warren_only(
+    broker: Broker, channel: Any, names: Names
+) -> None:
+    front = exchange_of(channel, names, "direct", arguments={"alternate-exchange": ""})
+    [queue] = queues_of(channel, names, "queue")
+    if broker.is_warren:
+        channel.basic_publish(front, queue, b"m", mandatory=True)
+        assert bodies_in(channel, queue) == [b"m"]
+        return
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish(front, queue, b"m", mandatory=True)
 
 
 def test_an_internal_exchange_takes_messages_from_exchanges_only(channel: Any, client: Pika, names: Names) -> None:
