@@ -48,6 +48,8 @@ DOORS: dict[str, set[str]] = {
     "app/queues.py": {"concurrent"},
     "management/": {"concurrent", "socket"},  # threads that answer, and what is listened at; the loop is asyncio's
     "management/sockets.py": {"os"},  # the name of a socket in its directory
+    "server/server.py": {"concurrent"},  # the threads that do what blocks
+    "app/lifecycle.py": {"signal"},  # how a broker is asked to stop
     "pipeline/ending.py": {"signal"},  # how Spark ends the process of a stream's reader
     "pipeline/java.py": FILES | PROCESSES,  # finds a Java runtime, before there is any Spark
     "testing/": EVERYTHING,

@@ -22,24 +22,19 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
+from warren.app.database import open_database
 from warren.app.embedded_async import AsyncKeyValues
 from warren.app.reflection_control import served
 from warren.base.errors import Misuse
-from warren.base.ids import TimelineId
 from warren.log.machine import Machine
 from warren.log.session import Session
 from warren.log.settings import LogSettings
 from warren.log.worker import Progress
-from warren.snapshot.buffer_kinds import open_version_buffer
 from warren.snapshot.control_socket import ControlServer
 from warren.snapshot.database import Database
 from warren.snapshot.key_values import KeyValues, ReadKeyValues, Writing
-from warren.snapshot.outside import Outside
 from warren.snapshot.reflection import ReflectionSettings
-from warren.snapshot.rocksdb_store import RocksDbStore
-from warren.snapshot.snapshot_store import Reading, SnapshotStore, View
-from warren.snapshot.table_worker import ProcessTables
-from warren.snapshot.version_buffer import VersionBuffer
+from warren.snapshot.snapshot_store import Reading, View
 
 if TYPE_CHECKING:  # a program without queues need not load what they need
     from warren.app.queue_assembly import QueueSide
@@ -61,15 +56,7 @@ def open_embedded(
 ) -> Warren:
     """Open a directory, or make one. Nobody else may have it open. Settings of queues: see `QueueSide`."""
     machine, settings = Machine.real(), reflection or ReflectionSettings()
-
-    def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
-        return RocksDbStore.open(directory, timeline, threads=machine.threads)
-
-    def open_buffer(directory: str, timeline: TimelineId) -> VersionBuffer:
-        return open_version_buffer(settings.buffer, machine, directory, timeline, settings.buffer_bytes)
-
-    tables = ProcessTables()
-    database = Database.open(path, open_store, log_settings, settings, machine, progress, tables, Outside, open_buffer)
+    database = open_database(path, machine, log_settings, settings, progress)
     try:
         return Warren(database, machine, served(database, machine, settings), queue_side)
     except BaseException:

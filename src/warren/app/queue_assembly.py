@@ -1,28 +1,33 @@
 """The queues of a database, put together: catalog, storage, every vhost, and whoever tells of durable puts.
 
-    embedded   opened when a program first asks for a queue; it uses vhost "/" alone
-    broker     opened at the start, before anybody listens
+    embedded   opened when a program first asks for a queue; it uses vhost "/" alone, which is made if it is not there
+    broker     opened at the start, before anybody listens; what a first start needs is made then (app/first_user)
 
-What did not outlive its process (queues that are not durable) is removed first. The home vhost is there always.
+What did not outlive its process (queues that are not durable) is removed first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TypedDict
 
+from warren.base.errors import Misuse
+from warren.broker.arguments import QueueArguments
 from warren.broker.backing_kinds import MakeOne
 from warren.broker.confirms import Confirms
 from warren.broker.memory_monitor import MemoryMonitor
+from warren.broker.realm import Realm
 from warren.broker.realms import Realms
 from warren.broker.settings import QueueSettings
 from warren.broker.sql_kind import SQL, SqlKind
 from warren.broker.storage import QueueStorage
+from warren.broker.supervisor import Supervised
 from warren.broker.traffic import Traffic
 from warren.broker.virtual_host import VirtualHost
-from warren.catalog import vhosts
-from warren.catalog.catalog import Catalog
+from warren.catalog import queues, vhosts
+from warren.catalog.catalog import Catalog, Deleted
 from warren.catalog.database import place_of
 from warren.catalog.leftovers import remove_leftovers
 from warren.catalog.settings import CatalogSettings
@@ -44,6 +49,10 @@ class QueueSide(TypedDict, total=False):
     backing_kinds: Mapping[str, MakeOne]  # other kinds of backing queues, by name (BQ-02)
 
 
+def make_home(catalog: Catalog) -> None:
+    catalog.change(lambda change: vhosts.declare(change, HOME))
+
+
 class OpenQueues:
     """Open from the beginning on; closed before the database."""
 
@@ -56,7 +65,9 @@ class OpenQueues:
         message_store_settings: MessageStoreSettings | None = None,
         catalog_settings: CatalogSettings | None = None,
         backing_kinds: Mapping[str, MakeOne] | None = None,
+        prepare: Callable[[Catalog], None] = make_home,
     ) -> None:
+        """`prepare` makes what must be in the catalog before vhosts are opened."""
         self.settings = settings = queue_settings or QueueSettings()
         of_queues = variable_queue_settings or VariableQueueSettings()
         of_stores = message_store_settings or MessageStoreSettings()
@@ -67,7 +78,7 @@ class OpenQueues:
             place = place_of(machine.files, machine.chance, database.directory, catalog_settings or CatalogSettings())
             self.catalog = Catalog.open(database, place, machine.threads)
             opened.callback(self.catalog.close)
-            self.catalog.change(lambda change: vhosts.declare(change, HOME))
+            prepare(self.catalog)
             self.catalog.change(remove_leftovers)
             log = database.log
             sql = SqlKind(machine.files, machine.threads, database.directory, self.catalog.queue_ids, log.wait)
@@ -81,17 +92,35 @@ class OpenQueues:
             opened.callback(self.confirms.stop)
             self.storage.begin_upkeep(settings.cleaning_seconds)
             self.realms.begin()
-            self._home = self.realms.find(HOME)
+            for realm in self.realms.every():
+                realm.queues.remove = partial(self._removed, realm)  # who serves clients there takes this over
             self._close = opened.pop_all()
 
     @property
     def host(self) -> VirtualHost:
         """The queues of the home vhost."""
-        return self._home.queues
+        return self.realms.find(HOME).queues
+
+    def declare(self, name: str, durable: bool, arguments: QueueArguments) -> Supervised:
+        """A queue of the home vhost; messages find it by its name."""
+        realm = self.realms.find(HOME)
+        child = realm.queues.declare(name, durable, arguments)
+        with suppress(Deleted):  # in this moment: whoever uses it is told
+            row = self.catalog.queue(child.id)
+            with realm.lock:
+                if not child.is_deleted:
+                    realm.routing.add_queue(row)
+        return child
+
+    def _removed(self, realm: Realm, child: Supervised) -> None:
+        """It was deleted, or nobody has used it for too long."""
+        self.catalog.change(lambda change: queues.delete(change, child.id))
+        with realm.lock, suppress(Misuse):  # it was not there long enough to be found
+            realm.routing.remove_queue(child.id)
 
     @property
     def traffic(self) -> Traffic:
-        return self._home.traffic
+        return self.realms.find(HOME).traffic
 
     @property
     def monitor(self) -> MemoryMonitor:

@@ -30,6 +30,7 @@ from warren.cli import (
     pipeline_snapshot,
     pipeline_sync,
     pipeline_verify,
+    serve,
 )
 from warren.cli.pipeline import pipeline
 from warren.cli.reflection import reflection
@@ -55,6 +56,7 @@ log.command("compact")(log_compact.compact)
 log.command("dump")(log_dump.dump)
 log.command("follow")(log_follow.follow)
 app.command("compact")(compact.compact)
+app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
 app.add_typer(bench.bench)
 app.add_typer(reflection)

@@ -1,0 +1,149 @@
+"""A broker, put together and not yet serving: database, catalog, vhosts, users.
+
+    lock, log, snapshot store (app/database) ──▶ catalog ──▶ first user ──▶ leftovers ──▶ messages, vhosts ──▶ users
+                                                                                       (app/queue_assembly)
+
+Listeners come last, and elsewhere (`lifecycle`): nobody is answered before all that is durable is there. Each step can
+be cut short by a crash and done again.
+
+Is what the management calls `Running`.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+
+from warren import __version__
+from warren.app.configuration.configuration import Configuration
+from warren.app.database import open_database
+from warren.app.first_user import make_first_user
+from warren.app.queue_assembly import OpenQueues
+from warren.app.reflection_control import served
+from warren.broker.counts import Counts
+from warren.broker.realms import Realms
+from warren.catalog.catalog import Catalog
+from warren.log.machine import Machine
+from warren.log.worker import Progress
+from warren.management.running import Alarm, Listener
+from warren.server.authentication import Users
+from warren.server.server import Server
+from warren.server.settings import ServerSettings
+from warren.snapshot.control_socket import ControlServer
+from warren.snapshot.database import Database
+from warren.snapshot.reflection import ReflectionSettings
+
+
+class Broker:
+    """Made by `open_broker`; closed when nobody is served any more."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        machine: Machine,
+        database: Database,
+        queues: OpenQueues,
+        control: ControlServer | None,
+    ) -> None:
+        self.configuration = configuration
+        self.machine = machine
+        self.database = database
+        self.counts = Counts()
+        self.users = Users(queues.catalog, machine, configuration.server)
+        self.version = __version__
+        self.node = f"warren@{platform.node().partition('.')[0] or 'localhost'}"
+        self.started_ns = machine.clock.wall_ns()
+        self.listeners: Sequence[Listener] = ()
+        self.is_draining = False
+        self._queues = queues
+        self._control = control
+        settings, counts = configuration.server, self.counts
+        self.server = Server(queues.realms, queues.storage, self.users, settings, counts, machine, queues.confirms)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._queues.catalog
+
+    @property
+    def realms(self) -> Realms:
+        return self._queues.realms
+
+    @property
+    def settings(self) -> ServerSettings:
+        return self.configuration.server
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        return self.configuration.memory_limit_bytes
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        return [Alarm(reason) for reason in self.server.pressure.alarms]
+
+    @property
+    def connection_count(self) -> int:
+        return len(self.server.connections)
+
+    @property
+    def channel_count(self) -> int:
+        return sum(len(connection.channels) for connection in list(self.server.connections))
+
+    @property
+    def consumer_count(self) -> int:
+        connections = list(self.server.connections)
+        channels = [channel for connection in connections for channel in list(connection.channels.values())]
+        return sum(len(channel.consumers) for channel in channels)
+
+    @property
+    def problems(self) -> list[str]:
+        return [*self.database.alarms(), *self._queues.alarms()]
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why nothing is confirmed any more: the process should end."""
+        return self.server.failed or self.database.log.commit.failure
+
+    def close(self) -> None:
+        """Write down where everything stands; durable when it returns. After a failure nothing is written any more."""
+        if self.failure is not None:
+            self.database.abandon()
+            return
+        try:
+            self._queues.close()
+        finally:
+            if self._control is not None:
+                self._control.close()
+            self.database.close()
+
+
+def open_broker(
+    configuration: Configuration, progress: Progress = lambda share: None, machine: Machine | None = None
+) -> Broker:
+    """Open the directory that it names, or make it. Returns when everything durable is there."""
+    machine, settings = machine or Machine.real(), ReflectionSettings()
+    directory = configuration.places.directory
+    machine.files.make_directories(directory)
+    database = open_database(directory, machine, None, settings, progress)
+    undo: list[Callable[[], None]] = [database.close]
+    try:
+        queues = OpenQueues(
+            database,
+            machine,
+            configuration.queues,
+            configuration.variable_queues,
+            configuration.message_stores,
+            configuration.places.catalog,
+            prepare=lambda catalog: _prepare(catalog, machine, configuration),
+        )
+        undo.append(queues.close)
+        control = served(database, machine, settings)
+        undo += [control.close] if control is not None else []
+        return Broker(configuration, machine, database, queues, control)
+    except BaseException:
+        for step in reversed(undo):
+            step()
+        raise
+
+
+def _prepare(catalog: Catalog, machine: Machine, configuration: Configuration) -> None:
+    make_first_user(catalog, machine.chance, configuration.first_user)

@@ -1,0 +1,1 @@
+"""What a broker is told by its command line, its environment and rabbitmq.conf, made into settings."""

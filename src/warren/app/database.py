@@ -1,0 +1,38 @@
+"""A database as it is opened on a real machine: RocksDB, processes that make tables, and the buffer that was asked for.
+
+The embedded API and the broker open theirs here; the simulator opens its own, on stand-ins.
+"""
+
+from __future__ import annotations
+
+from warren.base.ids import TimelineId
+from warren.log.machine import Machine
+from warren.log.settings import LogSettings
+from warren.log.worker import Progress
+from warren.snapshot.buffer_kinds import open_version_buffer
+from warren.snapshot.database import Database
+from warren.snapshot.outside import Outside
+from warren.snapshot.reflection import ReflectionSettings
+from warren.snapshot.rocksdb_store import RocksDbStore
+from warren.snapshot.snapshot_store import SnapshotStore
+from warren.snapshot.table_worker import ProcessTables
+from warren.snapshot.version_buffer import VersionBuffer
+
+
+def open_database(
+    path: str,
+    machine: Machine,
+    log_settings: LogSettings | None,
+    settings: ReflectionSettings,
+    progress: Progress = lambda share: None,
+) -> Database:
+    """Open a directory, or make one. Nobody else may have it open."""
+
+    def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
+        return RocksDbStore.open(directory, timeline, threads=machine.threads)
+
+    def open_buffer(directory: str, timeline: TimelineId) -> VersionBuffer:
+        return open_version_buffer(settings.buffer, machine, directory, timeline, settings.buffer_bytes)
+
+    tables = ProcessTables()
+    return Database.open(path, open_store, log_settings, settings, machine, progress, tables, Outside, open_buffer)

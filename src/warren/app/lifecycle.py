@@ -1,0 +1,160 @@
+"""A broker from its first to its last moment, in one loop.
+
+    open ──▶ listen ──▶ ready ──signal──▶ drain ──▶ close        a second signal: clients are not waited for any more
+                          └──the log failed──▶ stop at once, end with an error
+
+The garbage collector is told that what is there now stays; threads change hands more often than usual, so that a
+finished sync does not wait for a long turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import uvloop
+
+from warren.app.broker import Broker
+from warren.base.compiled import mode
+from warren.base.errors import Refused
+from warren.files.atomic import replace
+from warren.files.protocol import join
+from warren.management import serving
+from warren.management.running import Listener
+
+SOCKET = "warren.sock"
+GENERATION_0 = 50_000  # new objects between two looks for garbage in cycles
+GENERATIONS_1_2 = (20, 50)
+SWITCH_SECONDS = 0.0005
+FAILURE_POLL_SECONDS = 0.25
+
+_LOG = logging.getLogger(__name__)
+Say = Callable[[str], None]
+
+
+def run(broker: Broker, say: Say, began_ns: int) -> None:
+    """Serve until a signal comes, then close the broker. Raises what ended it, if something did. `began_ns`: when all
+    of it began, by the monotonic clock."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    pid_file = broker.configuration.pid_file
+    try:
+        if pid_file:
+            replace(broker.machine.files, pid_file, [f"{os.getpid()}\n".encode()])
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(broker, say, began_ns))
+    finally:
+        broker.close()
+        if pid_file and broker.machine.files.exists(pid_file):
+            broker.machine.files.remove(pid_file)
+    if broker.failure is not None:
+        raise broker.failure
+
+
+async def _serve(broker: Broker, say: Say, began_ns: int) -> None:
+    ending = Ending(asyncio.get_running_loop(), broker)
+    host, port = await _listen(broker)
+    try:
+        management = await _manage(broker)
+        try:
+            _tell(management, say, _address(host, port))
+            _settle_memory()
+            seconds = (broker.machine.clock.monotonic_ns() - began_ns) / 1e9
+            say(f"ready in {seconds:.2f} s")
+            _LOG.info("ready", extra={"facts": {"seconds": f"{seconds:.2f}", "kernels": mode()}})
+            await ending.has_begun.wait()
+            await _drain(broker, ending)
+        finally:
+            await management.stop()
+    finally:
+        await broker.server.stop(0.0)
+
+
+class Ending:
+    """Why it ends, and how fast: signals, and what ended the log."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
+        self.has_begun = asyncio.Event()
+        self.is_urgent = asyncio.Event()
+        self._loop = loop
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        broker.server.on_failure = lambda error: self._failed()
+        self._watching = loop.create_task(self._watch(broker))
+
+    def _signalled(self, number: signal.Signals) -> None:
+        """A third one ends the process whatever it does."""
+        is_second = self.has_begun.is_set()
+        told = "stops at once" if is_second else "stops when its clients have gone"
+        _LOG.info(told, extra={"facts": {"signal": signal.Signals(number).name}})
+        if is_second:
+            self.is_urgent.set()
+            for each in (signal.SIGTERM, signal.SIGINT):
+                self._loop.remove_signal_handler(each)
+        self.has_begun.set()
+
+    def _failed(self) -> None:
+        self.is_urgent.set()
+        self.has_begun.set()
+
+    async def _watch(self, broker: Broker) -> None:
+        """Nobody may be waiting for the disk when it fails."""
+        while broker.failure is None:
+            await asyncio.sleep(FAILURE_POLL_SECONDS)
+        _LOG.critical("the log has failed: nothing is confirmed any more", extra={"facts": {"why": broker.failure}})
+        self._failed()
+
+
+async def _drain(broker: Broker, ending: Ending) -> None:
+    """Clients are told, and have some time to go; unless it is urgent."""
+    broker.is_draining = True
+    seconds = broker.settings.drain_seconds
+    draining = asyncio.ensure_future(broker.server.stop(seconds))
+    urgent = asyncio.ensure_future(ending.is_urgent.wait())
+    await asyncio.wait({draining, urgent}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (draining, urgent):
+        task.cancel()
+    await asyncio.gather(draining, urgent, return_exceptions=True)
+
+
+async def _listen(broker: Broker) -> tuple[str, int]:
+    where = _address(broker.settings.host, broker.settings.port)
+    try:
+        host, port = await broker.server.start()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Refused(f"somebody listens at {where} already", "stop that one, or choose another --port") from error
+        raise Refused(f"cannot listen at {where}: {error.strerror or error}", "choose another --host") from error
+    broker.listeners = [Listener("amqp", host, port)]
+    return host, port
+
+
+async def _manage(broker: Broker) -> serving.Serving:
+    configuration = broker.configuration
+    host = configuration.management_host or configuration.server.host
+    path = join(configuration.places.directory, SOCKET)
+    ports = configuration.management_port, configuration.prometheus_port
+    return await serving.start(broker, host, *ports, path)
+
+
+def _tell(management: serving.Serving, say: Say, amqp: str) -> None:
+    """Programs that started us read these lines."""
+    say(f"amqp {amqp}")
+    say(f"management http://{_address(*management.addresses[serving.HTTP])}")
+    say(f"prometheus http://{_address(*management.addresses[serving.PROMETHEUS])}/metrics")
+
+
+def _settle_memory() -> None:
+    """What is there now stays: it need not be looked at again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GENERATION_0, *GENERATIONS_1_2)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,110 @@
+"""`warren serve`: the broker. Says on standard output where it can be reached and when it is ready, then serves until
+SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from warren.cli.progress import Bar
+
+INTERRUPTED = 130
+_PERCENT = 100
+
+Port = {"min": 0, "max": 65_535}
+
+
+def _option(name: str, metavar: str, text: str, **more: Any) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, show_default=False, **more)
+
+
+def serve(
+    data_dir: Annotated[str | None, _option("--data-dir", "D", "Where everything is kept.")] = None,
+    store_dir: Annotated[str | None, _option("--store-dir", "S", "Where log and stores are, if elsewhere.")] = None,
+    no_data_dir: Annotated[
+        bool, typer.Option("--no-data-dir", help="There is no data directory: --store-dir must be given.")
+    ] = False,
+    connect: Annotated[str | None, _option("--connect", "URL", "SQL database of the catalog. Default: SQLite.")] = None,
+    catalog: Annotated[str | None, _option("--catalog", "NAME", "Name of that database. Default: warren.")] = None,
+    host: Annotated[str | None, _option("--host", "H", "Where to listen. Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, _option("--port", "P", "For AMQP. Default: 5672; 0 picks one.", **Port)] = None,
+    management_port: Annotated[
+        int | None, _option("--management-port", "P", "For the HTTP API. Default: 15672; 0 picks one.", **Port)
+    ] = None,
+    prometheus_port: Annotated[
+        int | None, _option("--prometheus-port", "P", "For metrics. Default: 15692; 0 picks one.", **Port)
+    ] = None,
+    config: Annotated[str | None, _option("--config", "F", "rabbitmq.conf, or a directory of such files.")] = None,
+    drain_seconds: Annotated[
+        float | None,
+        _option("--drain-seconds", "N", "Clients have so long to go at the end. Default: 10.", min=0.0),
+    ] = None,
+    product: Annotated[
+        str | None, _option("--product", "NAME", "What clients are told they talk to. Default: Warren.")
+    ] = None,
+    log_level: Annotated[
+        str | None, _option("--log-level", "L", "debug, info, warning, error or critical. Default: info.")
+    ] = None,
+    log_file: Annotated[
+        str | None, _option("--log-file", "F", "Where events are logged. Default: standard error.")
+    ] = None,
+    pid_file: Annotated[str | None, _option("--pid-file", "F", "Gets the process id while it runs.")] = None,
+) -> None:
+    """Run the broker: AMQP 0-9-1, the management API, metrics."""
+    from warren.app.configuration.choices import Choices
+    from warren.app.configuration.values import log_level as known_level
+
+    told = Choices(
+        data_dir=data_dir,
+        store_dir=store_dir,
+        has_no_data_dir=no_data_dir,
+        connect=connect,
+        catalog=catalog,
+        host=host,
+        port=port,
+        management_port=management_port,
+        prometheus_port=prometheus_port,
+        config=config,
+        drain_seconds=drain_seconds,
+        product=product,
+        log_level=None if log_level is None else known_level(log_level),
+        log_file=log_file,
+        pid_file=pid_file,
+    )
+    try:
+        _serve(told)
+    except KeyboardInterrupt:  # while it was being opened: what is durable is there at the next start
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _serve(told: Any) -> None:
+    from warren.app.broker import open_broker
+    from warren.app.configuration.options import configuration_of
+    from warren.app.lifecycle import run
+    from warren.app.log_lines import begin
+    from warren.base.compiled import mode
+    from warren.log.machine import Machine
+
+    machine = Machine.real()
+    began_ns = machine.clock.monotonic_ns()
+    configuration = configuration_of(machine.files, told, os.environ)
+    begin(configuration.log_to)
+    log = logging.getLogger(__name__)
+    for warning in configuration.warnings:
+        log.warning(warning)
+    log.info("kernels: %s", mode(), extra={"facts": {"directory": configuration.places.directory, "pid": os.getpid()}})
+    with Bar("recovering", _PERCENT, "percent") as bar:
+        broker = open_broker(configuration, lambda share: bar.reach(round(share * _PERCENT)), machine)
+    for problem in broker.problems:
+        log.warning("found at the start", extra={"facts": {"problem": problem}})
+    run(broker, _say, began_ns)
+
+
+def _say(line: str) -> None:
+    """At once: whoever started us waits for it."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
