@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -39,12 +40,17 @@ def contents(size: int, letter: str) -> list[bytes]:
     return [f"{letter}{number}".encode().ljust(size, b".") for number in range(20)]
 
 
-def fill(stage: BrokerStage, size: int) -> None:
-    """Two queues, each with a file of the log for itself."""
+def fill(stage: BrokerStage, size: int) -> set[FileNumber]:
+    """Two queues, each with files of the log for itself; those of the first one."""
+    files: list[set[FileNumber]] = []
     for name in ("gone", "kept"):
         stage.queue(name)
+        seal(stage)
+        before = sealed_files(stage)
         stage.put(*contents(size, name), to=name)
         seal(stage)
+        files.append(sealed_files(stage) - before)
+    return files[0]
 
 
 def seal(stage: BrokerStage) -> None:
@@ -92,20 +98,39 @@ def test_messages_are_recovered_into_queues_that_there_are(stage: BrokerStage, s
 
 
 def test_messages_of_a_deleted_queue_do_not_hold_back_the_log(stage: BrokerStage, size: int) -> None:
-    """RC-04: they are passed over, and go with the file they are in. RC-03: so their end is not logged, one by one; a
-    start on a full disk could not do it. RC-05: nobody holds them, so the files behind them go."""
-    fill(stage, size)
+    """RC-04: they are passed over, and go with the file they are in. RC-05: nobody holds them, so the files go."""
+    files = fill(stage, size)
     delete_row(stage, "gone")
     crashed(stage)
     seal(stage)
-    before, alive = sealed_files(stage), stage.storage.alive_bytes()
-    assert alive <= sum(map(len, contents(size, "kept"))), "what is gone is in no map"
+    assert files <= sealed_files(stage)
+    assert stage.storage.alive_bytes() <= sum(map(len, contents(size, "kept"))), "what is gone is in no map"
     stage.storage.cleaning.run()
+    stage.storage.stores.begin()
+    stage.storage.stores.collector.count_again()
     stage.storage.stores.collect()
     stage.database.log.purge()
-    left = sealed_files(stage)
-    assert left < before, "the file of the queue that is gone went"
+    assert not files & sealed_files(stage), "the files of the queue that is gone went"
     assert stage.get("kept") == contents(size, "kept"), "and the other one's did not"
+
+
+def test_what_is_left_of_queues_that_a_start_has_removed_is_logged_as_gone(stage: BrokerStage, size: int) -> None:
+    """RC-03: a storage at a time, not a message at a time."""
+    fill(stage, size)
+    gone = stage.host.find("gone").id
+    delete_row(stage, "gone")
+    crashed(stage)
+    assert rows_of(stage, gone) > 0
+    stage.storage.forget({gone})
+    stage.storage.forget(set())
+    crashed(stage)
+    assert rows_of(stage, gone) == 0
+    assert stage.get("kept") == contents(size, "kept")
+
+
+def rows_of(stage: BrokerStage, storage: int) -> int:
+    with closing(stage.database.view_now()) as view:
+        return len(list(view.range(storage)))
 
 
 def test_what_belongs_together_is_in_memory_and_the_log_is_there_to_rebuild_it(stage: BrokerStage, size: int) -> None:

@@ -12,14 +12,14 @@ Always true: a start from a clean stop is durably no clean stop any more before 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
 from weakref import WeakSet
 
 from warren.base.errors import Damage, Gone
-from warren.base.ids import Epoch, SequenceId
+from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.runs import QueuePlace, Run
 from warren.broker.backing_kinds import BackingKinds, MakeOne, Wanted
 from warren.broker.settings import QueueSettings
@@ -70,7 +70,7 @@ class QueueStorage:
         self.index = QueueIndex.of(database)
         moved = MovedRows(database)
         locations = RowIndex(MemoryIndex(machine.threads.condition()), moved.read, moved.write, log.wait)
-        rows = QueueRows(database, self.index)
+        rows = QueueRows(database, self.index, catalog.queue_ids)
         self.stores = MessageStores(log, database.directory, rows, locations, of_stores)
         stream = log.stream(MESSAGES, is_referring=True)
         self.cleaning = Cleaning(database, stream, catalog.queue_ids, self.index.writing)
@@ -113,6 +113,13 @@ class QueueStorage:
         self.stores.collector.count_again()
         self.upkeep.ring()
 
+    def forget(self, queues: Collection[QueueId]) -> None:
+        """These have left the catalog, and whatever is in them goes: a storage for each, whatever it holds."""
+        changes = self.index.begin()
+        for queue in sorted(queues):
+            changes.remove_queue(queue)
+        self.wait(changes.end())
+
     def recover(self, place: QueuePlace, newest: Epoch) -> Counters:
         """How a sub-queue stands; runs that cannot be read are told, and left out."""
         return self._telling.recover(place, newest, lambda first, damage: None)
@@ -154,18 +161,25 @@ class QueueStorage:
 
 
 class QueueRows:
-    """What the rows of the queue index say of runs. Is a `Liveness`."""
+    """What the rows of the queue index say of runs. Is a `Liveness`. Rows of a queue that is not there hold nothing."""
 
-    def __init__(self, database: Database, index: QueueIndex) -> None:
+    def __init__(
+        self, database: Database, index: QueueIndex, queue_ids: Callable[[], Collection[QueueId]] | None = None
+    ) -> None:
         self._database = database
         self._index = index
+        self._queue_ids = queue_ids  # None: whatever has rows is there
 
     def held(self, holders: Sequence[Holder]) -> list[Held | None]:
         """Of many at once: a census asks for every unit of a file."""
         found: dict[Holder, Held | None] = {}
         with closing(self._database.view_at(self._database.log.durable)) as view:
+            there = self._queue_ids() if self._queue_ids else None  # behind the view: a queue comes before its rows
             for queue, some in groupby(sorted(set(holders)), key=attrgetter("queue")):
                 own = list(some)
+                if there is not None and queue not in there:
+                    found |= dict.fromkeys(own)
+                    continue
                 rows = view.get_many(queue, [run_key(each.level, each.first) for each in own])
                 gone = view.get_many(queue, [ack_key(each.level, each.first) for each in own])
                 found |= {each: self._one(each, *told) for each, *told in zip(own, rows, gone, strict=True)}
