@@ -84,7 +84,7 @@ def test_a_body_of_json_reaches_its_handler(stage: ManagementStage) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"{bad", b"[1]", b"1", b'"text"', b"\xff{}", b'{"a": NaN}', b'{"a": 1' + b"0" * 5000]
+    "content", [b"{bad", b"[1]", b"1", b'"text"', b"\xff{}", b'{"a": NaN}', b'{"a": 1' + b"0" * 5000 + b"}"]
 )
 def test_what_is_no_object_in_json_is_told_so(stage: ManagementStage, content: bytes) -> None:
     response = put(stage, content)

@@ -56,7 +56,7 @@ def test_a_path_that_is_longer_than_a_socket_may_have_is_reached_all_the_same(tm
 
 def test_a_port_that_is_taken_is_refused_and_nothing_stays_behind(stage: ManagementStage, tmp_path: Path) -> None:
     host, port = stage.serving.addresses["http"]
-    with pytest.raises(Refused, match="listens at .* already"):
+    with pytest.raises(Refused, match="somebody listens at"):
         stage.run(start(stage.running, host, 0, port, str(tmp_path / "warren.sock")))
     assert not (tmp_path / "warren.sock").exists()
 
