@@ -30,6 +30,7 @@ from warren.broker.storage import QueueStorage
 from warren.broker.supervisor import Supervised
 from warren.broker.traffic import Settling, Traffic
 from warren.broker.virtual_host import VirtualHost
+from warren.broker.ways import Ways
 from warren.catalog import vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.leftovers import remove_leftovers
@@ -161,13 +162,15 @@ def ranges_of(tags: list[int]) -> list[tuple[int, int]]:
 
 
 class QueueCrashStage(CatalogCrashStage):
+    ways: Ways | None = None  # for dead letters
+
     def up(self, open_database: Open, threads: Threads) -> Broker:
         database = open_database()
         catalog = self.open_catalog(database, threads)
         home = catalog.change(lambda change: vhosts.declare(change, "/"))
         catalog.change(remove_leftovers)
         storage = QueueStorage(database, catalog, SETTINGS, TINY_QUEUES, TINY_STORES)
-        host = VirtualHost(home.id, storage, database.log.machine, SETTINGS)
+        host = VirtualHost(home.id, storage, database.log.machine, SETTINGS, ways=self.ways)
         return Broker(database, catalog, storage, host, Traffic(host, threads), Counter())
 
     def crashed(self, model: CrashModel, seed: int) -> QueueCrashStage:
