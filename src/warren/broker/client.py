@@ -17,6 +17,7 @@ class Owner:
 
     name: str  # for messages: 127.0.0.1:40312 -> 127.0.0.1:5672
     exclusive: set[QueueId] = field(default_factory=set)
+    has_gone: bool = False  # what it has declared meanwhile goes, too
 
 
 @dataclass(slots=True, eq=False)

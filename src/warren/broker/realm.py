@@ -2,27 +2,64 @@
 
 `routing` and `owners` are read and changed with `lock` held; nobody waits for anything else meanwhile. The catalog has
 the truth about both, but for owners: those are connections of this process.
+
+Queues go for several reasons, some by themselves when their time has come. All of them end here (`_remove`): the name,
+its bindings, and the exchanges that go with these, are one change of the catalog.
 """
 
 from __future__ import annotations
 
-from warren.base.ids import QueueId
+from warren.base.ids import ExchangeId, QueueId
 from warren.base.threads import Condition
 from warren.broker.client import Owner
+from warren.broker.counts import Counts
 from warren.broker.exchanges.routing import Routing
+from warren.broker.ordered_changes import OrderedChanges
+from warren.broker.supervisor import Supervised
 from warren.broker.traffic import Traffic
 from warren.broker.virtual_host import VirtualHost
+from warren.catalog import auto_delete, queues
+from warren.catalog.change import Change
 from warren.catalog.vhosts import Vhost
 
 
 class Realm:
-    def __init__(self, vhost: Vhost, queues: VirtualHost, routing: Routing, traffic: Traffic, lock: Condition) -> None:
+    def __init__(self, vhost: Vhost, host: VirtualHost, routing: Routing, traffic: Traffic, lock: Condition) -> None:
         self.vhost = vhost
-        self.queues = queues
+        self.queues = host
         self.routing = routing
         self.traffic = traffic
         self.lock = lock
         self.owners: dict[QueueId, Owner] = {}  # of exclusive queues
+        self.counts = Counts()  # whoever serves clients puts his own here
+        self.changes = OrderedChanges(host.storage.catalog, lock)  # all that touch the routing
+        host.remove = self._remove
 
     def __repr__(self) -> str:
         return f"<vhost {self.vhost.name!r}>"
+
+    def own(self, owner: Owner, id_: QueueId) -> None:
+        self.owners[id_] = owner
+        owner.exclusive.add(id_)
+
+    def disown(self, id_: QueueId) -> None:
+        owner = self.owners.pop(id_, None)
+        if owner is not None:
+            owner.exclusive.discard(id_)
+
+    def _remove(self, child: Supervised) -> None:
+        """Called for a queue that was emptied and has ended."""
+
+        def work(change: Change) -> list[ExchangeId]:
+            sources = auto_delete.sources_of(change.connection, queue=child.id)
+            queues.delete(change, child.id)
+            return auto_delete.remove_unused(change, sources)
+
+        def follow(exchanges: list[ExchangeId]) -> None:
+            self.counts.queues_deleted += 1
+            self.disown(child.id)
+            self.routing.remove_queue(child.id)
+            for id_ in exchanges:
+                self.routing.remove_exchange(id_)
+
+        self.changes.change(work, follow)

@@ -75,6 +75,16 @@ def unbind(
     return found is not None
 
 
+def find(
+    connection: Connection,
+    source: Exchange,
+    target: Queue | Exchange,
+    routing_key: str = "",
+    arguments: Arguments | None = None,
+) -> Binding | None:
+    return _like(connection, _image(source, target, routing_key, arguments))
+
+
 def every(connection: Connection, vhost_id: VhostId | None = None) -> list[Binding]:
     """All of them, or those of one vhost, oldest first."""
     asked = select(bindings).order_by(bindings.c.id)

@@ -1,0 +1,75 @@
+"""Changes of the catalog, and what follows from them in memory, in one order.
+
+    work, in the catalog: 1 2 3 …  ──▶ durable, several at once ──▶ follow, in memory: 1, then 2, then 3 …
+
+The catalog does one change after the other, and makes several durable together. Whoever is durable first must not be
+the first to tell the routing, or a queue would be forgotten before it is known. So each change takes a number as the
+last thing that it does, and what follows from it waits until those before it have followed.
+
+Always true: an answer follows everything that was changed before it was found; of a change that failed nothing follows.
+`prepare` runs when the change is durable and before it follows, with no lock held. It must neither raise anything nor
+wait for other changes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from warren.base.threads import Condition
+from warren.catalog.catalog import Catalog
+from warren.catalog.change import Change
+
+Result = TypeVar("Result")
+
+
+class OrderedChanges:
+    def __init__(self, catalog: Catalog, lock: Condition) -> None:
+        """`lock` is held while something follows."""
+        self._catalog = catalog
+        self._lock = lock
+        self._newest = 0
+        self._open: deque[int] = deque()  # changes from which nothing has followed yet
+
+    def change(
+        self,
+        work: Callable[[Change], Result],
+        follow: Callable[[Result], None] = lambda result: None,
+        prepare: Callable[[Result], None] = lambda result: None,
+    ) -> Result:
+        numbers: list[int] = []
+
+        def numbered(change: Change) -> Result:
+            result = work(change)
+            numbers.append(self._taken())
+            return result
+
+        try:
+            result = self._catalog.change(numbered)
+        except BaseException:
+            self._give_up(numbers)
+            raise
+        prepare(result)
+        with self._lock:
+            while self._open[0] != numbers[0]:
+                self._lock.wait()
+            try:
+                follow(result)
+            finally:
+                self._open.popleft()
+                self._lock.notify_all()
+        return result
+
+    def _taken(self) -> int:
+        """Called by one thread at a time, in the order of changes."""
+        with self._lock:
+            self._newest += 1
+            self._open.append(self._newest)
+            return self._newest
+
+    def _give_up(self, numbers: list[int]) -> None:
+        with self._lock:
+            for number in numbers:
+                self._open.remove(number)
+            self._lock.notify_all()

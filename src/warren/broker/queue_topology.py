@@ -1,0 +1,267 @@
+"""queue.declare, queue.delete, queue.purge; and the queues that go by themselves.
+
+    declare   there ──▶ is it yours, is it the same? ──▶ how much is in it
+              not there ──▶ may it be made, can it be? ──▶ catalog, durable ──▶ started ──▶ known to the routing
+    delete    emptied ──▶ its name, its bindings, the exchanges that go with them: one change ──▶ forgotten
+
+A queue goes because somebody says so, because its connection has gone (`release`), because its last consumer has
+(`consumer_left`), or because nobody has used it for its time. In the end there is one way to go (`Realm`).
+
+Always true: an exclusive queue has its owner before anybody can see it. Nobody waits for the disk with a lock held.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from contextlib import suppress
+
+from warren.amqp.errors import PeerError, ReplyCode
+from warren.amqp.topology_methods import (
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueuePurgeOk,
+)
+from warren.base.chance import Chance
+from warren.base.errors import Refused, WarrenError
+from warren.base.ids import QueueId
+from warren.broker import declared_again
+from warren.broker.arguments import EXCHANGE, TYPE, BadArgument, QueueArguments
+from warren.broker.client import Client, Owner
+from warren.broker.errors import QueueDeleted, UnknownQueue
+from warren.broker.permissions import Operation, Role, authorize
+from warren.broker.queue import Queue
+from warren.broker.realm import Realm
+from warren.broker.supervisor import Supervised
+from warren.broker.topology_refusals import (
+    bad_argument,
+    check_name,
+    failed,
+    locked,
+    not_found,
+    plain,
+    queue_in,
+)
+from warren.catalog import queues
+from warren.catalog.change import Change
+
+_QUORUM = "quorum"
+
+
+class QueueTopology:
+    def __init__(self, realm: Realm, chance: Chance) -> None:
+        self._realm = realm
+        self._chance = chance
+
+    # -- methods -------------------------------------------------------------------------------------------------
+
+    def declare(self, client: Client, method: QueueDeclare) -> QueueDeclareOk:
+        name = plain(method.queue)
+        counted = self._look(client, name) if method.passive else self._declared(client, method, name)
+        client.last_queue = counted.queue
+        return counted
+
+    def delete(self, client: Client, method: QueueDelete) -> QueueDeleteOk:
+        name = self.named(client, plain(method.queue))
+        authorize(client.access, Operation.QUEUE_DELETE, {Role.QUEUE: name})
+        what, ready = queue_in(self._realm.vhost.name, name), 0
+
+        def check(queue: Queue) -> None:
+            nonlocal ready
+            ready = len(queue.backing)
+            if method.if_empty and ready:
+                raise failed(f"{what} not empty")
+            if method.if_unused and len(queue.subscribers):
+                raise failed(f"{what} in use")
+
+        with suppress(UnknownQueue, QueueDeleted):  # what is not there has gone
+            child = self._realm.queues.find(name)
+            self.check_owner(client, child)
+            self._realm.queues.delete(child, check)
+        return QueueDeleteOk(ready)
+
+    def purge(self, client: Client, method: QueuePurge) -> QueuePurgeOk:
+        name = self.named(client, method.queue)
+        authorize(client.access, Operation.QUEUE_PURGE, {Role.QUEUE: name})
+        try:
+            child = self._realm.queues.find(name)
+            self.check_owner(client, child)
+            count, epoch = self._realm.traffic.purge(child)
+        except (UnknownQueue, QueueDeleted) as error:
+            raise not_found(queue_in(self._realm.vhost.name, name)) from error
+        self._realm.queues.storage.wait(epoch)
+        return QueuePurgeOk(count)
+
+    # -- what others ask -----------------------------------------------------------------------------------------
+
+    def named(self, client: Client, name: str) -> str:
+        """The queue that is meant: no name means the one that this channel declared last."""
+        if name or client.last_queue:
+            return name or client.last_queue
+        raise PeerError(ReplyCode.NOT_FOUND, "no previously declared queue")
+
+    def check_owner(self, client: Client, child: Supervised) -> None:
+        """Refused if it is exclusive, and somebody else's."""
+        with self._realm.lock:
+            owner = self._realm.owners.get(child.id)
+        if owner is not None and owner is not client.owner:
+            raise locked(queue_in(self._realm.vhost.name, child.name))
+
+    def release(self, owner: Owner) -> None:
+        """A connection has gone, and its exclusive queues go. What it declares from now on goes at once."""
+        with self._realm.lock:
+            owner.has_gone = True
+            ids = sorted(owner.exclusive)
+        for id_ in ids:
+            try:
+                self._go(id_)
+            except WarrenError as error:  # the others go all the same
+                self._realm.queues.tell(f"an exclusive queue of {owner.name} could not be deleted: {error.what}")
+
+    def consumer_left(self, id_: QueueId) -> None:
+        """It was the last one: the queue goes, if it is that kind of queue, and nobody else has come."""
+        with self._realm.queues.storage.catalog.reading() as connection:
+            row = queues.by_id(connection, id_)
+        if row is not None and row.auto_delete:
+            self._go(id_, _check_no_consumers)
+
+    # -- declaring -----------------------------------------------------------------------------------------------
+
+    def _look(self, client: Client, name: str) -> QueueDeclareOk:
+        authorize(client.access, Operation.QUEUE_DECLARE_PASSIVE, {Role.QUEUE: name})
+        while True:
+            row = self._realm.changes.change(lambda change: queues.get(change.connection, self._realm.vhost.id, name))
+            if row is None:
+                raise not_found(queue_in(self._realm.vhost.name, name))
+            self._check_exclusive(client, row, row.exclusive)
+            with suppress(UnknownQueue, QueueDeleted):  # it went in this moment: look again
+                return self._counted(row)
+
+    def _declared(self, client: Client, method: QueueDeclare, name: str) -> QueueDeclareOk:
+        arguments = method.arguments
+        if name:
+            check_name("queue", name)
+        elif arguments.get(TYPE) == _QUORUM:
+            raise failed("cannot declare a server-named queue of type quorum")
+        name = name or self._random_name()
+        authorize(client.access, Operation.QUEUE_DECLARE, {Role.QUEUE: name})
+        durable = method.durable and not method.exclusive
+        what = queue_in(self._realm.vhost.name, name)
+        with self._realm.lock:
+            self._realm.counts.queues_declared += 1
+        while True:
+            row, is_new = self._row(client, method, name)
+            if not is_new:
+                self._check_exclusive(client, row, method.exclusive)
+                declared_again.check_queue(what, row, durable, method.auto_delete, arguments)
+            elif client.owner.has_gone:
+                self._go(row.id)
+            with suppress(UnknownQueue, QueueDeleted):  # it went in this moment: once more
+                return QueueDeclareOk(name) if is_new else self._counted(row)
+
+    def _row(self, client: Client, method: QueueDeclare, name: str) -> tuple[queues.Queue, bool]:
+        """The queue as the catalog has it, and whether it was made now."""
+        made: list[QueueId] = []
+        problems: list[WarrenError] = []
+
+        def work(change: Change) -> tuple[queues.Queue, bool]:
+            found = queues.get(change.connection, self._realm.vhost.id, name)
+            if found is not None:
+                return found, False
+            self._check_new(client, method, name)
+            row = queues.declare(
+                change,
+                self._realm.vhost.id,
+                name,
+                durable=method.durable and not method.exclusive,
+                exclusive=method.exclusive,
+                auto_delete=method.auto_delete,
+                arguments=method.arguments,
+            )
+            made.append(row.id)
+            if method.exclusive:
+                with self._realm.lock:
+                    self._realm.own(client.owner, row.id)
+            return row, True
+
+        def prepare(told: tuple[queues.Queue, bool]) -> None:
+            try:
+                if told[1]:
+                    self._realm.queues.start(told[0], is_patient=False)
+            except WarrenError as error:
+                problems.append(error)
+
+        def follow(told: tuple[queues.Queue, bool]) -> None:
+            if told[1]:
+                self._realm.counts.queues_created += 1
+                self._realm.routing.add_queue(told[0])
+
+        try:
+            told = self._realm.changes.change(work, follow, prepare)
+        except BaseException:
+            with self._realm.lock:
+                for id_ in made:
+                    self._realm.disown(id_)
+            raise
+        for problem in problems:
+            if not isinstance(problem, UnknownQueue):  # somebody was quick to delete it
+                raise problem
+        return told
+
+    def _check_new(self, client: Client, method: QueueDeclare, name: str) -> None:
+        """Whether it may be made, and can be."""
+        what, arguments = queue_in(self._realm.vhost.name, name), method.arguments
+        type_ = arguments.get(TYPE) or "classic"
+        dead_letters = arguments.get(EXCHANGE)
+        if EXCHANGE in arguments and not isinstance(dead_letters, str):
+            type_name = declared_again.type_of(dead_letters)
+            raise failed(f"invalid type '{type_name}' for arg '{EXCHANGE}' in {what}")
+        if isinstance(dead_letters, str):
+            names = {Role.QUEUE: name, Role.DEAD_LETTERS: dead_letters}
+            authorize(client.access, Operation.QUEUE_DECLARE, names)
+        try:
+            self._realm.queues.storage.kinds.check(QueueArguments.from_table(arguments))
+        except BadArgument as error:
+            raise bad_argument(what, error, type_) from error
+        if type_ == _QUORUM:
+            wrong = {
+                "auto-delete": method.auto_delete,
+                "exclusive-owner": method.exclusive,
+                "non-durable": not method.durable,
+            }
+            for property_ in [each for each, is_wrong in wrong.items() if is_wrong]:
+                raise failed(f"invalid property '{property_}' for {what}")
+
+    def _check_exclusive(self, client: Client, row: queues.Queue, is_asked: bool) -> None:
+        with self._realm.lock:
+            owner = self._realm.owners.get(row.id)
+        if row.exclusive != is_asked or (row.exclusive and owner is not client.owner):
+            raise locked(queue_in(self._realm.vhost.name, row.name))
+
+    def _counted(self, row: queues.Queue) -> QueueDeclareOk:
+        child = self._realm.queues.start(row)
+        with child.lock:
+            queue = child.serving()
+            queue.use.note()
+            return QueueDeclareOk(row.name, len(queue.backing), len(queue.subscribers))
+
+    def _random_name(self) -> str:
+        raw = b"".join(self._chance.id64().to_bytes(8, "big") for _ in range(2))
+        return "amq.gen-" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+    # -- going ---------------------------------------------------------------------------------------------------
+
+    def _go(self, id_: QueueId, check: Callable[[Queue], None] | None = None) -> None:
+        """Unless somebody else has deleted it, or has a reason why it stays."""
+        with suppress(Refused):
+            child = self._realm.queues.served(id_)
+            if child is not None:
+                self._realm.queues.delete(child, check)
+
+
+def _check_no_consumers(queue: Queue) -> None:
+    if len(queue.subscribers):
+        raise Refused(f"queue {queue.name!r} is in use")
