@@ -213,7 +213,7 @@ def test_a_rate_limit_set_from_afar_slows_the_worker_down(worker: Worker) -> Non
     assert "ok" in answer[worker.name]
     moments = [got(result) for result in [moment.delay() for _ in range(3)]]
     control.rate_limit("moment", None, destination=[worker.name], reply=True, timeout=5)
-    assert max(moments) - min(moments) > 0.9
+    assert max(moments) - min(moments) > 0.6  # a second, had the first not been late
 
 
 def test_a_revoked_task_does_not_run(worker: Worker) -> None:

@@ -116,7 +116,7 @@ class Turn:
         group.contents += contents
         group.parts.append((publisher, tag, len(contents)))
         self._size_bytes += sum(map(len, contents))
-        self._asked()
+        self.ask()
 
     def settle(self, child: Supervised, how: How, life: int, tags: TagRange) -> None:
         asked = self._settled.setdefault(child, [])
@@ -128,19 +128,20 @@ class Turn:
                 ranges.append(tags)
         else:
             asked.append((how, life, [tags]))
-        self._asked()
+        self.ask()
 
     def get(self, child: Supervised, is_auto_ack: bool, told: Callable[[Got | WarrenError], None]) -> None:
         """One message from the head; `told` is called by `end`."""
         self._gets.append((child, is_auto_ack, told))
-        self._asked()
+        self.ask()
 
     def look(self, child: Supervised) -> None:
         """Somebody has room for its messages, or something is to be let go of."""
         self._looks[child] = None
-        self._asked()
+        self.ask()
 
-    def _asked(self) -> None:
+    def ask(self) -> None:
+        """Have it ended soon, even if there is nothing to do: somebody waits for its end."""
         if not self._is_woken:
             self._is_woken = True
             self._wake()

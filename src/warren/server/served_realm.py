@@ -31,8 +31,9 @@ class ServedRealm:
         self._confirming: dict[ServedChannel, None] = {}
 
     def confirms(self, channel: ServedChannel) -> None:
-        """It has published in this turn, and wants to know what comes of it."""
+        """It has published in this turn, and wants to know what comes of it, also of what no queue takes."""
         self._confirming[channel] = None
+        self.turn.ask()
 
     def take_confirming(self) -> list[tuple[ServedChannel, int]]:
         """Who is to be told, and up to which tag."""
