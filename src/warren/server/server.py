@@ -56,7 +56,9 @@ class Server:
         counts: Counts,
         machine: Machine,
         confirms: Confirms,
+        pool: Executor | None = None,
     ) -> None:
+        """`pool`: does what blocks; made here if none is given."""
         self.realms = realms
         self.storage = storage
         self.catalog: Catalog = storage.catalog
@@ -78,7 +80,7 @@ class Server:
         self._unsafe_bytes = 0
         self._unsafe_epoch = Epoch(0)  # the newest that somebody waits for
         self._unsafe_turns = 0
-        self._pool: Executor = ThreadPoolExecutor(POOL_SIZE, thread_name_prefix="warren-server")
+        self._pool = pool or ThreadPoolExecutor(POOL_SIZE, thread_name_prefix="warren-server")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: asyncio.Server | None = None
         self._watch = Watch(self)
