@@ -58,8 +58,9 @@ $(NODE)/.installed: tests/interop/node/package.json
 peers:  ## install the Debian packages we compare with (RabbitMQ, Redis, NATS) and node, without starting any
 	@.ci/peers
 
-run: setup  ## show the log store at work
-	$(BIN)/warren demo
+run: setup  ## run the broker on 127.0.0.1:5672, its data in data/; Ctrl-C stops it
+	@echo 'clients: amqp://guest:guest@127.0.0.1:5672/    management: http://127.0.0.1:15672/api/    stop: Ctrl-C'
+	$(BIN)/warren serve --data-dir data
 
 quick: setup  ## unit, golden and conformance tests: under a minute
 	$(PYTEST) -m 'not slow and not spark and not torture'

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from warren.base.errors import Misuse
+from warren.base.errors import Misuse, Refused
+from warren.broker.permissions import check_patterns
 
 Read = Callable[[str], Any]
 
@@ -23,6 +24,15 @@ def text(value: str) -> str:
 def name(value: str) -> str:
     if not value:
         raise Misuse("it is empty", "write a name")
+    return value
+
+
+def pattern(value: str) -> str:
+    """Of names of queues and exchanges; an empty one permits nothing."""
+    try:
+        check_patterns(value)
+    except Refused as error:
+        raise Misuse(error.what, error.hint or "a regular expression, like ^shop-") from error
     return value
 
 

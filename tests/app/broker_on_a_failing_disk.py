@@ -1,0 +1,54 @@
+"""A broker whose disk fails as soon as it is ready: `python -m tests.app.broker_on_a_failing_disk DIRECTORY`.
+
+Something is written then, by nobody who waits for it in the loop, and its sync fails. How the process ends is what the
+test looks at.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+
+from warren.app.broker import open_broker
+from warren.app.configuration.choices import Choices
+from warren.app.configuration.options import configuration_of
+from warren.app.lifecycle import run
+from warren.app.log_lines import begin
+from warren.base.errors import WarrenError
+from warren.catalog import vhosts
+from warren.cli.main import exit_code
+from warren.log.machine import Machine
+from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+
+
+def main(directory: str) -> int:
+    failing = Fault(Kind.IO_ERROR, "sync", times=None, is_armed=False)
+    machine = Machine.real()
+    machine = replace(machine, files=FaultyFiles(machine.files, [failing]))
+    ports = Choices(data_dir=directory, port=0, management_port=0, prometheus_port=0)
+    configuration = configuration_of(machine.files, ports, {})
+    begin(configuration.log_to)
+    broker = open_broker(configuration, machine=machine)
+
+    def fail() -> None:
+        failing.is_armed = True
+        with suppress(WarrenError):
+            broker.catalog.change(lambda change: vhosts.declare(change, "another"))
+
+    def say(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        if line.startswith("ready"):
+            threading.Thread(target=fail, daemon=True).start()
+
+    try:
+        run(broker, say, 0)
+    except WarrenError as error:
+        sys.stderr.write(f"{error}\n")
+        return exit_code(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
