@@ -101,6 +101,12 @@ def test_no_password_is_ever_printed(connect: str) -> None:
     assert "secret" not in " ".join(told)
 
 
+def test_what_is_forced_is_forced_by_name_only() -> None:
+    """C-21: never unless it was said."""
+    assert not resolve_places("/data", catalog="shop").catalog.is_forced
+    assert resolve_places("/data", is_forced=True).catalog.is_forced
+
+
 def test_a_catalog_is_opened_where_the_places_say(tmp_path: Path) -> None:
     """OP-02, OP-03: the log in one directory, SQL in another."""
     machine = Machine.real()

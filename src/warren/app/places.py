@@ -8,6 +8,7 @@
     --connect URL     the SQL database system, or a file of SQLite                                            (OP-01)
     --catalog NAME    which database there: a file catalog/NAME.sqlite, or a database of PostgreSQL           (OP-02)
     --catalog URL     both in one
+    --force           what the log does not cover is made of what the log has                                 (C-21)
 
 Always true: what is printed of it has no password.
 """
@@ -15,7 +16,7 @@ Always true: what is printed of it has no password.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from warren.app.directories import store_directory
@@ -55,11 +56,13 @@ def resolve_places(
     connect: str = "",
     catalog: str = "",
     environment: Mapping[str, str] | None = None,
+    is_forced: bool = False,
 ) -> Places:
     """From the options of the command line, each as it was given. `environment`: the process's variables."""
     if data_dir is None and store_dir is None and not no_data_dir:
         data_dir = default_data_directory(environment or {})
-    return Places(store_directory(data_dir, store_dir, no_data_dir), catalog_settings(connect, catalog))
+    named = replace(catalog_settings(connect, catalog), is_forced=is_forced)
+    return Places(store_directory(data_dir, store_dir, no_data_dir), named)
 
 
 def default_data_directory(environment: Mapping[str, str]) -> str:

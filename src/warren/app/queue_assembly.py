@@ -75,8 +75,9 @@ class OpenQueues:
         self.threads = machine.threads
         self._close = ExitStack()
         with ExitStack() as opened:
-            place = place_of(machine.files, machine.chance, database.directory, catalog_settings or CatalogSettings())
-            self.catalog = Catalog.open(database, place, machine.threads)
+            of_catalog = catalog_settings or CatalogSettings()
+            place = place_of(machine.files, machine.chance, database.directory, of_catalog)
+            self.catalog = Catalog.open(database, place, machine.threads, of_catalog.is_forced)
             opened.callback(self.catalog.close)
             prepare(self.catalog)
             self.catalog.change(remove_leftovers)
