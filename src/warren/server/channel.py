@@ -42,6 +42,7 @@ _IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
 class ServedChannel:
     __slots__ = (
         "_next_delivery",
+        "_refused",
         "client",
         "confirmed",
         "connection",
@@ -68,6 +69,7 @@ class ServedChannel:
         self.consumers: dict[str, ServedConsumer] = {}
         self.unacked: Unacked[Holder] = Unacked()
         self._next_delivery = 1
+        self._refused: set[int] = set()  # tags that are nacked, as long as they may be counted among the confirmed
 
     # -- messages in ---------------------------------------------------------------------------------------------
 
@@ -113,16 +115,24 @@ class ServedChannel:
         """Some queue did not take these. Whoever did not ask for confirms is not told."""
         self.connection.counts.refused += count
         if tag and self.is_open:
-            nacks = [_SETTLED.pack(1, self.number, 13, 60, NACK, each, 0, 0xCE) for each in range(tag, tag + count)]
+            tags = range(tag, tag + count)
+            self._refused.update(tags)
+            nacks = [_SETTLED.pack(1, self.number, 13, 60, NACK, each, 0, 0xCE) for each in tags]
             self.connection.write(b"".join(nacks))
 
     def confirm(self, tag: int) -> None:
         """Everything up to this tag is durable, or was refused before."""
-        if self.is_open and tag > self.confirmed:
-            is_many = tag > self.confirmed + 1
-            self.connection.counts.confirmed += tag - self.confirmed
-            self.confirmed = tag
-            self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, tag, is_many, 0xCE))
+        before, self.confirmed = self.confirmed, max(tag, self.confirmed)
+        while tag in self._refused:
+            self._refused.discard(tag)
+            tag -= 1
+        count = tag - before
+        if self._refused:
+            count -= len([each for each in self._refused if each < tag])
+            self._refused.clear()
+        if self.is_open and count > 0:
+            self.connection.counts.confirmed += count
+            self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, tag, count > 1, 0xCE))
 
     # -- messages out --------------------------------------------------------------------------------------------
 

@@ -52,7 +52,9 @@ def handle(connection: ServedConnection, number: int, method: Method) -> None:
         channel.is_confirming = True
         if not method.no_wait:
             connection.say(number, ConfirmSelectOk())
-    elif isinstance(method, ChannelFlow) and method.active:
+    elif isinstance(method, ChannelFlow):
+        if not method.active:
+            raise PeerError(ReplyCode.NOT_IMPLEMENTED, "active=false", 20, 20)
         connection.say(number, ChannelFlowOk(True))
     elif isinstance(method, AccessRequest):
         connection.say(number, AccessRequestOk(1))
