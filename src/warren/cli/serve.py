@@ -29,7 +29,10 @@ def serve(
         bool, typer.Option("--no-data-dir", help="There is no data directory: --store-dir must be given.")
     ] = False,
     connect: Annotated[str | None, _option("--connect", "URL", "SQL database of the catalog. Default: SQLite.")] = None,
-    catalog: Annotated[str | None, _option("--catalog", "NAME", "Name of that database. Default: warren.")] = None,
+    catalog: Annotated[str | None, _option("--catalog", "NAME", "Name of that database, or its URL.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Make the catalog of what the log has, where that does not cover it.")
+    ] = False,
     host: Annotated[str | None, _option("--host", "H", "Where to listen. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, _option("--port", "P", "For AMQP. Default: 5672; 0 picks one.", **Port)] = None,
     management_port: Annotated[
@@ -64,6 +67,7 @@ def serve(
         has_no_data_dir=no_data_dir,
         connect=connect,
         catalog=catalog,
+        is_forced=force,
         host=host,
         port=port,
         management_port=management_port,

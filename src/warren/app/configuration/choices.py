@@ -19,7 +19,8 @@ class Choices:
     store_dir: str | None = None
     has_no_data_dir: bool | None = None
     connect: str | None = field(default=None, repr=False)  # may hold a password
-    catalog: str | None = None
+    catalog: str | None = field(default=None, repr=False)  # the same
+    is_forced: bool | None = None
     config: str | None = None  # file or directory
     config_more: str | None = None  # a directory of further files, read behind it
     host: str | None = None

@@ -39,6 +39,7 @@ def configuration_of(files: Files, command_line: Choices, environment: Mapping[s
         chosen.connect or "",
         chosen.catalog or "",
         environment,
+        bool(command_line.is_forced),
     )
     return replace(_built(files, chosen), places=places, warnings=(*ignored, *passed_over))
 
