@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from tests.management.questions import ANSWERS, PEOPLE, QUEUE, REFUSED, TOLD, VHOSTS, ask, kinds, refusal, walk
+from tests.management.questions import ANSWERS, LIMITED, PEOPLE, QUEUE, REFUSED, TOLD, VHOSTS, ask, kinds, refusal, walk
 from warren.bench.peers import Peer, free_ports, start_rabbitmq
 
 _PASSWORD = "secret"
@@ -60,6 +60,8 @@ def _prepare(client: httpx.Client) -> None:
         put(f"users/{user}", password=_PASSWORD, tags=tag)
         if is_in:
             put(f"permissions/{VHOSTS['/']}/{user}", configure=".*", write=".*", read=".*")
+    put(f"users/{LIMITED}", password=_PASSWORD, tags="management")
+    put(f"permissions/{VHOSTS['/']}/{LIMITED}", configure="", write="", read="")
     put(f"queues/%2F/{QUEUE}", durable=True, arguments={"x-max-length": 5})
     published = {"properties": {"delivery_mode": 2}, "routing_key": QUEUE, "payload": "a", "payload_encoding": "string"}
     path = "/api/exchanges/%2F/amq.default/publish"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.management.questions import PEOPLE, QUEUE
+from tests.management.questions import LIMITED, PEOPLE, QUEUE
 from tests.management.stage import ManagementStage
 
 
@@ -17,5 +17,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagementStage]
         made.vhost("other")
         for user, tag, is_in in PEOPLE:
             made.user(user, *([tag] if tag else []), vhost="/" if is_in else None)
+        made.user(LIMITED, "management", vhost="/", pattern="")
         made.queue(QUEUE, "/", b"a", max_length=5)
         yield made

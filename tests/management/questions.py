@@ -23,6 +23,10 @@ QUEUE = "q1"
 PEOPLE = [(f"{tag or 'none'}-{'in' if is_in else 'out'}", tag, is_in) for tag in TAGS for is_in in (True, False)]
 
 
+# Besides them: a user who may enter "/" and do nothing there.
+LIMITED = "limited"
+
+
 class Question(NamedTuple):
     method: str
     path: str
@@ -56,6 +60,7 @@ REFUSED = {
     "page zero": Question("GET", "/api/queues?page=0&page_size=1"),
     "page too large": Question("GET", "/api/queues?page=1&page_size=501"),
     "page is no number": Question("GET", "/api/queues?page=a"),
+    "aliveness, nothing permitted": Question("GET", "/api/aliveness-test/%2F", "limited"),
     "port is no number": Question("GET", "/api/health/checks/port-listener/x"),
 }
 # Where the names and kinds of fields are compared.
@@ -70,6 +75,7 @@ TOLD = {
     "page": "/api/queues?page=1&page_size=10",
     "columns": "/api/queues?columns=name,vhost,nope",
     "cluster-name": "/api/cluster-name",
+    "aliveness": "/api/aliveness-test/%2F",
     "alarms": "/api/health/checks/alarms",
     "protocol-listener": "/api/health/checks/protocol-listener/amqp",
     "protocol-listener-spelling": "/api/health/checks/protocol-listener/AMQP091",

@@ -17,16 +17,19 @@ from typing import Any, TypeVar
 import httpx
 import uvloop
 
+from warren.amqp.topology_methods import QueueDeclare
 from warren.base.ids import TimelineId
 from warren.base.runs import Publication
-from warren.broker.arguments import QueueArguments
+from warren.broker.client import Client, Owner
 from warren.broker.counts import Counts
 from warren.broker.passwords import Hashing, hashed
+from warren.broker.permissions import Access
 from warren.broker.realm import Realm
 from warren.broker.realms import Realms
 from warren.broker.settings import QueueSettings
 from warren.broker.storage import QueueStorage
 from warren.broker.supervisor import Supervised
+from warren.broker.topology import Topology
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.database import place_of
@@ -151,17 +154,22 @@ class ManagementStage:
         self.realms.open(row)
         return row
 
-    def user(self, name: str, *tags: str, vhost: str | None = None) -> None:
-        """With everything permitted in a vhost, if one is named."""
+    def user(self, name: str, *tags: str, vhost: str | None = None, pattern: str = ".*") -> None:
+        """With so much permitted in a vhost, if one is named."""
         told = hashed(PASSWORD, self.running.machine.chance)
         row = self.catalog.change(lambda change: users.put(change, name, told, Hashing.SCRYPT.value, tags))
         if vhost is not None:
             where = self.realms.find(vhost).vhost.id
-            self.catalog.change(lambda change: permissions.put(change, row.id, where, ".*", ".*", ".*"))
+            self.catalog.change(lambda change: permissions.put(change, row.id, where, pattern, pattern, pattern))
 
     def queue(self, name: str, vhost: str = "/", *bodies: bytes, **arguments: Any) -> Supervised:
+        """As a client would declare it; `max_length=5` is the argument x-max-length."""
         realm = self.realms.find(vhost)
-        child = realm.queues.declare(name, True, QueueArguments(**arguments))
+        client = Client(Access("somebody", vhost, ".*", ".*", ".*", {}), Owner("a test"))
+        table = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+        topology = Topology(realm, self.running.counts)
+        topology.answer(client, QueueDeclare(queue=name, durable=True, arguments=table))
+        child = realm.queues.find(name)
         if bodies:
             self.put(realm, child, *bodies)
         return child

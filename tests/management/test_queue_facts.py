@@ -11,7 +11,9 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from tests.management.stage import ManagementStage
+from warren.base.errors import WarrenError
 from warren.broker.errors import QueueDeleted, QueueDown
+from warren.queues.backing import Fetched
 
 
 @contextmanager
@@ -43,6 +45,35 @@ def test_messages_are_ready_and_unacknowledged_together(tmp_path: Path) -> None:
         assert (told["message_bytes_ready"], told["state"], told["consumers"]) == (5, "running", 0)
         assert told["memory"] > 0
         assert stage.get("/api/overview").json()["queue_totals"]["messages"] == 3
+
+
+class _Idle:
+    """Is a `Consumer` that takes nothing."""
+
+    priority = 0
+    is_exclusive = False
+    is_auto_ack = False
+
+    def room(self) -> int:
+        return 0
+
+    def room_bytes(self) -> int:
+        return 0
+
+    def take(self, life: int, fetched: list[Fetched]) -> None: ...
+
+    def cancelled(self, why: WarrenError) -> None: ...
+
+
+def test_consumers_are_counted(tmp_path: Path) -> None:
+    with ManagementStage(tmp_path / "data") as stage:
+        child = stage.queue("orders")
+        with child.lock:
+            for _ in range(3):
+                child.serving().subscribers.add(_Idle())
+        assert asked(stage)["orders"]["consumers"] == 3
+        assert stage.get("/api/overview").json()["object_totals"]["consumers"] == 3
+        assert "rabbitmq_consumers 3.0" in stage.metrics()
 
 
 def test_a_list_of_many_queues_asks_sql_no_more_than_one_of_few(tmp_path: Path) -> None:

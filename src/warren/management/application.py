@@ -40,6 +40,7 @@ from warren.server.sasl import Login
 _LOG = logging.getLogger(__name__)
 _KNOWN_METHODS: Final = ("GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE", "PATCH")
 _LOGIN_CHARACTERS_MAX: Final = 4096
+_NOWHERE: Final = "unknown"  # the address of a client that has gone already: no machine's, and never this one's
 _HEADERS: Final = {
     "cache-control": "no-cache",
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'",
@@ -115,7 +116,8 @@ class Application:
         told = request.headers.get("authorization")
         if told is None:
             raise not_logged_in()
-        login, peer = _login(told), request.client.host if request.client is not None else ""
+        login = _login(told)
+        peer = request.client.host if request.client is not None else _NOWHERE
         try:
             user = await self._run(lambda: self._source.running.users.check(login, peer))
         except LoginRefused as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from warren.amqp.errors import PeerError, ReplyCode, reply_text
 from warren.base.errors import Refused, WarrenError
 from warren.broker.errors import UnknownQueue
 from warren.broker.permissions import AccessRefused
@@ -55,15 +56,23 @@ def bad_request(reason: str, error: str = "bad_request") -> HttpRefusal:
     return HttpRefusal(400, error, reason)
 
 
+def is_not_permitted(error: WarrenError) -> bool:
+    return isinstance(error, AccessRefused) or (isinstance(error, PeerError) and error.code is ReplyCode.ACCESS_REFUSED)
+
+
 def refusal_of(error: WarrenError) -> HttpRefusal:
     """What the broker refuses, as HTTP says it."""
     match error:
         case HttpRefusal():
             return error
-        case UnknownVhost() | UnknownQueue():
+        case UnknownVhost() | UnknownQueue() | PeerError(code=ReplyCode.NOT_FOUND):
             return not_found()
         case AccessRefused():
-            return not_permitted(error.what)
+            return not_permitted(reply_text(ReplyCode.ACCESS_REFUSED, error.what))
+        case PeerError(code=ReplyCode.ACCESS_REFUSED):
+            return not_permitted(reply_text(error.code, error.explanation))
+        case PeerError():
+            return bad_request(error.explanation)
         case Refused():
             return bad_request(error.what)
     return HttpRefusal(503, "unavailable", error.what)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from warren.management import health, queues, server
+from warren.management.aliveness import aliveness
 from warren.management.routing import Handler, Route
 from warren.management.who import Who
 
@@ -31,6 +32,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _get("/api/queues", Who.MANAGEMENT, queues.every),
     _get("/api/queues/{vhost}", Who.MANAGEMENT, queues.of_vhost),
     _get("/api/queues/{vhost}/{name}", Who.MANAGEMENT, queues.one),
+    _get("/api/aliveness-test/{vhost}", Who.MANAGEMENT, aliveness),
     _get(f"{_CHECKS}/alarms", Who.MANAGEMENT, health.alarms),
     _get(f"{_CHECKS}/local-alarms", Who.MANAGEMENT, health.alarms),
     _get(f"{_CHECKS}/virtual-hosts", Who.MANAGEMENT, health.virtual_hosts),
