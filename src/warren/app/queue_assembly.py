@@ -9,25 +9,20 @@ What did not outlive its process (queues that are not durable) is removed first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
-from functools import partial
+from contextlib import ExitStack
 from typing import TypedDict
 
-from warren.base.errors import Misuse
-from warren.broker.arguments import QueueArguments
 from warren.broker.backing_kinds import MakeOne
 from warren.broker.confirms import Confirms
 from warren.broker.memory_monitor import MemoryMonitor
-from warren.broker.realm import Realm
 from warren.broker.realms import Realms
 from warren.broker.settings import QueueSettings
 from warren.broker.sql_kind import SQL, SqlKind
 from warren.broker.storage import QueueStorage
-from warren.broker.supervisor import Supervised
 from warren.broker.traffic import Traffic
 from warren.broker.virtual_host import VirtualHost
-from warren.catalog import queues, vhosts
-from warren.catalog.catalog import Catalog, Deleted
+from warren.catalog import vhosts
+from warren.catalog.catalog import Catalog
 from warren.catalog.database import place_of
 from warren.catalog.leftovers import remove_leftovers
 from warren.catalog.settings import CatalogSettings
@@ -93,31 +88,12 @@ class OpenQueues:
             opened.callback(self.confirms.stop)
             self.storage.begin_upkeep(settings.cleaning_seconds)
             self.realms.begin()
-            for realm in self.realms.every():
-                realm.queues.remove = partial(self._removed, realm)  # who serves clients there takes this over
             self._close = opened.pop_all()
 
     @property
     def host(self) -> VirtualHost:
         """The queues of the home vhost."""
         return self.realms.find(HOME).queues
-
-    def declare(self, name: str, durable: bool, arguments: QueueArguments) -> Supervised:
-        """A queue of the home vhost; messages find it by its name."""
-        realm = self.realms.find(HOME)
-        child = realm.queues.declare(name, durable, arguments)
-        with suppress(Deleted):  # in this moment: whoever uses it is told
-            row = self.catalog.queue(child.id)
-            with realm.lock:
-                if not child.is_deleted:
-                    realm.routing.add_queue(row)
-        return child
-
-    def _removed(self, realm: Realm, child: Supervised) -> None:
-        """It was deleted, or nobody has used it for too long."""
-        self.catalog.change(lambda change: queues.delete(change, child.id))
-        with realm.lock, suppress(Misuse):  # it was not there long enough to be found
-            realm.routing.remove_queue(child.id)
 
     @property
     def traffic(self) -> Traffic:

@@ -56,7 +56,7 @@ class QueueRoom:
         )
         if unknown := set(options) - set(QueueOptions.__annotations__):
             raise Misuse(f"a queue has no option {sorted(unknown)[0]!r}", f"{', '.join(QueueOptions.__annotations__)}")
-        return Queue(self.queues, self.queues.declare(name, options.get("durable", True), arguments))
+        return Queue(self.queues, self.queues.host.declare(name, options.get("durable", True), arguments))
 
     def find(self, name: str) -> Queue:
         return Queue(self.queues, self.queues.host.find(name))

@@ -9,6 +9,8 @@ its bindings, and the exchanges that go with these, are one change of the catalo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from warren.base.ids import ExchangeId, QueueId
 from warren.base.threads import Condition
 from warren.broker.client import Owner
@@ -33,6 +35,7 @@ class Realm:
         self.owners: dict[QueueId, Owner] = {}  # of exclusive queues
         self.counts = Counts()  # whoever serves clients puts his own here
         self.changes = OrderedChanges(host.storage.catalog, lock)  # all that touch the routing
+        host.add = self._add
         host.remove = self._remove
 
     def __repr__(self) -> str:
@@ -46,6 +49,10 @@ class Realm:
         owner = self.owners.pop(id_, None)
         if owner is not None:
             owner.exclusive.discard(id_)
+
+    def _add(self, work: Callable[[Change], queues.Queue]) -> queues.Queue:
+        """A queue that a program declares: clients of AMQP declare more about theirs (queue_topology)."""
+        return self.changes.change(work, self.routing.add_queue)
 
     def _remove(self, child: Supervised) -> None:
         """Called for a queue that was emptied and has ended."""

@@ -95,7 +95,9 @@ class VirtualHost:
         self._lock = machine.threads.condition()  # of these two
         self._is_closed = False
         self._is_settling = False
-        self.remove: Callable[[Supervised], None] = self._removed  # its name; who keeps more about it does that instead
+        # The name of a queue comes and goes by these two; who keeps more about it does that instead.
+        self.add: Callable[[Callable[[Change], queues.Queue]], queues.Queue] = storage.catalog.change
+        self.remove: Callable[[Supervised], None] = self._removed
         self.problems: list[str] = []
         self.timetable = Timetable(machine.threads, machine.clock, self.look)
         self.monitor = monitor or MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self.paged)
@@ -140,7 +142,7 @@ class VirtualHost:
 
         while True:
             self._check_open()
-            row = self.storage.catalog.change(work)
+            row = self.add(work)
             with suppress(UnknownQueue):  # it went in this moment: once more
                 child = self._started(row)
                 with child.lock:
