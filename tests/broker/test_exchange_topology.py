@@ -1,0 +1,97 @@
+"""Exchanges as clients declare and delete them, and those that go with their last binding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.topology_cases import q, x
+from tests.broker.topology_stage import TopologyStage
+from warren.amqp import methods
+from warren.amqp.errors import PeerError
+
+
+@pytest.fixture
+def stage() -> Iterator[TopologyStage]:
+    stage = TopologyStage().up()
+    yield stage
+    stage.check()
+    stage.down()
+
+
+def names(stage: TopologyStage) -> list[str]:
+    known = stage.realm.routing._exchanges.values()
+    return sorted(each.row.name for each in known if each.row.name and not each.row.name.startswith("amq."))
+
+
+def test_a_new_exchange_routes_at_once(stage: TopologyStage) -> None:
+    for method in (q(), x(), methods.QueueBind(queue="q", exchange="e", routing_key="k")):
+        stage.ask(method)
+    row = stage.realm.routing.exchange("e")
+    assert row is not None
+    assert stage.realm.routing.publish(row.id, "k").queues == (stage.ids()["q"],)
+    stage.ask(methods.ExchangeDelete(exchange="e"))
+    assert names(stage) == []
+    stage.ask(q(passive=True))
+
+
+def test_a_long_chain_goes_with_its_end(stage: TopologyStage) -> None:
+    """Step by step, so that no depth is too deep; one change, so that no crash leaves half of it."""
+    length = 60
+    stage.ask(q())
+    for number in range(length):
+        stage.ask(x(f"e{number:02}", auto_delete=True))
+        if number:
+            stage.ask(methods.ExchangeBind(source=f"e{number - 1:02}", destination=f"e{number:02}"))
+    stage.ask(x("kept"))
+    stage.ask(methods.ExchangeBind(source="kept", destination="e00"))
+    stage.ask(methods.QueueBind(queue="q", exchange=f"e{length - 1:02}"))
+    assert len(names(stage)) == length + 1
+    applied = stage.storage.catalog.applied
+    stage.ask(methods.QueueDelete(queue="q"))
+    assert names(stage) == ["kept"]
+    assert stage.storage.catalog.applied > applied
+
+
+def test_a_circle_of_exchanges_stays_until_somebody_breaks_it(stage: TopologyStage) -> None:
+    for name in ("e", "f"):
+        stage.ask(x(name, auto_delete=True))
+    stage.ask(methods.ExchangeBind(source="e", destination="f"))
+    stage.ask(methods.ExchangeBind(source="f", destination="e"))
+    assert names(stage) == ["e", "f"]
+    stage.ask(methods.ExchangeUnbind(source="e", destination="f"))
+    assert names(stage) == []
+
+
+def test_deleting_an_exchange_takes_those_before_it_along(stage: TopologyStage) -> None:
+    for method in (
+        x("first", auto_delete=True),
+        x("last"),
+        q(),
+        methods.ExchangeBind(source="first", destination="last"),
+        methods.QueueBind(queue="q", exchange="last"),
+        methods.ExchangeDelete(exchange="last"),
+    ):
+        stage.ask(method)
+    assert names(stage) == []
+    assert list(stage.ids()) == ["q"]
+
+
+def test_an_exchange_bound_to_itself_goes_once(stage: TopologyStage) -> None:
+    stage.ask(x(auto_delete=True))
+    stage.ask(methods.ExchangeBind(source="e", destination="e"))
+    stage.ask(methods.ExchangeUnbind(source="e", destination="e"))
+    assert names(stage) == []
+    stage.ask(x(auto_delete=True))
+    stage.ask(methods.ExchangeBind(source="e", destination="e"))
+    stage.ask(methods.ExchangeDelete(exchange="e"))
+    assert names(stage) == []
+
+
+def test_what_was_refused_is_not_there(stage: TopologyStage) -> None:
+    with pytest.raises(PeerError, match="amq"):
+        stage.ask(x("amq.mine"))
+    with pytest.raises(PeerError, match="invalid exchange type 'x-mine'"):
+        stage.ask(x("mine", "x-mine"))
+    assert names(stage) == []

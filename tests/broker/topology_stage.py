@@ -1,0 +1,171 @@
+"""A served vhost on a memory disk, and clients who ask for queues, exchanges and bindings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.broker.stage import BrokerStage
+from tests.broker.topology_cases import Action, By, Consume, Publish, Step
+from warren.amqp import methods
+from warren.amqp.errors import PeerError, is_hard, reply_text
+from warren.amqp.method_table import Method
+from warren.base.errors import WarrenError
+from warren.base.ids import QueueId
+from warren.broker.client import Client, Owner
+from warren.broker.counts import Counts
+from warren.broker.exchanges.routing import load
+from warren.broker.permissions import Access, TopicPatterns
+from warren.broker.realm import Realm
+from warren.broker.supervisor import Supervised
+from warren.broker.topology import Topology
+from warren.catalog import bindings, exchanges, queues, vhosts
+from warren.catalog.bindings import Binding
+from warren.queues.backing import Fetched
+
+ALL = ".*"
+USERS = {
+    "a": Access("guest", "/", ALL, ALL, ALL, {}),
+    "b": Access("guest", "/", ALL, ALL, ALL, {}),
+    "n": Access("ann", "/", "c", "w", "r", {}),
+    "t": Access("tom", "/", ALL, ALL, ALL, {"topics": TopicPatterns(ALL, "^ok")}),
+}
+
+
+class Idle:
+    """A consumer that takes nothing. Is a `Consumer`."""
+
+    priority = 0
+    is_exclusive = False
+    is_auto_ack = False
+
+    def room(self) -> int:
+        return 0
+
+    def room_bytes(self) -> int:
+        return 0
+
+    def take(self, life: int, fetched: list[Fetched]) -> None:
+        raise AssertionError("there was no room")
+
+    def cancelled(self, why: WarrenError) -> None:
+        """It hears of it, and that is all."""
+
+
+class TopologyStage(BrokerStage):
+    """`up`, then `ask`."""
+
+    def up(self) -> TopologyStage:
+        super().up()
+        with self.storage.catalog.reading() as connection:
+            (row,) = vhosts.every(connection)
+            routing = load(
+                exchanges.every(connection, row.id),
+                queues.every(connection, row.id),
+                bindings.every(connection, row.id),
+            )
+        self.counts = Counts()
+        self.realm = Realm(row, self.host, routing, self.traffic, self.machine().threads.condition())
+        self.topology = Topology(self.realm, self.counts)
+        self.clients: dict[str, Client] = {}
+        return self
+
+    def client(self, who: str = "a") -> Client:
+        if who not in self.clients:
+            self.clients[who] = Client(USERS[who], Owner(f"connection {who}"))
+        return self.clients[who]
+
+    def ask(self, method: Method, who: str = "a") -> Method | None:
+        return self.topology.answer(self.client(who), method)
+
+    def consume(self, name: str) -> tuple[Supervised, Idle]:
+        child, consumer = self.host.find(name), Idle()
+        with child.lock:
+            child.subscribers.add(consumer)
+        return child, consumer
+
+    def leave(self, child: Supervised, consumer: Idle) -> None:
+        with child.lock:
+            child.subscribers.remove(consumer)
+        self.topology.consumer_left(child.id)
+
+    def step(self, step: Step) -> str:
+        """What a client would hear, as the table of expected answers has it."""
+        who, action = step if isinstance(step, By) else ("a", step)
+        try:
+            return told(self._done(action, who))
+        except PeerError as error:
+            text = reply_text(error.code, error.explanation)
+            return shown(f"{'hard' if is_hard(error.code) else 'soft'} {error.code.value} {text}")
+
+    def case(self, steps: list[Step]) -> str:
+        said = "nothing"
+        for step in steps:
+            if said.startswith(("soft", "hard")):
+                return f"too early: {said}"
+            said = self.step(step)
+        return said
+
+    def clean(self) -> None:
+        """Everybody goes, and everything with them."""
+        for client in self.clients.values():
+            self.topology.release(client.owner)
+        self.clients = {}
+        for name in self.host.names():
+            self.host.delete(self.host.find(name))
+        with self.storage.catalog.reading() as connection:
+            names = [row.name for row in exchanges.every(connection, self.realm.vhost.id)]
+        for name in [each for each in names if each and not each.startswith("amq.")]:
+            self.ask(methods.ExchangeDelete(exchange=name))
+        self.check()
+
+    def check(self) -> None:
+        """What is in memory is what the catalog has."""
+        with self.storage.catalog.reading() as connection:
+            rows = {row.name: row.id for row in queues.every(connection, self.realm.vhost.id)}
+            known = exchanges.every(connection, self.realm.vhost.id)
+            bound = {row.id: row for row in bindings.every(connection, self.realm.vhost.id)}
+        routing = self.realm.routing
+        assert routing._queue_names == rows
+        assert {row.id for row in known} == set(routing._exchanges)
+        assert _bound(routing._exchanges.values()) == bound
+        assert set(self.realm.owners) <= set(rows.values())
+        assert {id_ for owner in self.realm.owners.values() for id_ in owner.exclusive} == set(self.realm.owners)
+
+    def seen(self) -> list[object]:
+        """Everything that the catalog has of this vhost."""
+        with self.storage.catalog.reading() as connection:
+            vhost = self.realm.vhost.id
+            rows = [queues.every(connection, vhost), exchanges.every(connection, vhost)]
+            return [*rows, bindings.every(connection, vhost)]
+
+    def ids(self) -> dict[str, QueueId]:
+        with self.storage.catalog.reading() as connection:
+            return {row.name: row.id for row in queues.every(connection, self.realm.vhost.id)}
+
+    def _done(self, action: Action, who: str) -> Method | None:
+        if isinstance(action, Publish):
+            self.put(*[b"m"] * action.messages, to=action.queue)
+            return None
+        if isinstance(action, Consume):
+            self.consume(action.queue)
+            return None
+        return self.ask(action, who)
+
+
+def told(answer: Method | None) -> str:
+    match answer:
+        case methods.QueueDeclareOk(queue=name, message_count=messages, consumer_count=consumers):
+            return shown(f"ok {name} {messages} {consumers}")
+        case methods.QueueDeleteOk(message_count=messages) | methods.QueuePurgeOk(message_count=messages):
+            return f"ok {messages}"
+    return "ok"
+
+
+def shown(text: str) -> str:
+    """One line, and the same for every random name."""
+    return re.sub(r"amq\.gen-[-_A-Za-z0-9]{22}", "amq.gen-*", text).replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _bound(known: Any) -> dict[int, Binding]:
+    return {id_: row for each in known for id_, row in each.bound.items()}
