@@ -26,9 +26,11 @@ class Returned(NamedTuple):
     body: bytes
 
 
-def published(broker: Broker, messages: Sequence[tuple[str, str, bytes, bool]]) -> list[Said | Returned]:
+def published(
+    broker: Broker, messages: Sequence[tuple[str, str, bytes, bool]], **properties: Any
+) -> list[Said | Returned]:
     """Publishes (exchange, routing key, body, mandatory) without waiting, until all of them are confirmed."""
-    publisher = _Publisher(messages)
+    publisher = _Publisher(messages, pika.BasicProperties(**properties))
     connection = pika.SelectConnection(
         pika.URLParameters(broker.url),
         on_open_callback=lambda opened: opened.channel(on_open_callback=publisher.begin),
@@ -44,7 +46,8 @@ def published(broker: Broker, messages: Sequence[tuple[str, str, bytes, bool]]) 
 
 
 class _Publisher:
-    def __init__(self, messages: Sequence[tuple[str, str, bytes, bool]]) -> None:
+    def __init__(self, messages: Sequence[tuple[str, str, bytes, bool]], properties: Any) -> None:
+        self._properties = properties
         self.open = set(range(1, len(messages) + 1))
         self.said: list[Said | Returned] = []
         self._messages = messages
@@ -56,7 +59,7 @@ class _Publisher:
 
     def _publish(self, channel: Any) -> None:
         for exchange, routing_key, body, mandatory in self._messages:
-            channel.basic_publish(exchange, routing_key, body, mandatory=mandatory)
+            channel.basic_publish(exchange, routing_key, body, self._properties, mandatory=mandatory)
 
     def _on_return(self, _: Any, method: Any, __: Any, body: bytes) -> None:
         self.said.append(Returned(method.reply_code, method.reply_text, method.exchange, method.routing_key, body))

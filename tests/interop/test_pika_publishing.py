@@ -63,6 +63,25 @@ def test_nacks_tell_which_messages_a_full_queue_refused(broker: Broker, channel:
     assert bodies_in(channel, queue) == [b"1", b"2", b"3"]
 
 
+def test_of_a_mixed_burst_each_message_is_told_once_what_became_of_it(
+    broker: Broker, channel: Any, names: Names, queue: str
+) -> None:
+    """X-01: acks wait for the disk, nacks do not; neither speaks for what the other has told."""
+    full, durable = names.queue("full"), names.queue("durable")
+    channel.queue_declare(full, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.queue_declare(durable, durable=True)
+    publish(channel, full, b"1")
+    body = b"x" * 20_000  # so that they do not come in one piece
+    wanted = [("", durable if number % 3 else full, body, False) for number in range(300)]
+    told: dict[int, bool] = {}
+    for each in published(broker, wanted, delivery_mode=2):
+        assert isinstance(each, Said)
+        tags = [tag for tag in range(1, each.tag + 1) if tag not in told] if each.multiple else [each.tag]
+        assert tags and each.tag not in told
+        told.update(dict.fromkeys(tags, each.is_ack))
+    assert told == {number + 1: bool(number % 3) for number in range(300)}
+
+
 @pytest.mark.parametrize("size", [0, 1, 131_064, 131_065, MIB, 5 * MIB + 3])
 def test_a_body_of_any_size_is_the_same_by_get_and_by_consume(channel: Any, queue: str, size: int) -> None:
     body = (bytes(range(256)) * (size // 256 + 1))[:size]

@@ -115,24 +115,33 @@ class ServedChannel:
         """Some queue did not take these. Whoever did not ask for confirms is not told."""
         self.connection.counts.refused += count
         if tag and self.is_open:
-            tags = range(tag, tag + count)
+            tags = [each for each in range(tag, tag + count) if each not in self._refused]
             self._refused.update(tags)
             nacks = [_SETTLED.pack(1, self.number, 13, 60, NACK, each, 0, 0xCE) for each in tags]
             self.connection.write(b"".join(nacks))
 
     def confirm(self, tag: int) -> None:
-        """Everything up to this tag is durable, or was refused before."""
-        before, self.confirmed = self.confirmed, max(tag, self.confirmed)
-        while tag in self._refused:
-            self._refused.discard(tag)
-            tag -= 1
-        count = tag - before
+        """Everything up to this tag is durable, or was refused before: that was told already, and counts no more."""
+        if not self.is_open or tag <= self.confirmed:
+            return
+        taken, last = tag - self.confirmed, tag
         if self._refused:
-            count -= len([each for each in self._refused if each < tag])
-            self._refused.clear()
-        if self.is_open and count > 0:
-            self.connection.counts.confirmed += count
-            self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, tag, count > 1, 0xCE))
+            told = {each for each in self._refused if each <= tag}
+            self._refused -= told
+            taken -= len(told)
+            while last in told:
+                last -= 1
+        self.confirmed = tag
+        self.connection.counts.confirmed += taken
+        if taken:
+            self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, last, taken > 1, 0xCE))
+
+    def not_done(self, tag: int) -> None:
+        """Nothing is known of what is above the last confirm, up to this tag: all of it is refused."""
+        if tag > self.confirmed:
+            self.refused(self.confirmed + 1, tag - self.confirmed)
+            self._refused = {each for each in self._refused if each > tag}
+            self.confirmed = tag
 
     # -- messages out --------------------------------------------------------------------------------------------
 

@@ -233,8 +233,7 @@ class Server:
     def _not_done(self, confirming: list[tuple[ServedChannel, int]], error: BaseException) -> None:
         _LOG.error("what clients asked for was not done", extra={"facts": {"why": error}})
         for channel, tag in confirming:
-            channel.refused(channel.confirmed + 1, tag - channel.confirmed)
-            channel.confirmed = tag
+            channel.not_done(tag)
 
     def fail(self, error: BaseException) -> None:
         """Nothing is confirmed any more."""
