@@ -89,12 +89,6 @@ class Broker:
         return sum(len(connection.channels) for connection in list(self.server.connections))
 
     @property
-    def consumer_count(self) -> int:
-        connections = list(self.server.connections)
-        channels = [channel for connection in connections for channel in list(connection.channels.values())]
-        return sum(len(channel.consumers) for channel in channels)
-
-    @property
     def problems(self) -> list[str]:
         return [*self.database.alarms(), *self._queues.alarms()]
 

@@ -1,0 +1,71 @@
+"""A broker that is open and serves nobody yet: what is in it, and that it can be opened again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from warren.app.broker import Broker, open_broker
+from warren.app.configuration.configuration import Configuration, FirstUser
+from warren.app.places import Places
+from warren.base.errors import Locked, Refused
+from warren.broker.settings import QueueSettings
+from warren.catalog import queues, vhosts
+from warren.catalog.settings import CatalogSettings
+from warren.management.running import Running
+from warren.server.authentication import Login
+
+
+def configured(directory: Path) -> Configuration:
+    return Configuration(Places(str(directory), CatalogSettings()), memory_limit_bytes=1 << 30)
+
+
+def vhost_names(broker: Broker) -> list[str]:
+    return [realm.vhost.name for realm in broker.realms.every()]
+
+
+def test_it_is_what_the_management_reads(tmp_path: Path) -> None:
+    broker = open_broker(configured(tmp_path / "data"))
+    running: Running = broker
+    assert (running.connection_count, running.channel_count) == (0, 0)
+    assert running.node.startswith("warren@") and running.memory_limit_bytes == 1 << 30
+    assert not running.alarms and not running.problems and not running.is_draining and not running.listeners
+    assert broker.failure is None
+    broker.close()
+
+
+def test_every_vhost_of_the_catalog_is_served_and_what_is_not_durable_has_gone(tmp_path: Path) -> None:
+    configuration = replace(configured(tmp_path / "data"), first_user=FirstUser("ann", "secret", "prod"))
+    broker = open_broker(configuration)
+    assert vhost_names(broker) == ["prod"]
+    other = broker.catalog.change(lambda change: vhosts.declare(change, "other"))
+    broker.catalog.change(lambda change: queues.declare(change, other.id, "kept", durable=True))
+    broker.catalog.change(lambda change: queues.declare(change, other.id, "passing", durable=False))
+    broker.close()
+    broker = open_broker(configuration)
+    assert vhost_names(broker) == ["other", "prod"]
+    assert broker.realms.find("other").queues.names() == ["kept"]
+    assert broker.users.check(Login("ann", "secret"), "").name == "ann"
+    broker.close()
+
+
+def test_progress_is_told_and_settings_arrive(tmp_path: Path) -> None:
+    configuration = replace(configured(tmp_path / "data"), queues=QueueSettings(memory_watermark_bytes=1 << 20))
+    open_broker(configuration).close()
+    shares: list[float] = []
+    broker = open_broker(configuration, shares.append)
+    assert broker.realms.monitor.limit_bytes == 1 << 20
+    assert shares == sorted(shares) and (not shares or shares[-1] == 1.0)
+    broker.close()
+
+
+def test_whoever_comes_second_is_refused_and_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    configuration = configured(tmp_path / "data")
+    with pytest.raises(Refused, match="password"):
+        open_broker(replace(configuration, first_user=FirstUser(password="")))
+    broker = open_broker(configuration)
+    with pytest.raises(Locked):
+        open_broker(configuration)
+    broker.close()
