@@ -213,9 +213,10 @@ def test_the_level_of_a_plain_body_is_its_priority(stage: RoutedStage) -> None:
     stage.queue("work", max_priority=5, message_ttl_ms=10, dead_letter="dead")
     for number in (1, 5, 3):
         stage.put(b"%d" % number, to="work", priority=number)
+    stage.put(b"2", to="dead", priority=2)
     stage.traffic.reject(stage.host.find("work"), settling(stage.take("work")))
     stage.pass_ms(10)
-    assert stage.get("dead") == [b"5", b"3", b"1"]
+    assert stage.get("dead") == [b"5", b"3", b"2", b"1"]
 
 
 def test_a_body_of_many_frames_goes_on_as_it_came(stage: RoutedStage) -> None:
@@ -256,6 +257,10 @@ def test_what_is_refused_may_become_a_dead_letter(stage: RoutedStage) -> None:
         stage.send(wire(b"2"), to="work")
     assert deaths(stage, "dead") == [[("work", "maxlen", 1)]]
     assert stage.bodies("work") == [b"1"]
+    stage.queue("strict", max_length=0, overflow=Overflow.REJECT_PUBLISH, dead_letter_exchange="dlx")
+    with pytest.raises(QueueFull):
+        stage.send(wire(b"3"), to="strict")
+    assert stage.length("dead") == 0
 
 
 def test_a_full_target_refuses_letters_or_sends_them_on(stage: RoutedStage) -> None:

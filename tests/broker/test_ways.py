@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.broker.exchanges.rows import exchange, queue
+from tests.broker.exchanges.rows import binding, exchange, queue
 from tests.broker.exchanges.test_routing_model import BINDINGS, EXCHANGES, HEADERS, KEYS, QUEUES, TOPOLOGIES
 from warren.base.ids import QueueId
 from warren.base.threads import SystemThreads
@@ -47,6 +47,15 @@ def test_a_key_narrows_what_is_reached_where_no_headers_are_asked_for() -> None:
     assert set(ways.reach("", None)) == {ONE, TWO}
     assert (ways.forward("", "q1", {"CC": ["q2"]}), ways.forward("", "q1", {})) == ((ONE, TWO), (ONE,))
     assert ways.forward("", "q1", {"CC": "no array"}) == (ONE,)
+
+
+def test_what_is_bound_later_is_reached_and_headers_are_not_known_before() -> None:
+    routing = load([exchange(100, "headers")], [queue(1), queue(2)], [binding(1, 100, 1, "", {"h": 1})])
+    ways = RoutedWays(routing, SystemThreads().condition())
+    assert [set(ways.reach("x100", key)) for key in ("k", None)] == [{ONE}, {ONE}]
+    routing.add_binding(binding(2, 100, 2, "", {"h": 2}))
+    assert [set(ways.reach("x100", key)) for key in ("k", None)] == [{ONE, TWO}, {ONE, TWO}]
+    assert ways.forward("x100", "k", {"h": 2}) == (TWO,)
 
 
 def test_without_an_exchange_there_is_no_way() -> None:

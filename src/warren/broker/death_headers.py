@@ -15,7 +15,6 @@ A thousand messages with the same properties are opened once (`Undertaker`). Byt
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +31,7 @@ DEATHS_MAX: Final = 64  # in a header; the oldest are forgotten
 _HEADERS, _DELIVERY_MODE, _PRIORITY, _EXPIRATION, _TIMESTAMP = 0x2000, 0x1000, 0x0800, 0x0100, 0x0040
 _FLAGS: Final = [1 << bit for bit in range(15, 1, -1)]
 _MORE: Final = 1
-_WORD: Final = struct.Struct(">H")
+_WORD_BYTES: Final = 2
 _PROPERTIES_AT: Final = frames.HEAD.size + HEADER_HEAD.size
 
 
@@ -85,7 +84,7 @@ def bury_properties(raw: bytes, death: Death) -> Buried:
     told = {flag: raw[start:stop] for flag, (start, stop) in spans.items() if flag != _EXPIRATION}
     told[_HEADERS] = types.write_table(headers)
     flags = (flags | _HEADERS) & ~_EXPIRATION
-    properties = b"".join((_WORD.pack(flags), *(told[flag] for flag in _FLAGS if flag in told)))
+    properties = b"".join((flags.to_bytes(_WORD_BYTES), *(told[flag] for flag in _FLAGS if flag in told)))
     mode, priority = told.get(_DELIVERY_MODE, b"\0"), told.get(_PRIORITY, b"\0")
     return Buried(properties, headers, priority[0], mode[0] == PERSISTENT)
 
@@ -167,10 +166,10 @@ def _copies(headers: Mapping[str, Any]) -> Sequence[str]:
 
 def _opened(content: bytes) -> tuple[bytes, int]:
     """The properties of a content, and where its body frames begin."""
-    if len(content) < _PROPERTIES_AT + _WORD.size + 1 or content[0] != frames.HEADER:
+    if len(content) < _PROPERTIES_AT + _WORD_BYTES + 1 or content[0] != frames.HEADER:
         raise Truncated("a content does not start with a header frame", 0)
     end = frames.HEAD.size + frames.HEAD.unpack_from(content)[2]
-    if not _PROPERTIES_AT + _WORD.size <= end < len(content) or content[end] != frames.FRAME_END:
+    if not _PROPERTIES_AT + _WORD_BYTES <= end < len(content) or content[end] != frames.FRAME_END:
         raise Malformed("the header frame of a content does not end where it says", 3)
     return content[_PROPERTIES_AT:end], end + 1
 
@@ -196,9 +195,9 @@ def _spans(raw: bytes) -> tuple[int, dict[int, tuple[int, int]]]:
 
 
 def _word(raw: bytes, at: int) -> tuple[int, int]:
-    if at + _WORD.size > len(raw):
+    if at + _WORD_BYTES > len(raw):
         raise Truncated("the flags of the properties are cut off", at)
-    return _WORD.unpack_from(raw, at)[0], at + _WORD.size
+    return int.from_bytes(raw[at : at + _WORD_BYTES]), at + _WORD_BYTES
 
 
 def _size(raw: bytes, at: int, flag: int) -> int:

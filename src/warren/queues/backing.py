@@ -9,7 +9,8 @@ A backing queue is synchronous and belongs to one caller at a time. It decides; 
 24). Proxies wrap one backing queue or several and are backing queues themselves (priority, mirror).
 
 Tags name pending messages. They are integers that follow one another within what was fetched together; which ones is
-the queue's business. Everything works on ranges of tags (first, stop).
+the queue's business, but for two things: a message has the same tag each time that it is fetched, and the bits from the
+56th on are its priority level. Everything works on ranges of tags (first, stop).
 
 Always true: what is ready comes out in the order of sequence ids, and what is requeued stands where it stood.
 """

@@ -22,7 +22,7 @@ that has not expired stays, is counted, and is never delivered. RabbitMQ again.
 long at the rates of all; a level that rests holds nothing. Of several that hold too much the lowest is paged first.
 
 Always true: a tag of a level is below 2^56. A call that names a wrong tag reaches no level. Not here: how many levels
-there are (the queue's arguments); a message that goes elsewhere takes no priority along but what its content says.
+there are (the queue's arguments); whoever moves a message elsewhere finds its priority in its tag.
 """
 
 from __future__ import annotations
