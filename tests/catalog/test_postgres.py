@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, home, names, rows_in_sql
 from tests.catalog.postgres_server import PostgresServer, postgres_server
-from warren.base.errors import Locked, Refused
+from warren.base.errors import Locked, Refused, WarrenError
 from warren.base.threads import SystemThreads
 from warren.catalog import exchanges, queues, users, vhosts
 from warren.catalog.catalog import Catalog
@@ -218,7 +218,7 @@ def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() 
     ],
 )
 def test_who_cannot_be_connected_to_is_named_with_what_to_do(
-    postgres: PostgresServer, connect: str, family: type[Refused], told: str, hint: str
+    postgres: PostgresServer, connect: str, family: type[WarrenError], told: str, hint: str
 ) -> None:
     host = postgres.url("x").rpartition("host=")[2]
     place = PostgresPlace(parsed(connect.format(host=host)), SeededChance(1))

@@ -38,8 +38,8 @@ class SqlDamage(Damage):
     """The SQL database is not what it was. It is derived: it can be set aside and made again."""
 
 
-class SqlAway(Refused):
-    """The SQL database does not answer at present."""
+class SqlAway(WarrenError):
+    """The SQL database does not answer at present: try again later. Nobody is at fault who asked."""
 
 
 @contextmanager
