@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from tests.management.stage import NODE, ManagementStage
 
@@ -23,6 +24,22 @@ def test_the_overview_adds_up_what_the_user_sees(stage: ManagementStage) -> None
     seen = stage.get("/api/overview", user="management-in").json()
     assert (seen["queue_totals"]["messages"], seen["object_totals"]["queues"]) == (1, 1)
     assert stage.get("/api/overview", user="management-out").json()["object_totals"]["exchanges"] == 0
+
+
+def test_a_product_and_version_that_clients_ask_for_can_be_told(stage: ManagementStage) -> None:
+    own = stage.running.settings
+    assert stage.get("/api/overview?columns=product_name,rabbitmq_version").json() == {
+        "product_name": "Warren",
+        "rabbitmq_version": "0.1",
+    }
+    stage.running.settings = replace(own, product="RabbitMQ", product_version="3.10.8")
+    try:
+        told = stage.get("/api/overview?columns=product_name,rabbitmq_version,management_version").json()
+        assert told == {"product_name": "RabbitMQ", "rabbitmq_version": "3.10.8", "management_version": "0.1"}
+        assert stage.get("/api/version").json() == "3.10.8"
+        assert 'rabbitmq_version="3.10.8"' in stage.metrics()
+    finally:
+        stage.running.settings = own
 
 
 def test_only_who_may_look_at_the_server_learns_where_it_listens(stage: ManagementStage) -> None:

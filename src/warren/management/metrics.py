@@ -27,7 +27,7 @@ from warren.management.own_metrics import own_metrics
 from warren.management.process import process_facts
 from warren.management.queue_facts import Numbers, QueueFact
 from warren.management.running import Alarm, Running
-from warren.management.server import delivered
+from warren.management.server import delivered, told_version
 
 _NS: Final = 1_000_000_000
 _PROTOCOL: Final = (("protocol", "amqp091"),)
@@ -117,7 +117,7 @@ def identity(running: Running) -> Iterator[Metric]:
         "rabbitmq_endpoint": "",
     }
     build = {
-        "rabbitmq_version": running.version,
+        "rabbitmq_version": told_version(running),
         "prometheus_plugin_version": running.version,
         "erlang_version": "",
         "product_name": running.settings.product,

@@ -27,7 +27,7 @@ def whoami(asked: Asked) -> Any:
 
 
 def version(asked: Asked) -> Any:
-    return asked.running.version
+    return told_version(asked.running)
 
 
 def cluster_name(asked: Asked) -> Any:
@@ -42,9 +42,9 @@ def overview(asked: Asked) -> Any:
         "management_version": running.version,
         "rates_mode": "none",
         "exchange_types": _exchange_types(),
-        "product_version": running.version,
+        "product_version": told_version(running),
         "product_name": running.settings.product,
-        "rabbitmq_version": running.version,
+        "rabbitmq_version": told_version(running),
         "cluster_name": running.node,
         "disable_stats": False,
         "enable_queue_totals": True,
@@ -81,6 +81,11 @@ def vhost(asked: Asked) -> Any:
 
 
 # -- parts -------------------------------------------------------------------------------------------------------
+
+
+def told_version(running: Running) -> str:
+    """What clients of AMQP are told, too: some ask for a version of RabbitMQ."""
+    return running.settings.product_version or running.version
 
 
 def message_stats(counts: Counts) -> dict[str, int]:

@@ -1,0 +1,62 @@
+"""rabbitmqadmin, as Debian ships it with RabbitMQ, asks Warren's management."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.management.stage import PASSWORD, ManagementStage
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagementStage]:
+    with ManagementStage(tmp_path_factory.mktemp("rabbitmqadmin") / "data") as made:
+        made.vhost("a/b")
+        made.queue("orders", "/", b"a", b"b")
+        made.queue("bills", "a/b", b"c")
+        yield made
+
+
+def admin(stage: ManagementStage, *words: str) -> subprocess.CompletedProcess[str]:
+    host, port = stage.serving.addresses["http"]
+    command = ["rabbitmqadmin", "-H", host, "-P", str(port), "-u", "admin", "-p", PASSWORD, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def told(stage: ManagementStage, *words: str) -> Any:
+    done = admin(stage, "-f", "raw_json", *words)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+def test_queues_are_listed(stage: ManagementStage) -> None:
+    found = told(stage, "list", "queues", "vhost", "name", "messages", "consumers")
+    assert [(each["vhost"], each["name"], each["messages"]) for each in found] == [
+        ("/", "orders", 2),
+        ("a/b", "bills", 1),
+    ]
+    (one,) = told(stage, "-V", "a/b", "list", "queues", "name")
+    assert one["name"] == "bills"
+
+
+def test_the_server_shows_itself(stage: ManagementStage) -> None:
+    (overview,) = told(stage, "show", "overview")
+    assert (overview["queue_totals"]["messages"], overview["object_totals"]["queues"]) == (3, 2)
+    assert [each["name"] for each in told(stage, "list", "vhosts")] == ["/", "a/b"]
+    assert told(stage, "list", "nodes")[0]["running"] is True
+
+
+def test_a_table_is_drawn_from_what_it_is_told(stage: ManagementStage) -> None:
+    done = admin(stage, "list", "queues", "name", "messages")
+    assert done.returncode == 0
+    assert "| orders | 2        |" in done.stdout
+
+
+def test_a_wrong_password_is_told_as_such(stage: ManagementStage) -> None:
+    done = admin(stage, "-p", "wrong", "list", "queues")
+    assert done.returncode != 0
+    assert "Access refused" in done.stdout + done.stderr
