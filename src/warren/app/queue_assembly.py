@@ -75,13 +75,14 @@ class OpenQueues:
             self.catalog = Catalog.open(database, place, machine.threads, of_catalog.is_forced)
             opened.callback(self.catalog.close)
             prepare(self.catalog)
-            self.catalog.change(remove_leftovers)
+            gone = self.catalog.change(remove_leftovers)
             log = database.log
             sql = SqlKind(machine.files, machine.threads, database.directory, self.catalog.queue_ids, log.wait)
             opened.callback(sql.close)
             kinds = {SQL: sql.make, **(backing_kinds or {})}
             self.storage = QueueStorage(database, self.catalog, settings, of_queues, of_stores, kinds)
             opened.callback(self.storage.close)
+            self.storage.forget(gone)
             self.realms = Realms(self.storage, machine, settings)
             opened.callback(self.realms.close)
             self.confirms = Confirms(machine.threads, database.log.wait)

@@ -15,47 +15,52 @@ from warren.cli.progress import Bar
 INTERRUPTED = 130
 _PERCENT = 100
 
-Port = {"min": 0, "max": 65_535}
+_PORT = {"min": 0, "max": 65_535}
 
 
 def _option(name: str, metavar: str, text: str, **more: Any) -> Any:
     return typer.Option(name, metavar=metavar, help=text, show_default=False, **more)
 
 
+_NO_DATA_DIR = "There is no data directory: --store-dir must be given."
+_FORCE = "Make the catalog of what the log has, where that does not cover it."
+_DRAIN = "Clients have so long to go at the end. Default: 10."
+
+DataDir = Annotated[str | None, _option("--data-dir", "D", "Where everything is kept.")]
+StoreDir = Annotated[str | None, _option("--store-dir", "S", "Where log and stores are, if elsewhere.")]
+NoDataDir = Annotated[bool, typer.Option("--no-data-dir", help=_NO_DATA_DIR)]
+Connect = Annotated[str | None, _option("--connect", "URL", "SQL database of the catalog. Default: SQLite.")]
+CatalogName = Annotated[str | None, _option("--catalog", "NAME", "Name of that database. Default: warren.")]
+Force = Annotated[bool, typer.Option("--force", help=_FORCE)]
+Host = Annotated[str | None, _option("--host", "H", "Where to listen. Default: 127.0.0.1.")]
+Port = Annotated[int | None, _option("--port", "P", "For AMQP. Default: 5672; 0 picks one.", **_PORT)]
+ManagementPort = Annotated[int | None, _option("--management-port", "P", "For the HTTP API. Default: 15672.", **_PORT)]
+PrometheusPort = Annotated[int | None, _option("--prometheus-port", "P", "For metrics. Default: 15692.", **_PORT)]
+Config = Annotated[str | None, _option("--config", "F", "rabbitmq.conf, or a directory of such files.")]
+DrainSeconds = Annotated[float | None, _option("--drain-seconds", "N", _DRAIN, min=0.0)]
+Product = Annotated[str | None, _option("--product", "NAME", "What clients are told they talk to. Default: Warren.")]
+LogLevel = Annotated[str | None, _option("--log-level", "L", "debug, info, warning, error, critical. Default: info.")]
+LogFile = Annotated[str | None, _option("--log-file", "F", "Where events are logged. Default: standard error.")]
+PidFile = Annotated[str | None, _option("--pid-file", "F", "Gets the process id while it runs.")]
+
+
 def serve(
-    data_dir: Annotated[str | None, _option("--data-dir", "D", "Where everything is kept.")] = None,
-    store_dir: Annotated[str | None, _option("--store-dir", "S", "Where log and stores are, if elsewhere.")] = None,
-    no_data_dir: Annotated[
-        bool, typer.Option("--no-data-dir", help="There is no data directory: --store-dir must be given.")
-    ] = False,
-    connect: Annotated[str | None, _option("--connect", "URL", "SQL database of the catalog. Default: SQLite.")] = None,
-    catalog: Annotated[str | None, _option("--catalog", "NAME", "Name of that database, or its URL.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Make the catalog of what the log has, where that does not cover it.")
-    ] = False,
-    host: Annotated[str | None, _option("--host", "H", "Where to listen. Default: 127.0.0.1.")] = None,
-    port: Annotated[int | None, _option("--port", "P", "For AMQP. Default: 5672; 0 picks one.", **Port)] = None,
-    management_port: Annotated[
-        int | None, _option("--management-port", "P", "For the HTTP API. Default: 15672; 0 picks one.", **Port)
-    ] = None,
-    prometheus_port: Annotated[
-        int | None, _option("--prometheus-port", "P", "For metrics. Default: 15692; 0 picks one.", **Port)
-    ] = None,
-    config: Annotated[str | None, _option("--config", "F", "rabbitmq.conf, or a directory of such files.")] = None,
-    drain_seconds: Annotated[
-        float | None,
-        _option("--drain-seconds", "N", "Clients have so long to go at the end. Default: 10.", min=0.0),
-    ] = None,
-    product: Annotated[
-        str | None, _option("--product", "NAME", "What clients are told they talk to. Default: Warren.")
-    ] = None,
-    log_level: Annotated[
-        str | None, _option("--log-level", "L", "debug, info, warning, error or critical. Default: info.")
-    ] = None,
-    log_file: Annotated[
-        str | None, _option("--log-file", "F", "Where events are logged. Default: standard error.")
-    ] = None,
-    pid_file: Annotated[str | None, _option("--pid-file", "F", "Gets the process id while it runs.")] = None,
+    data_dir: DataDir = None,
+    store_dir: StoreDir = None,
+    no_data_dir: NoDataDir = False,
+    connect: Connect = None,
+    catalog: CatalogName = None,
+    force: Force = False,
+    host: Host = None,
+    port: Port = None,
+    management_port: ManagementPort = None,
+    prometheus_port: PrometheusPort = None,
+    config: Config = None,
+    drain_seconds: DrainSeconds = None,
+    product: Product = None,
+    log_level: LogLevel = None,
+    log_file: LogFile = None,
+    pid_file: PidFile = None,
 ) -> None:
     """Run the broker: AMQP 0-9-1, the management API, metrics."""
     from warren.app.configuration.choices import Choices
