@@ -102,7 +102,7 @@ def test_no_password_is_ever_printed(connect: str) -> None:
 
 
 def test_what_is_forced_is_forced_by_name_only() -> None:
-    """C-21: never unless it was said."""
+    """Never unless it was said."""
     assert not resolve_places("/data", catalog="shop").catalog.is_forced
     assert resolve_places("/data", is_forced=True).catalog.is_forced
 
