@@ -214,22 +214,22 @@ class ServedChannel:
                 consumer.prefetch = count
         self.look()
 
-    def leave(self, consumer: ServedConsumer) -> None:
-        """Nothing more comes for it. What it has not settled stays the channel's."""
+    def leave(self, consumer: ServedConsumer) -> bool:
+        """Nothing more comes for it. What it has not settled stays the channel's. Whether it was its queue's last."""
         self.consumers.pop(consumer.tag, None)
         child = consumer.child
         with child.lock:
             is_last = child.subscribers.remove(consumer) and not len(child.subscribers)
-        if is_last:
-            self.connection.served.last_consumer_left(child)
-        else:
+        if not is_last:
             self.connection.served.turn.look(child)
+        return is_last
 
     def close(self) -> None:
         """Whatever the reason: consumers go, and what is not settled is ready again."""
         self.is_open = False
         for consumer in list(self.consumers.values()):
-            self.leave(consumer)
+            if self.leave(consumer):
+                self.connection.served.last_consumer_left(consumer.child)
         self.recover()
         self.connection.counts.channels_closed += 1
 

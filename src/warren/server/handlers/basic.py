@@ -24,6 +24,7 @@ from warren.amqp.methods import (
     Method,
 )
 from warren.base.errors import Damage, WarrenError
+from warren.broker.arguments import type_name
 from warren.broker.errors import UnknownQueue
 from warren.broker.permissions import AccessRefused, Operation, Role, authorize
 from warren.broker.subscribers import InUse
@@ -57,7 +58,9 @@ def _consume(channel: ServedChannel, asked: BasicConsume) -> None:
         raise _refusal(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", asked)
     priority = asked.arguments.get("x-priority", 0)
     if not isinstance(priority, int) or isinstance(priority, bool):
-        raise _refusal(ReplyCode.PRECONDITION_FAILED, f"invalid arg 'x-priority': {priority!r} is no integer", asked)
+        where = f"for queue '{child.name}' in vhost '{channel.client.access.vhost}'"
+        what = f"invalid arg 'x-priority' {where}: \"expected integer, got {type_name(priority)}\""
+        raise _refusal(ReplyCode.PRECONDITION_FAILED, what, asked)
     cancelled = partial(connection.server.cancelled, connection)
     consumer = ServedConsumer(channel, child, tag, asked.no_ack, asked.exclusive, priority, cancelled)
     served = connection.served
@@ -78,10 +81,16 @@ def _consume(channel: ServedChannel, asked: BasicConsume) -> None:
 
 
 def _cancel(channel: ServedChannel, asked: BasicCancel) -> None:
-    consumer = channel.consumers.get(asked.consumer_tag)
-    if consumer is not None:
-        channel.leave(consumer)
-    if not asked.no_wait:
+    consumer, connection = channel.consumers.get(asked.consumer_tag), channel.connection
+    if consumer is not None and channel.leave(consumer):  # a queue that goes with it has gone when it is answered
+        gone = partial(connection.served.topology.consumer_left, consumer.child.id)
+        connection.offload(gone, lambda _: _left(channel, asked), channel.number)
+    else:
+        _left(channel, asked)
+
+
+def _left(channel: ServedChannel, asked: BasicCancel) -> None:
+    if channel.is_open and not asked.no_wait:
         channel.connection.say(channel.number, BasicCancelOk(asked.consumer_tag))
 
 

@@ -76,12 +76,25 @@ def handle(connection: ServedConnection, method: Method) -> None:
             _open(connection, method)
         case ConnectionClose():
             connection.let_go()
-            connection.say(0, ConnectionCloseOk())
-            connection.end()
+            _say_goodbye(connection)
         case ConnectionUpdateSecret():
             connection.say(0, ConnectionUpdateSecretOk())
         case ConnectionSecureOk():
             raise PeerError(ReplyCode.CHANNEL_ERROR, "nobody has asked for that")
+
+
+def _say_goodbye(connection: ServedConnection) -> None:
+    """Queues that belong to it go first: who has heard the answer may use their names."""
+    if connection.owner.exclusive:
+        release = partial(connection.served.topology.release, connection.owner)
+        connection.offload(release, lambda _: _part(connection))
+    else:
+        _part(connection)
+
+
+def _part(connection: ServedConnection) -> None:
+    connection.say(0, ConnectionCloseOk())
+    connection.end()
 
 
 def _log_in(connection: ServedConnection, told: ConnectionStartOk) -> None:
