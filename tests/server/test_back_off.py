@@ -10,7 +10,7 @@ SECOND_NS = 1_000_000_000
 
 def test_each_failure_of_an_address_waits_longer_up_to_a_limit() -> None:
     back_off = BackOff(ManualClock(), 1.0)
-    assert [back_off.failed("10.0.0.1") for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+    assert [back_off.failed("10.0.0.1") for _ in range(6)] == [1.0, 2.0, 3.0, 3.0, 3.0, 3.0]
     assert back_off.failed("10.0.0.2") == 1.0
 
 

@@ -1,8 +1,8 @@
 """Who guesses passwords is answered ever more slowly, and at some point looked at only now and then.
 
     failures of one address      answered after             hashed
-    1, 2, 3, 4 …                 1, 2, 4, 8 s, no longer    yes
-    more than `FREE_FAILURES`    8 s                        one login a second, the others are refused unseen
+    1, 2, 3, 4 …                 1, 2, 3, 3 s, no longer    yes
+    more than `FREE_FAILURES`    3 s                        one login a second, the others are refused unseen
 
 Failures are forgotten a minute after the last one. An address of IPv6 counts by its network (64 bits), for who has one
 of them has them all. The table is bounded: the address that failed least recently is forgotten first.
@@ -21,7 +21,7 @@ from warren.base.clock import Clock
 
 ADDRESSES_MAX = 4096
 FREE_FAILURES = 10
-DELAY_SECONDS_MAX = 8.0  # a client that asks for a connection gives up after some ten
+DELAY_SECONDS_MAX = 3.0  # kombu, and so Celery, waits five for a connection: it shall hear why it does not get in
 _FORGOTTEN_NS = 60_000_000_000
 _PACE_NS = 1_000_000_000
 _NETWORK_BITS = 64
