@@ -66,7 +66,7 @@ class Server:
         self.settings = settings
         self.counts = counts
         self.machine = machine
-        self.connections: set[ServedConnection] = set()
+        self.connections: dict[ServedConnection, None] = {}  # in the order in which they came
         self.newest = Epoch(0)  # when it is durable, so is everything that was done
         self.failed: BaseException | None = None  # why nothing is confirmed any more
         self.on_failure: Callable[[BaseException], None] = lambda error: None
@@ -131,7 +131,7 @@ class Server:
         if len(self._half_open) >= self.settings.half_open_max:
             _LOG.warning("a connection was turned away", extra={"facts": {"client": connection.owner.name}})
             return False
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._half_open[connection] = None
         self.counts.connections_opened += 1
         return True
@@ -148,7 +148,7 @@ class Server:
     def left(self, connection: ServedConnection) -> None:
         if connection not in self.connections:
             return
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._half_open.pop(connection, None)
         self._with_output.pop(connection, None)
         self.counts.connections_closed += 1
