@@ -131,11 +131,11 @@ CHANNEL_CLOSED: dict[str, tuple[Action, int, str]] = {
         "user_id property set to 'joe' but authenticated user was 'guest'",
     ),
     "an expiration in letters": (published(expiration="soon"), 406, "invalid expiration 'soon'"),
-    "a CC that is no list": (published(headers={"CC": "x"}), 406, "unacceptable_type_in_header"),
+    "a CC that is no list": (published(headers={"CC": "x"}), 406, "CC"),
     "an x-match that nobody knows": (
         lambda c, q, x: c.queue_bind(q, "amq.headers", "", arguments={"x-match": "some"}),
         406,
-        "expected all, any, all-with-x, or any-with-x",
+        "Invalid x-match field",
     ),
     "a consumer's priority in letters": (
         lambda c, q, x: c.basic_consume(q, print, arguments={"x-priority": "high"}),
@@ -148,7 +148,7 @@ CONNECTION_CLOSED: dict[str, tuple[Action, int, str]] = {
     "a type of exchange that nobody knows": (
         lambda c, q, x: c.exchange_declare(f"{x}.other", "nonsense"),
         503,
-        "COMMAND_INVALID - unknown exchange type 'nonsense'",
+        "exchange type 'nonsense'",
     ),
     "a prefetch in bytes": (lambda c, q, x: c.basic_qos(prefetch_size=10), 540, "prefetch_size!=0 (10)"),
     "recover without requeue": (lambda c, q, x: c.basic_recover(requeue=False), 540, "requeue=false"),
