@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.management.raw_http import head, raw
 from tests.management.stage import PASSWORD, ManagementStage
 from warren.base.errors import Refused
 from warren.broker.permissions import Operation, Role, authorize
@@ -100,10 +98,10 @@ def test_json_that_is_nested_too_deeply_never_reaches_the_parser(stage: Manageme
 
 
 def test_a_body_that_says_it_is_too_long_is_refused_unread(stage: ManagementStage) -> None:
-    head = _head(stage, "PUT", "/api/echo", "Content-Length: 10001")
-    assert b"413" in _raw(stage, head).split(b"\r\n")[0]
-    head = _head(stage, "PUT", "/api/echo", f"Content-Length: {'9' * 4000}")
-    assert _raw(stage, head).split(b"\r\n")[0].split()[1] in (b"400", b"413")
+    asked = head("PUT", "/api/echo", "Content-Length: 10001")
+    assert b"413" in raw(stage, asked).split(b"\r\n")[0]
+    asked = head("PUT", "/api/echo", f"Content-Length: {'9' * 4000}")
+    assert raw(stage, asked).split(b"\r\n")[0].split()[1] in (b"400", b"413")
 
 
 def test_a_body_is_counted_while_it_comes(stage: ManagementStage) -> None:
@@ -120,7 +118,7 @@ def test_a_body_is_counted_while_it_comes(stage: ManagementStage) -> None:
 
 
 def test_a_body_that_does_not_come_to_its_end_is_cut_by_the_clock(stage: ManagementStage) -> None:
-    answer = _raw(stage, _head(stage, "PUT", "/api/echo", "Content-Length: 100") + b'{"a":')
+    answer = raw(stage, head("PUT", "/api/echo", "Content-Length: 100") + b'{"a":')
     assert b"408" in answer.split(b"\r\n")[0]
     assert b'"request_timeout"' in answer and b"connection: close" in answer.lower()
 
@@ -135,44 +133,6 @@ def test_the_body_of_a_get_is_read_and_not_looked_at(stage: ManagementStage) -> 
     with stage.client() as client:
         response = client.request("GET", "/api/echo", content=b"not json")
         assert (response.status_code, response.json()["body"]) == (200, {})
-
-
-# -- heads -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sent", [b"", b"GET /api/ec", b"GET /api/echo HTTP/1.1\r\nHost: x\r\nX-Slow: "])
-def test_a_head_that_does_not_come_is_hung_up_on(stage: ManagementStage, sent: bytes) -> None:
-    assert _raw(stage, sent) == b""
-
-
-def test_a_head_that_comes_byte_by_byte_gains_no_time(stage: ManagementStage) -> None:
-    with socket.create_connection(stage.serving.addresses["http"], timeout=0.05) as client:
-        for _ in range(200):
-            try:
-                client.sendall(b"X")
-                if client.recv(1) == b"":
-                    return
-            except TimeoutError:
-                continue
-            except OSError:
-                return
-    pytest.fail("nobody hung up")
-
-
-def test_a_head_that_is_too_long_is_refused(stage: ManagementStage) -> None:
-    answer = _raw(stage, _head(stage, "GET", "/api/echo", "X-Long: " + "x" * 2_000_000))
-    assert answer.split(b"\r\n")[0].split()[1:2] in ([b"400"], [])
-
-
-@pytest.mark.parametrize("sent", [b"AMQP\x00\x00\x09\x01\r\n\r\n", b"\x00" * 100 + b"\r\n\r\n", b"GET  HTTP/9\r\n\r\n"])
-def test_what_is_no_http_is_refused(stage: ManagementStage, sent: bytes) -> None:
-    assert _raw(stage, sent).split(b"\r\n")[0].split()[1:2] == [b"400"]
-
-
-def test_one_connection_serves_several_requests(stage: ManagementStage) -> None:
-    path = "/api/echo/a/of/b"
-    answer = _raw(stage, _head(stage, "GET", path) + _head(stage, "GET", path, "Connection: close"))
-    assert answer.count(b"200 OK") == 2
 
 
 # -- paths and methods -------------------------------------------------------------------------------------------
@@ -288,40 +248,3 @@ def test_a_handler_that_waits_lets_the_loop_go_on(stage: ManagementStage) -> Non
         assert stage.get("/api/echo/a/of/b").status_code == 200
         LET_GO.set()
         assert waiting.result().json() == {"was_let_go": True}
-
-
-def test_more_connections_than_the_limit_are_told_to_come_again(tmp_path: Path) -> None:
-    settings = ManagementSettings(connections_max=3)
-    with ManagementStage(tmp_path / "data", settings, ROUTES) as stage:
-        address = stage.serving.addresses["http"]
-        held = [socket.create_connection(address) for _ in range(3)]
-        assert stage.get("/api/echo/a/of/b").status_code == 503
-        for each in held:
-            each.close()
-        answers = (stage.get("/api/echo/a/of/b").status_code for _ in range(100))
-        assert 200 in answers, "when they have gone, others are served"
-
-
-def _head(stage: ManagementStage, method: str, path: str, *lines: str) -> bytes:
-    login = base64.b64encode(f"admin:{PASSWORD}".encode()).decode()
-    told = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Basic {login}", *lines]
-    return "\r\n".join(told).encode() + b"\r\n\r\n"
-
-
-def _raw(stage: ManagementStage, sent: bytes) -> bytes:
-    """Everything that comes back until the server hangs up, or is silent."""
-    with socket.create_connection(stage.serving.addresses["http"], timeout=5) as client:
-        with suppress(ConnectionError):  # hung up on while it sends
-            client.sendall(sent)
-        got = b""
-        while True:
-            try:
-                piece = client.recv(1 << 16)
-            except TimeoutError:
-                assert got, "neither answered nor hung up"
-                return got
-            except ConnectionError:
-                return got
-            if not piece:
-                return got
-            got += piece

@@ -2,8 +2,8 @@
 
     a socket that listens ──▶ HttpServer.start ──▶ requests ──▶ the application       stop: what is under way ends first
 
-uvicorn reads requests with h11. What it does not do is limit the time that a client takes for the head of a request:
-`PatientProtocol` does.
+uvicorn reads requests with h11. What it does not do is limit the time that a client takes to send the head of a request
+or to read its answer: `PatientProtocol` does. Requests that are none are answered and not logged: anybody sends them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class HttpServer:
     def __init__(self, app: ASGIApp, settings: ManagementSettings) -> None:
         class Protocol(PatientProtocol):
             header_seconds = settings.header_seconds
+            reader_seconds = settings.reader_seconds
 
         config = Config(
             app,
@@ -33,6 +34,7 @@ class HttpServer:
             lifespan="off",
             interface="asgi3",
             log_config=None,
+            log_level="error",
             access_log=False,
             proxy_headers=False,  # an address that a client tells us is nobody's address
             server_header=False,
@@ -56,10 +58,13 @@ class HttpServer:
 
 
 class PatientProtocol(H11Protocol):
-    """A client that has not sent the head of its request in time is hung up on, however busily it sends."""
+    """A client that has not sent the head of its request in time is hung up on, however busily it sends; and so is one
+    that reads nothing of what is written to it."""
 
     header_seconds = 10.0
+    reader_seconds = 30.0
     _hanging_up: asyncio.TimerHandle | None = None
+    _watching: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -74,7 +79,21 @@ class PatientProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._stop_watching()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        self._stop_watching()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        if self.transport.get_write_buffer_size():  # else what it does not read keeps the connection open
+            self.transport.abort()
 
     def _wait_for_head(self) -> None:
         self._hanging_up = self.loop.call_later(self.header_seconds, self._hang_up)
@@ -86,4 +105,19 @@ class PatientProtocol(H11Protocol):
 
     def _hang_up(self) -> None:
         self._hanging_up = None
-        self.transport.close()
+        self.transport.abort()
+
+    def _watch_reader(self) -> None:
+        left_bytes = self.transport.get_write_buffer_size()
+        self._watching = self.loop.call_later(self.reader_seconds, self._look_at_reader, left_bytes)
+
+    def _look_at_reader(self, before_bytes: int) -> None:
+        if self.transport.get_write_buffer_size() < before_bytes:
+            self._watch_reader()
+        else:
+            self.transport.abort()
+
+    def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None

@@ -37,7 +37,10 @@ class MetricsApplication:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (await self._answered(scope))(scope, receive, send)
+        response = await self._answered(scope)
+        if any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
+            response.headers["connection"] = "close"  # nobody reads a body here
+        await response(scope, receive, send)
 
     async def _answered(self, scope: Scope) -> Response:
         wanted = self._paths.get(scope["path"])

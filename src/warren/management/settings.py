@@ -13,6 +13,7 @@ class ManagementSettings:
     body_seconds: float = 10.0  # … and so long for what follows it
     json_depth_max: int = 32
     connections_max: int = 256  # at one address; further requests are answered 503
+    reader_seconds: float = 30.0  # an answer of which nothing was read for so long is given up
     idle_seconds: int = 30  # a connection that asks nothing is closed
     threads: int = 4  # that answer requests
     stop_seconds: int = 5  # requests that are under way have so long when the server stops

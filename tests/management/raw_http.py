@@ -1,0 +1,34 @@
+"""HTTP by hand: heads and bodies that no library would send."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from contextlib import suppress
+
+from tests.management.stage import PASSWORD, ManagementStage
+
+
+def head(method: str, path: str, *lines: str) -> bytes:
+    login = base64.b64encode(f"admin:{PASSWORD}".encode()).decode()
+    told = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Basic {login}", *lines]
+    return "\r\n".join(told).encode() + b"\r\n\r\n"
+
+
+def raw(stage: ManagementStage, sent: bytes) -> bytes:
+    """Everything that comes back until the server hangs up, or is silent."""
+    with socket.create_connection(stage.serving.addresses["http"], timeout=5) as client:
+        with suppress(ConnectionError):  # hung up on while it sends
+            client.sendall(sent)
+        got = b""
+        while True:
+            try:
+                piece = client.recv(1 << 16)
+            except TimeoutError:
+                assert got, "neither answered nor hung up"
+                return got
+            except ConnectionError:
+                return got
+            if not piece:
+                return got
+            got += piece
