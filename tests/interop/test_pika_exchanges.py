@@ -224,7 +224,7 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding(channel: Any, names:
 
 
 def test_a_deleted_queue_takes_its_bindings_along(channel: Any, names: Names) -> None:
-    """HS-05: a binding does not outlive the queue it leads to."""
+    """A binding does not outlive the queue it leads to."""
     exchange = exchange_of(channel, names, "fanout")
     queues = queues_of(channel, names, "a")
     channel.queue_bind(queues[0], exchange)

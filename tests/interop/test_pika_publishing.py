@@ -66,7 +66,7 @@ def test_nacks_tell_which_messages_a_full_queue_refused(broker: Broker, channel:
 def test_of_a_mixed_burst_each_message_is_told_once_what_became_of_it(
     broker: Broker, channel: Any, names: Names, queue: str
 ) -> None:
-    """X-01: acks wait for the disk, nacks do not; neither speaks for what the other has told."""
+    """Acks wait for the disk, nacks do not; neither speaks for what the other has told."""
     full, durable = names.queue("full"), names.queue("durable")
     channel.queue_declare(full, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     channel.queue_declare(durable, durable=True)
