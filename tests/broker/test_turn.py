@@ -150,6 +150,23 @@ def test_a_full_queue_refuses_what_does_not_fit_and_the_others_get_it(stage: Tur
     assert stage.runs("large") == [[b"1", b"2", b"3", b"4", b"5"]]
 
 
+def test_a_queue_that_refuses_lets_nothing_go_that_it_took(stage: TurnStage) -> None:
+    """QP-08: what is given back may stand above the limit. Found by the simulator: a confirmed message was dropped."""
+    stage.broker.queue("small", max_length=1, overflow=Overflow.REJECT_PUBLISH)
+    route, reader, sender = stage.route("small"), Reader(1), Sender()
+    stage.consume("small", reader)
+    stage.publish(sender, 1, b"1", to=route)
+    stage.end()
+    stage.publish(sender, 2, b"2", to=route)
+    stage.end()
+    stage.turn.settle(route.children[0], How.REQUEUE, reader.life, reader.fetched[0].tags)
+    stage.end()
+    stage.publish(sender, 3, b"3", to=route)
+    stage.end()
+    assert [body for run in stage.runs("small") for body in run] == [b"1", b"2"]
+    assert sender.nacks == [(3, 1)]
+
+
 def test_over_the_limit_the_oldest_go_in_the_same_turn(stage: TurnStage) -> None:
     stage.broker.queue("last", max_length=2)
     stage.publish(Sender(), 1, b"1", b"2", b"3", to=stage.route("last"))

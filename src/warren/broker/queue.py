@@ -156,7 +156,10 @@ class Queue:
         work.over.append(self)
 
     def is_over(self) -> bool:
-        """Whether it holds more than it should: a large move takes several sessions."""
+        """Whether it holds more than it should: a large move takes several sessions. A queue that refuses what is over
+        its limit lets go of nothing: what was given back is above the limit then, as with RabbitMQ."""
+        if is_refusing(self.arguments):
+            return False
         return is_over(self.arguments, len(self.backing), self.backing.ready_bytes)
 
     # -- getting and settling ------------------------------------------------------------------------------------
