@@ -46,7 +46,7 @@ def test_what_follows_is_in_the_order_of_the_changes(catalog: Catalog) -> None:
 
         changes.change(work, lambda _: order.append("two"))
 
-    threads = [threading.Thread(target=one), threading.Thread(target=two)]
+    threads = [threading.Thread(target=each, daemon=True) for each in (one, two)]
     threads[0].start()
     assert is_first_in.wait(30)
     threads[1].start()

@@ -16,6 +16,7 @@ from warren.amqp.errors import PeerError, ReplyCode
 from warren.broker.client import Client, Owner
 from warren.broker.errors import UnknownQueue
 from warren.broker.supervisor import Supervised
+from warren.catalog.change import Change
 from warren.catalog.queues import Queue
 from warren.testing.memory_files import SYNCED
 
@@ -164,6 +165,26 @@ def test_what_was_refused_is_not_there(stage: TopologyStage) -> None:
     assert (stage.counts.queues_declared, stage.counts.queues_created) == (2, 0)
 
 
+def test_a_declaration_that_fails_on_its_way_to_the_log_leaves_no_owner(
+    stage: TopologyStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, change = stage.storage.catalog, stage.storage.catalog.change
+
+    def failing(work: Callable[[Change], object]) -> object:
+        def both(changing: Change) -> object:
+            work(changing)
+            raise OSError("the disk")
+
+        return change(both)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog, "change", failing)
+        with pytest.raises(OSError, match="the disk"):
+            stage.ask(q(exclusive=True))
+    assert (stage.ids(), stage.realm.owners, stage.client().owner.exclusive) == ({}, {}, set())
+    stage.ask(q(exclusive=True), "b")
+
+
 def test_a_new_queue_is_served_before_it_is_routed_to(stage: TopologyStage) -> None:
     """Whoever finds it in the routing finds it started."""
     served: list[bool] = []
@@ -278,7 +299,7 @@ def _together(jobs: list[Callable[[], None]]) -> None:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
+    threads = [threading.Thread(target=run, args=(job,), daemon=True) for job in jobs]
     for thread in threads:
         thread.start()
     for thread in threads:
