@@ -393,7 +393,6 @@ REFUSALS: Final[dict[str, list[Step]]] = {
     "ann looks at anything": [q("q"), By(_N, q(**PASSIVE))],
     "ann declares what is there": [q(), By(_N, q())],
     "ann declares reserved": [By(_N, q("amq.q"))],
-    "ann lets the server name": [By(_N, q(""))],
     "ann's dead letters": [By(_N, q("c", **args(x_dead_letter_exchange="w")))],
     "ann's dead letters, unwritten": [By(_N, q("cr", **args(x_dead_letter_exchange="e")))],
     "ann's dead letters, by default": [By(_N, q("cr", **args(x_dead_letter_exchange="")))],

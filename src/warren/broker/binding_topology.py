@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection
-
 from warren.base.ids import ExchangeId
 from warren.broker.client import Client
 from warren.broker.exchanges.errors import BadBinding
@@ -50,7 +48,7 @@ class BindingTopology:
         self._check(client, asked, Operation.QUEUE_BIND if asked.is_queue else Operation.EXCHANGE_BIND)
 
         def work(change: Change) -> Binding:
-            source, target = self._ends(change.connection, client, asked)
+            source, target = self._ends(change, client, asked)
             if source is None:
                 raise not_found(exchange_in(self._realm.vhost.name, asked.source))
             if target is None:
@@ -67,7 +65,7 @@ class BindingTopology:
         self._check(client, asked, Operation.QUEUE_UNBIND if asked.is_queue else Operation.EXCHANGE_UNBIND)
 
         def work(change: Change) -> tuple[Binding, list[ExchangeId]] | None:
-            source, target = self._ends(change.connection, client, asked)
+            source, target = self._ends(change, client, asked)
             if source is None or target is None:
                 return None
             told = (source, target, asked.routing_key, asked.arguments)
@@ -91,17 +89,15 @@ class BindingTopology:
         target = Role.QUEUE if asked.is_queue else Role.DESTINATION
         authorize(client.access, operation, {target: asked.target, Role.EXCHANGE: asked.source})
 
-    def _ends(
-        self, connection: Connection, client: Client, asked: Asked
-    ) -> tuple[Exchange | None, Queue | Exchange | None]:
+    def _ends(self, change: Change, client: Client, asked: Asked) -> tuple[Exchange | None, Queue | Exchange | None]:
         """What is there of both; refused if the key may not be read at the source."""
         vhost = self._realm.vhost.id
-        source = exchanges.get(connection, vhost, asked.source)
+        source = exchanges.get(change.connection, vhost, asked.source)
         if source is not None and source.type == "topic":
             authorize_topic(client.access, Right.READ, source.name, asked.routing_key)
         if asked.is_queue:
-            return source, queues.get(connection, vhost, asked.target)
-        return source, exchanges.get(connection, vhost, asked.target)
+            return source, queues.get(change.connection, vhost, asked.target)
+        return source, exchanges.get(change.connection, vhost, asked.target)
 
     def _check_owner(self, client: Client, target: Queue | Exchange) -> None:
         if isinstance(target, Queue) and target.exclusive:
