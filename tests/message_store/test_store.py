@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Sequence
+from weakref import ref
 
 import pytest
 
@@ -15,7 +17,7 @@ from warren.message_store.format import Holder, Place, RecordKind, decode_key
 from warren.message_store.heap import Record
 from warren.message_store.index import Entry
 from warren.message_store.log_heap import STREAM
-from warren.queue_index.changes import MessageSession
+from warren.queue_index.changes import Changes, MessageSession
 from warren.queue_index.why import Why
 
 TWO = [content(1), content(2)]
@@ -59,6 +61,25 @@ def test_submitted_writes_fly_until_their_changes_end(stage: StoreStage) -> None
     changes.end()
     assert stage.store.facts()["flying"] == 0 and end_of_stream(stage) > before
     assert all(run.stored for run in runs)
+
+
+@pytest.mark.parametrize("end", [lambda changes: changes.end(), lambda changes: changes.abort()])
+def test_contents_are_let_go_of_when_the_changes_end(stage: StoreStage, end: Callable[[Changes], object]) -> None:
+    """At once, though nothing is durable yet: neither the file's watch nor a circle of objects keeps them in memory."""
+
+    class Watched(Publication):
+        __slots__ = ("__weakref__",)
+
+    gc.disable()
+    try:
+        changes, publication = stage.queues.begin(), Watched(TWO)
+        stage.submit(publication, A, changes)
+        kept, open_ones = ref(publication), ref(changes)
+        end(changes)
+        del changes, publication
+        assert kept() is None and open_ones() is None
+    finally:
+        gc.enable()
 
 
 def test_what_nobody_wants_any_more_when_the_changes_end_is_never_written(stage: StoreStage) -> None:

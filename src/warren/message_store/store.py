@@ -126,6 +126,7 @@ class MessageStore:
         with self._lock:
             joined, written = self._forget(changes)
             joined.epoch = epoch
+            joined.flying.clear()  # contents are not kept in memory until somebody asks for the files
             if joined.files:
                 self._unsettled.append(joined)
         self._note_unwanted([run for run in written if not run.stored], written)

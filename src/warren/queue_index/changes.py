@@ -185,6 +185,7 @@ class Changes:
             run.epoch = epoch
         for participant in self._joined:
             participant.after_end(epoch)
+        self._let_go()
         return epoch
 
     def abort(self) -> None:
@@ -215,6 +216,11 @@ class Changes:
     def _tell_aborted(self) -> None:
         for participant in self._joined:
             participant.aborted()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of contents, and of those who have joined: they know us, and a circle stays in memory for a while."""
+        self._joined, self._places = [], {}
 
     def _wanted(self) -> list[tuple[QueuePlace, Run, Contents]]:
         return [(place, *each) for place, of_place in self._places.items() for each in of_place.published.values()]
