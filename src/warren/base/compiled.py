@@ -17,6 +17,7 @@ Mode = Literal["compiled", "pure"]
 MARKED_MODULES: Final[tuple[str, ...]] = (
     "warren.amqp.kernels",
     "warren.amqp.property_walk",
+    "warren.records.few_rows",
     "warren.records.lists",
 )
 

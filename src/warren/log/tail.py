@@ -6,8 +6,8 @@
 Of streams that are referred to (log/referring) large values come as pointers; blocks of other streams are hopped over.
 
 The first is for whoever pulls: it remembers how far it has read in each file and looks at every block's checksum on the
-way. The second is for whoever is pushed to, and costs no reading. Both give the very same blocks, those of one channel
-in the order they stand in.
+way, and joins small blocks (few_blocks). The second is for whoever is pushed to, and costs no reading. Both give the
+very same entries, those of one channel in the order they stand in.
 
 Always true: an epoch is given whole or not at all, and never before it is durable: `up_to` is the caller's promise.
 What is given are views of the mapped file, or of the bytes that were written; they stay good for as long as they are
@@ -24,6 +24,7 @@ from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, lsn_of
 from warren.durability.participant import Part
 from warren.files.protocol import Files, join
 from warren.log.entries import KV_STREAM
+from warren.log.few_blocks import FewBlocks
 from warren.log.file_header import Purpose
 from warren.log.file_parts import last_within
 from warren.log.file_record import FileRecord, FileState
@@ -47,11 +48,11 @@ Ends = Mapping[FileNumber, int]  # of active files
 
 @dataclass(frozen=True, slots=True)
 class TailBlock:
-    """Entries of one channel that became durable together."""
+    """Entries of one channel that became durable together, or one behind the other."""
 
     channel: ChannelId
-    first: Lsn  # of the first entry; the others follow
-    epoch: Epoch
+    first: Lsn  # of the first entry
+    epoch: Epoch  # of the first
     columns: EntryColumns
 
 
@@ -184,6 +185,7 @@ class LogTail:
     ) -> Iterator[TailBlock]:
         is_active = record.state is FileState.ACTIVE
         at = self._places.get(record.number, 0)
+        few = FewBlocks(record.channel, record.number)
         for start, stop in counted(record, len(view) if is_active else record.end):
             at = max(at, start)
             while at < stop:
@@ -198,11 +200,17 @@ class LogTail:
                 if header.epoch > up_to:
                     break
                 if self._is_ours(header) and header.epoch > self.after:
-                    yield from self._given(record, view, header)
+                    yield from self._given(record, view, header, few)
                 at = header.end
+        yield from _joined(few)
         places[record.number] = at
 
-    def _given(self, record: FileRecord, view: memoryview, header: Header) -> Iterator[TailBlock]:
+    def _given(self, record: FileRecord, view: memoryview, header: Header, few: FewBlocks) -> Iterator[TailBlock]:
+        if few.add(view, header, header.stream in self.referring):
+            if few.is_much():
+                yield from _joined(few)
+            return
+        yield from _joined(few)
         block = block_of(record.channel, record.number, view, header, self.referring)
         if block.columns.count:
             yield block
@@ -229,6 +237,12 @@ class LogTail:
                 if not left:
                     raise
         raise Damage(f"log file {record.number} is not where it should be", join(self._directory, record.name), 0)
+
+
+def _joined(few: FewBlocks) -> Iterator[TailBlock]:
+    if len(few):
+        first, epoch = few.first, few.epoch
+        yield TailBlock(few.channel, first, epoch, few.take())
 
 
 def is_entries(header: Header, referring: Collection[StreamId]) -> bool:
