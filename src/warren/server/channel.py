@@ -84,7 +84,7 @@ class ServedChannel:
             first = self.published + 1
             self.published += len(contents)
             counts.received_confirm += len(contents)
-            connection.served.confirms(self)
+            connection.served.confirms(self, first)
         traits = event.traits
         if traits & _SPECIAL:
             for part in special_of(target, contents, traits, connection.served.routes, connection.clock):
@@ -135,13 +135,6 @@ class ServedChannel:
         self.connection.counts.confirmed += taken
         if taken:
             self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, last, taken > 1, 0xCE))
-
-    def not_done(self, tag: int) -> None:
-        """Nothing is known of what is above the last confirm, up to this tag: all of it is refused."""
-        if tag > self.confirmed:
-            self.refused(self.confirmed + 1, tag - self.confirmed)
-            self._refused = {each for each in self._refused if each > tag}
-            self.confirmed = tag
 
     # -- messages out --------------------------------------------------------------------------------------------
 

@@ -33,11 +33,10 @@ from warren.broker.turn import Done
 from warren.catalog.catalog import Catalog
 from warren.log.machine import Machine
 from warren.server.authentication import Users
-from warren.server.channel import ServedChannel
 from warren.server.connection import ServedConnection
 from warren.server.consumer import ServedConsumer
 from warren.server.pressure import MEMORY, UNSAFE, Pressure
-from warren.server.served_realm import ServedRealm
+from warren.server.served_realm import Confirming, ServedRealm
 from warren.server.settings import ServerSettings
 from warren.server.watch import Watch
 
@@ -152,7 +151,7 @@ class Server:
         self._half_open.pop(connection, None)
         self._with_output.pop(connection, None)
         self.counts.connections_closed += 1
-        if connection.access is not None and connection.owner.exclusive:
+        if connection.access is not None:  # also if it owns nothing yet: a declaration may be under way
             self.run(connection.served)
             self.offload(partial(connection.served.topology.release, connection.owner), _logged)
 
@@ -193,11 +192,12 @@ class Server:
         if done.error is not None:
             self._not_done(confirming, done.error)
         self.newest = max(self.newest, done.epoch)
+        self.counts.received_bytes += done.size_bytes
         if done.error is None and (done.epoch or confirming):
             self._wait_for(done, confirming)
         self._watch.after_turn(done.size_bytes)
 
-    def _wait_for(self, done: Done, confirming: list[tuple[ServedChannel, int]]) -> None:
+    def _wait_for(self, done: Done, confirming: list[Confirming]) -> None:
         epoch = max(done.epoch, self._unsafe_epoch if self._unsafe_turns else Epoch(0))
         if not epoch:
             _confirm(confirming)
@@ -212,14 +212,10 @@ class Server:
         told = partial(self._durable_soon, confirming, done.size_bytes)
         self._confirms.add(epoch, told)
 
-    def _durable_soon(
-        self, confirming: list[tuple[ServedChannel, int]], size_bytes: int, error: BaseException | None
-    ) -> None:
+    def _durable_soon(self, confirming: list[Confirming], size_bytes: int, error: BaseException | None) -> None:
         self.loop.call_soon_threadsafe(self._durable, confirming, size_bytes, error)
 
-    def _durable(
-        self, confirming: list[tuple[ServedChannel, int]], size_bytes: int, error: BaseException | None
-    ) -> None:
+    def _durable(self, confirming: list[Confirming], size_bytes: int, error: BaseException | None) -> None:
         self._unsafe_turns -= 1
         self._unsafe_bytes -= size_bytes
         if error is not None:
@@ -230,10 +226,10 @@ class Server:
         if self.pressure.has(UNSAFE) and self._unsafe_bytes <= self.settings.unsafe_bytes_max // 2:
             self.pressure.set(UNSAFE, False)
 
-    def _not_done(self, confirming: list[tuple[ServedChannel, int]], error: BaseException) -> None:
+    def _not_done(self, confirming: list[Confirming], error: BaseException) -> None:
         _LOG.error("what clients asked for was not done", extra={"facts": {"why": error}})
-        for channel, tag in confirming:
-            channel.not_done(tag)
+        for channel, first, last in confirming:
+            channel.refused(first, last + 1 - first)
 
     def fail(self, error: BaseException) -> None:
         """Nothing is confirmed any more."""
@@ -315,9 +311,9 @@ class Server:
             connection.say(0, ConnectionUnblocked())
 
 
-def _confirm(confirming: Iterable[tuple[ServedChannel, int]]) -> None:
-    for channel, tag in confirming:
-        channel.confirm(tag)
+def _confirm(confirming: Iterable[Confirming]) -> None:
+    for channel, _, last in confirming:
+        channel.confirm(last)
 
 
 def _logged(result: object, error: BaseException | None) -> None:

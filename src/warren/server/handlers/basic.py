@@ -153,10 +153,7 @@ def _queue(channel: ServedChannel, name: str, operation: Operation, asked: Metho
         raise _refusal(ReplyCode.ACCESS_REFUSED, error.what, asked) from error
     except UnknownQueue as error:
         raise _not_found(channel, name, asked) from error
-    owner = realm.owners.get(child.id)
-    if owner is not None and owner is not client.owner:
-        what = f"cannot obtain exclusive access to locked queue '{name}' in vhost '{client.access.vhost}'"
-        raise _refusal(ReplyCode.RESOURCE_LOCKED, what, asked)
+    channel.connection.served.topology.check_owner(client, child)
     return child
 
 

@@ -27,7 +27,6 @@ from warren.amqp.methods import (
     Method,
 )
 from warren.amqp.tuning import Tuning, offered
-from warren.base.errors import Refused
 from warren.broker.permissions import Access, AccessRefused, access_to
 from warren.broker.realms import UnknownVhost
 from warren.catalog.users import User
@@ -104,10 +103,10 @@ def _log_in(connection: ServedConnection, told: ConnectionStartOk) -> None:
     connection.client_properties = dict(told.client_properties)
     users, peer = connection.server.users, connection.peer
 
-    def call() -> User | Refused:
+    def call() -> User | LoginRefused:
         try:
             return users.check(read_login(told.mechanism, told.response, connection.settings.mechanisms), peer)
-        except Refused as refusal:
+        except LoginRefused as refusal:
             return refusal
 
     connection.offload(call, partial(_logged_in, connection))
@@ -120,15 +119,13 @@ def _logged_in(connection: ServedConnection, outcome: object) -> None:
         offer = Tuning(settings.channel_max, settings.frame_max, settings.heartbeat_seconds)
         connection.say(0, offered(offer))
         return
-    assert isinstance(outcome, Refused), "a login is checked, or refused"
-    seconds = outcome.delay_seconds if isinstance(outcome, LoginRefused) else connection.settings.login_delay_seconds
-    connection.hold(seconds, partial(_turn_away, connection, outcome))
+    assert isinstance(outcome, LoginRefused), "a login is checked, or refused"
+    connection.hold(outcome.delay_seconds, partial(_turn_away, connection, outcome))
 
 
-def _turn_away(connection: ServedConnection, refusal: Refused) -> None:
-    text = refusal.text if isinstance(refusal, LoginRefused) else f"ACCESS_REFUSED - {refusal.what}"
+def _turn_away(connection: ServedConnection, refusal: LoginRefused) -> None:
     if "authentication_failure_close" in connection.capabilities:
-        connection.close(ConnectionClose(ReplyCode.ACCESS_REFUSED, text[:255], 0, 0))
+        connection.close(ConnectionClose(ReplyCode.ACCESS_REFUSED, refusal.text, 0, 0))
     else:
         connection.end()
 
