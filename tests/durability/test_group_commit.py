@@ -496,6 +496,20 @@ def test_fewer_write_buffers_flush_more_often() -> None:
     assert few >= 150 > usual >= 30 > many == 1
 
 
+def test_who_must_not_wait_for_a_full_disk_may_gather_more() -> None:
+    """Only what waits for durability stands still."""
+    full = Fault(Kind.NO_SPACE, times=None, is_armed=False)
+    with opened(FaultyFiles(MemoryFiles(), [full]), settings=quiet(gathered_blocks_max=1000)) as store:
+        full.is_armed = True
+        for number in range(300):
+            session = store.begin()
+            session.put_many(STORAGE, [b"%d" % number], [bytes(1 << 14)])
+            epoch = session.end()
+        assert store.channels[0].blocks_gathered > 10, "somebody is at it, and waits for room"
+        full.is_armed = False
+        store.wait(epoch)
+
+
 def test_every_epoch_costs_at_least_one_sync() -> None:
     disk = FaultyFiles(MemoryFiles())
     with LogStore.open("/log", replace(QUIET, channel_count=3), memory_machine(disk)) as store:

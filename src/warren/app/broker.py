@@ -24,6 +24,7 @@ from warren.broker.counts import Counts
 from warren.broker.realms import Realms
 from warren.catalog.catalog import Catalog
 from warren.log.machine import Machine
+from warren.log.settings import LogSettings
 from warren.log.worker import Progress
 from warren.management.running import Alarm, Listener
 from warren.server.authentication import Users
@@ -32,6 +33,8 @@ from warren.server.settings import ServerSettings
 from warren.snapshot.control_socket import ControlServer
 from warren.snapshot.database import Database
 from warren.snapshot.reflection import ReflectionSettings
+
+GATHERED_BLOCKS_MAX = 1 << 16  # the loop never waits for the disk; the server stops reading publishers instead
 
 
 class Broker:
@@ -117,7 +120,8 @@ def open_broker(
     machine, settings = machine or Machine.real(), ReflectionSettings()
     directory = configuration.places.directory
     machine.files.make_directories(directory)
-    database = open_database(directory, machine, None, settings, progress)
+    log_settings = LogSettings(gathered_blocks_max=GATHERED_BLOCKS_MAX)
+    database = open_database(directory, machine, log_settings, settings, progress)
     undo: list[Callable[[], None]] = [database.close]
     try:
         queues = OpenQueues(

@@ -130,6 +130,11 @@ class QueueStorage:
     def ring(self) -> None:
         self._database.log.commit.ring()
 
+    @property
+    def is_out_of_room(self) -> bool:
+        """Whether the log waits for the disk to have room."""
+        return self._database.log.commit.is_out_of_room
+
     def alarms(self) -> list[str]:
         damaged = [f"file {number} of the messages stays: {why.what}" for number, why in self.cleaning.damaged.items()]
         return [*self.stores.alarms(), *damaged, *self.upkeep.alarms(), *self.problems.values()]

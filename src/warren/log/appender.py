@@ -1,8 +1,9 @@
 """Where sessions meet the epoch: numbering, placing, and holding back who is too fast.
 
 Under the gate a session's entries get their numbers within the epoch and their places in the channel's file. More than
-`max_write_buffers` gathered blocks flush by themselves: whoever brings the next one brings the gathered ones out first,
-or waits for the one who is at it; so the memory of a fast writer is bounded by two batches.
+`max_write_buffers` gathered blocks flush by themselves. Whoever brings one more than `gathered_blocks_max` brings the
+gathered ones out first, or waits for the one who is at it; so the memory of a fast writer is bounded by two batches. A
+program that must not wait sets that very high, and sees to it itself that it does not bring too much.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from warren.base.ids import Epoch, Lsn, StreamId
 from warren.durability.group_commit import GroupCommit
 from warren.log.channel import Channel
 from warren.log.rows import Rows
+from warren.log.settings import LogSettings
 from warren.records.block import Draft
 
 if TYPE_CHECKING:
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class Appender:
-    def __init__(self, channels: Sequence[Channel], commit: GroupCommit, buffers_max: int) -> None:
+    def __init__(self, channels: Sequence[Channel], commit: GroupCommit, settings: LogSettings) -> None:
         self.channels = channels
         self._commit = commit
-        self._buffers_max = max(1, buffers_max)
+        self._buffers_max = max(1, settings.max_write_buffers)
+        self._gathered_max = max(self._buffers_max, settings.gathered_blocks_max)
         self._numbering = Epoch(0)  # the epoch that `_next_entry` counts in
         self._next_entry = 0
         self.open_sessions: set[Session] = set()
@@ -83,7 +86,7 @@ class Appender:
         return self.channels[index]
 
     def _hold_back(self, channel: Channel) -> None:
-        while channel.blocks_gathered >= self._buffers_max:
+        while channel.blocks_gathered >= self._gathered_max:
             self._commit.make_room()
 
     def _number(self, count: int) -> tuple[Epoch, int]:

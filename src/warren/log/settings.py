@@ -16,6 +16,7 @@ class LogSettings:
     )  # unit of allocation inside a log file; at least 512 KiB, rounded up to a whole sector
     initial_containers: int = 2  # containers a new log file starts with; at least 2
     max_write_buffers: int = 10  # blocks gathered before they are flushed without being asked for
+    gathered_blocks_max: int = 0  # … before whoever brings more waits for the disk; never below `max_write_buffers`
     block_bytes: int = 1 << 20  # a session's entries are cut into blocks of about this size
     session_bytes_max: int = 256 << 20  # largest session
     rotate_bytes: int = 64 << 20  # a log file of this size is rotated at the next epoch switch

@@ -97,7 +97,7 @@ class LogStore:
             WallMarks(clock, judgement.monotone_ns),
         )
         turn.commit = self.commit
-        self.appender = Appender(self.channels, self.commit, settings.max_write_buffers)
+        self.appender = Appender(self.channels, self.commit, settings)
         self.rotation = Rotation(
             files,
             directory,

@@ -42,6 +42,7 @@ from warren.server.watch import Watch
 
 _LOG = logging.getLogger(__name__)
 POOL_SIZE: Final = 4
+DOOR_SIZE: Final = 2  # threads for those who log in: they must not wait for declarations that wait for the disk
 BACKLOG: Final = 1024
 
 
@@ -80,6 +81,7 @@ class Server:
         self._unsafe_epoch = Epoch(0)  # the newest that somebody waits for
         self._unsafe_turns = 0
         self._pool = pool or ThreadPoolExecutor(POOL_SIZE, thread_name_prefix="warren-server")
+        self._door = pool or ThreadPoolExecutor(DOOR_SIZE, thread_name_prefix="warren-door")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: asyncio.Server | None = None
         self._watch = Watch(self)
@@ -116,7 +118,8 @@ class Server:
             await asyncio.sleep(0)
         self._watch.stop()
         self._run_woken()
-        await self.loop.run_in_executor(None, partial(self._pool.shutdown, wait=True))
+        for pool in (self._door, self._pool):
+            await self.loop.run_in_executor(None, partial(pool.shutdown, wait=True))
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -255,9 +258,11 @@ class Server:
 
     # -- other threads -------------------------------------------------------------------------------------------
 
-    def offload(self, call: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+    def offload(
+        self, call: Callable[[], object], then: Callable[[object, BaseException | None], None], is_login: bool = False
+    ) -> None:
         """Call it in another thread; `then` in the loop."""
-        future = self._pool.submit(call)
+        future = (self._door if is_login else self._pool).submit(call)
         future.add_done_callback(partial(self._offloaded, then))
 
     def _offloaded(self, then: Callable[[object, BaseException | None], None], future: Future[object]) -> None:

@@ -1,8 +1,8 @@
 """What the server looks at now and then: who is silent, who does not come in, what memory and disk are like.
 
-    every half second   heartbeats both ways, handshakes that take too long
-    every second        room on the disk
+    every half second   heartbeats both ways, handshakes that take too long; room on the disk
     after each turn     memory: if it is full, a thread moves messages to disk; publishers wait if that is too slow
+    after some MB       room on the disk: a fast publisher fills it between two looks
 
 A client is dead when nothing was heard of it for twice its heartbeat; one that we do not read is never silent.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 TICK_SECONDS: Final = 0.5
-DISK_TICKS: Final = 2
+DISK_SHARE: Final = 8  # of the room that is kept: after so much was published it is looked at again
 GARBAGE_POLL_SECONDS: Final = 0.02
 PAGING_SLACK: Final = 1.1  # of the watermark: above it publishers wait for paging
 MEMORY_SLACK: Final = 1.5  # of the watermark: above it nothing helps but consumers who settle
@@ -33,7 +33,7 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._is_paging = False
-        self._ticks = 0
+        self._since_look_bytes = 0  # published since we looked at the disk
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = loop.call_later(TICK_SECONDS, self._tick)
@@ -46,11 +46,9 @@ class Watch:
     def _tick(self) -> None:
         if self._is_stopped:
             return
-        self._ticks += 1
         self._look_at_clients()
         self._look_at_memory()
-        if self._ticks % DISK_TICKS == 0:
-            self._look_at_disk()
+        self._look_at_disk()
         self._timer = self._server.loop.call_later(TICK_SECONDS, self._tick)
 
     # -- clients -------------------------------------------------------------------------------------------------
@@ -81,6 +79,9 @@ class Watch:
             self._is_paging = True
             server.offload(self._page, self._paged)
         if size_bytes:
+            self._since_look_bytes += size_bytes
+            if self._since_look_bytes * DISK_SHARE > server.settings.disk_free_min_bytes:
+                self._look_at_disk()
             self._look_at_memory()
             if server.storage.upkeep.is_behind() and not server.pressure.has(GARBAGE):
                 server.pressure.set(GARBAGE, True)
@@ -114,9 +115,10 @@ class Watch:
 
     def _look_at_disk(self) -> None:
         server = self._server
+        self._since_look_bytes = 0
         try:
             free = server.machine.files.free_bytes(server.storage.directory)
         except WarrenError as error:
             _LOG.error("nobody knows how much room the disk has", extra={"facts": {"why": error.what}})
             return
-        server.pressure.set(DISK, free < server.settings.disk_free_min_bytes)
+        server.pressure.set(DISK, free < server.settings.disk_free_min_bytes or server.storage.is_out_of_room)
