@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from warren.server.server import Server
 
 _LOG = logging.getLogger(__name__)
+UNREAD_TIMES: Final = 4  # so many times `unsent_bytes_max` wait for a client: then we do not read it either
 CLOSE_SECONDS: Final = 5.0  # a client has so long to agree to its end
 
 
@@ -88,6 +89,7 @@ class ServedConnection(asyncio.Protocol):
         self._events: Iterator[Event] | None = None  # what is left of what was received
         self._waiting: list[bytes] = []  # received while held
         self._is_held = self._is_paused = self._is_writing_paused = False
+        self._is_unread = False  # it asks, and reads no answers
         self._out: list[bytes] = []
         self._out_bytes = 0
 
@@ -123,8 +125,9 @@ class ServedConnection(asyncio.Protocol):
         self.has_room = False
 
     def resume_writing(self) -> None:
-        self._is_writing_paused = False
+        self._is_writing_paused = self._is_unread = False
         self._has_room_again()
+        self.resume_reading()
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -135,7 +138,8 @@ class ServedConnection(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """Unless there is another reason not to."""
-        if self._is_paused and not self._is_held and not (self.is_publisher and self.server.pressure.is_on):
+        has_reason = self._is_held or self._is_unread or (self.is_publisher and self.server.pressure.is_on)
+        if self._is_paused and not has_reason:
             self._is_paused = False
             if self.transport is not None and not self.transport.is_closing():
                 self.heard_ns = self.clock.monotonic_ns()
@@ -168,7 +172,7 @@ class ServedConnection(asyncio.Protocol):
             self.server.run(self.served)  # what this client asked for before comes before
         self._is_held = True
         self.pause_reading()
-        self.server.offload(call, partial(self._offloaded, then, channel))
+        self.server.offload(call, partial(self._offloaded, then, channel), is_login=self.access is None)
 
     def hold(self, seconds: float, then: Callable[[], None]) -> None:
         """Go on after a while."""
@@ -234,7 +238,15 @@ class ServedConnection(asyncio.Protocol):
         out, self._out, self._out_bytes = self._out, [], 0
         self.said_ns = self.clock.monotonic_ns()
         self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+        self._look_whether_it_reads()
         self._has_room_again()
+
+    def _look_whether_it_reads(self) -> None:
+        """Deliveries end when a client does not read them; answers to what it asks for end when it is not read."""
+        if self._is_writing_paused and not self._is_unread and self.transport is not None:
+            self._is_unread = self.transport.get_write_buffer_size() > UNREAD_TIMES * self.settings.unsent_bytes_max
+            if self._is_unread:
+                self.pause_reading()
 
     def _has_room_again(self) -> None:
         if self.has_room or self._is_writing_paused or self.is_gone:
