@@ -17,7 +17,7 @@ from tests.house.source_tree import DOCS, SRC, Module, modules_under, plant
 
 SECTIONS = ("drawing", "worked bytes", "versions")
 TOOLS = ("testing", "bench", "cli")
-WIRE = ("amqp",)  # bytes between two machines, laid down by AMQP: nothing of it is read from our disk
+WIRE = ("amqp", "server")  # bytes between two machines, laid down by AMQP: nothing of it is read from our disk
 SCRATCH = ("queues/transients.py",)  # the next start deletes it and reads none of it
 NOT_A_FORMAT = "README.md"  # the index of the pages
 
