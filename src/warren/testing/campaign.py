@@ -2,6 +2,9 @@
 
     python -m warren.testing.campaign --states 20000 [--seed S] [--workload NAME] [--repro SPEC] [--script FILE]
 
+Workloads are scripts for the log store (`workload_shapes`), and `broker`: AMQP clients at work on the whole broker
+(`broker_simulator`), of which a round takes every tenth step, for its states take longer.
+
 A round takes one script of every workload and every operation of it that changes the disk — write, sync, rename, link,
 remove, allocate, create — and crashes there in every model of persistence: `all`, `synced`, `killed` once, `reordered`
 twice. The next round does the same with the next seed. Groups of states are shuffled, so that a campaign which ends in
@@ -30,6 +33,7 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from warren.base.errors import Misuse
+from warren.testing.broker_simulator import BROKER, BrokerSimulator, broker_steps
 from warren.testing.evidence import Violation
 from warren.testing.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
 from warren.testing.workload import parse, text
@@ -39,6 +43,8 @@ PROGRESS_SECONDS = 5.0
 VIOLATIONS_MAX = 20  # enough to see what is wrong
 NEVER = 10**6
 PER_STEP = (*Persistence, Persistence.REORDERED)
+BROKER_STRIDE = 10
+WORKLOADS = (*SHAPES, BROKER)
 
 
 @dataclass(slots=True)
@@ -64,6 +70,8 @@ def round_of(workloads: Sequence[str], seed: int) -> list[list[Spec]]:
 def _steps_to_crash(workload: str, seed: int) -> Iterable[int]:
     """Each one, and the end. A workload that fails without any crash shall run to where it fails, and say so."""
     try:
+        if workload == BROKER:
+            return range(seed % BROKER_STRIDE, len(broker_steps(seed)) + 1, BROKER_STRIDE)
         return range(len(steps_of(workload, seed)) + 1)
     except Exception:
         return [NEVER]
@@ -93,7 +101,7 @@ def limited(groups: Iterable[list[Spec]], states: int) -> Iterator[list[Spec]]:
 
 def run_group(group: list[Spec]) -> list[tuple[Spec, str]]:
     """Each state, and what was wrong with it, if anything was."""
-    simulator = Simulator()
+    simulator = BrokerSimulator() if group and group[0].workload == BROKER else Simulator()
     told = []
     for spec in group:
         try:
@@ -142,13 +150,15 @@ def watched(tallies: Iterable[Tally], states: int) -> Tally:
 
 def reproduce(spec: Spec) -> int:
     """Show a state: its script, the step it stops at, and what goes wrong."""
-    steps = steps_of(spec.workload, spec.seed)
-    print(text(generate(spec.workload, spec.seed)), end="")
+    is_broker = spec.workload == BROKER
+    steps = broker_steps(spec.seed) if is_broker else steps_of(spec.workload, spec.seed)
+    if not is_broker:
+        print(text(generate(spec.workload, spec.seed)), end="")
     print(
         f"-- stopped at step {spec.step} of {len(steps)}: {steps[spec.step] if spec.step < len(steps) else 'the end'}"
     )
     try:
-        run_state(spec)
+        BrokerSimulator().run_state(spec) if is_broker else run_state(spec)
     except Violation:
         traceback.print_exc()
         return 1
@@ -160,7 +170,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="warren.testing.campaign", description="crash simulation")
     parser.add_argument("--states", type=int, default=20_000, help="how many crash states")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first round")
-    parser.add_argument("--workload", action="append", choices=sorted(SHAPES), help="only this one (may be repeated)")
+    parser.add_argument(
+        "--workload", action="append", choices=sorted(WORKLOADS), help="only this one (may be repeated)"
+    )
     parser.add_argument("--repro", metavar="SPEC", help="show one state, as a violation names it")
     parser.add_argument("--script", type=Path, help="a saved script instead of the workloads")
     asked = parser.parse_args(arguments)
@@ -168,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SAVED[asked.script.name] = parse(asked.script.read_text())
     if asked.repro:
         return reproduce(Spec.parse(asked.repro))
-    workloads = [asked.script.name] if asked.script else asked.workload or list(SHAPES)
+    workloads = [asked.script.name] if asked.script else asked.workload or list(WORKLOADS)
     groups = limited(rounds(workloads, asked.seed), asked.states)
     tally = watched(run(groups), asked.states)
     print(tally)
