@@ -122,8 +122,6 @@ class Slice:
 
 def sizes_of(contents: Sequence[bytes]) -> Sizes:
     """Their sizes, as one number if they are alike."""
-    if len(contents) == 1:
-        return len(contents[0])
-    sizes = np.fromiter(map(len, contents), dtype=np.uint32, count=len(contents))
-    first = int(sizes[0]) if len(sizes) else 0
-    return first if bool((sizes == first).all()) else sizes
+    sizes = list(map(len, contents))
+    first = sizes[0] if sizes else 0
+    return first if sizes.count(first) == len(sizes) else np.array(sizes, dtype=np.uint32)

@@ -50,19 +50,14 @@ class OpenBlock:
         return self.rows.size_bytes > OPEN_BLOCK_BYTES_MAX or len(self.minors) > OPEN_BLOCK_ROWS_MAX
 
     def draft(self) -> Draft:
-        count = len(self.minors)
-        is_consecutive = self.minors[-1] - self.first == count - 1
-        rows = self.rows
-        body = body_of_rows(
-            rows.kinds,
-            rows.storages,
-            rows.keys,
-            rows.values,
-            rows.undo_prev,
-            rows.undo_next,
-            None if is_consecutive else self.minors,
-        )
-        return draft(BlockKind.ENTRIES, list(body), count, self.stream)
+        is_consecutive = self.minors[-1] - self.first == len(self.minors) - 1
+        return draft_rows(self.rows, self.stream, None if is_consecutive else self.minors)
+
+
+def draft_rows(rows: Rows, stream: StreamId, minors: list[int] | None = None) -> Draft:
+    """A block of a few rows, whatever their size; without `minors` they follow one another."""
+    body = body_of_rows(rows.kinds, rows.storages, rows.keys, rows.values, rows.undo_prev, rows.undo_next, minors)
+    return draft(BlockKind.ENTRIES, list(body), len(rows), stream)
 
 
 class Channel:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, Lsn, StreamId
 from warren.log.admission import check_64_bits, check_columns, check_no_pointer, check_size, check_strings
+from warren.log.channel import draft_rows
 from warren.log.entries import KV_STREAM, EntryKind
 from warren.log.rows import Rows
 from warren.records.block import Draft
@@ -167,15 +168,19 @@ class Session:
     def _append(self) -> tuple[Epoch, Lsn]:
         if self._is_small():
             return self._appender.append_rows(self, self._channel, self._stream, self._rows)
+        if self._is_plain() and self._rows.size_bytes <= self._block_bytes:
+            return self._appender.append_drafts(self, self._channel, [draft_rows(self._rows, self._stream)])
         self._flush_rows()
         drafts = [made for batch in self._batches for made in self._drafts(*batch)]
         return self._appender.append_drafts(self, self._channel, drafts)
 
     def _is_small(self) -> bool:
         """Small enough to share a block with others."""
-        rows = self._rows
-        is_short = len(rows) <= SMALL_ROWS_MAX and rows.size_bytes <= SMALL_BYTES_MAX
-        return is_short and not self._batches and self._versions is None
+        return self._is_plain() and self._rows.size_bytes <= SMALL_BYTES_MAX
+
+    def _is_plain(self) -> bool:
+        """A few rows, and nothing else."""
+        return len(self._rows) <= SMALL_ROWS_MAX and not self._batches and self._versions is None
 
     def _take(self, size: int) -> None:
         if not self._is_open:

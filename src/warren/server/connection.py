@@ -237,7 +237,10 @@ class ServedConnection(asyncio.Protocol):
             return
         out, self._out, self._out_bytes = self._out, [], 0
         self.said_ns = self.clock.monotonic_ns()
-        self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if len(out) == 1:
+            self.transport.write(out[0])
+        else:
+            self.transport.writelines(out)
         self._look_whether_it_reads()
         self._has_room_again()
 
