@@ -12,6 +12,7 @@ from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.base.runs import Origin
 from warren.broker.arguments import Overflow
+from warren.broker.expiry import STEP_MESSAGES
 from warren.broker.routes import Route
 from warren.broker.turn import Done, Got, How, Turn
 from warren.queue_index.changes import Changes
@@ -258,3 +259,23 @@ def test_a_queue_that_was_deleted_in_this_moment_is_not_there(stage: TurnStage) 
 
 def test_a_turn_in_which_nothing_was_asked_does_nothing(stage: TurnStage) -> None:
     assert stage.end() == Done(Epoch(0), None, 0)
+
+
+def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: TurnStage) -> None:
+    """QP-07: there is more of it than one session lets go of."""
+    child = stage.broker.queue("news")
+    now_ms = stage.broker.clock.wall_ns() // 1_000_000
+    route, count = stage.route("news"), 2 * STEP_MESSAGES + 1
+    stage.publish(Sender(), 1, *[b"goes"] * count, to=route, expires_ms=now_ms + 50)
+    stage.publish(Sender(), 1, b"stays", to=route)
+    stage.end()
+    stage.broker.clock.advance_ns(100_000_000)
+    got: list[Got | WarrenError] = []
+    stage.turn.get(child, True, got.append)
+    turns = 0
+    while not got:
+        stage.end()
+        turns += 1
+    [found] = got
+    assert isinstance(found, Got) and turns > 1
+    assert [each.slice.contents for each in found.fetched] == [[b"stays"]]

@@ -166,7 +166,12 @@ class Turn:
                 self._put(group, work)
             for child, asked in settled.items():
                 self._settle(child, asked, work)
-            got.extend((told, self._got(child, is_auto_ack, work)) for child, is_auto_ack, told in gets)
+            for child, is_auto_ack, told in gets:
+                outcome = self._got(child, is_auto_ack, work)
+                if outcome is None:  # very much has expired before it: in the next turn
+                    self.get(child, is_auto_ack, told)
+                else:
+                    got.append((told, outcome))
             for child in children:
                 self._serve(child, work)
 
@@ -227,11 +232,11 @@ class Turn:
         for left in behind(tags, done):  # too much for one session
             self.settle(child, How.REJECT, queue.life, left)
 
-    def _got(self, child: Supervised, is_auto_ack: bool, work: Work) -> Got | WarrenError:
+    def _got(self, child: Supervised, is_auto_ack: bool, work: Work) -> Got | WarrenError | None:
         try:
             queue = child.serving()
-            while queue.expire(work) and work.moved_bytes == 0:
-                continue
+            if queue.expire(work):
+                return None
             fetched = queue.get(1, None, work)
             if is_auto_ack and fetched:
                 queue.ack([each.tags for each in fetched], work)
