@@ -44,9 +44,14 @@ class RawClient:
     def publish(
         self, channel: int, queue: str, *bodies: bytes, properties: Properties | None = None, exchange: str = ""
     ) -> None:
-        method = frames.method_frame(channel, methods.BasicPublish(exchange=exchange, routing_key=queue))
+        method = methods.BasicPublish(exchange=exchange, routing_key=queue)
+        self.send(b"".join(self.message(channel, method, body, properties) for body in bodies))
+
+    def message(
+        self, channel: int, method: methods.BasicPublish, body: bytes, properties: Properties | None = None
+    ) -> bytes:
         wanted = properties or Properties(delivery_mode=2)
-        self.send(b"".join(method + write_content(wanted, body, channel, 131_072) for body in bodies))
+        return frames.method_frame(channel, method) + write_content(wanted, body, channel, 131_072)
 
     # -- receiving -----------------------------------------------------------------------------------------------
 

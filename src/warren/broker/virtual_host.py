@@ -151,8 +151,8 @@ class VirtualHost:
                 return child
 
     def find(self, name: str) -> Supervised:
-        child = self._by_name.get(name)
-        if child is not None and not child.is_deleted:
+        child = self.known(name)
+        if child is not None:
             return child
         self._check_open()
         with self.storage.catalog.reading() as connection:
@@ -160,6 +160,11 @@ class VirtualHost:
         if row is None:
             raise UnknownQueue(name)
         return self._started(row)
+
+    def known(self, name: str) -> Supervised | None:
+        """The queue of this name, if it was started: asks nobody, and waits for nobody."""
+        child = self._by_name.get(name)
+        return None if child is None or child.is_deleted else child
 
     def served(self, id_: QueueId) -> Supervised | None:
         """The queue of this id, if it was started and is not deleted."""
@@ -279,8 +284,8 @@ class VirtualHost:
             return None
 
     def _id_of_started(self, name: str) -> QueueId | None:
-        child = self._by_name.get(name)
-        return None if child is None or child.is_deleted else child.id
+        child = self.known(name)
+        return None if child is None else child.id
 
     def _ids(self) -> list[QueueId]:
         with self.storage.catalog.reading() as connection:

@@ -43,6 +43,7 @@ from warren.server.watch import Watch
 _LOG = logging.getLogger(__name__)
 POOL_SIZE: Final = 4
 DOOR_SIZE: Final = 2  # threads for those who log in: they must not wait for declarations that wait for the disk
+ROOM_POLL_SECONDS: Final = 0.1
 BACKLOG: Final = 1024
 
 
@@ -82,6 +83,7 @@ class Server:
         self._unsafe_turns = 0
         self._pool = pool or ThreadPoolExecutor(POOL_SIZE, thread_name_prefix="warren-server")
         self._door = pool or ThreadPoolExecutor(DOOR_SIZE, thread_name_prefix="warren-door")
+        self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: asyncio.Server | None = None
         self._watch = Watch(self)
@@ -262,8 +264,25 @@ class Server:
         self, call: Callable[[], object], then: Callable[[object, BaseException | None], None], is_login: bool = False
     ) -> None:
         """Call it in another thread; `then` in the loop."""
+        if not is_login and (self._postponed or self.storage.is_out_of_room):
+            self._postpone(call, then)
+            return
         future = (self._door if is_login else self._pool).submit(call)
         future.add_done_callback(partial(self._offloaded, then))
+
+    def _postpone(self, call: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+        """Until the disk has room: a change of the catalog that waits for it would hold up everybody who logs in."""
+        self._postponed.append((call, then))
+        if len(self._postponed) == 1:
+            self.later(ROOM_POLL_SECONDS, self._go_on_with_postponed)
+
+    def _go_on_with_postponed(self) -> None:
+        if self.storage.is_out_of_room:
+            self.later(ROOM_POLL_SECONDS, self._go_on_with_postponed)
+            return
+        postponed, self._postponed = self._postponed, []
+        for call, then in postponed:
+            self.offload(call, then)
 
     def _offloaded(self, then: Callable[[object, BaseException | None], None], future: Future[object]) -> None:
         error = future.exception()

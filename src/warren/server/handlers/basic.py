@@ -5,6 +5,8 @@ Publishes and acknowledgements do not pass here: they come in runs (channel.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from warren.amqp.errors import PeerError, ReplyCode
@@ -37,17 +39,31 @@ from warren.server.consumer import Holder, ServedConsumer, contents_of
 def handle(channel: ServedChannel, method: Method) -> None:
     match method:
         case BasicConsume():
-            _consume(channel, method)
+            _with_queue(channel, method, partial(_consume, channel, method))
         case BasicCancel():
             _cancel(channel, method)
         case BasicGet():
-            _get(channel, method)
+            _with_queue(channel, method, partial(_get, channel, method))
         case BasicQos():
             _qos(channel, method)
         case BasicRecover() | BasicRecoverAsync():
             _recover(channel, method)
         case _:
             raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"{method.SPEC.name} is not there", method)
+
+
+def _with_queue(channel: ServedChannel, asked: BasicConsume | BasicGet, then: Callable[[], None]) -> None:
+    """A queue that nobody has used yet is started first, or found not to be there: that takes the disk."""
+    queues, name = channel.connection.served.realm.queues, asked.queue or channel.client.last_queue
+    if not name or queues.known(name) is not None:
+        then()
+        return
+
+    def start() -> None:
+        with suppress(UnknownQueue):
+            queues.find(name)
+
+    channel.connection.offload(start, lambda _: then() if channel.is_open else None, channel.number)
 
 
 def _consume(channel: ServedChannel, asked: BasicConsume) -> None:
@@ -148,11 +164,11 @@ def _queue(channel: ServedChannel, name: str, operation: Operation, asked: Metho
         raise _refusal(ReplyCode.NOT_FOUND, "no previously declared queue", asked)
     try:
         authorize(client.access, operation, {Role.QUEUE: name})
-        child = realm.queues.find(name)
     except AccessRefused as error:
         raise _refusal(ReplyCode.ACCESS_REFUSED, error.what, asked) from error
-    except UnknownQueue as error:
-        raise _not_found(channel, name, asked) from error
+    child = realm.queues.known(name)
+    if child is None:
+        raise _not_found(channel, name, asked)
     channel.connection.served.topology.check_owner(client, child)
     return child
 

@@ -1,0 +1,136 @@
+"""A broker whose disk is so small that it is full soon, and its clients: a real one, mounted for them alone.
+
+    unshare --mount --map-root-user python -m tests.server.broker_on_a_full_disk alarm|full PLACE
+
+`alarm`: publishers fill it up to what is to be kept free. `full`: somebody else fills it to the last byte, under load;
+then once more, and the broker is killed. Clients look at everything meanwhile, and an assertion that fails ends it.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from tests.app.disk_to_be_filled import fill_up, mounted
+from tests.server.broker_process import BrokerProcess
+from tests.server.load import Flood, broker_with, client_of, consume, count_of, declared, number_of, until
+from tests.server.raw_client import RawClient
+from warren.amqp import methods
+
+SIZE = 8000
+MORE = 200  # messages behind the moment at which there was room again
+TAKEN = 300  # consumed while there was none
+PREFETCH = 50
+DECLARERS = 8  # more than the server has threads: each of them waits for the disk
+
+
+def opened(place: Path, mib: int, ballast_mib: int, free_limit: str) -> tuple[BrokerProcess, Path]:
+    """Only its data is on that disk. Returns the ballast, too."""
+    ballast = mounted(place / "disk", mib, ballast_mib)
+    (place / "disk" / "data").mkdir()
+    (place / "data").symlink_to(place / "disk" / "data")
+    return broker_with(place, f"disk_free_limit.absolute = {free_limit}", "heartbeat = 0"), ballast
+
+
+def take(broker: BrokerProcess, count: int, seen: list[int]) -> None:
+    """Consume so many, and acknowledge them."""
+    with client_of(broker) as client:
+        consume(client, "jobs", PREFETCH)
+        for _ in range(count):
+            tag = client.expect(methods.BasicDeliver).delivery_tag
+            seen.append(number_of(client.body())[1])
+            client.say(1, methods.BasicAck(tag))
+        client.say(1, methods.ChannelClose(200, "enough"))
+        while not isinstance(client.method(), methods.ChannelCloseOk):
+            continue
+
+
+def is_told_blocked(broker: BrokerProcess) -> str:
+    """What somebody is told who comes now."""
+    with client_of_the_blocked(broker) as client:
+        return client.expect(methods.ConnectionBlocked).reason
+
+
+def client_of_the_blocked(broker: BrokerProcess) -> RawClient:
+    client = RawClient(broker.port)
+    client.socket.settimeout(30.0)
+    return client.log_in(connection__blocked=True)
+
+
+def is_read(broker: BrokerProcess) -> bool:
+    """Whether a publisher is read that cannot hear that it is blocked: it sends more than sockets hold."""
+    with client_of(broker) as client:
+        client.socket.settimeout(1.0)
+        with suppress(TimeoutError):
+            for _ in range(400):
+                client.publish(1, "others", *[bytes(SIZE)] * 20)
+            return True
+        return False
+
+
+def rest(broker: BrokerProcess, seen: list[int]) -> None:
+    """Consume all there is."""
+    while left := count_of(broker, "jobs"):
+        take(broker, left, seen)
+
+
+def alarm(place: Path) -> None:
+    broker, ballast = opened(place, 220, 120, "40MB")
+    with broker:
+        declared(broker, "jobs", "others")
+        flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
+        until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
+        seen: list[int] = []
+        take(broker, TAKEN, seen)
+        assert seen == list(range(TAKEN)), "consumers go on"
+        assert is_told_blocked(broker) == "low on disk", "who comes now is told as well"
+        assert not is_read(broker), "who cannot hear it is not read"
+        confirmed = flood.confirmed
+        ballast.unlink()
+        until(lambda: flood.has_heard(methods.ConnectionUnblocked), "publishers are not told that there is room")
+        until(lambda: flood.sent > confirmed + MORE, "the publisher was not read again")
+        sent = flood.finish()
+        until(lambda: flood.confirmed == sent, "confirms are missing")
+        rest(broker, seen)
+        assert seen == list(range(sent)) and flood.error is None
+        flood.close()
+
+
+def full(place: Path) -> None:
+    broker, ballast = opened(place, 300, 1, "2MB")
+    with broker:
+        declared(broker, "jobs", "others")
+        flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
+        until(lambda: flood.confirmed > 5 * TAKEN, "confirms are missing")
+        fill_up(ballast)
+        until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
+        declarers = [client_of(broker) for _ in range(DECLARERS)]
+        for number, client in enumerate(declarers):
+            client.say(1, methods.QueueDeclare(queue=f"later.{number}", durable=True))
+        seen: list[int] = []
+        take(broker, TAKEN, seen)
+        assert seen == list(range(TAKEN)), "consumers go on, and whoever comes is let in"
+        assert is_told_blocked(broker) == "low on disk"
+        ballast.unlink()
+        until(lambda: flood.has_heard(methods.ConnectionUnblocked), "publishers are not told that there is room")
+        for client in declarers:
+            client.expect(methods.QueueDeclareOk)
+            client.socket.close()
+        sent = flood.sent
+        until(lambda: flood.confirmed > sent + MORE, "the publisher does not go on")
+        fill_up(ballast)
+        until(lambda: sum(isinstance(told, methods.ConnectionBlocked) for told in flood.told) == 2, "… not told again")
+        confirmed = flood.confirmed
+        broker.kill()
+        ballast.unlink()
+        flood.close()
+        broker.start()
+        again: list[int] = []
+        rest(broker, again)
+        assert again == sorted(set(again)), "in order, none twice"
+        assert set(range(confirmed)) <= set(seen) | set(again), "nothing that was confirmed is lost"
+
+
+if __name__ == "__main__":
+    {"alarm": alarm, "full": full}[sys.argv[1]](Path(sys.argv[2]))

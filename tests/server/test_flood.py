@@ -1,0 +1,124 @@
+"""More than a broker can take: it slows down who is too fast, turns away who does not behave, and keeps its memory."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.server.broker_process import BrokerProcess
+from tests.server.load import (
+    WATERMARK_BYTES,
+    Flood,
+    broker_with,
+    client_of,
+    consume,
+    count_of,
+    declared,
+    most_resident_bytes,
+    number_of,
+    resident_bytes,
+    until,
+)
+from warren.amqp import frames, methods
+
+HANDSHAKE_SECONDS = 2
+STRANGERS = 1000
+CHANNELS = 2047
+MIB = 1 << 20
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with broker_with(tmp_path, f"handshake_timeout = {HANDSHAKE_SECONDS * 1000}", "heartbeat = 0") as broker:
+        yield broker
+
+
+def test_publishers_are_slowed_down_and_memory_stays_where_it_is(broker: BrokerProcess) -> None:
+    """Promise 4; nobody is cut off, and everything that was confirmed is there, in order."""
+    declared(broker, "flood")
+    floods = [Flood(broker, number, "flood", 8000, 5000, confirms=number < 2) for number in range(4)]
+    until(lambda: all(flood.sent == 5000 for flood in floods), "publishers are not read")
+    until(lambda: all(flood.confirmed == 5000 for flood in floods[:2]), "confirms do not come")
+    until(lambda: count_of(broker, "flood") == 20_000, "messages are missing")
+    assert [flood.error for flood in floods] == [None] * 4
+    assert most_resident_bytes(broker) < WATERMARK_BYTES
+    found: dict[int, list[int]] = {number: [] for number in range(4)}
+    with client_of(broker) as client:
+        consume(client, "flood", no_ack=True)
+        for _ in range(20_000):
+            publisher, number = number_of(client.body())
+            found[publisher].append(number)
+    assert all(numbers == list(range(5000)) for numbers in found.values())
+    assert most_resident_bytes(broker) < WATERMARK_BYTES
+    for flood in floods:
+        flood.close()
+
+
+def test_a_client_gets_in_among_a_thousand_who_say_nothing(broker: BrokerProcess) -> None:
+    """All of those are cut off when their time is over; what they took serves the next ones."""
+    taken = []
+    for _ in range(2):
+        with ExitStack() as strangers:
+            began = time.monotonic()
+            idle = [strangers.enter_context(_stranger(broker.port)) for _ in range(STRANGERS)]
+            with client_of(broker) as client:
+                client.declare("in")
+            for each in idle:
+                _read_to_the_end(each)
+            assert time.monotonic() - began < 5 * HANDSHAKE_SECONDS + 10
+        taken.append(resident_bytes(broker))
+    assert taken[1] < taken[0] + 8 * MIB
+    with client_of(broker) as client:
+        client.declare("in")
+
+
+def test_a_connection_has_2047_channels_and_gives_them_back(broker: BrokerProcess) -> None:
+    """The next one is refused, with the whole connection: the client was told how many it may have."""
+    for attempt in range(3):
+        with client_of(broker) as client:
+            client.send(b"".join(_open(number) for number in range(2, CHANNELS + 1)))
+            for _ in range(2, CHANNELS + 1):
+                client.expect(methods.ChannelOpenOk)
+            client.say(CHANNELS + 1, methods.ChannelOpen())
+            assert client.expect(methods.ConnectionClose).reply_code == 530
+        if not attempt:
+            first = resident_bytes(broker)
+    assert resident_bytes(broker) < first + 8 * MIB, "what the first one took is used again"
+
+
+def _open(number: int) -> bytes:
+    return frames.method_frame(number, methods.ChannelOpen())
+
+
+def _stranger(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=10 * HANDSHAKE_SECONDS)
+
+
+def _read_to_the_end(stranger: socket.socket) -> None:
+    try:
+        while stranger.recv(4096):
+            pass
+    except ConnectionResetError:
+        return
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_what_consumers_do_not_settle_leaves_memory_too(broker: BrokerProcess, is_durable: bool) -> None:
+    """So it is no reason to block anybody. Without a prefetch one consumer gets all there is."""
+    with client_of(broker) as holder:
+        holder.declare("hands", durable=is_durable)
+        consume(holder, "hands")
+        flood = Flood(broker, 1, "hands", 20_000, 8000)
+        for number in range(8000):
+            tag = holder.expect(methods.BasicDeliver).delivery_tag
+            assert number_of(holder.body()) == (1, number)
+        assert most_resident_bytes(broker) < WATERMARK_BYTES
+        assert flood.told == [] and flood.error is None
+        flood.close()
+        holder.say(1, methods.BasicAck(tag, multiple=True))
+        assert holder.declare("hands", passive=True).message_count == 0
