@@ -62,8 +62,9 @@ def serving(directory: Path, disk: WaitingFiles) -> Iterator[tuple[Broker, int]]
     try:
         _, port = asyncio.run_coroutine_threadsafe(broker.server.start(), loop).result(SECONDS_MAX)
         yield broker, port
-        asyncio.run_coroutine_threadsafe(broker.server.stop(0.0), loop).result(SECONDS_MAX)
     finally:
+        disk.may_sync.set()
+        asyncio.run_coroutine_threadsafe(broker.server.stop(0.0), loop).result(SECONDS_MAX)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
