@@ -1,9 +1,10 @@
 """A broker whose disk is so small that it is full soon, and its clients: a real one, mounted for them alone.
 
-    unshare --mount --map-root-user python -m tests.server.broker_on_a_full_disk alarm|full PLACE
+    unshare --mount --map-root-user python -m tests.server.broker_on_a_full_disk alarm|full|still PLACE
 
 `alarm`: publishers fill it up to what is to be kept free. `full`: somebody else fills it to the last byte, under load;
-then once more, and the broker is killed. Clients look at everything meanwhile, and an assertion that fails ends it.
+then once more, and the broker is killed. `still`: the same while nobody writes. Clients look at everything meanwhile,
+and an assertion that fails ends it.
 """
 
 from __future__ import annotations
@@ -132,5 +133,18 @@ def full(place: Path) -> None:
         assert set(range(confirmed)) <= set(seen) | set(again), "nothing that was confirmed is lost"
 
 
+def still(place: Path) -> None:
+    """Nobody writes when it becomes full. The log could take a little yet; the SQL of the catalog could not."""
+    broker, ballast = opened(place, 100, 1, "2MB")
+    with broker:
+        declared(broker, "jobs", "others")
+        fill_up(ballast)
+        with client_of(broker) as declarer:
+            declarer.say(1, methods.QueueDeclare(queue="later", durable=True))
+            assert is_told_blocked(broker) == "low on disk", "whoever comes is let in"
+            ballast.unlink()
+            declarer.expect(methods.QueueDeclareOk)
+
+
 if __name__ == "__main__":
-    {"alarm": alarm, "full": full}[sys.argv[1]](Path(sys.argv[2]))
+    {"alarm": alarm, "full": full, "still": still}[sys.argv[1]](Path(sys.argv[2]))

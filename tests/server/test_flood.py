@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -32,9 +31,10 @@ CHANNELS = 2047
 MIB = 1 << 20
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with broker_with(tmp_path, f"handshake_timeout = {HANDSHAKE_SECONDS * 1000}", "heartbeat = 0") as broker:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    directory = tmp_path_factory.mktemp("flood")
+    with broker_with(directory, f"handshake_timeout = {HANDSHAKE_SECONDS * 1000}", "heartbeat = 0") as broker:
         yield broker
 
 
@@ -111,9 +111,10 @@ def _read_to_the_end(stranger: socket.socket) -> None:
 def test_what_consumers_do_not_settle_leaves_memory_too(broker: BrokerProcess, is_durable: bool) -> None:
     """So it is no reason to block anybody. Without a prefetch one consumer gets all there is."""
     with client_of(broker) as holder:
-        holder.declare("hands", durable=is_durable)
-        consume(holder, "hands")
-        flood = Flood(broker, 1, "hands", 20_000, 8000)
+        queue = f"hands.{is_durable}"
+        holder.declare(queue, durable=is_durable)
+        consume(holder, queue)
+        flood = Flood(broker, 1, queue, 20_000, 8000)
         for number in range(8000):
             tag = holder.expect(methods.BasicDeliver).delivery_tag
             assert number_of(holder.body()) == (1, number)
@@ -121,4 +122,4 @@ def test_what_consumers_do_not_settle_leaves_memory_too(broker: BrokerProcess, i
         assert flood.told == [] and flood.error is None
         flood.close()
         holder.say(1, methods.BasicAck(tag, multiple=True))
-        assert holder.declare("hands", passive=True).message_count == 0
+        assert holder.declare(queue, passive=True).message_count == 0

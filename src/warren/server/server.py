@@ -22,6 +22,7 @@ from typing import Final
 
 from warren.amqp.errors import ReplyCode
 from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose, ConnectionUnblocked
+from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.broker.confirms import Confirms
 from warren.broker.counts import Counts
@@ -44,6 +45,7 @@ _LOG = logging.getLogger(__name__)
 POOL_SIZE: Final = 4
 DOOR_SIZE: Final = 2  # threads for those who log in: they must not wait for declarations that wait for the disk
 ROOM_POLL_SECONDS: Final = 0.1
+DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
 BACKLOG: Final = 1024
 
 
@@ -264,7 +266,7 @@ class Server:
         self, call: Callable[[], object], then: Callable[[object, BaseException | None], None], is_login: bool = False
     ) -> None:
         """Call it in another thread; `then` in the loop."""
-        if not is_login and (self._postponed or self.storage.is_out_of_room):
+        if not is_login and (self._postponed or self._is_disk_full()):
             self._postpone(call, then)
             return
         future = (self._door if is_login else self._pool).submit(call)
@@ -276,8 +278,15 @@ class Server:
         if len(self._postponed) == 1:
             self.later(ROOM_POLL_SECONDS, self._go_on_with_postponed)
 
+    def _is_disk_full(self) -> bool:
+        try:
+            free = self.machine.files.free_bytes(self.storage.directory)
+        except WarrenError:  # nobody knows; whoever tries is told
+            return False
+        return free < DISK_FULL_BYTES or self.storage.is_out_of_room
+
     def _go_on_with_postponed(self) -> None:
-        if self.storage.is_out_of_room:
+        if self._is_disk_full():
             self.later(ROOM_POLL_SECONDS, self._go_on_with_postponed)
             return
         postponed, self._postponed = self._postponed, []
