@@ -117,6 +117,11 @@ class Channel:
         return self._state is ChannelState.OPEN
 
     @property
+    def is_ready(self) -> bool:
+        """Open, and between two contents: whatever a client does on a channel is legal now."""
+        return self._state is ChannelState.OPEN and self._assembly is None
+
+    @property
     def is_assembling(self) -> bool:
         return self._assembly is not None
 

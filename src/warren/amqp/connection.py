@@ -15,7 +15,7 @@ stand in one.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -137,10 +137,15 @@ class Connection:
     def receive(self, data: bytes) -> Iterator[Event]:
         self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
         self._at = 0
-        while self._at < len(self._buffer) and self._state not in WAITING:
+        while self._at < len(self._buffer):
             before = self._at
             try:
-                yield from self._next()
+                if self._state is State.RUNNING:  # mostly; an enum is compared faster than looked up
+                    yield from self._running()
+                elif self._state in WAITING:
+                    break
+                else:
+                    yield from self._next()
             except PeerError as error:
                 yield from self._refused(error, 0)
             if self._at == before:
@@ -153,10 +158,6 @@ class Connection:
         if self._state is State.PREFACE:
             yield from self._preface()
             return
-        if self._state is State.RUNNING:
-            is_waiting = yield from self._runs()
-            if is_waiting or self._state is not State.RUNNING:
-                return
         try:
             read = frames.read_frame(self._buffer, self._at, self._agreed.frame_max)
         except PeerError as error:
@@ -186,26 +187,32 @@ class Connection:
             yield Answered(PROTOCOL_HEADER)
             yield Ended(f"the peer started with {told!r}, which is not AMQP 0-9-1")
 
-    def _runs(self) -> Generator[Event, None, bool]:
-        """What the kernels understand; returns whether they stopped at a publish that is not whole."""
+    def _running(self) -> Iterator[Event]:
+        """What the kernels understand, then the frame that they do not, if it is whole."""
         frame_max, body_max = self._agreed.frame_max, self._limits.body_bytes_max
         _, is_waiting, runs = kernels.scan(self._buffer, self._at, frame_max, body_max)
         for run in runs:
             self._at = run.stop
             channel = int.from_bytes(run.frame[1:3], "big")
-            if self._passes(channel, BasicPublish):
+            there = self._channels.get(channel)
+            if (there is not None and there.is_ready) or self._passes(channel, BasicPublish):
                 yield PublishesReceived(channel, self._publish(run.frame), run.frame, run.traits, run.contents)
             if self._state is not State.RUNNING:
-                return False
-        if is_waiting or self._at == len(self._buffer):
-            return is_waiting and self._may_wait()
+                return
+        if self._at == len(self._buffer) or (is_waiting and self._may_wait()):
+            return
+        if not is_waiting:
+            yield from self._ack_runs()
+        if self._state is State.RUNNING and self._at < len(self._buffer):
+            yield from self._next()
+
+    def _ack_runs(self) -> Iterator[Event]:
         self._at, acks = kernels.parse_acks(self._buffer, self._at)
         for run_of_acks in acks:
             if self._passes(run_of_acks.channel, ACKS[run_of_acks.method_id]):
                 yield AcksReceived(run_of_acks.channel, run_of_acks)
             if self._state is not State.RUNNING:
                 break
-        return False
 
     def _may_wait(self) -> bool:
         """Whether the publish that stands next is legal as far as it has come; otherwise it is refused at once."""
