@@ -61,7 +61,7 @@ def test_one_seed_is_one_run() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_power_cut_loses_nothing_that_was_confirmed_and_brings_nothing_back_that_was_settled(seed: int) -> None:
-    """QP-06, QP-07, X-07: ready or unacked, in all its queues, once, in order, flagged if it was delivered; topology
+    """QP-06, X-07: ready or unacked, in all its queues, once, in order, flagged if it was delivered; topology
     that was answered is there, and what was deleted is not."""
     steps = len(broker_steps(seed))
     wrong = [told for step in range(seed, steps, steps // STEPS_PER_SEED) for told in violations(seed, step)]
