@@ -108,12 +108,12 @@ def remove_left_out(real: Function) -> Function:
 
 
 def moved_in_two_sessions(real: Function) -> Function:
-    def publish_there(queue: Any, slice_: Any, why: Any, target: Any, work: Any) -> None:
+    def deliver(letters: Any, work: Any) -> None:
         _ended(work)
-        real(queue, slice_, why, target, work)
+        real(letters, work)
         _ended(work)
 
-    return publish_there
+    return deliver
 
 
 def _ended(work: Any) -> None:

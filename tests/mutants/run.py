@@ -23,14 +23,16 @@ from itertools import chain, count, islice
 from rich.console import Console
 from rich.table import Table
 
-from tests.mutants import queue_states
+from tests.mutants import broker_states, queue_states
+from tests.mutants.broker_faults import BROKER_FAULTS
 from tests.mutants.faults import FAULTS, QUEUES, Fault
 from tests.mutants.queue_faults import QUEUE_FAULTS
+from warren.testing.broker_simulator import BROKER
 from warren.testing.campaign import round_of
 from warren.testing.evidence import Violation
 from warren.testing.simulator import Simulator, Spec
 
-EVERY_FAULT = (*FAULTS, *QUEUE_FAULTS)
+EVERY_FAULT = (*FAULTS, *QUEUE_FAULTS, *BROKER_FAULTS)
 STATES_MAX = 1500  # of one mutant …
 HUNT_SECONDS_MAX = 60  # … and its time
 GROUPS_PER_ROUND = 3
@@ -50,6 +52,8 @@ def states_for(fault: Fault) -> Iterator[Callable[[], None]]:
     """Each raises a `Violation` if something is wrong."""
     if QUEUES in fault.workloads:
         return islice(queue_states.states(fault.known), STATES_MAX)
+    if BROKER in fault.workloads:
+        return islice(broker_states.states(fault.known), STATES_MAX)
     simulator = Simulator()
     return (partial(simulator.run_state, spec) for spec in simulated_states(fault))
 

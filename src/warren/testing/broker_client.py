@@ -97,7 +97,13 @@ class BrokerClient:
         self._forget()
 
     def hang_up(self) -> None:
-        """Without a word; whoever comes again comes as another."""
+        """And come again, as another."""
+        self.leave()
+        self._wire = self._life.loop.connect(self._hear)
+        self.open()
+
+    def leave(self) -> None:
+        """Without a word."""
         self._wire.hang_up()
         self._let_go()
         self._is_letting_go = False
@@ -107,8 +113,6 @@ class BrokerClient:
         for copy, _ in self._settled:
             copy.doubt()  # whether it was read, nobody knows
         self._settled.clear()
-        self._wire = self._life.loop.connect(self._hear)
-        self.open()
 
     def _let_go(self) -> None:
         self._is_letting_go = True

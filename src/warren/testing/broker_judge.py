@@ -105,19 +105,20 @@ class Inspector(BrokerClient):
             self.standing.queues[told.consumer_tag].append((body, told.redelivered))
 
 
-def judge(ledger: Ledger, standing: Standing) -> None:
-    """Raises a `Violation` that tells all that is wrong."""
-    told = [*_topology(ledger, standing), *_bindings(ledger, standing)]
+def judge(ledger: Ledger, standing: Standing, is_live: bool = False) -> None:
+    """Raises a `Violation` that tells all that is wrong. `is_live`: nothing was started again, so all is to be there,
+    whether it is durable or not."""
+    told = [*_topology(ledger, standing, is_live), *_bindings(ledger, standing)]
     for name, found in standing.queues.items():
         told += _surprises(ledger, ledger.queues[name], found)
     for sent in ledger.messages.values():
-        told += _losses(ledger, sent, standing)
+        told += _losses(ledger, sent, standing, is_live)
     if told:
         raise Violation("; ".join(told[:5]))
 
 
-def _topology(ledger: Ledger, standing: Standing) -> Iterator[str]:
-    fates = {f"queue {queue.name}": queue.fate for queue in ledger.queues.values() if queue.is_durable}
+def _topology(ledger: Ledger, standing: Standing, is_live: bool) -> Iterator[str]:
+    fates = {f"queue {queue.name}": queue.fate for queue in ledger.queues.values() if queue.is_durable or is_live}
     fates |= {f"exchange {name}": fate for name, (_, fate) in ledger.exchanges.items()}
     found = {f"queue {name}" for name in standing.queues} | {f"exchange {name}" for name in standing.exchanges}
     yield from (f"{name} has gone" for name, fate in fates.items() if fate is Fate.THERE and name not in found)
@@ -163,14 +164,14 @@ def _surprises(ledger: Ledger, queue: PlainQueue, found: Found) -> Iterator[str]
             newest[sent.publisher] = sent.number
 
 
-def _losses(ledger: Ledger, sent: Sent, standing: Standing) -> Iterator[str]:
+def _losses(ledger: Ledger, sent: Sent, standing: Standing, is_live: bool) -> Iterator[str]:
     """What should be there and is not. A message that was rejected is here or there."""
-    is_promised = sent.outcome is Outcome.CONFIRMED and sent.is_persistent
+    is_promised = sent.outcome is Outcome.CONFIRMED and (sent.is_persistent or is_live)
     for name, life in sent.surely.items():
         queue = ledger.queues[name]
         copy = sent.copies.get(name, Copy())
         is_here = sent.body in standing.bodies(name)
-        is_kept = is_promised and queue.is_durable and queue.fate is Fate.THERE and queue.life == life
+        is_kept = is_promised and (queue.is_durable or is_live) and queue.fate is Fate.THERE and queue.life == life
         if copy.moved is not Sureness.NOT:
             further = sent.copies.get(queue.dead_letters_to, Copy())
             is_there = sent.body in standing.bodies(queue.dead_letters_to)

@@ -107,8 +107,8 @@ class Ledger:
         number = self._numbers[publisher] = self._numbers.get(publisher, 0) + 1
         body = b"%s-%d|" % (publisher.encode(), number)
         body += b"." * max(0, size - len(body))
-        bound = {name for name in self.queues if self._is_bound(exchange, key, name)}
-        surely = bound if owns else bound - self.fleeting
+        bound = [name for name in self.queues if self._is_bound(exchange, key, name)]
+        surely = [name for name in bound if owns or name not in self.fleeting]
         perhaps = frozenset() if owns or exchange == "" else frozenset(self.fleeting)
         lives = {name: self.queues[name].life for name in surely}
         sent = self.messages[body] = Sent(body, publisher, number, exchange, key, is_persistent, lives, perhaps)
@@ -197,6 +197,8 @@ class Ledger:
             if not queue.is_durable:
                 self.queue_deleted(queue.name)
         for sent in self.messages.values():
+            if not sent.is_persistent:
+                sent.outcome = Outcome.UNKNOWN  # what was said of it, was said of the former process
             for copy in sent.copies.values():
                 copy.holder = ""
                 copy.doubt()

@@ -5,6 +5,7 @@
     workers    consume and get; acknowledge, reject, requeue one or many; cancel, close, hang up, come again
     clerk      declares queues and exchanges, binds, publishes, unbinds, deletes: all its own, but others publish there
     operator   seals files, and clears away what nobody wants
+    auditor    cuts everybody off at the end, and compares what is ready then with the ledger
 
 Two lives, the first ended by a stop that cuts clients off. What they know is in the ledger.
 """
@@ -17,8 +18,10 @@ from collections.abc import Callable
 
 from warren.amqp import methods
 from warren.testing.broker_client import BrokerClient
+from warren.testing.broker_judge import Inspector, judge
 from warren.testing.broker_ledger import Fate, Ledger, PlainQueue
 from warren.testing.broker_machine import Begin, BrokerLife
+from warren.testing.broker_machine import Part as Act
 
 SIZES = (20, 60, 90, 150, 400, 1300)  # from 100 on they go to the message store
 ROUTES = (("events", ""), ("events", ""), ("orders", "work"), ("orders", "all"), ("orders", "short"), ("", "a"))
@@ -32,17 +35,20 @@ class Workload:
         self._seed = seed
         self.ledger = Ledger()
         self.ledger.fleeting = set(FLEETING)
+        self.clients: list[BrokerClient] = []  # that are connected
         self.done: Counter[str] = Counter()
 
     def body(self, begin: Begin) -> None:
         for number in range(2):
             life = begin()
             self.ledger.restarted()
+            self.clients.clear()
             chance = random.Random(f"{self._seed} {number}")
-            parts: list[Part] = [Producer(self, "p", chance), Producer(self, "q", chance)]
+            parts: list[Act] = [Producer(self, "p", chance), Producer(self, "q", chance)]
             parts += [Worker(self, "w", chance), Worker(self, "x", chance), Clerk(self, "c", chance)]
             parts.append(Operator(self, "o", chance))
-            life.serve([[Founder(self, "f", chance)], parts], stops=number == 0)
+            acts: list[list[Act]] = [[Founder(self, "f", chance)], parts]
+            life.serve(acts if number == 0 else [*acts, [Auditor(self, "i", chance)]], stops=number == 0)
 
 
 class Part:
@@ -60,6 +66,7 @@ class Part:
     def __call__(self, life: BrokerLife) -> None:
         self.life = life
         self.client = BrokerClient(life, self.name, self.ledger, self.chance, self.owns)
+        self.workload.clients.append(self.client)
         self.client.open()
         self.work()
 
@@ -196,7 +203,8 @@ class Worker(Part):
         return self.chance.random() < 0.4 or self.mark()
 
     def get(self) -> bool:
-        return self.client.get(self.chance.choice(["a", "b", "work", "dead", "short"]))
+        queue = self.chance.choice(["a", "b", "work", "dead", "short", "news"])
+        return self.client.get(queue, queue == "news")
 
     def mark(self) -> bool:
         """What was settled before is durable when this is confirmed."""
@@ -299,3 +307,14 @@ class Operator(Part):
         for _ in range(3):
             self.chance.choice([life.seal, life.tidy])()
             self.workload.done["operator"] += 1
+
+
+class Auditor(Part):
+    """Whatever nobody has settled is ready again when everybody has gone, also what no restart would find."""
+
+    def __call__(self, life: BrokerLife) -> None:
+        for client in self.workload.clients:
+            client.leave()
+        inspector = Inspector(life)
+        judge(self.ledger, inspector.look(self.ledger), is_live=True)
+        inspector.leave()

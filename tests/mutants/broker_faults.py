@@ -1,0 +1,90 @@
+"""Seeded faults of turns, confirms and topology: what a tired engineer might do to the broker. AMQP clients in the
+simulator must find each (`warren.testing.broker_simulator`). Named in docs/disasters.md."""
+
+from __future__ import annotations
+
+from tests.mutants.broker_wrongs import (
+    answered_before_durable,
+    auto_ack_left_out,
+    confirmed_before_durable,
+    given_back_is_dropped,
+    got_without_its_ack,
+    joined_the_first_group,
+    nack_left_out,
+    newest_tag_confirmed,
+    only_the_first_range_settled,
+    others_in_the_next_turn,
+    routed_with_the_next_change,
+    settled_a_turn_late,
+    unacked_left_behind,
+)
+from tests.mutants.faults import Fault, Patch
+from warren.testing.broker_simulator import BROKER
+
+BROKER_FAULTS: tuple[Fault, ...] = (
+    Fault(
+        "confirmed-before-durable", "a publish is confirmed when its turn is done", (BROKER,),
+        (Patch("warren.server.server:Server._wait_for", confirmed_before_durable),),
+        known=("broker:5/472/synced/31856",),
+    ),
+    Fault(
+        "newest-tag-confirmed", "a confirm names the last tag there is, not the last that is durable", (BROKER,),
+        (Patch("warren.server.server:_confirm", newest_tag_confirmed),),
+        known=("broker:7/1000000/synced/63074",),
+    ),
+    Fault(
+        "nack-left-out", "what a full queue refused is confirmed with the others", (BROKER,),
+        (Patch("warren.server.channel:ServedChannel.refused", nack_left_out),),
+        known=("broker:2/1000000/synced/94473",),
+    ),
+    Fault(
+        "joined-the-first-group", "a message joins the first group that suits, before others of its client", (BROKER,),
+        (Patch("warren.broker.turn:Turn.publish", joined_the_first_group),),
+        known=("broker:2/1000000/synced/94473",),
+    ),
+    Fault(
+        "first-range-settled", "of what was acknowledged in one turn only the first range is written", (BROKER,),
+        (Patch("warren.broker.turn:Turn._settle", only_the_first_range_settled),),
+        known=("broker:2/1000000/synced/94473",),
+    ),
+    Fault(
+        "settled-a-turn-late", "acknowledgements are done in the turn after the one that they came in", (BROKER,),
+        (Patch("warren.broker.turn:Turn.end", settled_a_turn_late),),
+        known=("broker:4/1000000/synced/149756",),
+    ),
+    Fault(
+        "fan-out-in-two-turns", "a message goes to its first queue in this turn, to the others in the next", (BROKER,),
+        (Patch("warren.broker.turn:Turn._put", others_in_the_next_turn),),
+        known=("broker:2/1000000/synced/94473",),
+    ),
+    Fault(
+        "auto-ack-left-out", "what is handed out to be acknowledged at once is only handed out", (BROKER,),
+        (Patch("warren.broker.queue:Queue._handed", auto_ack_left_out),),
+        known=("broker:6/1000000/synced/152595",),
+    ),
+    Fault(
+        "got-without-its-ack", "the same for a single message that was got", (BROKER,),
+        (Patch("warren.broker.turn:Turn._got", got_without_its_ack),),
+        known=("broker:3/1000000/synced/199091",),
+    ),
+    Fault(
+        "unacked-left-behind", "a channel closes, and what it had not settled is nobody's", (BROKER,),
+        (Patch("warren.server.channel:ServedChannel.recover", unacked_left_behind),),
+        known=("broker:2/1000000/synced/94473",),
+    ),
+    Fault(
+        "answered-before-durable", "declare, bind and delete are answered before they are on the disk", (BROKER,),
+        (Patch("warren.catalog.projection:Projection.settle", answered_before_durable),),
+        known=("broker:2/214/synced/105876",),
+    ),
+    Fault(
+        "routed-with-the-next-change", "a change is answered before the routing knows of it", (BROKER,),
+        (Patch("warren.broker.ordered_changes:OrderedChanges.change", routed_with_the_next_change),),
+        known=("broker:2/534/synced/32061",),
+    ),
+    Fault(
+        "given-back-is-dropped", "a queue that refuses drops its oldest when messages are given back", (BROKER,),
+        (Patch("warren.broker.queue:Queue.is_over", given_back_is_dropped),),
+        known=("broker:4/1000000/synced/149756",),
+    ),
+)  # fmt: skip

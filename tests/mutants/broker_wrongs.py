@@ -1,0 +1,135 @@
+"""How the seeded faults of turns, confirms and topology are done: from the real function to the wrong one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.wrongs import Function
+from warren.broker.limits import is_over
+from warren.broker.routes import Route
+from warren.broker.turn import Group, How
+
+
+def confirmed_before_durable(real: Function) -> Function:
+    def wait_for(server: Any, done: Any, confirming: Any) -> None:
+        for channel, _, last in confirming:
+            channel.confirm(last)
+        real(server, done, [])
+
+    return wait_for
+
+
+def earlier_epochs_forgotten(real: Function) -> Function:
+    def wait_for(server: Any, done: Any, confirming: Any) -> None:
+        turns, server._unsafe_turns = server._unsafe_turns, 0
+        try:
+            real(server, done, confirming)
+        finally:
+            server._unsafe_turns += turns
+
+    return wait_for
+
+
+def newest_tag_confirmed(real: Function) -> Function:
+    def confirm(confirming: Any) -> None:
+        for channel, _, _ in confirming:
+            channel.confirm(channel.published)
+
+    return confirm
+
+
+def nack_left_out(real: Function) -> Function:
+    return lambda channel, tag, count: None
+
+
+def joined_the_first_group(real: Function) -> Function:
+    def publish(turn: Any, publisher: Any, *others: Any, **named: Any) -> None:
+        turn._last.pop(publisher, None)
+        real(turn, publisher, *others, **named)
+
+    return publish
+
+
+def only_the_first_range_settled(real: Function) -> Function:
+    def settle(turn: Any, child: Any, asked: list[Any], work: Any) -> None:
+        real(turn, child, [(how, life, tags[:1] if how is How.ACK else tags) for how, life, tags in asked], work)
+
+    return settle
+
+
+def others_in_the_next_turn(real: Function) -> Function:
+    def put(turn: Any, group: Any, work: Any) -> None:
+        first, others = group.route.children[:1], group.route.children[1:]
+        if others:
+            later = Route(others, group.route.origin, group.route.version, group.route.looks_at_headers)
+            rest = Group(later, group.is_persistent, group.priority, group.expires_ms, len(turn._groups))
+            rest.contents = group.contents
+            turn._groups.append(rest)
+            turn.look(others[0])
+            group.route = Route(first, later.origin, later.version, later.looks_at_headers)
+        real(turn, group, work)
+
+    return put
+
+
+def auto_ack_left_out(real: Function) -> Function:
+    return lambda queue, work, count, bytes_max, is_auto_ack: real(queue, work, count, bytes_max, False)
+
+
+def got_without_its_ack(real: Function) -> Function:
+    return lambda turn, child, is_auto_ack, work: real(turn, child, False, work)
+
+
+def unacked_left_behind(real: Function) -> Function:
+    def recover(channel: Any) -> None:
+        if channel.is_open:
+            real(channel)
+
+    return recover
+
+
+def answered_before_durable(real: Function) -> Function:
+    return lambda projection, epoch: None
+
+
+def routed_with_the_next_change(real: Function) -> Function:
+    def change(changes: Any, work: Any, follow: Any = lambda result: None, prepare: Any = lambda result: None) -> Any:
+        overdue = getattr(changes._catalog, "overdue", [])
+        for late in overdue:
+            late()
+        result = real(changes, work, lambda result: None, prepare)
+        changes._catalog.overdue = [lambda: _followed(changes, follow, result)]
+        return result
+
+    return change
+
+
+def _followed(changes: Any, follow: Any, result: Any) -> None:
+    with changes._lock:
+        follow(result)
+
+
+def given_back_is_dropped(real: Function) -> Function:
+    return lambda queue: is_over(queue.arguments, len(queue.backing), queue.backing.ready_bytes)
+
+
+def settled_a_turn_late(real: Function) -> Function:
+    def end(turn: Any) -> Any:
+        settled, turn._settled = turn._settled, getattr(turn, "overdue", {})
+        turn.overdue = settled
+        return real(turn)
+
+    return end
+
+
+def turn_left_open(real: Function) -> Function:
+    """A change overtakes what its client had asked for before: the turn is not run, for nobody seems to be in."""
+
+    def offload(connection: Any, *arguments: Any, **named: Any) -> None:
+        access, connection.access = connection.access, None
+        try:
+            real(connection, *arguments, **named)
+        finally:
+            connection.access = access
+
+    return offload
