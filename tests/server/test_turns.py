@@ -1,0 +1,111 @@
+"""The order of turns, confirms and changes, over the simulator's loop: a disk that is slow as long as a test wants."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import pytest
+
+from tests.mutants.broker_wrongs import confirmed_before_durable, earlier_epochs_forgotten, turn_left_open
+from tests.mutants.faults import Patch
+from warren.amqp import frames, methods
+from warren.amqp.content import write_content
+from warren.amqp.properties import PERSISTENT, Properties
+from warren.base.ids import Epoch
+from warren.testing.broker_client import BrokerClient
+from warren.testing.broker_ledger import Ledger
+from warren.testing.broker_machine import Begin, BrokerLife, BrokerMachine
+
+WAIT_FOR = "warren.server.server:Server._wait_for"
+
+
+def told_in(scenario: Callable[[BrokerLife, BrokerClient], object], seed: int = 1) -> object:
+    """What a client saw that has declared a queue."""
+    told: list[object] = []
+
+    def part(life: BrokerLife) -> None:
+        client = BrokerClient(life, "p", Ledger(), random.Random(1))
+        client.open()
+        client.ask(methods.QueueDeclare(0, "a", durable=True), methods.QueueDeclareOk)
+        told.append(scenario(life, client))
+
+    def body(begin: Begin) -> None:
+        begin().serve([[part]], stops=False)
+
+    BrokerMachine().play(seed, body)
+    return told[0]
+
+
+@contextmanager
+def slow_disk(life: BrokerLife) -> Iterator[None]:
+    """Nobody hears that an epoch is durable before the `with` ends."""
+    gate, real = life.threads.condition(), life.confirms._wait
+    is_slow = [True]
+
+    def wait(epoch: Epoch) -> None:
+        with gate:
+            while is_slow[0]:
+                gate.wait()
+        real(epoch)
+
+    life.confirms._wait = wait
+    yield
+    with gate:
+        is_slow[0] = False
+        gate.notify_all()
+
+
+def turn_is_done(client: BrokerClient) -> None:
+    for _ in range(3):
+        client.ask(methods.BasicQos(), methods.BasicQosOk)
+
+
+def confirmed_on_a_slow_disk(life: BrokerLife, client: BrokerClient) -> list[int]:
+    """A message for a queue, then one for nobody: which tags are open while the first is not durable."""
+    with slow_disk(life):
+        client.publish("", "a", 20)
+        turn_is_done(client)
+        client.publish("", "nobody", 20)
+        turn_is_done(client)
+        waiting = list(client.waiting)
+    client.wait_for_confirms()
+    return waiting
+
+
+def purged_behind_a_publish(life: BrokerLife, client: BrokerClient) -> int:
+    """Both in one packet: how many messages the purge has found."""
+    publish = frames.method_frame(1, methods.BasicPublish(0, "", "a"))
+    sent = client.ledger.publish("p", "", "a", 20, True, False)
+    client.waiting[1] = sent, 0
+    content = write_content(Properties(delivery_mode=PERSISTENT), sent.body, 1, 4096)
+    client._wire.send(publish + content + frames.method_frame(1, methods.QueuePurge(0, "a")))
+    return client._expect(methods.QueuePurgeOk).message_count
+
+
+def seeded(patch: Patch | None) -> AbstractContextManager[None]:
+    return nullcontext() if patch is None else patch.applied()
+
+
+@pytest.mark.parametrize(
+    ("patch", "waiting"),
+    [
+        (None, [1, 2]),
+        (Patch(WAIT_FOR, confirmed_before_durable), []),
+        (Patch(WAIT_FOR, earlier_epochs_forgotten), []),
+    ],
+)
+def test_a_message_for_nobody_is_confirmed_when_those_before_it_are_durable(
+    patch: Patch | None, waiting: list[int]
+) -> None:
+    """X-01: one confirm speaks for all before it. The two others are wrong, and show that it would be seen."""
+    with seeded(patch):
+        assert told_in(confirmed_on_a_slow_disk) == waiting
+
+
+def test_what_a_client_asked_for_before_a_change_comes_before_it() -> None:
+    """However threads take turns; the wrong way round it shows in some."""
+    assert {told_in(purged_behind_a_publish, seed) for seed in range(8)} == {1}
+    with Patch("warren.server.connection:ServedConnection.offload", turn_left_open).applied():
+        assert 0 in {told_in(purged_behind_a_publish, seed) for seed in range(8)}
