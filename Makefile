@@ -8,6 +8,12 @@ PYTEST := $(RUN) -m pytest
 PURE := build/pure
 NODE := build/node
 
+# A process that compiles the sources anew takes a second more, and tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
+# A test's JVM is short-lived: compiling for speed takes it longer than the test. For those that a command starts too.
+QUICK_SPARK := JDK_JAVA_OPTIONS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' SPARK_CONF_DIR=$(CURDIR)/tests/pipeline/quick_spark
+
 # The modules that mypyc compiles, and the sources whose constants it may have folded into them.
 MARKED := $(shell grep -rlx --include='*.py' '\# mypyc: compile' src 2>/dev/null | sort)
 FOLDED := $(wildcard src/warren/base/ids.py src/warren/*/format.py src/warren/*/*_format.py)
@@ -16,7 +22,7 @@ MARKED_TESTS := $(foreach module,$(MARKED),$(wildcard $(subst src/warren,tests,$
 TESTS ?= $(MARKED_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-node peers run quick test test-pure check format checklist golden notebook simulate torture mutants bench clean FORCE
+.PHONY: help setup setup-spark setup-node peers run quick test test-plain test-spark test-pure check format checklist golden notebook simulate torture mutants bench clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -65,13 +71,19 @@ run: setup  ## run the broker on 127.0.0.1:5672, its data in data/; Ctrl-C stops
 quick: setup  ## unit, golden and conformance tests: under a minute
 	$(PYTEST) -m 'not slow and not spark and not torture'
 
-# Two tests at a time, but for those with Spark, which takes all cores by itself. A process has one kind of
-# Spark session, so the core suite runs once for each; `local` is among the others.
+# Two lanes at a time. Tests without Spark run two by two; those with Spark one after the other, because a session waits
+# about as much as it works. A process has one kind of session, so the core suite runs once for each; `local` is among
+# the others. What a lane prints comes when it has ended, with its seconds.
 test: setup-spark setup-node  ## every test; only campaigns are left out (simulate, torture)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line --keep-going test-plain test-spark
+
+test-plain:
 	$(PYTEST) -m 'not torture and not spark' --numprocesses 2 --dist worksteal --durations=20
-	$(PYTEST) -m 'spark and not torture' --durations=10
-	WARREN_SPARK=standalone $(PYTEST) -m 'not torture' tests/pipeline/core
-	WARREN_SPARK=connect $(PYTEST) -m 'not torture' tests/pipeline/core
+
+test-spark:
+	$(QUICK_SPARK) $(PYTEST) -m 'spark and not torture' --durations=10
+	$(QUICK_SPARK) WARREN_SPARK=standalone $(PYTEST) -m 'not torture' tests/pipeline/core
+	$(QUICK_SPARK) WARREN_SPARK=connect $(PYTEST) -m 'not torture' tests/pipeline/core
 
 # A build without extensions, as on a machine without a compiler. PYTHONPATH puts it before the editable install,
 # for the processes that the tests start as well.

@@ -15,6 +15,8 @@ from warren.pipeline.jobs.compact import compact, compact_running, deal_task
 from warren.pipeline.jobs.running import run_tasks, workers_of
 from warren.pipeline.jobs.verify import verify
 
+pytestmark = pytest.mark.spark
+
 
 def test_a_running_store_is_compacted_by_order(spark: Any, store: LogStore) -> None:
     """CO-09, CO-10, SO-02, ST-04: in one pass, then, with more in it, in two; the store reads the same behind each."""
