@@ -25,12 +25,12 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(
         "confirmed-before-durable", "a publish is confirmed when its turn is done", (BROKER,),
         (Patch("warren.server.server:Server._wait_for", confirmed_before_durable),),
-        known=("broker:5/472/synced/31856",),
+        known=("broker:5/472/synced/31856", "broker:2/252/synced/160663"),
     ),
     Fault(
         "newest-tag-confirmed", "a confirm names the last tag there is, not the last that is durable", (BROKER,),
         (Patch("warren.server.server:_confirm", newest_tag_confirmed),),
-        known=("broker:7/1000000/synced/63074",),
+        known=("broker:1/215/synced/142368", "broker:7/1000000/synced/63074"),
     ),
     Fault(
         "nack-left-out", "what a full queue refused is confirmed with the others", (BROKER,),
@@ -80,7 +80,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(
         "routed-with-the-next-change", "a change is answered before the routing knows of it", (BROKER,),
         (Patch("warren.broker.ordered_changes:OrderedChanges.change", routed_with_the_next_change),),
-        known=("broker:2/534/synced/32061",),
+        known=("broker:2/345/synced/30550", "broker:2/534/synced/32061"),
     ),
     Fault(
         "given-back-is-dropped", "a queue that refuses drops its oldest when messages are given back", (BROKER,),
