@@ -1,6 +1,6 @@
 """A broker whose disk is so small that it is full soon, and its clients: a real one, mounted for them alone.
 
-    unshare --mount --map-root-user python -m tests.server.broker_on_a_full_disk alarm|full|still PLACE
+    unshare --mount --map-root-user python -m tests.server.broker_on_a_full_disk alarm|full|still|stopped PLACE
 
 `alarm`: publishers fill it up to what is to be kept free. `full`: somebody else fills it to the last byte, under load;
 then once more, and the broker is killed. `still`: the same while nobody writes. Clients look at everything meanwhile,
@@ -146,5 +146,24 @@ def still(place: Path) -> None:
             declarer.expect(methods.QueueDeclareOk)
 
 
+def stopped(place: Path) -> None:
+    """It is stopped while it waits for room: it goes, with all that is durable."""
+    broker, ballast = opened(place, 200, 1, "2MB")
+    with broker:
+        declared(broker, "jobs", "others")
+        flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
+        until(lambda: flood.confirmed > TAKEN, "confirms are missing")
+        fill_up(ballast)
+        until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
+        assert broker.stop() == 1, "not as it should be"
+        confirmed = flood.confirmed
+        flood.close()
+        ballast.unlink()
+        broker.start()
+        seen: list[int] = []
+        rest(broker, seen)
+        assert seen == sorted(set(seen)) and set(range(confirmed)) <= set(seen)
+
+
 if __name__ == "__main__":
-    {"alarm": alarm, "full": full, "still": still}[sys.argv[1]](Path(sys.argv[2]))
+    {"alarm": alarm, "full": full, "still": still, "stopped": stopped}[sys.argv[1]](Path(sys.argv[2]))

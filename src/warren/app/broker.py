@@ -100,9 +100,15 @@ class Broker:
         """Why nothing is confirmed any more: the process should end."""
         return self.server.failed or self.database.log.commit.failure
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the log waits for room on the disk: nothing can be written down."""
+        return self._queues.storage.is_out_of_room
+
     def close(self) -> None:
-        """Write down where everything stands; durable when it returns. After a failure nothing is written any more."""
-        if self.failure is not None:
+        """Write down where everything stands; durable when it returns. After a failure, or on a full disk, nothing is
+        written any more: what is durable is durable, and the next start finds it as after a crash."""
+        if self.failure is not None or self.is_stuck:
             self.database.abandon()
             return
         try:

@@ -33,6 +33,7 @@ GENERATION_0 = 50_000  # new objects between two looks for garbage in cycles
 GENERATIONS_1_2 = (20, 50)
 SWITCH_SECONDS = 0.0005
 FAILURE_POLL_SECONDS = 0.25
+STUCK = 1  # exit code
 
 _LOG = logging.getLogger(__name__)
 Say = Callable[[str], None]
@@ -49,11 +50,16 @@ def run(broker: Broker, say: Say, began_ns: int) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(broker, say, began_ns))
     finally:
+        is_stuck = broker.is_stuck
         broker.close()
         if pid_file and broker.machine.files.exists(pid_file):
             broker.machine.files.remove(pid_file)
     if broker.failure is not None:
         raise broker.failure
+    if is_stuck:
+        _LOG.critical("the disk is full: left as by a crash, with all that is durable")
+        logging.shutdown()
+        os._exit(STUCK)  # threads wait for room, and would be waited for
 
 
 async def _serve(broker: Broker, say: Say, began_ns: int) -> None:

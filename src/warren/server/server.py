@@ -122,8 +122,10 @@ class Server:
             await asyncio.sleep(0)
         self._watch.stop()
         self._run_woken()
+        is_stuck = self.storage.is_out_of_room  # then some threads wait for room, which may never come
         for pool in (self._door, self._pool):
-            await self.loop.run_in_executor(None, partial(pool.shutdown, wait=True))
+            shut = partial(pool.shutdown, wait=not is_stuck, cancel_futures=is_stuck)
+            await self.loop.run_in_executor(None, shut)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -167,7 +169,7 @@ class Server:
         realm = self.realms.find(name)
         served = self._served.get(name)
         if served is None or served.realm is not realm:
-            topology = Topology(realm, self.counts)
+            topology = Topology(realm, self.counts, self.machine.chance)
             made = ServedRealm(realm, topology, self.machine, self._wake, self._unused)
             served = self._served[name] = made
         return served
