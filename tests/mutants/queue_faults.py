@@ -58,7 +58,7 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
     Fault(
         "moved-in-two-sessions", "a dead-lettered message leaves in one session and arrives in another", (QUEUES,),
         (Patch("warren.broker.leaving:_deliver", moved_in_two_sessions),),
-        known=("25/306",),
+        known=("25/295",),
     ),
     Fault(
         "transients-stay", "a start leaves the transient store as it finds it", (QUEUES,),
