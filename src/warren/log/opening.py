@@ -10,6 +10,7 @@ is never used twice. Files the manifest does not know cannot hold an entry; they
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from warren.base.chance import Chance
@@ -179,8 +180,9 @@ def find_file(files: Files, directory: str, record: FileRecord) -> str:
     """The path of a file, which a power cut may have left under either name."""
     for name in (record.name, rotated_name(record.channel, record.number), active_name(record.channel)):
         path = join(directory, name)
-        if files.exists(path) and number_of(files, path) == record.number:
-            return path
+        with suppress(Refused):  # a rotation may rename it as we look: then it has the next name
+            if files.exists(path) and number_of(files, path) == record.number:
+                return path
     raise Damage(f"log file {record.number} ({record.name}) is missing", join(directory, record.name), 0)
 
 

@@ -202,6 +202,7 @@ class Server:
             self._not_done(confirming, done.error)
         self.newest = max(self.newest, done.epoch)
         self.counts.received_bytes += done.size_bytes
+        self._flush()  # deliveries do not wait for the disk
         if done.error is None and (done.epoch or confirming):
             self._wait_for(done, confirming)
         self._watch.after_turn(done.size_bytes)

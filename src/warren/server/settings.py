@@ -21,7 +21,7 @@ class ServerSettings:
     mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
     loopback_users: tuple[str, ...] = ("guest",)  # may log in from this machine only
     login_delay_seconds: float = 1.0  # a refused login is answered after so long
-    unsafe_bytes_max: int = 16 << 20  # published and not durable yet: above it publishers are not read
+    unsafe_bytes_max: int = 32 << 20  # published and not durable yet: above it publishers are not read
     unsent_bytes_max: int = 1 << 20  # waiting for one client to read it: above it nothing more is delivered to it
     disk_free_min_bytes: int = 50_000_000  # less than that blocks publishers
     drain_seconds: float = 10.0  # clients have so long to go when the server is stopped
