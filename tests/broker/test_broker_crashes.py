@@ -48,9 +48,7 @@ def test_lives_without_a_cut_have_everything_in_them_that_is_to_be_cut_short() -
         *(f"worker: {doing}" for doing in worker),
         *(f"clerk: {doing}" for doing in ("declare", "join", "leave", "publish", "settle", "delete")),
     }
-    assert set(outcomes) == {*Outcome, "settled", "moved"} and min(outcomes.values()) > 5, (
-        outcomes
-    )
+    assert set(outcomes) == {*Outcome, "settled", "moved"} and min(outcomes.values()) > 5, outcomes
 
 
 def test_one_seed_is_one_run() -> None:

@@ -33,15 +33,14 @@ GENERATION_0 = 50_000  # new objects between two looks for garbage in cycles
 GENERATIONS_1_2 = (20, 50)
 SWITCH_SECONDS = 0.0005
 FAILURE_POLL_SECONDS = 0.25
-STUCK = 1  # exit code
 
 _LOG = logging.getLogger(__name__)
 Say = Callable[[str], None]
 
 
-def run(broker: Broker, say: Say, began_ns: int) -> None:
+def run(broker: Broker, say: Say, began_ns: int) -> bool:
     """Serve until a signal comes, then close the broker. Raises what ended it, if something did. `began_ns`: when all
-    of it began, by the monotonic clock."""
+    of it began, by the monotonic clock. False: threads are left that wait for room on the disk."""
     sys.setswitchinterval(SWITCH_SECONDS)
     pid_file = broker.configuration.pid_file
     try:
@@ -58,8 +57,7 @@ def run(broker: Broker, say: Say, began_ns: int) -> None:
         raise broker.failure
     if is_stuck:
         _LOG.critical("the disk is full: left as by a crash, with all that is durable")
-        logging.shutdown()
-        os._exit(STUCK)  # threads wait for room, and would be waited for
+    return not is_stuck
 
 
 async def _serve(broker: Broker, say: Say, began_ns: int) -> None:

@@ -13,6 +13,7 @@ import typer
 from warren.cli.progress import Bar
 
 INTERRUPTED = 130
+STUCK = 1
 _PERCENT = 100
 
 _PORT = {"min": 0, "max": 65_535}
@@ -110,7 +111,9 @@ def _serve(told: Any) -> None:
         broker = open_broker(configuration, lambda share: bar.reach(round(share * _PERCENT)), machine)
     for problem in broker.problems:
         log.warning("found at the start", extra={"facts": {"problem": problem}})
-    run(broker, _say, began_ns)
+    if not run(broker, _say, began_ns):
+        logging.shutdown()
+        os._exit(STUCK)  # who waits for room would be waited for
 
 
 def _say(line: str) -> None:
