@@ -118,17 +118,19 @@ simulate: setup  ## crash simulation over N states (make simulate N=200000)
 
 torture: setup  ## kill -9 a real process N times on the real disk (make torture N=100)
 	$(RUN) -m tests.torture.kill_loop --kills $(or $(N),100)
+	$(RUN) -m tests.server.kill_drill --kills $(or $(N),100)
 	$(PYTEST) -m torture
 
 mutants: setup  ## seed faults one by one; the simulator must catch each
 	$(RUN) -m tests.mutants.run
 
-bench: setup-spark  ## the log store, the pipeline, the snapshot store and queues against their goals (bench/goals.toml)
+bench: setup-spark  ## the log store, the pipeline, the snapshot store, queues and the broker against their goals
 	$(BIN)/warren bench log
 	$(BIN)/warren bench pipeline
 	$(BIN)/warren bench snapshot
 	$(BIN)/warren bench reflection
 	$(BIN)/warren bench queue
+	$(BIN)/warren bench amqp
 
 clean:  ## remove what was built; a clean tree but for .git
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

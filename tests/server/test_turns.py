@@ -14,8 +14,9 @@ from warren.amqp import frames, methods
 from warren.amqp.content import write_content
 from warren.amqp.properties import PERSISTENT, Properties
 from warren.base.ids import Epoch
+from warren.base.runs import WIRE, Origin, Publication
 from warren.testing.broker_client import BrokerClient
-from warren.testing.broker_ledger import Ledger
+from warren.testing.broker_ledger import Fate, Ledger, PlainQueue
 from warren.testing.broker_machine import Begin, BrokerLife, BrokerMachine
 
 WAIT_FOR = "warren.server.server:Server._wait_for"
@@ -109,3 +110,25 @@ def test_what_a_client_asked_for_before_a_change_comes_before_it() -> None:
     assert {told_in(purged_behind_a_publish, seed) for seed in range(8)} == {1}
     with Patch("warren.server.connection:ServedConnection.offload", turn_left_open).applied():
         assert 0 in {told_in(purged_behind_a_publish, seed) for seed in range(8)}
+
+
+def delivered_around_a_broken_one(life: BrokerLife, client: BrokerClient) -> tuple[list[int], int]:
+    """Four messages, one of which cannot be read: the tags that the channel holds, and how many the queue waits for."""
+    realm = life.realms.find("/")
+    client.ledger.declaring_queue(PlainQueue("a")).fate = Fate.THERE
+    client.publish("", "a", 20)
+    client.wait_for_confirms()
+    more = [client.ledger.publish("p", "", "a", 20, True, False).body for _ in range(2)]
+    good = [write_content(Properties(delivery_mode=PERSISTENT), body, 1, 4096) for body in more]
+    broken = Publication([good[0], b"no frames", good[1]], origin=Origin("", "a", "", WIRE))
+    realm.traffic.put(broken, [realm.queues.find("a")])
+    client.consume("a")
+    client.wait_until(lambda: len(client.held) == 3, "three are delivered")
+    turn_is_done(client)
+    [connection] = life.server.connections
+    queue = realm.queues.find("a").serving()
+    return [piece.first for piece in connection.channels[1].unacked.pieces()], queue.backing.pending_count
+
+
+def test_a_message_that_cannot_be_read_takes_no_other_with_it() -> None:
+    assert told_in(delivered_around_a_broken_one) == ([1, 2, 3], 3)

@@ -41,7 +41,6 @@ _IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
 
 class ServedChannel:
     __slots__ = (
-        "_next_delivery",
         "_refused",
         "client",
         "confirmed",
@@ -49,6 +48,7 @@ class ServedChannel:
         "consumers",
         "is_confirming",
         "is_open",
+        "next_tag",
         "number",
         "prefetch",
         "prefetch_of_all",
@@ -68,7 +68,7 @@ class ServedChannel:
         self.prefetch_of_all = 0  # of all consumers together
         self.consumers: dict[str, ServedConsumer] = {}
         self.unacked: Unacked[Holder] = Unacked()
-        self._next_delivery = 1
+        self.next_tag = 1  # of deliveries
         self._refused: set[int] = set()  # tags that are nacked, as long as they may be counted among the confirmed
 
     # -- messages in ---------------------------------------------------------------------------------------------
@@ -143,8 +143,8 @@ class ServedChannel:
 
     def next_tags(self, count: int) -> int:
         """The first of so many delivery tags."""
-        first = self._next_delivery
-        self._next_delivery += count
+        first = self.next_tag
+        self.next_tag += count
         return first
 
     def counts_delivery(self, count: int, is_auto_ack: bool, is_redelivered: bool) -> None:

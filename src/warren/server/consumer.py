@@ -89,33 +89,43 @@ class ServedConsumer:
         return self.channel.connection.room_bytes()
 
     def take(self, life: int, fetched: list[Fetched]) -> None:
-        channel = self.channel
         if self._holder.life != life:
             self._holder = Holder(self.child, life, self)
         for each in fetched:
-            count = len(each.slice)
-            first = channel.next_tags(count)
-            if not self.is_auto_ack:
-                channel.unacked.add(first, count, each.tag, self._holder)
-                self.unacked += count
-            try:
-                self._send(first, each)
-            except Damage as error:  # it was checked when it came; nobody can have it now
-                _LOG.error("a message cannot be delivered", extra={"facts": {"queue": self.child.name, "why": error}})
-                channel.settle(channel.unacked.take_to(first + count - 1), How.REJECT)
-            channel.counts_delivery(count, self.is_auto_ack, each.is_redelivered)
+            self._take(each)
 
-    def _send(self, first: int, each: Fetched) -> None:
+    def _take(self, each: Fetched) -> None:
+        channel, count = self.channel, len(each.slice)
+        try:
+            data = self._frames(channel.next_tag, each)
+        except Damage as error:  # it was checked when it came; nobody can have it now
+            if count == 1:
+                self._refuse(each, error)
+            else:
+                half, others = each.slice.split(count // 2)  # it is found by halves: the others are delivered
+                self._take(each._replace(slice=half))
+                self._take(Fetched(each.tag + count // 2, others, each.is_redelivered))
+            return
+        first = channel.next_tags(count)
+        if not self.is_auto_ack:
+            channel.unacked.add(first, count, each.tag, self._holder)
+            self.unacked += count
+        channel.connection.write(data)
+        channel.counts_delivery(count, self.is_auto_ack, each.is_redelivered)
+
+    def _refuse(self, each: Fetched, error: Damage) -> None:
+        """It is rejected, unless it is acknowledged already."""
+        _LOG.error("a message cannot be delivered", extra={"facts": {"queue": self.child.name, "why": error}})
+        if not self.is_auto_ack:
+            self.channel.connection.served.turn.settle(self.child, How.REJECT, self._holder.life, each.tags)
+
+    def _frames(self, first: int, each: Fetched) -> bytes:
         channel, origin = self.channel, each.slice.run.origin
-        connection = channel.connection
-        contents = contents_of(each.slice, channel.number, connection.frame_max)
+        frame_max = channel.connection.frame_max
+        contents = contents_of(each.slice, channel.number, frame_max)
         redelivered = len(contents) if each.is_redelivered else 0
         exchange, key = origin.exchange.encode(), origin.routing_key.encode("utf-8", "surrogateescape")
-        connection.write(
-            emit_deliveries(
-                channel.number, self.raw_tag, exchange, key, first, redelivered, contents, connection.frame_max
-            )
-        )
+        return emit_deliveries(channel.number, self.raw_tag, exchange, key, first, redelivered, contents, frame_max)
 
     def cancelled(self, why: WarrenError) -> None:
         self._cancelled(self)
