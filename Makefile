@@ -75,6 +75,7 @@ quick: setup  ## unit, golden and conformance tests: under a minute
 # about as much as it works. A process has one kind of session, so the core suite runs once for each; `local` is among
 # the others. What a lane prints comes when it has ended, with its seconds.
 test: setup-spark setup-node  ## every test; only campaigns are left out (simulate, torture)
+	-@.ci/peers
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line --keep-going test-plain test-spark
 
 test-plain:
