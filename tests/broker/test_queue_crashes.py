@@ -30,7 +30,7 @@ from warren.testing.memory_files import SYNCED, CrashModel
 from warren.testing.stepped_threads import SteppedThreads
 
 DOINGS = 16  # of each client in each life
-SEEDS = 17, 25  # together they do everything that clients and upkeep can
+SEEDS = 28, 41  # together they do everything that clients and upkeep can
 STRIDE = 37
 
 
@@ -178,7 +178,7 @@ def test_a_power_cut_at_some_steps_loses_nothing_and_brings_nothing_back(seed: i
 
 @pytest.mark.torture
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("seed", [*SEEDS, 14, 28])
+@pytest.mark.parametrize("seed", [*SEEDS, 14, 17])
 def test_a_power_cut_at_any_step_loses_nothing_and_brings_nothing_back(
     seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

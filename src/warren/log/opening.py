@@ -10,7 +10,6 @@ is never used twice. Files the manifest does not know cannot hold an entry; they
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from warren.base.chance import Chance
@@ -180,9 +179,13 @@ def find_file(files: Files, directory: str, record: FileRecord) -> str:
     """The path of a file, which a power cut may have left under either name."""
     for name in (record.name, rotated_name(record.channel, record.number), active_name(record.channel)):
         path = join(directory, name)
-        with suppress(Refused):  # a rotation may rename it as we look: then it has the next name
+        try:
             if files.exists(path) and number_of(files, path) == record.number:
                 return path
+        except Refused:
+            if files.exists(path):
+                raise
+            continue  # a rotation renamed it as we looked: it has the next name
     raise Damage(f"log file {record.number} ({record.name}) is missing", join(directory, record.name), 0)
 
 

@@ -77,7 +77,8 @@ class Worker:
         self.kill()
         results: Any = getattr(self.app.backend, "result_consumer", None)
         if getattr(results, "_connection", None):
-            results.stop()  # closing the application leaves the connection open by which results came
+            with suppress(OSError):  # the broker lets go of who is silent for long
+                results.stop()  # closing the application leaves the connection open by which results came
         self.app.close()
 
     def task(self, name: str) -> Any:
