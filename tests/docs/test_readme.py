@@ -43,7 +43,9 @@ def here(lines: str, broker: Broker) -> str:
 
 def test_make_run_serves_at_the_address_of_the_examples() -> None:
     assert re.search(r"^make run +#.*localhost:5672$", README, re.MULTILINE)
-    dry = subprocess.run(["make", "--dry-run", "run"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    dry = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", "run"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     *_, last = dry.splitlines()
     assert last.split() == [".venv/bin/warren", "serve", "--data-dir", "data"], "no other port is asked for"
 
@@ -51,7 +53,9 @@ def test_make_run_serves_at_the_address_of_the_examples() -> None:
 def test_every_target_that_the_readme_names_is_there() -> None:
     named = set(re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE))
     assert named >= {"run", "test", "simulate", "mutants", "torture"}
-    subprocess.run(["make", "--dry-run", *sorted(named)], cwd=ROOT, capture_output=True, check=True)
+    subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", *sorted(named)], cwd=ROOT, capture_output=True, check=True
+    )
 
 
 @pytest.mark.slow
