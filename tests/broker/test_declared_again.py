@@ -50,6 +50,7 @@ def test_wide_numbers_and_strange_texts_have_names_too() -> None:
 
 
 def test_a_number_is_itself_however_wide_it_was_sent() -> None:
+    """What differs raises: see the next test."""
     for value in (types.Byte(5), types.UnsignedShort(5), types.Long(5)):
         again(5, value)
 

@@ -256,5 +256,6 @@ class Turn:
 
 
 def _is_wide(children: Iterable[Supervised]) -> bool:
-    """Whether messages may move on from any of them."""
-    return any(child.queue is not None and child.queue.arguments.dead_letters_to is not None for child in children)
+    """Whether messages may move on from any of them; of one that is being made again nobody knows yet. It must be known
+    before anything changes: a turn cannot be begun once more in the middle."""
+    return any(child.queue is None or child.queue.arguments.dead_letters_to is not None for child in children)

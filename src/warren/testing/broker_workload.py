@@ -77,7 +77,8 @@ class Part:
                 self.workload.done[f"{type(self).__name__.lower()}: {doing.__name__}"] += 1
 
     def doings(self) -> list[Callable[[], bool]]:
-        raise NotImplementedError
+        """What it chooses from; nothing for one whose work is always the same."""
+        return []
 
     # -- changes of the topology ---------------------------------------------------------------------------------
 
