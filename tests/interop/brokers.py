@@ -6,22 +6,15 @@ asks for them and stopped when the last one is done.
 
 from __future__ import annotations
 
-import os
-import queue
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
+from tests.server.broker_process import BrokerProcess
 from warren.bench import peers
 
 RABBITMQ = "rabbitmq"
 WARREN = "warren"
-START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,50 +47,10 @@ def start(name: str, directory: Path) -> Broker:
     if name == RABBITMQ:
         peer = peers.start_rabbitmq(directory)
         return Broker(RABBITMQ, peer.port, peer.kill)
-    return _start_warren(directory)
+    process = BrokerProcess(directory / "data")
+    return Broker(WARREN, process.port, lambda: _stop(process))
 
 
-def _start_warren(directory: Path) -> Broker:
-    line = [sys.executable, "-m", "warren.cli.main", "serve", "--data-dir", str(directory / "data"), "--port", "0"]
-    line += ["--management-port", "0", "--prometheus-port", "0"]
-    log = (directory / "stderr").open("wb")
-    process = subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    )
-    log.close()
-
-    def stop() -> None:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
-        finally:
-            if process.stdout is not None:
-                process.stdout.close()
-
-    assert process.stdout is not None
-    lines: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_read_lines, args=(process.stdout, lines), daemon=True).start()
-    port = 0
-    while True:
-        try:
-            told = lines.get(timeout=START_SECONDS_MAX)
-        except queue.Empty:
-            told = ""
-        if not told:
-            stop()
-            raise RuntimeError(f"warren serve does not start:\n{(directory / 'stderr').read_text()}")
-        if told.startswith("amqp "):
-            port = int(told.rpartition(":")[2])
-        if told.startswith("ready"):
-            return Broker(WARREN, port, stop)
-
-
-def _read_lines(pipe: IO[str], lines: queue.Queue[str]) -> None:
-    """To the end, so that whoever writes is never held up; an empty line stands for the end."""
-    for line in pipe:
-        lines.put(line)
-    lines.put("")
+def _stop(process: BrokerProcess) -> None:
+    with process:
+        """Its end stops it, or kills one that does not go."""

@@ -13,7 +13,7 @@ class ServerSettings:
     product_version: str = ""  # … and of which version; empty: our own
     channel_max: int = 2047
     frame_max: int = 131_072
-    initial_frame_max: int = 8192  # before a client has opened a vhost
+    initial_frame_max: int = 8192  # bytes of a frame, before it is agreed on with the client
     heartbeat_seconds: int = 60
     handshake_seconds: float = 10.0  # a client has so long until it has opened a vhost
     half_open_max: int = 1024  # connections that have not; more are turned away

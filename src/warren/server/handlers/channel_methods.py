@@ -60,8 +60,7 @@ def handle(connection: ServedConnection, number: int, method: Method) -> None:
         connection.say(number, AccessRequestOk(1))
     else:
         spec = method.SPEC
-        what = "active=false" if isinstance(method, ChannelFlow) else f"{spec.name} is not there"
-        raise PeerError(ReplyCode.NOT_IMPLEMENTED, what, spec.class_id, spec.method_id)
+        raise PeerError(ReplyCode.NOT_IMPLEMENTED, f"{spec.name} is not there", spec.class_id, spec.method_id)
 
 
 def _open(connection: ServedConnection, number: int) -> None:
