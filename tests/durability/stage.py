@@ -120,6 +120,10 @@ class HookedFile:
     def write_at(self, offset: int, pieces: Sequence[Buffer]) -> None:
         self._inner.write_at(offset, pieces)
 
+    def write_through(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        self._before_sync()
+        self._inner.write_through(offset, pieces)
+
     def read_at(self, offset: int, size: int) -> bytes:
         return self._inner.read_at(offset, size)
 

@@ -14,7 +14,8 @@ from warren.records.block import draft
 from warren.records.format import BlockKind
 from warren.records.walk import walk
 from warren.testing.faulty_files import FaultyFiles
-from warren.testing.memory_files import MemoryFiles
+from warren.testing.memory_files import SYNCED, MemoryFiles
+from warren.testing.seeded_chance import SeededChance
 
 
 def append(participant: Participant, body: bytes, epoch: int = 1) -> int:
@@ -79,6 +80,25 @@ def test_space_is_allocated_by_whole_containers_before_it_is_written() -> None:
     participant.write(participant.take())
     assert [step.operation for step in disk.steps] == ["create", "allocate", "write", "allocate", "write", "write"]
     assert disk.stat(path_of(1)).size_bytes == 2 * CONTAINER_BYTES
+
+
+def test_a_part_in_a_new_container_syncs_its_zeros_too_and_others_sync_only_themselves() -> None:
+    disk = MemoryFiles()
+    participant = participant_on(disk, 1)
+    disk.sync_directory("/")
+    append(participant, bytes(100))
+    participant.write_through(participant.take())
+    assert len(synced_in(disk)) == CONTAINER_BYTES
+    assert participant.handle is not None
+    participant.handle.write_at(CONTAINER_BYTES - 8, [b"unsynced"])
+    append(participant, bytes(100))
+    participant.write_through(participant.take())
+    assert len(headers_in(synced_in(disk), participant)) == 2
+    assert synced_in(disk)[-8:] == bytes(8)
+
+
+def synced_in(disk: MemoryFiles) -> bytes:
+    return disk.crash(SYNCED, SeededChance(0)).contents(path_of(1))
 
 
 def test_a_full_disk_speaks_up_before_any_byte_of_the_part_is_out_and_the_part_can_be_written_again() -> None:

@@ -150,6 +150,18 @@ def test_sync_keeps_what_was_written(files: Files, root: str) -> None:
     file.close()
 
 
+def test_writing_through_writes_everything_and_can_be_repeated(files: Files, root: str) -> None:
+    file = files.create(root + "/f")
+    file.write_at(0, [bytes(10)])
+    for _ in range(2):
+        file.write_through(3, [b"ab", bytearray(b"cd"), memoryview(b"ef")])
+    file.write_through(12, [b"%d" % (number % 10) for number in range(3000)])  # more pieces than a call takes
+    expected = bytes(3) + b"abcdef" + bytes(3) + b"0123456789" * 300
+    assert file.read_at(0, 5000) == expected and file.size() == len(expected)
+    file.close()
+    assert got(files, root + "/f") == expected
+
+
 def test_a_name_is_created_once(files: Files, root: str) -> None:
     put(files, root + "/f", b"first")
     with pytest.raises(Refused, match=r"create .*/f"):

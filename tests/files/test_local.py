@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,14 +30,15 @@ def path(tmp_path: Path) -> str:
 def test_a_short_write_is_continued_where_it_stopped(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real, sizes = os.pwritev, []
 
-    def three_bytes_at_most(descriptor: int, pieces: Sequence[bytes], offset: int) -> int:
+    def three_bytes_at_most(descriptor: int, pieces: Sequence[bytes], offset: int, flags: int = 0) -> int:
         sizes.append(sum(memoryview(piece).nbytes for piece in pieces))
-        return real(descriptor, [b"".join(pieces)[:3]], offset)
+        return real(descriptor, [b"".join(pieces)[:3]], offset, flags)
 
     monkeypatch.setattr(os, "pwritev", three_bytes_at_most)
     file = LocalFiles().create(path)
     file.write_at(2, [b"ab", b"", memoryview(b"cdef"), b"g"])
-    assert sizes == [7, 4, 1]
+    file.write_through(2, [b"ab", b"", memoryview(b"cdef"), b"g"])
+    assert sizes == [7, 4, 1] * 2
     assert file.read_at(0, 99) == b"\0\0abcdefg"
     file.close()
 
@@ -78,6 +80,73 @@ def test_after_a_failed_sync_the_handle_is_dead_though_the_system_would_go_on(
         with pytest.raises(SyncFailed, match="an earlier sync failed"):
             attempt()
     assert file.read_at(0, 1) == b"x"
+    file.close()
+
+
+def refusing(number: int, calls: list[int]) -> object:
+    """What the system says to writing through; plain writes go on."""
+    real = os.pwritev
+
+    def pwritev(descriptor: int, pieces: Sequence[bytes], offset: int, flags: int = 0) -> int:
+        calls.append(flags)
+        if flags:
+            raise OSError(number, os.strerror(number))
+        return real(descriptor, pieces, offset)
+
+    return pwritev
+
+
+def test_writing_through_is_one_call_that_syncs(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    real = os.pwritev
+
+    def pwritev(descriptor: int, pieces: Sequence[bytes], offset: int, flags: int = 0) -> int:
+        calls.append(flags)
+        return real(descriptor, pieces, offset, flags)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    monkeypatch.setattr(local, "_sync_data", lambda descriptor: pytest.fail("a second call"))
+    file = LocalFiles().create(path)
+    file.write_through(0, [b"ab", b"c"])
+    assert calls == [os.RWF_DSYNC]
+    assert file.read_at(0, 10) == b"abc"
+    file.close()
+
+
+def test_a_failure_of_writing_through_kills_the_handle(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = LocalFiles().create(path)
+    monkeypatch.setattr(os, "pwritev", refusing(errno.EIO, []))
+    with pytest.raises(SyncFailed, match="cannot sync"):
+        file.write_through(0, [b"abc"])
+    agains = (partial(file.write_at, 0, [b"abc"]), file.sync, partial(file.write_through, 0, [b"abc"]))
+    for again in agains:
+        with pytest.raises(SyncFailed, match="an earlier sync failed"):
+            again()
+    file.close()
+
+
+def test_a_full_disk_does_not_kill_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = LocalFiles().create(path)
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwritev", refusing(errno.ENOSPC, []))
+        with pytest.raises(OutOfRoom):
+            file.write_through(0, [b"abc"])
+    file.write_through(0, [b"abc"])
+    assert file.read_at(0, 10) == b"abc"
+    file.close()
+
+
+def test_where_the_system_cannot_write_through_it_writes_and_syncs(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    syncs: list[int] = []
+    monkeypatch.setattr(os, "pwritev", refusing(errno.EOPNOTSUPP, calls))
+    monkeypatch.setattr(local, "_sync_data", syncs.append)
+    file = LocalFiles().create(path)
+    file.write_through(0, [b"abc"])
+    file.write_through(3, [b"de"])
+    assert calls == [os.RWF_DSYNC, 0, 0]  # asked once
+    assert len(syncs) == 2
+    assert file.read_at(0, 10) == b"abcde"
     file.close()
 
 

@@ -147,7 +147,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "sync-failure-believed", "a sync that failed is done again and believed", ("failing",),
-        (Patch("warren.durability.participant:Participant.sync", sync_failure_believed),),
+        (Patch("warren.durability.participant:Participant.write_through", sync_failure_believed),),
     ),
     Fault(
         "torn-edit-believed", "a manifest edit is applied although its checksum does not hold", ("rotate", "compact"),

@@ -180,15 +180,15 @@ def header_is_not_checked(real: Function) -> Function:
 
 
 def sync_failure_believed(real: Function) -> Function:
-    def sync(participant: Participant) -> None:
+    def write_through(participant: Participant, part: Part) -> None:
         try:
-            real(participant)
+            real(participant, part)
         except SyncFailed:
             assert participant.handle is not None
             participant.handle = participant.handle._disk.open(participant.handle.path, writable=True)  # type: ignore[attr-defined]
-            real(participant)
+            participant.handle.sync()
 
-    return sync
+    return write_through
 
 
 def torn_edit_believed(real: Function) -> Function:

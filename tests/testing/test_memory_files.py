@@ -61,6 +61,19 @@ def test_what_was_synced_survives_every_model(model: CrashModel) -> None:
     assert left(disk, model) == {b"o-synced-"}
 
 
+def test_writing_through_syncs_its_own_bytes_and_no_others() -> None:
+    disk = disk_with()
+    file = disk.open("/f", writable=True)
+    file.write_at(0, [b"0123456789"])
+    file.write_through(3, [b"ABC"])
+    assert left(disk, SYNCED) == {bytes(3) + b"ABC"}
+    assert left(disk, ALL) == {b"012ABC6789"}
+    file.write_through(0, [b"xyz"])
+    assert left(disk, SYNCED) == {b"xyzABC"}
+    assert left(disk, ALL) == {b"xyzABC6789"}
+    file.close()
+
+
 def test_syncing_a_new_file_does_not_sync_its_name() -> None:
     disk = disk_with()
     file = disk.create("/g")

@@ -10,7 +10,8 @@ import pytest
 
 from tests.mutants.faults import FAULTS, Fault, Patch
 from warren.base.errors import Misuse
-from warren.durability.participant import Participant
+from warren.durability.group_commit import GroupCommit
+from warren.durability.participant import Part, Participant
 from warren.testing import campaign
 from warren.testing.evidence import Violation
 from warren.testing.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
@@ -81,22 +82,24 @@ def test_a_group_of_a_campaign_shares_its_run_up_and_has_every_model() -> None:
 
 
 def test_a_planted_bug_is_found_and_named_by_its_spec() -> None:
-    lying = Fault("lying sync", "", (), (Patch(f"{Participant.__module__}:Participant.sync", lambda real: _lie),))
+    target = f"{Participant.__module__}:Participant.write_through"
+    lying = Fault("lying sync", "", (), (Patch(target, lambda real: _lie),))
     spec = Spec("append", 1, 10**6, Persistence.SYNCED, 8)
     run_state(spec)
     with lying.seeded(), pytest.raises(Violation, match="append:1/1000000/synced/8: the store does not open"):
         run_state(spec)
 
 
-def _lie(participant: Participant) -> None:
-    """A sync that does nothing."""
+def _lie(participant: Participant, part: Part) -> None:
+    """It only writes."""
+    participant.write(part)
 
 
 def test_an_error_of_the_product_is_a_violation_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(participant: Participant) -> None:
+    def broken(participant: Participant, part: Part) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr(Participant, "sync", broken)
+    monkeypatch.setattr(Participant, "write_through", broken)
     with pytest.raises(Violation, match="append:1/30/all/0: KeyError: 'oops'"):
         run_state(Spec("append", 1, 30, Persistence.ALL, 0))
 
@@ -106,7 +109,7 @@ def test_a_campaign_counts_states_and_reports_violations(
 ) -> None:
     assert campaign.main(["--states", "12", "--workload", "append"]) == 0
     assert capsys.readouterr().out.startswith("12 states of 1 workloads")
-    monkeypatch.setattr(Participant, "sync", _lie)
+    monkeypatch.setattr(Participant, "write_through", _lie)
     assert campaign.main(["--states", "30", "--workload", "append"]) == 1
     out = capsys.readouterr().out
     assert "violations" in out.splitlines()[0]
@@ -123,10 +126,10 @@ def test_a_saved_script_runs_like_a_workload(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_campaign_of_a_workload_that_fails_by_itself_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(participant: Participant) -> None:
+    def broken(commit: GroupCommit, parts: list[Part]) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr(Participant, "sync", broken)
+    monkeypatch.setattr(GroupCommit, "_bring_to_disk", broken)
     steps_of.cache_clear()
     groups = campaign.round_of(["append"], 12345)
     *_, tally = campaign.run(groups, processes=1)

@@ -48,6 +48,10 @@ class _CountedFile(LocalFile):
     def write_at(self, offset: int, pieces: Sequence[Buffer]) -> None:
         self._file.write_at(offset, pieces)
 
+    def write_through(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        self._file.write_through(offset, pieces)
+        self._count_sync()
+
     def read_at(self, offset: int, size: int) -> bytes:
         return self._file.read_at(offset, size)
 
@@ -59,6 +63,9 @@ class _CountedFile(LocalFile):
 
     def sync(self) -> None:
         self._file.sync()
+        self._count_sync()
+
+    def _count_sync(self) -> None:
         self._counter.log_syncs += not self._is_new
         self._is_new = False
 

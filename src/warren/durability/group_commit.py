@@ -260,9 +260,12 @@ class GroupCommit:
             self.gate.notify_all()
 
     def _bring_to_disk(self, parts: list[Part]) -> None:
-        for part in parts:
-            self._wait_for_room(partial(part.participant.write, part))
-        self._threads.together([part.participant.sync for part in parts])
+        if len(parts) == 1:
+            self._wait_for_room(partial(parts[0].participant.write_through, parts[0]))
+        else:
+            for part in parts:
+                self._wait_for_room(partial(part.participant.write, part))
+            self._threads.together([part.participant.sync for part in parts])
         self.syncs += len(parts)
 
     def _declare_durable(self, epoch: Epoch, parts: list[Part]) -> None:

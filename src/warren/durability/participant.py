@@ -8,7 +8,8 @@ its bytes leave memory. At the epoch switch the gathered bytes become a `Part`, 
 writes and syncs while the next epoch gathers behind it.
 
 Always true: `end` and `running` describe the file as it will be once everything appended so far is written; space is
-allocated by whole containers before it is written, so a full disk speaks up before any byte of the epoch is out.
+allocated by whole containers, of which the zeros are written first: a full disk speaks up while little of the epoch is
+out, mostly nothing, and the same bytes go to the same place when there is room.
 """
 
 from __future__ import annotations
@@ -112,9 +113,20 @@ class Participant:
         handle = self._handle()
         if part.end > self.allocated:
             wanted = -(-part.end // self.container_bytes) * self.container_bytes
-            handle.allocate(self.allocated, wanted - self.allocated)
+            handle.allocate(part.end, wanted - part.end)
+            handle.write_at(part.start, part.pieces)
             self.allocated = wanted
-        handle.write_at(part.start, part.pieces)
+        else:
+            handle.write_at(part.start, part.pieces)
+
+    def write_through(self, part: Part) -> None:
+        """Bring a part to the disk. After a new container everything is synced, its zeros too: from then on parts
+        overwrite blocks that the disk has, and need no other sync than their own. May be repeated like `write`."""
+        if part.end > self.allocated:
+            self.write(part)
+            self.sync()
+        else:
+            self._handle().write_through(part.start, part.pieces)
 
     def sync(self) -> None:
         self._handle().sync()

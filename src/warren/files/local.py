@@ -1,6 +1,8 @@
 """The machine's own disk, behind the seam of `files.protocol`.
 
     write_at   pwritev, at most IOV_MAX pieces a call; a short write is continued, never reported as done
+    write_through   the same call with RWF_DSYNC: the system writes and syncs in one go, so that a thread gives up the
+               interpreter once, not twice; `write_at` and `sync` where there is no such flag, or too many pieces
     sync       fdatasync (fsync where there is none): the bytes and the size, not the times
     allocate   zeros, written: a hole would promise room that the disk may not have when the bytes come
     view       mmap, read-only; it outlives `close` and shows later writes inside its length
@@ -20,14 +22,18 @@ import os
 import stat as mode
 from collections.abc import Sequence
 
-from warren.base.errors import Misuse, SyncFailed
+from warren.base.errors import Misuse, SyncFailed, WarrenError
 from warren.files.lock import LocalLock, take_lock
 from warren.files.protocol import Buffer, FileStat, join, parent
-from warren.files.system_errors import translated
+from warren.files.system_errors import translate, translated
 
 PIECES_PER_WRITE_MAX = 1024  # IOV_MAX of Linux; POSIX promises 16, every system we know has 1024
 ZEROS = memoryview(bytes(1 << 20))
 SECTOR_BYTES_UNKNOWN = 4096
+
+_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
+_NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
@@ -35,13 +41,14 @@ _sync_data = getattr(os, "fdatasync", os.fsync)
 class LocalFile:
     """One open file descriptor."""
 
-    __slots__ = ("_descriptor", "_is_writable", "_path", "_sync_failure")
+    __slots__ = ("_descriptor", "_is_writable", "_path", "_sync_failure", "_writes_through")
 
     def __init__(self, path: str, descriptor: int, is_writable: bool) -> None:
         self._path = path
         self._descriptor = descriptor
         self._is_writable = is_writable
         self._sync_failure: SyncFailed | None = None
+        self._writes_through = _DSYNC != 0
 
     @property
     def path(self) -> str:
@@ -52,6 +59,19 @@ class LocalFile:
         with translated("write", self._path):
             for first in range(0, len(pieces), PIECES_PER_WRITE_MAX):
                 offset = _write_all(descriptor, offset, pieces[first : first + PIECES_PER_WRITE_MAX])
+
+    def write_through(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        if self._writes_through and len(pieces) <= PIECES_PER_WRITE_MAX:
+            descriptor = self._for_writing("write")
+            try:
+                _write_all(descriptor, offset, pieces, _DSYNC)
+                return
+            except OSError as error:
+                if error.errno not in _NO_SUCH_FLAG:
+                    raise self._not_through(error) from error
+                self._writes_through = False
+        self.write_at(offset, pieces)
+        self.sync()
 
     def read_at(self, offset: int, size: int) -> bytes:
         descriptor = self._open_descriptor("read")
@@ -81,9 +101,7 @@ class LocalFile:
         try:
             _sync_data(descriptor)
         except OSError as error:
-            what = f"cannot sync {self._path}: {error.strerror}"
-            self._sync_failure = SyncFailed(what, "what was written since the last sync may be lost; stop and restart")
-            raise self._sync_failure from error
+            raise self._died(error) from error
 
     def view(self) -> memoryview:
         descriptor = self._open_descriptor("map")
@@ -98,6 +116,15 @@ class LocalFile:
             with translated("close", self._path):
                 os.close(descriptor)
 
+    def _not_through(self, error: OSError) -> WarrenError:
+        """Nobody knows whether writing failed or syncing: but for a full disk the handle is dead."""
+        return translate(error, "write", self._path) if error.errno in _FULL else self._died(error)
+
+    def _died(self, error: OSError) -> SyncFailed:
+        what = f"cannot sync {self._path}: {error.strerror}"
+        self._sync_failure = SyncFailed(what, "what was written since the last sync may be lost; stop and restart")
+        return self._sync_failure
+
     def _for_writing(self, operation: str) -> int:
         if self._sync_failure is not None:
             raise SyncFailed(f"cannot {operation} {self._path}: an earlier sync failed", self._sync_failure.hint)
@@ -111,13 +138,13 @@ class LocalFile:
         return self._descriptor
 
 
-def _write_all(descriptor: int, offset: int, pieces: Sequence[Buffer]) -> int:
+def _write_all(descriptor: int, offset: int, pieces: Sequence[Buffer], flags: int = 0) -> int:
     """Write the pieces, however many calls it takes; return the offset behind them."""
     end = offset
     for piece in pieces:
         end += piece.nbytes if isinstance(piece, memoryview) else len(piece)
     while offset < end:
-        written = os.pwritev(descriptor, pieces, offset)
+        written = os.pwritev(descriptor, pieces, offset, flags)
         if written == 0:
             raise OSError(errno.EIO, "the system wrote nothing and said nothing")
         offset += written

@@ -6,7 +6,9 @@ the same conformance suite, so a crash test says something about the real thing.
 
 What a caller may rely on
 * `write_at` writes everything or raises; bytes may have reached the disk in part when it raises.
-* Nothing is durable before `sync` (a file's bytes) and `sync_directory` (names: create, rename, link, remove) return.
+* `write_through` may be repeated after `OutOfRoom` with the same bytes in the same place: nothing is believed before.
+* Nothing is durable before `write_through` (these bytes), `sync` (a file's bytes) and `sync_directory` (names: create,
+  rename, link, remove) return.
 * After `SyncFailed` the handle is dead: every further write or sync of it raises `SyncFailed` again.
 * `allocate` zero-fills, so that "disk full" is said here or by `write_at`, never first by `sync`.
 * Errors: ENOSPC and EDQUOT are `OutOfRoom`; a missing file, a file in a directory's place, a read-only disk or missing
@@ -43,6 +45,10 @@ class File(Protocol):
 
     def write_at(self, offset: int, pieces: Sequence[Buffer]) -> None:
         """Write the pieces one behind the other from `offset` on."""
+        ...
+
+    def write_through(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        """The same, and return only when these bytes (and the size they need) are on the disk; others need not be."""
         ...
 
     def read_at(self, offset: int, size: int) -> bytes:

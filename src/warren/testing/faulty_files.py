@@ -190,6 +190,11 @@ class FaultyFile:
 
         self._change("write", lambda: self._inner.write_at(offset, pieces), partly)
 
+    def write_through(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        """Two steps: the power may go between writing and syncing. Writing the same bytes again changes nothing."""
+        self.write_at(offset, pieces)
+        self._change("sync", lambda: self._inner.write_through(offset, pieces))
+
     def read_at(self, offset: int, size: int) -> bytes:
         return self._disk._look("read", self.path, lambda: self._inner.read_at(offset, size))
 

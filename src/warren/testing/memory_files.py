@@ -57,6 +57,12 @@ class MemoryFile:
         with self._operation("write", changes=True):
             self._disk._write(self._node, offset, b"".join(pieces))
 
+    def write_through(self, offset: int, pieces: Sequence[Buffer]) -> None:
+        with self._operation("write", changes=True):
+            data = b"".join(pieces)
+            self._disk._write(self._node, offset, data)
+            self._node.sync_range(offset, offset + len(data))
+
     def read_at(self, offset: int, size: int) -> bytes:
         with self._operation("read"):
             return self._node.read(offset, size)

@@ -13,6 +13,7 @@ Which of the unsynced steps survive a power cut is decided in `memory_crash`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -73,6 +74,14 @@ class FileNode:
             self._synced = spliced(self._synced, offset, data)
         self.unsynced.clear()
 
+    def sync_range(self, start: int, end: int) -> None:
+        """Only these bytes, as the program sees them; what was written elsewhere may still be lost."""
+        if self._is_synced_shared:
+            self._synced = bytearray(self._synced)
+            self._is_synced_shared = False
+        self._synced = spliced(self._synced, start, self.read(start, end - start))
+        self.unsynced = [kept for step in self.unsynced for kept in _outside(step, start, end)]
+
     def lose_unsynced(self, stays_readable: bool) -> None:
         """What a failed sync may do: the pages count as clean, so nothing will ever write them. They are still read
         from the cache until the cache drops them."""
@@ -89,6 +98,15 @@ class FileNode:
     def share_synced(self) -> bytearray:
         self._is_synced_shared = True
         return self._synced
+
+
+def _outside(step: tuple[int, bytes], start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """What of a write lies before or behind a range."""
+    offset, data = step
+    if offset < start:
+        yield offset, data[: start - offset]
+    if offset + len(data) > end:
+        yield max(offset, end), data[max(0, end - offset) :]
 
 
 def spliced(buffer: bytearray, offset: int, data: bytes) -> bytearray:
