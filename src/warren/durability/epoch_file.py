@@ -129,13 +129,17 @@ class EpochFile:
         written on, slot by slot, never zeroed: it may hold the only witness there is. It is synced first, since its
         newest witness may be in the page cache only."""
         file = files.open(path, writable=True) if files.exists(path) else files.create(path)
-        if file.size() < FILE_BYTES:
-            file.allocate(file.size(), FILE_BYTES - file.size())
-        else:
-            file.sync()
-        epoch_file = cls(file, witness.sequence, _older_slot(file))
-        epoch_file.write(witness)
-        epoch_file.sync()
+        try:
+            if file.size() < FILE_BYTES:
+                file.allocate(file.size(), FILE_BYTES - file.size())
+            else:
+                file.sync()
+            epoch_file = cls(file, witness.sequence, _older_slot(file))
+            epoch_file.write(witness)
+            epoch_file.sync()
+        except BaseException:  # whoever waits for room tries again, and opens it again
+            file.close()
+            raise
         return epoch_file
 
     def write(self, witness: Witness) -> None:

@@ -71,11 +71,15 @@ class LogFiles:
         channel, raw = self._headers[participant.number]
         file = self._open_or_create(participant.number, join(self._directory, active_name(channel)))
         size = self._initial_containers * self.container_bytes
-        if file.size() < size:
-            file.allocate(file.size(), size - file.size())
-        file.write_at(0, [raw])
-        file.sync()
-        participant.attach(file, file.size())
+        try:
+            if file.size() < size:
+                file.allocate(file.size(), size - file.size())
+            file.write_at(0, [raw])
+            file.sync()
+            participant.attach(file, file.size())
+        except BaseException:  # whoever waits for room tries again, and opens it again
+            file.close()
+            raise
         self._headers.pop(participant.number)
 
     def record_of(self, participant: Participant, channel: ChannelId) -> FileRecord:

@@ -10,6 +10,8 @@ is never used twice. Files the manifest does not know cannot hold an entry; they
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from warren.base.chance import Chance
@@ -61,6 +63,17 @@ class Opened:
     witness_sequence: int
     problems: list[str] = field(default_factory=list)
 
+    @contextmanager
+    def let_go_if_this_fails(self) -> Iterator[None]:
+        """Nothing was put on it."""
+        try:
+            yield
+        except BaseException:
+            self.manifest.close()
+            for participant in self.kept.values():
+                let_go(participant)
+            raise
+
 
 def create_if_missing(files: Files, directory: str, settings: LogSettings, threads: Threads, chance: Chance) -> None:
     """A new store: its directories and its first manifest."""
@@ -101,19 +114,25 @@ def recover(files: Files, directory: str, threads: Threads, chance: Chance, cloc
     for item in judgement.files:
         _make_durable(files, item, witness)
     manifest = Manifest(files, directory, threads, chance, state)
-    for item in judgement.files:
-        _quarantine(files, directory, item)
-    sealed = [_sealed(item, judgement, clock.wall_ns()) for item in judgement.files if _has_content(item)]
-    kept = {i.examined.record.channel: _kept(files, i, state) for i in judgement.files if not _has_content(i)}
-    for record in sealed:
-        _rename(files, directory, record)
-    if sealed:
-        rotate_epoch_file(files, directory, judgement.durable)
-        files.sync_directory(directory)
-    floor = Epoch(max(judgement.highest_seen, judgement.durable, state.epoch_floor))
-    if not state.is_clean:
-        floor = Epoch(floor + EPOCHS_IN_MEMORY)
-    return Opened(manifest, judgement, Epoch(floor + 1), kept, sealed, witness.sequence if witness else 0, problems)
+    try:
+        for item in judgement.files:
+            _quarantine(files, directory, item)
+        sealed = [_sealed(item, judgement, clock.wall_ns()) for item in judgement.files if _has_content(item)]
+        for record in sealed:
+            _rename(files, directory, record)
+        if sealed:
+            rotate_epoch_file(files, directory, judgement.durable)
+            files.sync_directory(directory)
+        floor = Epoch(max(judgement.highest_seen, judgement.durable, state.epoch_floor))
+        if not state.is_clean:
+            floor = Epoch(floor + EPOCHS_IN_MEMORY)
+        kept = _kept_open(files, [item for item in judgement.files if not _has_content(item)], state)
+    except BaseException:
+        manifest.close()
+        raise
+    sequence = witness.sequence if witness else 0
+    judgement = replace(judgement, files=())  # a view of a file holds its room on the disk, also when the file has gone
+    return Opened(manifest, judgement, Epoch(floor + 1), kept, sealed, sequence, problems)
 
 
 def opening_edit(opened: Opened, new_files: list[FileRecord], next_number: FileNumber) -> list[Change]:
@@ -224,10 +243,12 @@ def _make_durable(files: Files, item: Verified, witness: Witness | None) -> None
     mine = item.end.number, item.end.identity
     ends = [end.end for end in (witness.ends if witness else ()) if (end.number, end.identity) == mine]
     file = files.open(item.examined.path, writable=True)
-    for start in range(max(ends, default=FILE_HEADER_BYTES), item.end.end, REWRITE_BYTES):
-        file.write_at(start, [bytes(item.examined.view[start : min(start + REWRITE_BYTES, item.end.end)])])
-    file.sync()
-    file.close()
+    try:
+        for start in range(max(ends, default=FILE_HEADER_BYTES), item.end.end, REWRITE_BYTES):
+            file.write_at(start, [bytes(item.examined.view[start : min(start + REWRITE_BYTES, item.end.end)])])
+        file.sync()
+    finally:
+        file.close()
 
 
 def _check_sealed(files: Files, directory: str, state: ManifestState) -> None:
@@ -298,11 +319,34 @@ def _sealed(item: Verified, judgement: Judgement, wall_ns: int) -> FileRecord:
     )
 
 
+def let_go(participant: Participant) -> None:
+    """Close its file, if it has one."""
+    handle, participant.handle = participant.handle, None
+    if handle is not None:
+        handle.close()
+
+
+def _kept_open(files: Files, items: list[Verified], state: ManifestState) -> dict[ChannelId, Participant]:
+    kept: dict[ChannelId, Participant] = {}
+    try:
+        for item in items:
+            kept[item.examined.record.channel] = _kept(files, item, state)
+    except BaseException:
+        for participant in kept.values():
+            let_go(participant)
+        raise
+    return kept
+
+
 def _kept(files: Files, item: Verified, state: ManifestState) -> Participant:
     end = item.end
     participant = Participant(end.number, end.identity, end.end, end.running, state.container_bytes)
     handle = files.open(item.examined.path, writable=True)
-    participant.attach(handle, handle.size())
+    try:
+        participant.attach(handle, handle.size())
+    except BaseException:
+        handle.close()
+        raise
     return participant
 
 

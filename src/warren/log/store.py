@@ -14,7 +14,7 @@ from warren.base.errors import Refused
 from warren.base.ids import ChannelId, Epoch, StreamId
 from warren.base.threads import Threads
 from warren.durability.group_commit import GroupCommit
-from warren.durability.participant import Part, Participant
+from warren.durability.participant import Part
 from warren.durability.wall_times import WallMarks
 from warren.files.lock import this_process
 from warren.files.protocol import DirectoryLock, Files, join
@@ -32,7 +32,7 @@ from warren.log.log_files import LogFiles
 from warren.log.machine import Machine
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import StreamRecord, file_change, set_change, stream_change
-from warren.log.opening import Opened, check_settings, create_if_missing, opening_edit, recover
+from warren.log.opening import Opened, check_settings, create_if_missing, let_go, opening_edit, recover
 from warren.log.pins import Pins
 from warren.log.purge import Purge, Purged
 from warren.log.quarantine import quarantine_alarm
@@ -185,7 +185,8 @@ class LogStore:
         try:
             create_if_missing(files, directory, settings, machine.threads, machine.chance)
             opened = recover(files, directory, machine.threads, machine.chance, machine.clock)
-            store = cls(directory, settings, machine, lock, opened)
+            with opened.let_go_if_this_fails():
+                store = cls(directory, settings, machine, lock, opened)
         except BaseException:
             lock.release()
             raise
@@ -386,13 +387,7 @@ class LogStore:
 
     def _let_go(self) -> None:
         for channel in self.channels:
-            _close(channel.participant)
+            let_go(channel.participant)
         self.witnesses.close()
         self.manifest.close()
         self._lock.release()
-
-
-def _close(participant: Participant) -> None:
-    if participant.handle is not None:
-        participant.handle.close()
-        participant.handle = None

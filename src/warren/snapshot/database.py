@@ -89,7 +89,8 @@ class Database:
         chunk_bytes = settings.chunk_bytes
         self._applying = VersionApply(machine.threads, timeline, self._buffer, self._own_store, chunk_bytes)
         self._tail = self._made_tail()
-        self._bulk = self._made_bulk(tables) if tables is not None else None
+        with let_go_if_this_fails(self._buffer, self._own_store):
+            self._bulk = self._made_bulk(tables) if tables is not None else None
         self.reflection: Reflecting | None = None
         self.orders: SyncOrders | None = None
         self._now = self._made_now()
