@@ -11,22 +11,16 @@ import numpy as np
 import pytest
 
 from warren.base.errors import DiskFailure
-from warren.bench.generators import consume, publish, wire
+from warren.bench.generators import consume, nats, publish, redis, wire
 from warren.bench.generators.batch import Batch, Single, batch_count
 from warren.bench.generators.confirms import Confirms
 from warren.bench.generators.deliveries import Deliveries
 from warren.bench.generators.line import Line
 from warren.bench.generators.order import BrokerFailed, Order, generated, generator, order_of
 from warren.bench.generators.redis import _ERROR
-from warren.bench.peers import Peer, start_nats, start_rabbitmq, start_redis
+from warren.bench.peers import Peer, start_nats, start_redis
 
 FRAME_BYTES_MAX = 4096
-
-
-@pytest.fixture(scope="module")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    with start_rabbitmq(tmp_path_factory.mktemp("rabbitmq")) as peer:
-        yield peer
 
 
 @pytest.fixture
@@ -121,6 +115,15 @@ def test_a_publish_to_a_broker_that_is_not_there_fails() -> None:
         publish.full_speed(Order("publish", 1), at_once)
 
 
+def test_a_broker_that_was_held_goes_on_where_it_stood(rabbitmq: Peer, order: Order) -> None:
+    generated(order.but(count=1000))
+    rabbitmq.pause()
+    rabbitmq.resume()
+    assert depth(order) == 1000
+    assert generated(order.but(count=500))["confirmed"] == 500
+    assert depth(order) == 1500
+
+
 def test_an_id_of_redis_that_is_cut_is_no_error_and_an_error_is() -> None:
     assert not _ERROR.search(b"-211\r\n*2\r\n$1\r\nb\r\n")
     assert _ERROR.search(b"-ERR unknown command\r\n") and _ERROR.search(b"$3\r\n1-1\r\n-OOM no memory\r\n")
@@ -133,6 +136,9 @@ def test_redis_has_every_entry_and_gives_each_once(tmp_path: Path, synced: str) 
         assert told["confirmed"] >= 1000
         count = int(told["confirmed"])
         assert generated(Order("redis_drain", peer.port, count=count))["received"] == count
+        redis.delete(peer.port, "bench")
+        assert generated(Order("redis_publish", peer.port, count=1000))["confirmed"] == count
+        assert generated(Order("redis_drain", peer.port, count=count))["received"] == count, "nothing was left"
 
 
 def test_nats_has_every_message_and_gives_each_once(tmp_path: Path) -> None:
@@ -141,6 +147,9 @@ def test_nats_has_every_message_and_gives_each_once(tmp_path: Path) -> None:
         assert told["confirmed"] >= 1000
         count = int(told["confirmed"])
         assert generated(Order("nats_drain", peer.port, count=count))["received"] == count
+        assert list(tmp_path.rglob("streams/bench"))
+        nats.delete(peer.port, "bench")
+        assert not list(tmp_path.rglob("streams/bench"))
 
 
 def test_a_paced_publisher_sends_what_is_due_and_no_more(order: Order) -> None:

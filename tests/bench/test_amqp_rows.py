@@ -1,30 +1,44 @@
 """`warren bench amqp` on few messages: it measures every row beside its peers, says so in the agreed form, and cleans
-up. A second RabbitMQ stands in Warren's place."""
+up. RabbitMQ is one that all tests share; where it does not matter who is measured, it stands in Warren's place."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.bench.test_bench_log import FIELDS, Silent
 from warren.base.errors import Damage, Refused
-from warren.bench import amqp_rows, amqp_shapes
+from warren.bench import amqp_shapes
 from warren.bench.amqp_backlog import BACKLOG_READINGS, _scaled
+from warren.bench.amqp_others import OTHER_SHAPES
 from warren.bench.amqp_rows import AMQP, ROWS
-from warren.bench.amqp_run import QUICK_BACKLOG, amqp_run, chosen
+from warren.bench.amqp_run import QUICK, QUICK_BACKLOG, amqp_run, chosen
+from warren.bench.amqp_shapes import AMQP_SHAPES, ROUNDS
 from warren.bench.amqp_subjects import CLASSIC, OURS, SUBJECTS, Subject
 from warren.bench.goals import goals_of
-from warren.bench.killed_child import Told
 from warren.bench.measurement import Measurement
-from warren.bench.peers import NotInstalled, Peer, start_rabbitmq
+from warren.bench.peers import NotInstalled, Peer
 
-STAND_IN = Subject(OURS, start_rabbitmq)
-BESIDE_CLASSIC = {CLASSIC: SUBJECTS[CLASSIC], OURS: STAND_IN}
+ONE_SLICE = replace(QUICK, slices=1, seconds=0.2)
+
+
+@pytest.fixture
+def lent(rabbitmq: Peer) -> Callable[[str], Subject]:
+    """RabbitMQ, which runs already and goes on afterwards, under some name."""
+
+    @contextmanager
+    def start(directory: Path) -> Iterator[Peer]:
+        yield rabbitmq
+        rabbitmq.resume()
+
+    return lambda name: Subject(name, start)
 
 
 def not_there(directory: Path) -> Peer:
@@ -33,15 +47,15 @@ def not_there(directory: Path) -> Peer:
 
 def measured(directory: Path, subjects: Mapping[str, Subject], *rows: str) -> dict[str, Measurement]:
     wanted = set(rows or AMQP.rows)
-    with amqp_run(directory, Silent(), wanted, subjects, QUICK_BACKLOG, 1, quick=True) as run:
+    with amqp_run(directory, Silent(), wanted, subjects, QUICK_BACKLOG, 1, ONE_SLICE) as run:
         made = AMQP.measure(run, goals_of("amqp"), wanted)
     assert not list(directory.iterdir()), "it leaves nothing behind"
     return {row.name: row for row in made}
 
 
 @pytest.mark.slow
-def test_every_row_is_measured_beside_rabbitmq(tmp_path: Path) -> None:
-    rows = measured(tmp_path, BESIDE_CLASSIC)
+def test_every_row_is_measured_beside_rabbitmq(tmp_path: Path, lent: Callable[[str], Subject]) -> None:
+    rows = measured(tmp_path, {CLASSIC: lent(CLASSIC), OURS: SUBJECTS[OURS]})
     assert tuple(rows) == AMQP.rows
     assert all(row.value > 0 for row in rows.values())
     beside = {row.name for row in ROWS if row.peer == CLASSIC or row.own}
@@ -54,18 +68,20 @@ def test_every_row_is_measured_beside_rabbitmq(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_brokers_that_speak_otherwise_stand_beside_the_rows_that_fit_them(tmp_path: Path) -> None:
-    subjects = {name: subject for name, subject in SUBJECTS.items() if subject.speaks != "amqp"} | {OURS: STAND_IN}
+def test_brokers_that_speak_otherwise_stand_beside_the_rows_that_fit_them(
+    tmp_path: Path, lent: Callable[[str], Subject]
+) -> None:
+    subjects = {name: subject for name, subject in SUBJECTS.items() if subject.speaks != "amqp"} | {OURS: lent(OURS)}
     names = [row.name for row in ROWS if row.peer in subjects and row.reading in ("publish_100", "drain")]
     rows = measured(tmp_path, subjects, *names)
     assert len(names) == 6 and all(row.reference for row in rows.values())
 
 
 @pytest.mark.slow
-def test_without_its_peer_a_goal_is_missed(tmp_path: Path) -> None:
-    subjects = {CLASSIC: Subject(CLASSIC, not_there), OURS: STAND_IN}
+def test_without_its_peer_a_goal_is_missed(tmp_path: Path, lent: Callable[[str], Subject]) -> None:
+    subjects = {CLASSIC: Subject(CLASSIC, not_there), OURS: lent(OURS)}
     wanted = {"publish_100", "bare_write"}
-    with amqp_run(tmp_path, Silent(), wanted, subjects, QUICK_BACKLOG, 1, quick=True) as run:
+    with amqp_run(tmp_path, Silent(), wanted, subjects, QUICK_BACKLOG, 1, ONE_SLICE) as run:
         rows = {row.name: row for row in AMQP.measure(run, goals_of("amqp"), wanted)}
     assert run.absent == {CLASSIC: "it is not installed"}
     assert rows["publish_100"].reference is None and not rows["publish_100"].holds
@@ -79,7 +95,7 @@ def test_without_the_broker_that_is_measured_there_is_nothing_to_say(tmp_path: P
 
 @pytest.mark.slow
 def test_the_command_measures_one_broker_and_prints_one_object(tmp_path: Path) -> None:
-    words = ["bench", "amqp", "--json", "--quick", "--only", CLASSIC, "--rows", "drain", "--rows", "one_in_flight_p50"]
+    words = ["bench", "amqp", "--json", "--quick", "--only", OURS, "--rows", "drain", "--rows", "one_in_flight_p50"]
     command = [sys.executable, "-m", "warren.cli.main", *words, "--directory", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -90,27 +106,14 @@ def test_the_command_measures_one_broker_and_prints_one_object(tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
-def test_the_middle_of_all_turns_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = iter([30.0, 10.0, 20.0])
-
-    def shape(bench: object) -> Told:
-        return {"drain": next(values)}
-
-    monkeypatch.setattr(amqp_rows, "OTHER_SHAPES", {shape: ("drain",)})
-    subjects = {"redis": SUBJECTS["redis"]}
-    with amqp_run(tmp_path, Silent(), {"drain"}, subjects, QUICK_BACKLOG, 3, quick=True) as run:
-        [row] = AMQP.measure(run, {}, {"drain"})
-    assert row.value == 20
-
-
 @pytest.mark.slow
 def test_a_queue_that_has_other_messages_than_were_confirmed_ends_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lent: Callable[[str], Subject]
 ) -> None:
     monkeypatch.setattr(amqp_shapes, "generated", lambda order: {"confirmed": 1.0, "rate": 1.0})
     monkeypatch.setattr(amqp_shapes, "_DEPTH_SECONDS_MAX", 0.0)
     with pytest.raises(Damage, match="has 0 messages in a queue, 1 should be there"):
-        measured(tmp_path, {OURS: STAND_IN}, "publish_100")
+        measured(tmp_path, {OURS: lent(OURS)}, "publish_100")
 
 
 def test_a_shorter_backlog_is_scaled_by_what_lies_above_an_empty_broker() -> None:
@@ -121,7 +124,9 @@ def test_a_shorter_backlog_is_scaled_by_what_lies_above_an_empty_broker() -> Non
 
 def test_every_goal_is_a_row_s_and_every_row_is_a_reading_s() -> None:
     assert goals_of("amqp") and not set(goals_of("amqp")) - set(AMQP.rows)
-    readings = {name for names in amqp_shapes.AMQP_SHAPES.values() for name in names} | set(BACKLOG_READINGS)
+    shapes = {shape: readings for each in ROUNDS for shape, readings in each.items()}
+    assert set(shapes) == set(AMQP_SHAPES) and set(OTHER_SHAPES) < set(shapes)
+    readings = {name for names in shapes.values() for name in names} | set(BACKLOG_READINGS)
     assert {row.reading for row in ROWS} == readings
     assert {row.own for row in ROWS if row.own} <= readings
     assert {row.peer for row in ROWS if row.peer} | {OURS} == set(SUBJECTS)

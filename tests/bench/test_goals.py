@@ -68,6 +68,15 @@ def test_measurements_are_one_object_with_four_digits_each() -> None:
     }
 
 
+def test_the_middle_ratio_of_several_runs_counts_and_how_far_they_lie_apart_is_told() -> None:
+    goals = parse("log", "[log]\nrow = { ratio_at_least = 3 }")
+    row = judge(Figure("row", 10, "µs", 5, (3.00001, 1.0, 9.0)), goals)
+    assert row.holds and row.ratio == 3.00001, "value / reference would be 2"
+    [told] = as_object([row])["measurements"]
+    assert told["ratio"] == 3.0 and told["ratio_range"] == [1.0, 9.0]
+    assert judge(Figure("row", 10, "µs", 5, (3.5,)), goals).ratio_range is None, "one lies apart from nothing"
+
+
 @pytest.mark.parametrize(
     ("number", "text"), [(None, "–"), (1234567.0, "1,235,000"), (12345, "12,340"), (0.0091234, "0.009123"), (12, "12")]
 )

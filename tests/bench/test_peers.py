@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,41 @@ def test_rabbitmq_answers_the_header_is_killed_at_once_and_comes_back_at_the_sam
     assert [pid for pid in pids if _lives(pid)] == []
 
 
+@pytest.mark.parametrize("start", [start_redis, start_nats])
+def test_a_peer_that_is_held_does_nothing_and_then_goes_on(start: Callable[[Path], Peer], tmp_path: Path) -> None:
+    hello = b"PING\r\n"
+    with start(tmp_path / "peer") as peer:
+        peer.pause()
+        assert [_state(pid) for pid in peer.pids()] == ["T"] * len(peer.pids())
+        with socket.create_connection((HOST, peer.port), timeout=0.2) as client:
+            client.sendall(hello)
+            with pytest.raises(TimeoutError):
+                client.recv(1)
+        peer.pause()
+        peer.resume()
+        assert _answer(peer.port, hello)
+        assert "T" not in [_state(pid) for pid in peer.pids()]
+
+
+@pytest.mark.parametrize("end", [Peer.kill, Peer.stop])
+def test_a_peer_that_is_held_can_be_ended(end: Callable[[Peer], None], tmp_path: Path) -> None:
+    with start_redis(tmp_path / "peer") as peer:
+        pids = peer.pids()
+        peer.pause()
+        end(peer)
+        assert [pid for pid in pids if _lives(pid)] == []
+        peer.start()
+        assert _answer(peer.port, b"PING\r\n") == b"+PONG\r\n"
+
+
+def test_a_peer_that_died_while_it_was_held_does_not_go_on(tmp_path: Path) -> None:
+    with start_redis(tmp_path / "peer") as peer:
+        peer.pause()
+        os.kill(peer.pid, signal.SIGKILL)
+        with pytest.raises(Refused, match="redis did not go on"):
+            peer.resume()
+
+
 def test_two_of_a_kind_run_beside_each_other(tmp_path: Path) -> None:
     with start_redis(tmp_path / "one") as one, start_redis(tmp_path / "two") as two:
         assert one.port != two.port
@@ -64,7 +100,11 @@ def _lives(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return Path("/proc", str(pid), "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return _state(pid) != "Z"
+
+
+def _state(pid: int) -> str:
+    return Path("/proc", str(pid), "stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 def _listens(port: int) -> bool:

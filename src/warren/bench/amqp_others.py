@@ -1,47 +1,55 @@
 """The same shapes, as far as they fit, for brokers that do not speak AMQP: publish and confirm, drain, one in flight.
 
-Each has a broker of its own in every turn, so streams need no names: a shape empties what was there by starting with
-a stream of its own, which is named like the shape.
+A stream is named like its shape, and deleted behind every slice, as queues are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from warren.bench.amqp_run import Bench
-from warren.bench.amqp_shapes import SIZES, Shape
+from warren.bench.amqp_shapes import SIZES
+from warren.bench.amqp_slices import Shape, Slice, rate_of, times_of
+from warren.bench.generators import nats, redis
 from warren.bench.generators.order import Order, generated
-from warren.bench.killed_child import Told
+
+_DELETE: Mapping[str, Callable[[int, str], None]] = {"redis": redis.delete, "nats": nats.delete}
 
 
 def publish_of(size: str) -> Shape:
-    def publish(bench: Bench) -> Told:
-        order = _order(bench, "publish", f"publish{size}")
-        told = generated(order.but(size=SIZES[size], seconds=bench.effort.seconds))
-        return {f"publish_{size}": told["rate"]}
+    def publish(bench: Bench) -> Slice:
+        with _stream(bench, f"publish{size}") as order_of:
+            told = generated(order_of("publish").but(size=SIZES[size], seconds=bench.effort.seconds))
+        return {f"publish_{size}": rate_of(told)}
 
     return publish
 
 
-def drain(bench: Bench) -> Told:
+def drain(bench: Bench) -> Slice:
     effort = bench.effort
-    fill = _order(bench, "publish", "drain").but(count=effort.drain_messages, seconds=effort.fill_seconds)
-    filled = generated(fill)
-    told = generated(_order(bench, "drain", "drain").but(count=int(filled["confirmed"])))
-    return {"drain": told["rate"]}
+    with _stream(bench, "drain") as order_of:
+        filled = generated(order_of("publish").but(count=effort.drain_messages, seconds=effort.fill_seconds))
+        told = generated(order_of("drain").but(count=int(filled["confirmed"])))
+    return {"drain": rate_of(told, "received")}
 
 
-def one_in_flight(bench: Bench) -> Told:
-    told = generated(_order(bench, "publish", "single").but(window=1, count=bench.effort.singles))
-    return {"one_in_flight_p50": told["p50"], "one_in_flight_p99": told["p99"]}
+def one_in_flight(bench: Bench) -> Slice:
+    with _stream(bench, "single") as order_of:
+        told = generated(order_of("publish").but(window=1, count=bench.effort.singles))
+    return times_of(told, "one_in_flight")
 
 
-def _order(bench: Bench, what: str, queue: str) -> Order:
-    return bench.order(f"{bench.subject.speaks}_{what}").but(queue=queue)
+@contextmanager
+def _stream(bench: Bench, name: str) -> Iterator[Callable[[str], Order]]:
+    """Orders about a stream, by what is to be done with it."""
+    speaks = bench.subject.speaks
+    yield lambda what: bench.order(f"{speaks}_{what}").but(queue=name)
+    _DELETE[speaks](bench.peer.port, name)
 
 
-OTHER_SHAPES: Mapping[Callable[[Bench], Told], tuple[str, ...]] = {
-    **{publish_of(size): (f"publish_{size}",) for size in SIZES},
-    drain: ("drain",),
-    one_in_flight: ("one_in_flight_p50", "one_in_flight_p99"),
+OTHER_SHAPES: Mapping[str, Shape] = {
+    **{f"publish_{size}": publish_of(size) for size in SIZES},
+    "drain": drain,
+    "one_in_flight": one_in_flight,
 }

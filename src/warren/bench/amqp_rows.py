@@ -1,8 +1,9 @@
 """`warren bench amqp`: which rows there are, and how they come of the brokers' readings; docs/benchmarks.md says more.
 
-    reading   a number by name, of one broker in one turn             publish_100 of warren, first turn: 510,000
+    reading   a number by name, of one broker in one run               publish_100 of warren, first run: 510,000
     value     the middle one of Warren's readings
     reference the middle one of a peer's, or another reading of Warren's own
+    ratio     the middle one of the ratios of each run, whose two readings were measured side by side (amqp_stage)
 
 A row is called by its reading, and stands beside RabbitMQ's classic queue; `READING_beside_PEER` beside another. What
 was not measured, as a broker is not installed or not wanted, is no reference: goals are missed then. If Warren itself
@@ -12,23 +13,19 @@ is not wanted, the values are those of the first broker that is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
 
 from warren.base.errors import Refused
-from warren.bench.amqp_backlog import BACKLOG_READINGS, backlog
-from warren.bench.amqp_others import OTHER_SHAPES
-from warren.bench.amqp_run import AmqpRun, Bench
-from warren.bench.amqp_shapes import AMQP_SHAPES
-from warren.bench.amqp_subjects import CLASSIC, OURS, Subject
+from warren.bench.amqp_backlog import BACKLOG_READINGS
+from warren.bench.amqp_run import AmqpRun
+from warren.bench.amqp_stage import measured_side_by_side
+from warren.bench.amqp_subjects import CLASSIC, Subject
 from warren.bench.measurement import Figure
-from warren.bench.peers import NotInstalled
 from warren.bench.run import Figures
 from warren.bench.suite import Suite
 
-Readings = dict[str, list[float]]  # by name: one of each turn
+Readings = dict[str, list[float]]  # by name: one of each run
 AGAINST_ALL = (CLASSIC, "quorum", "redis", "redis_everysec", "nats")
 AGAINST_RABBITMQ = (CLASSIC, "quorum")
 RATE, MILLISECONDS, MICROSECONDS = "messages/s", "ms", "µs"
@@ -86,10 +83,16 @@ def amqp_rows(run: AmqpRun) -> Figures:
     ours = readings[run.focus]
     for row in ROWS:
         if row.name in run.wanted:
-            beside = ours.get(row.own) if row.own else readings.get(row.peer, {}).get(row.reading)
             is_own_peer = row.peer == run.focus
-            reference = None if beside is None or is_own_peer else median(beside)
-            yield Figure(row.name, median(ours[row.reading]), _unit(run, row), reference)
+            beside = ours.get(row.own) if row.own else readings.get(row.peer, {}).get(row.reading)
+            yield _figure(run, row, ours[row.reading], None if is_own_peer else beside)
+
+
+def _figure(run: AmqpRun, row: Row, values: list[float], beside: list[float] | None) -> Figure:
+    if beside is None:
+        return Figure(row.name, median(values), _unit(run, row))
+    ratios = tuple(value / reference for value, reference in zip(values, beside, strict=True) if reference)
+    return Figure(row.name, median(values), _unit(run, row), median(beside), ratios)
 
 
 AMQP: Suite[AmqpRun] = Suite({amqp_rows: tuple(row.name for row in ROWS)})
@@ -97,30 +100,13 @@ AMQP: Suite[AmqpRun] = Suite({amqp_rows: tuple(row.name for row in ROWS)})
 
 def _measure(run: AmqpRun) -> dict[str, Readings]:
     """All readings that the rows need, by broker."""
+    needed = {name: readings_needed(run, subject) for name, subject in run.subjects.items()}
     found: dict[str, Readings] = {}
-    for turn in range(run.runs):
-        for name, subject in run.subjects.items():
-            run.began(f"turn {turn + 1} of {run.runs}: {name}")
-            try:
-                for reading, value in _turn(run, subject):
-                    found.setdefault(name, {}).setdefault(reading, []).append(value)
-            except NotInstalled as error:
-                run.absent[name] = error.what
+    for number in range(run.runs):
+        for name, told in measured_side_by_side(run, needed, f"run {number + 1} of {run.runs}").items():
+            for reading, value in told.items():
+                found.setdefault(name, {}).setdefault(reading, []).append(value)
     return found
-
-
-def _turn(run: AmqpRun, subject: Subject) -> Iterator[tuple[str, float]]:
-    needed = readings_needed(run, subject)
-    shapes = AMQP_SHAPES if subject.speaks == "amqp" else OTHER_SHAPES
-    wanted = [shape for shape, readings in shapes.items() if needed & set(readings)]
-    if wanted:
-        with _started(run, subject) as bench:
-            for at, shape in enumerate(wanted):
-                run.reached(at / len(wanted))
-                yield from shape(bench).items()
-    if needed & set(BACKLOG_READINGS):
-        with _started(run, subject) as bench:
-            yield from backlog(bench).items()
 
 
 def readings_needed(run: AmqpRun, subject: Subject) -> set[str]:
@@ -129,24 +115,6 @@ def readings_needed(run: AmqpRun, subject: Subject) -> set[str]:
     if subject.name == run.focus:
         return {reading for row in rows for reading in (row.reading, row.own)}
     return {row.reading for row in rows if row.peer == subject.name}
-
-
-@contextmanager
-def _started(run: AmqpRun, subject: Subject) -> Iterator[Bench]:
-    """On an empty directory; killed at the end."""
-    is_ours = subject.name == OURS
-    with run.room() as room:
-        start = perf_counter()
-        with subject.start(room / "broker") as peer:
-            yield Bench(
-                subject,
-                peer,
-                run.effort,
-                room,
-                perf_counter() - start,
-                run.entries if is_ours else run.peer_backlog,
-                1.0 if is_ours else run.peer_factor,
-            )
 
 
 def _unit(run: AmqpRun, row: Row) -> str:

@@ -1,7 +1,7 @@
 """One run of `warren bench amqp`: which brokers, how many times, how much of everything, and which rows are wanted.
 
-    turn 1   rabbitmq · warren · quorum · redis · redis_everysec · nats       every broker in turn, started anew …
-    turn 2   …                                                                … so that all see the same minutes
+Every run has brokers of its own, started on empty directories (bench/amqp_stage); a broker gets the seconds of a row in
+slices, between those of the others.
 
 A broker that is not installed is left out and named; goals about it are missed.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from warren.base.errors import Refused
@@ -26,18 +26,31 @@ ROOM_BYTES_PER_MESSAGE = 1000  # of a backlog of 100 bytes; as much is enough fo
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much of everything."""
+    """How much of everything, for each broker in each run, in all its slices together."""
 
     seconds: float = 4.0  # of a row at full speed
-    drain_messages: int = 1_000_000  # at most: what can be filled in …
-    fill_seconds: float = 6.0  # … this time
+    slices: int = 2
+    drain_messages: int = 2_000_000  # at most: what can be filled in half as much time again
     singles: int = 2000  # one in flight
     rate: float = 5000.0  # where a row is paced
     connections: int = 100
     disk_bytes: int = 256 << 20
 
+    def of_a_slice(self) -> Effort:
+        return replace(
+            self,
+            seconds=self.seconds / self.slices,
+            drain_messages=self.drain_messages // self.slices,
+            singles=self.singles // self.slices,
+            disk_bytes=self.disk_bytes // self.slices,
+        )
 
-QUICK = Effort(0.3, 4000, 0.5, 200, 1000.0, 10, 8 << 20)
+    @property
+    def fill_seconds(self) -> float:
+        return self.seconds * 1.5
+
+
+QUICK = Effort(0.4, 2, 4000, 200, 1000.0, 10, 8 << 20)
 QUICK_BACKLOG = (5000, 2500)
 
 
@@ -48,7 +61,7 @@ class AmqpRun(Run):
     wanted: frozenset[str]  # rows
     runs: int = 3
     effort: Effort = field(default_factory=Effort)
-    peer_backlog: int = 500_000
+    peer_backlog: int = 300_000
     subjects: Mapping[str, Subject] = field(default_factory=lambda: SUBJECTS)
     absent: dict[str, str] = field(default_factory=dict)  # brokers that could not be started, and why
 
@@ -69,7 +82,7 @@ class Bench:
 
     subject: Subject
     peer: Peer
-    effort: Effort
+    effort: Effort  # of one slice
     room: Path
     started_seconds: float  # an empty one
     backlog: int
@@ -98,13 +111,12 @@ def amqp_run(
     subjects: Mapping[str, Subject],
     backlogs: tuple[int, int],  # Warren's, and a peer's
     runs: int = 3,
-    quick: bool = False,
+    effort: Effort | None = None,
 ) -> Iterator[AmqpRun]:
     """A run below a directory; everything it writes is removed at its end."""
     backlog, peer_backlog = backlogs
-    effort = QUICK if quick else Effort()
     with run_in(directory, max(backlogs), watcher, ROOM_BYTES_PER_MESSAGE, "backlog") as run:
-        yield AmqpRun(run.home, backlog, watcher, frozenset(wanted), runs, effort, peer_backlog, subjects)
+        yield AmqpRun(run.home, backlog, watcher, frozenset(wanted), runs, effort or Effort(), peer_backlog, subjects)
 
 
 def chosen(names: Sequence[str]) -> dict[str, Subject]:

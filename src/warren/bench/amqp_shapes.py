@@ -10,17 +10,19 @@
     one_in_flight     publish, wait for the confirm                        µs; bare synced writes in turns with it
     disk              no broker: bare writes of 4 MB each, synced
 
-Each has a queue of its own, deleted behind it. Counts are compared: published, confirmed, in the queue, received.
+A call of a shape is one slice of it. Each has a queue of its own, deleted behind it. Counts are compared: published,
+confirmed, in the queue, received. Shapes whose readings are compared with each other are measured in one round.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from warren.base.errors import Damage
 from warren.bench.amqp_run import Bench
+from warren.bench.amqp_slices import Rate, Shape, Slice, rate_of, times_of
 from warren.bench.generators.order import Order, generated, generator
 from warren.bench.generators.wire import Table
 from warren.bench.killed_child import Told
@@ -32,43 +34,41 @@ DISK_WRITE_BYTES = 4 << 20
 _DEPTH_SECONDS_MAX = 10.0  # RabbitMQ's counts follow a little later
 _LOOK_SECONDS = 0.05
 
-Shape = Callable[[Bench], Told]
-
 
 def publish_of(size: str) -> Shape:
-    def publish(bench: Bench) -> Told:
+    def publish(bench: Bench) -> Slice:
         with _queue(bench) as queue:
             told = generated(bench.order("publish").but(queue=queue, size=SIZES[size], seconds=bench.effort.seconds))
             check_depth(bench, queue, told["confirmed"])
-        return {f"publish_{size}": told["rate"]}
+        return {f"publish_{size}": rate_of(told)}
 
     return publish
 
 
-def publish_limited(bench: Bench) -> Told:
+def publish_limited(bench: Bench) -> Slice:
     with _queue(bench, LIMITS) as queue:
         sent, _ = _both(bench, queue, bench.order("publish").but(seconds=bench.effort.seconds))
-    return {"publish_limited": sent["rate"]}
+    return {"publish_limited": rate_of(sent)}
 
 
-def publish_held(bench: Bench) -> Told:
+def publish_held(bench: Bench) -> Slice:
     with _queue(bench, LIMITS) as queue:
         with generator(bench.order("hold").but(queue=queue)) as holder:
             holder.go()
             told = generated(bench.order("publish").but(queue=queue, seconds=bench.effort.seconds))
         check_depth(bench, queue, told["confirmed"])
-    return {"publish_held": told["rate"]}
+    return {"publish_held": rate_of(told)}
 
 
-def many_connections(bench: Bench) -> Told:
+def many_connections(bench: Bench) -> Slice:
     with _queue(bench) as queue:
         order = bench.order("many").but(queue=queue, seconds=bench.effort.seconds, connections=bench.effort.connections)
         told = generated(order)
         check_depth(bench, queue, told["confirmed"])
-    return {"many_connections": told["rate"], "many_connections_p99": told["p99"]}
+    return {"many_connections": rate_of(told), **times_of(told, "many_connections")}
 
 
-def drain(bench: Bench) -> Told:
+def drain(bench: Bench) -> Slice:
     with _queue(bench) as queue:
         effort = bench.effort
         fill = bench.order("publish").but(queue=queue, count=effort.drain_messages, seconds=effort.fill_seconds)
@@ -76,55 +76,62 @@ def drain(bench: Bench) -> Told:
         check_depth(bench, queue, filled["confirmed"])
         told = generated(bench.order("drain").but(queue=queue, count=int(filled["confirmed"])))
         check_depth(bench, queue, 0)
-    return {"drain": told["rate"]}
+    return {"drain": rate_of(told, "received")}
 
 
-def end_to_end(bench: Bench) -> Told:
+def end_to_end(bench: Bench) -> Slice:
     with _queue(bench) as queue:
         _, came = _both(bench, queue, bench.order("publish").but(seconds=bench.effort.seconds))
-    return {"end_to_end": came["rate"], "end_to_end_p50": came["p50"], "end_to_end_p99": came["p99"]}
+    return {"end_to_end": rate_of(came, "received"), **times_of(came, "end_to_end")}
 
 
-def paced(bench: Bench) -> Told:
+def paced(bench: Bench) -> Slice:
     with _queue(bench) as queue:
         order = bench.order("paced").but(seconds=bench.effort.seconds, rate=bench.effort.rate)
         _, came = _both(bench, queue, order)
-    return {"paced_p50": came["p50"], "paced_p99": came["p99"]}
+    return times_of(came, "paced")
 
 
-def one_in_flight(bench: Bench) -> Told:
+def one_in_flight(bench: Bench) -> Slice:
     bare = bench.room / "bare"
     with _queue(bench) as queue:
         order = bench.order("one_in_flight").but(queue=queue, window=1, count=bench.effort.singles, bare=str(bare))
         told = generated(order)
         check_depth(bench, queue, told["confirmed"])
     bare.unlink()
-    return {
-        "one_in_flight_p50": told["p50"],
-        "one_in_flight_p99": told["p99"],
-        "bare_sync_p50": told["bare_p50"],
-        "bare_sync_p99": told["bare_p99"],
-    }
+    return {**times_of(told, "one_in_flight"), **times_of(told, "bare_sync", "bare_")}
 
 
-def disk(bench: Bench) -> Told:
+def disk(bench: Bench) -> Slice:
     path, size = bench.room / "bare", bench.effort.disk_bytes
     seconds = bare_seconds(path, size, size // DISK_WRITE_BYTES)
     path.unlink()
-    return {"bare_write": size / seconds / 1e6}
+    return {"bare_write": Rate(size / 1e6, seconds)}
 
 
-AMQP_SHAPES: Mapping[Shape, tuple[str, ...]] = {
-    disk: ("bare_write",),
-    **{publish_of(size): (f"publish_{size}",) for size in SIZES},
-    publish_limited: ("publish_limited",),
-    publish_held: ("publish_held",),
-    many_connections: ("many_connections", "many_connections_p99"),
-    drain: ("drain",),
-    end_to_end: ("end_to_end", "end_to_end_p50", "end_to_end_p99"),
-    paced: ("paced_p50", "paced_p99"),
-    one_in_flight: ("one_in_flight_p50", "one_in_flight_p99", "bare_sync_p50", "bare_sync_p99"),
+AMQP_SHAPES: Mapping[str, Shape] = {
+    "disk": disk,
+    **{f"publish_{size}": publish_of(size) for size in SIZES},
+    "publish_limited": publish_limited,
+    "publish_held": publish_held,
+    "many_connections": many_connections,
+    "drain": drain,
+    "end_to_end": end_to_end,
+    "paced": paced,
+    "one_in_flight": one_in_flight,
 }
+
+ROUNDS: tuple[Mapping[str, tuple[str, ...]], ...] = (  # shapes that are measured next to each other, and their readings
+    {"disk": ("bare_write",)},
+    {"publish_100": ("publish_100",), "publish_limited": ("publish_limited",), "publish_held": ("publish_held",)},
+    {"publish_1k": ("publish_1k",)},
+    {"publish_64k": ("publish_64k",)},
+    {"many_connections": ("many_connections", "many_connections_p99")},
+    {"drain": ("drain",)},
+    {"end_to_end": ("end_to_end", "end_to_end_p50", "end_to_end_p99")},
+    {"paced": ("paced_p50", "paced_p99")},
+    {"one_in_flight": ("one_in_flight_p50", "one_in_flight_p99", "bare_sync_p50", "bare_sync_p99")},
+)
 
 
 def check_depth(bench: Bench, queue: str, expected: float) -> None:

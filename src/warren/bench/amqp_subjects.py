@@ -1,4 +1,4 @@
-"""The brokers that `warren bench amqp` measures, one after the other, each in a process and a directory of its own.
+"""The brokers that `warren bench amqp` measures, each in a process and a directory of its own.
 
 warren           `warren serve`, as a user starts it                  synced before every confirm
 rabbitmq         RabbitMQ's classic queue: what the goals are about   synced before every confirm
@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ OURS, CLASSIC = "warren", "rabbitmq"
 @dataclass(frozen=True, slots=True)
 class Subject:
     name: str
-    start: Callable[[Path], Peer]
+    start: Callable[[Path], AbstractContextManager[Peer]]
     arguments: Table = field(default_factory=dict)  # of every queue that is declared
     speaks: str = "amqp"  # or what its generators are called by
 

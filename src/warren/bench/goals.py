@@ -63,7 +63,9 @@ def judge(figure: Figure, goals: Goals) -> Measurement:
     goal = goals.get(figure.name)
     holds = goal is None or goal.is_reached_by(figure)
     told = None if goal is None else str(goal)
-    return Measurement(figure.name, figure.value, figure.unit, figure.reference, figure.ratio, told, holds)
+    return Measurement(
+        figure.name, figure.value, figure.unit, figure.reference, figure.ratio, told, holds, figure.ratio_range
+    )
 
 
 def _goal(name: str, told: Any) -> Goal:

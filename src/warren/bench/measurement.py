@@ -3,14 +3,19 @@
     figure       name, value, unit, reference      the reference is something else, measured beside it in the same run
     measurement  … and ratio, goal, holds          ratio = value / reference; holds is computed from bench/goals.toml
 
+What was measured in several runs may bring the ratio of each. Then the ratio is the middle one of them, since value and
+reference of one run were measured next to each other, and the measurement also says how far they lie apart.
+
 With `--json` a command prints exactly one object, {"measurements": [{name, value, unit, reference, ratio, goal, holds},
-…]}. What has no reference has no ratio. What has no goal has none to miss: its `goal` is null and it holds.
+…]}, with `ratio_range`, the lowest ratio and the highest, where there are such. What has no reference has no ratio.
+What has no goal has none to miss: its `goal` is null and it holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 SIGNIFICANT_DIGITS = 4
@@ -22,10 +27,17 @@ class Figure:
     value: float
     unit: str
     reference: float | None = None  # in the same unit
+    ratios: tuple[float, ...] = ()  # one of each run, where there were several
 
     @property
     def ratio(self) -> float | None:
+        if self.ratios:
+            return median(self.ratios)
         return self.value / self.reference if self.reference else None
+
+    @property
+    def ratio_range(self) -> tuple[float, float] | None:
+        return (min(self.ratios), max(self.ratios)) if len(self.ratios) > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,7 @@ class Measurement:
     ratio: float | None
     goal: str | None
     holds: bool
+    ratio_range: tuple[float, float] | None = None  # lowest and highest, of several
 
 
 def as_object(measurements: Iterable[Measurement]) -> dict[str, Any]:
@@ -53,7 +66,11 @@ def shown(number: float | None) -> str:
 
 
 def _rounded(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: _significant(value) if isinstance(value, float) else value for name, value in fields.items()}
+    low_and_high = fields.pop("ratio_range")
+    rounded = {name: _significant(value) if isinstance(value, float) else value for name, value in fields.items()}
+    return (
+        rounded if low_and_high is None else {**rounded, "ratio_range": [_significant(each) for each in low_and_high]}
+    )
 
 
 def _significant(number: float) -> float:

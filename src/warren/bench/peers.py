@@ -8,6 +8,8 @@
         … rabbitmq.port …
         rabbitmq.kill()         SIGKILL to all its processes at once, as a power cut would end them
         rabbitmq.restart()      the same data, the same port
+        rabbitmq.pause()        SIGSTOP to all of them: it does nothing, and keeps everything, …
+        rabbitmq.resume()       … until it goes on, and answers
 
 Ports are free ones of 127.0.0.1; data, logs, home and cookie are below the directory. A peer's processes are those
 below the ones we started, and those that have our mark in their environment, which they inherit however they detach
@@ -40,6 +42,8 @@ _MARK = "WARREN_PEER"
 _START_SECONDS_MAX = 600  # RabbitMQ reads a large queue before it listens
 _STOP_SECONDS_MAX = 60
 _LOOK_SECONDS = 0.02
+_HOLD_SECONDS = 0.002
+_NOT_RUNNING = "TtZX"  # held, or ended
 
 
 class NotInstalled(Refused):
@@ -92,24 +96,36 @@ class Peer:
     def start(self) -> None:
         for part in self._parts:
             self._started.append(self._run(part))
-            self._await(part)
+            self._await(part, self._started[-1], "did not start")
 
     def kill(self) -> None:
-        """End everything at once."""
+        """End everything at once, held or not."""
         while alive := self.pids():
-            for pid in alive:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            _signal(alive, signal.SIGKILL)
             time.sleep(_LOOK_SECONDS)
         for started in self._started:
             started.wait()
         self._started = []
 
+    def pause(self) -> None:
+        """Hold it: when this returns, no thread of it runs. One that is being started by another is found by looking
+        again, since nobody who is held starts any."""
+        while running := [pid for pid in self.pids() if _runs(pid)]:
+            _signal(running, signal.SIGSTOP)
+            time.sleep(_HOLD_SECONDS)
+
+    def resume(self) -> None:
+        """Let it go on, and wait until it answers."""
+        _signal(self.pids(), signal.SIGCONT)
+        for part, process in zip(self._parts, self._started, strict=True):
+            self._await(part, process, "did not go on")
+
     def stop(self) -> None:
-        """Ask it to end, and wait until it has; what helped it is killed then."""
+        """Ask it to end, and wait until it has; what helped it is killed then. One that is held goes on first."""
         if self._started:
             broker = self._started[-1]
             broker.terminate()
+            _signal(self.pids(), signal.SIGCONT)
             with suppress(subprocess.TimeoutExpired):
                 broker.wait(_STOP_SECONDS_MAX)
         self.kill()
@@ -137,13 +153,13 @@ class Peer:
                 start_new_session=True,
             )
 
-    def _await(self, part: Part) -> None:
+    def _await(self, part: Part, process: subprocess.Popen[bytes], what_failed: str) -> None:
         end = time.monotonic() + _START_SECONDS_MAX
         while not _answers(part.port, part.hello):
-            if self._started[-1].poll() is not None or time.monotonic() > end:
+            if process.poll() is not None or time.monotonic() > end:
                 said = (self.directory / f"{self.name}.log").read_text(errors="replace")[-2000:]
                 self.kill()
-                raise Refused(f"{self.name} did not start: {said}", f"see the logs in {self.directory}")
+                raise Refused(f"{self.name} {what_failed}: {said}", f"see the logs in {self.directory}")
             time.sleep(_LOOK_SECONDS)
 
 
@@ -232,6 +248,21 @@ def _answers(port: int, hello: bytes) -> bool:
             return bool(client.recv(1))
     except OSError:
         return False
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _runs(pid: int) -> bool:
+    """Whether any of its threads does, or waits for something."""
+    try:
+        threads = [task.read_text(errors="replace") for task in Path("/proc", str(pid), "task").glob("*/stat")]
+    except OSError:  # one ended meanwhile
+        return Path("/proc", str(pid)).exists()
+    return any(told.rpartition(")")[2].split()[0] not in _NOT_RUNNING for told in threads)
 
 
 def _marked(mark: str) -> set[int]:

@@ -10,6 +10,7 @@ warren bench reflection   the ways in which entries reach that store, each by it
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -136,23 +137,34 @@ def amqp(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="BROKER", help="Only this broker; may be repeated.")
     ] = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="How many times each; the middle one counts.")] = 3,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="How many runs; the middle ratio counts.")] = 3,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds", min=0.1, help="Of each broker in a row of a run; 4 if not given.", show_default=False
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A little of everything, once: does it run at all?")] = False,
     backlog: Annotated[int, typer.Option("--backlog", min=1000, help="How long Warren's backlog is.")] = 5_000_000,
     peer_backlog: Annotated[
         int, typer.Option("--peer-backlog", min=1000, help="How long a peer's is; its figures are scaled.")
-    ] = 500_000,
+    ] = 300_000,
 ) -> None:
     """Measure the broker over AMQP beside others, each started privately. Leaves nothing behind."""
+    from dataclasses import replace
+
     from warren.bench.amqp_rows import AMQP
-    from warren.bench.amqp_run import QUICK_BACKLOG, amqp_run, chosen
+    from warren.bench.amqp_run import QUICK, QUICK_BACKLOG, Effort, amqp_run, chosen
     from warren.bench.goals import goals_of
 
     wanted, subjects = AMQP.check(rows or ()) or set(AMQP.rows), chosen(only or ())
     lengths = QUICK_BACKLOG if quick else (backlog, peer_backlog)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: brokers that are held would stay
+    effort = QUICK if quick else Effort()
+    effort = effort if seconds is None else replace(effort, seconds=seconds)
     with (
         Narrator() as narrator,
-        amqp_run(directory or Path.cwd(), narrator, wanted, subjects, lengths, 1 if quick else runs, quick) as run,
+        amqp_run(directory or Path.cwd(), narrator, wanted, subjects, lengths, 1 if quick else runs, effort) as run,
     ):
         measurements = AMQP.measure(run, goals_of("amqp"), wanted)
     for name, why in run.absent.items():
@@ -208,7 +220,7 @@ def _tell(title: str, measurements: list[Measurement], as_json: bool) -> None:
     if as_json:
         say_json(as_object(measurements))
         return
-    rows = [(m.name, _value(m), shown(m.reference), shown(m.ratio), m.goal or "–", _verdict(m)) for m in measurements]
+    rows = [(m.name, _value(m), shown(m.reference), _ratio(m), m.goal or "–", _verdict(m)) for m in measurements]
     table(title, ("row", "value", "reference", "ratio", "goal", "holds"), rows)
     missed = [m.name for m in measurements if not m.holds]
     say(f"missed: {', '.join(missed)}" if missed else "every goal holds")
@@ -218,6 +230,13 @@ def _value(measurement: Measurement) -> str:
     from warren.bench.measurement import shown
 
     return f"{shown(measurement.value)} {measurement.unit}"
+
+
+def _ratio(measurement: Measurement) -> str:
+    from warren.bench.measurement import shown
+
+    apart = measurement.ratio_range
+    return shown(measurement.ratio) + (f" ({shown(apart[0])} … {shown(apart[1])})" if apart else "")
 
 
 def _verdict(measurement: Measurement) -> str:

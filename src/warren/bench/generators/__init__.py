@@ -6,6 +6,7 @@
     deliveries.py  messages found again
     publish.py     at full speed, paced, one at a time    many.py    a hundred connections
     consume.py     until all have come                    redis.py, nats.py    brokers that speak otherwise
+    times.py       how long each took, told so that slices of one measurement can be joined
 
 They know nothing of Warren's own AMQP: what is wrong there must not be wrong here in the same way. Plain blocking
 sockets; a publish is copied from a buffer in which only sequence numbers and times change, and what arrives is looked

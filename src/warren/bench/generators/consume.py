@@ -21,7 +21,7 @@ from warren.bench.generators import wire
 from warren.bench.generators.deliveries import Delivered, Deliveries
 from warren.bench.generators.line import Line
 from warren.bench.generators.order import BrokerFailed, Order
-from warren.bench.generators.percentiles import percentiles
+from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
 
 
@@ -118,7 +118,7 @@ def _consume(
         "received": received.count,
         "seconds": seconds,
         "rate": received.count / seconds,
-        **percentiles(np.concatenate(taken)),
+        **told_times(np.concatenate(taken)),
     }
 
 

@@ -15,7 +15,7 @@ from warren.bench.generators.batch import Single
 from warren.bench.generators.confirms import Confirms
 from warren.bench.generators.line import Line
 from warren.bench.generators.order import SILENCE_SECONDS_MAX, BrokerFailed, Order
-from warren.bench.generators.percentiles import percentiles
+from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
 
 
@@ -52,7 +52,7 @@ def many(order: Order, get_ready: Callable[[], None]) -> Told:
         start = monotonic_ns()
         taken = _exchange(order, clients, arrivals, start)
         seconds = (monotonic_ns() - start) / 1e9
-    return {"confirmed": len(taken), "seconds": seconds, "rate": len(taken) / seconds, **percentiles(taken)}
+    return {"confirmed": len(taken), "seconds": seconds, "rate": len(taken) / seconds, **told_times(taken)}
 
 
 def _exchange(order: Order, clients: dict[int, _Client], arrivals: select.epoll, start: int) -> list[float]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from warren.bench.generators.batch import batch_count, body_of
 from warren.bench.generators.order import HOST, SILENCE_SECONDS_MAX, BrokerFailed, Order
-from warren.bench.generators.percentiles import percentiles
+from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
 
 CONSUMER = "one"
@@ -73,7 +73,13 @@ def publish(order: Order, get_ready: Callable[[], None]) -> Told:
         taken.append((monotonic_ns() - began) / 1000)
     seconds = (monotonic_ns() - start) / 1e9
     line.socket.close()
-    return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **percentiles(taken)}
+    return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **told_times(taken)}
+
+
+def delete(port: int, queue: str) -> None:
+    line = _Line(port)
+    line.ask(f"STREAM.DELETE.{queue}", {})
+    line.socket.close()
 
 
 def drain(order: Order, get_ready: Callable[[], None]) -> Told:

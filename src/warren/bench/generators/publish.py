@@ -11,16 +11,16 @@ from __future__ import annotations
 import select
 from collections.abc import Callable
 from contextlib import closing, nullcontext
+from itertools import pairwise
 from pathlib import Path
-from time import monotonic_ns
+from time import monotonic_ns, perf_counter_ns
 
 from warren.bench.generators.batch import Batch, Single, batch_count
 from warren.bench.generators.confirms import Confirms
 from warren.bench.generators.line import Line
 from warren.bench.generators.order import Order
-from warren.bench.generators.percentiles import percentiles
+from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
-from warren.bench.log_single import times
 from warren.bench.references import BareFile
 
 _ENDLESS = 1 << 60
@@ -116,7 +116,16 @@ def one_in_flight(order: Order, get_ready: Callable[[], None]) -> Told:
 
         get_ready()
         while confirms.sent < order.count:
-            taken += times(publish, min(TURN, order.count - confirms.sent))
+            taken += _timed(publish, min(TURN, order.count - confirms.sent))
             if bare is not None:
-                of_bare += times(bare.append, TURN)
-    return {"confirmed": confirms.confirmed, **percentiles(taken), **percentiles(of_bare, "bare_")}
+                of_bare += _timed(bare.append, TURN)
+    return {"confirmed": confirms.confirmed, **told_times(taken), **told_times(of_bare, "bare_")}
+
+
+def _timed(work: Callable[[], None], count: int) -> list[float]:
+    """Microseconds of each."""
+    stamps = [perf_counter_ns()]
+    for _ in range(count):
+        work()
+        stamps.append(perf_counter_ns())
+    return [(after - before) / 1000 for before, after in pairwise(stamps)]

@@ -15,7 +15,7 @@ from time import monotonic_ns
 
 from warren.bench.generators.batch import batch_count, body_of
 from warren.bench.generators.order import HOST, SILENCE_SECONDS_MAX, BrokerFailed, Order
-from warren.bench.generators.percentiles import percentiles
+from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
 
 _LINE = b"\r\n"
@@ -67,11 +67,17 @@ def publish(order: Order, get_ready: Callable[[], None]) -> Told:
         taken.append((monotonic_ns() - began) / 1000)
     seconds = (monotonic_ns() - start) / 1e9
     line.socket.close()
-    return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **percentiles(taken)}
+    return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **told_times(taken)}
 
 
 def _is_on(order: Order, sent: int, end: int) -> bool:
     return (not order.count or sent < order.count) and monotonic_ns() < end
+
+
+def delete(port: int, queue: str) -> None:
+    line = _Line(port)
+    line.ask(b"DEL", queue.encode())
+    line.socket.close()
 
 
 def drain(order: Order, get_ready: Callable[[], None]) -> Told:
