@@ -37,6 +37,28 @@ def test_half_is_not_more_than_half_and_nothing_counts_before_a_census() -> None
         assert (notes.is_half_garbage, notes.is_empty, notes.is_to_be_counted) == (is_fit, live == 0, False)
 
 
+def test_a_new_file_is_counted_only_if_something_in_it_was_noted_or_nobody_knows() -> None:
+    """A census reads the whole file: one in which all is alive need not be read to learn that."""
+    ledger = ledger_of(THREE)
+    assert ledger.files()[THREE].is_to_be_counted, "it was there before we were"
+    ledger.update([THREE, FIVE])
+    assert not ledger.files()[FIVE].is_to_be_counted
+    ledger.note_dead(FIVE, 1)
+    assert ledger.files()[FIVE].is_to_be_counted
+    ledger.counted(FIVE, 100, 99, Lsn(1))
+    ledger.count_again()
+    ledger.update([THREE, FIVE, SIX])
+    assert all(notes.is_to_be_counted for notes in ledger.files().values()), "also what was being written to then"
+    ledger.update([THREE, FIVE, SIX, FileNumber(7)])
+    assert not ledger.files()[FileNumber(7)].is_to_be_counted
+
+
+def test_a_file_that_has_gone_is_not_taken_for_one_that_will_come() -> None:
+    ledger = ledger_of(FIVE)
+    ledger.update([])
+    assert not ledger.knows(FIVE) and ledger.knows(SIX)
+
+
 def test_what_is_noted_asks_for_a_census_when_it_would_change_something() -> None:
     ledger = ledger_of(THREE)
     ledger.counted(THREE, 100, 90, Lsn(1))

@@ -2,11 +2,12 @@
 
     file 3   80 of 100 bytes dead, counted · first unit in use 3|0x40
     file 5   40 of 100 bytes dead, counted, and 20 more noted since
-    file 6   not counted yet
+    file 6   not counted yet; it need not be as long as nobody has noted anything
 
-A census counts exactly what is durable. Between two of them whoever lets go of runs notes what went with them: that
-says only which file is worth the next census. A note that a census has not found yet is kept for the next one, and no
-longer. What is dead stays dead, so a count can be too low, never too high; a note can be both.
+A census reads the whole file and counts exactly what is durable. A file that was there before we were is counted once,
+and so is every file when much may have died unnoted. Between two of them whoever lets go of runs notes what went with
+them: that says only which file is worth the next census. A note that a census has not found yet is kept for the next
+one, and no longer. What is dead stays dead, so a count can be too low, never too high; a note can be both.
 
 Files stand in the order of their numbers, and so of their units' ids: the earliest unit in use is that of the first
 file, however many there are (MR-11). Belongs to the collector, but for notes, which any thread may leave.
@@ -44,7 +45,7 @@ class FileNotes:
     @property
     def is_to_be_counted(self) -> bool:
         if self.total_bytes is None or self.is_doubtful:
-            return True
+            return self.is_doubtful or self.noted_bytes > 0
         told = min(self.dead_bytes + self.noted_bytes, self.total_bytes)
         is_news = told >= self.total_bytes or (2 * told > self.total_bytes and not self.is_half_garbage)
         return self.noted_bytes > 0 and is_news
@@ -55,12 +56,17 @@ class Ledger:
         self._lock = lock
         self._files: dict[FileNumber, FileNotes] = {}  # in use, oldest first
         self._noted: dict[FileNumber, int] = {}  # of files that are still written to
+        self._newest = FileNumber(0)  # of all that were ever sealed
+        self._are_others_doubtful = True  # those that are not in use yet, or not sealed
 
     def update(self, files: Iterable[FileNumber]) -> None:
         """These are in use and sealed, oldest first."""
         with self._lock:
             before = self._files
-            self._files = {number: before.get(number) or FileNotes() for number in files}
+            is_doubtful = self._are_others_doubtful
+            self._files = {number: before.get(number) or FileNotes(is_doubtful=is_doubtful) for number in files}
+            self._newest = max(self._newest, next(reversed(self._files), FileNumber(0)))
+            self._are_others_doubtful = is_doubtful and not (self._files.keys() - before.keys())
             for number in [number for number in self._noted if number in self._files]:
                 self._files[number].noted_bytes += self._noted.pop(number)
 
@@ -72,9 +78,9 @@ class Ledger:
                 self._noted[file] = self._noted.get(file, 0) + dead_bytes
 
     def knows(self, file: FileNumber) -> bool:
-        """Is it in use, or newer than all that are?"""
+        """Is it in use, or newer than all that ever were?"""
         with self._lock:
-            return file in self._files or file > next(reversed(self._files), FileNumber(0))
+            return file in self._files or file > self._newest
 
     def counted(self, file: FileNumber, total_bytes: int, live_bytes: int, earliest: Lsn | None) -> None:
         with self._lock:
@@ -86,6 +92,7 @@ class Ledger:
     def count_again(self) -> None:
         """Nobody knows any more how much is dead where."""
         with self._lock:
+            self._are_others_doubtful = True
             for notes in self._files.values():
                 notes.is_doubtful = True
 
