@@ -251,9 +251,15 @@ class AgainstADict(RuleBasedStateMachine):
         if is_clean:
             self.db.close()
         else:
-            self.db.database.abandon()
-            self.db.database.store.close()
+            self.kill()
         self.open()
+
+    def kill(self) -> None:
+        """As if the process had ended."""
+        assert self.db._control is not None
+        self.db._control.close()
+        self.db.database.abandon()
+        self.db.database.store.close()
 
     @invariant()
     def says_the_same(self) -> None:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import rule
 
 import warren
 from tests.app.test_embedded import _CHILD, TINY, AgainstADict
@@ -35,15 +33,9 @@ class AgainstADictWithRocksdb(AgainstADict):
         super().open()
         assert isinstance(self.db.database._buffer, RocksdbBuffer)
 
-    @rule(is_clean=st.booleans())
-    def again(self, is_clean: bool) -> None:
-        if not is_clean:
-            self.db.database.abandon()
-            self.db.database._buffer.close()
-            self.db.database.store.close()
-        else:
-            self.db.close()
-        self.open()
+    def kill(self) -> None:
+        super().kill()
+        self.db.database._buffer.close()
 
 
 TestAgainstADictWithRocksdb = AgainstADictWithRocksdb.TestCase

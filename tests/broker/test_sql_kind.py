@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import warren
@@ -15,7 +16,7 @@ def bodies(queue: Queue) -> list[bytes]:
 
 
 def rows(path: Path) -> list[tuple[object, ...]]:
-    with sqlite3.connect(path / "sql_queues" / "queues.sqlite") as connection:
+    with closing(sqlite3.connect(path / "sql_queues" / "queues.sqlite")) as connection, connection:
         return list(connection.execute("SELECT level, content FROM queue_messages ORDER BY queue, level, sequence"))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from tests.lives import say, serve
-from warren.app.embedded import open_embedded
+from warren.app.database import open_database
 from warren.base.ids import VhostId
 from warren.base.threads import SystemThreads
 from warren.catalog import bindings, exchanges, queues, vhosts
@@ -17,6 +17,7 @@ from warren.catalog.change import Change
 from warren.catalog.database import place_of
 from warren.catalog.settings import CatalogSettings
 from warren.files.local import LocalFiles
+from warren.log.machine import Machine
 from warren.log.settings import LogSettings
 from warren.snapshot.database import Database
 from warren.snapshot.reflection import ReflectionSettings
@@ -28,7 +29,7 @@ QUICK = ReflectionSettings(bulk_bytes=0, lag_seconds=0.001, flush_seconds=0.05)
 
 
 def opened(directory: str, connect: str = "") -> tuple[Database, Catalog]:
-    database = open_embedded(directory, LOG, QUICK).database
+    database = open_database(directory, Machine.real(), LOG, QUICK)
     place = place_of(LocalFiles(), SeededChance(1), directory, CatalogSettings(connect))
     return database, Catalog.open(database, place, SystemThreads())
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
+from tests.left_open import remembered
 from warren.base.clock import Clock
 from warren.base.ids import ChannelId, Epoch, Lsn, StorageId, TimelineId, lsn_of
 from warren.base.threads import SystemThreads, Threads
@@ -64,7 +65,7 @@ def memory_machine(
 
 
 def opened(files: Files, seed: int = 1, settings: LogSettings = QUIET) -> LogStore:
-    return LogStore.open(DIRECTORY, settings, memory_machine(files, seed))
+    return remembered(LogStore.open(DIRECTORY, settings, memory_machine(files, seed)))
 
 
 def quiet(**changes: object) -> LogSettings:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.left_open import remembered
 from tests.log.upkeep_stage import (
     DIRECTORY,
     QUIET,
@@ -48,7 +49,8 @@ def fork(stage: Stage, cut: Cut, name: str = "fork") -> LogStore:
     """Write the cut beside the store and open it."""
     cut.write_to(stage.disk, SystemThreads(), stage.chance, name)
     machine = stage.machine()
-    return LogStore.open(name, stage.settings, Machine(stage.disk, machine.clock, machine.threads, SeededChance(77)))
+    machine = Machine(stage.disk, machine.clock, machine.threads, SeededChance(77))
+    return remembered(LogStore.open(name, stage.settings, machine))
 
 
 def state_at(stage: Stage, store: LogStore, epoch: int) -> State:
@@ -330,7 +332,7 @@ def test_opening_a_cut_begins_a_new_timeline_that_knows_where_it_left() -> None:
             reader.take("spark", 60.0, from_epoch=Epoch(epoch + 1), timeline=own.id)
         opened.close()
         assert rows(store.refresh()) == of_storage({b"a": b"3"})
-    opened = LogStore.open("fork", stage.settings, stage.machine())
+    opened = remembered(LogStore.open("fork", stage.settings, stage.machine()))
     assert opened.manifest.state.timeline == theirs, "only the first opening forks"
     assert rows(opened.snapshot()) == of_storage({b"a": b"2", b"b": b"1"})
     opened.close()
@@ -425,7 +427,7 @@ def test_a_cut_while_writers_go_on_holds_every_session_up_to_its_epoch_and_none_
         return cuts
 
     for number, made in enumerate(stage.play(seed, body)):
-        opened = LogStore.open(f"cut {number}", stage.settings, stage.machine())
+        opened = remembered(LogStore.open(f"cut {number}", stage.settings, stage.machine()))
         assert rows(opened.snapshot()) == of_storage({key: b"x" for epoch, key in written if epoch <= made.epoch})
         opened.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from tests.left_open import remembered
 from warren.base.threads import SystemThreads
 from warren.files.protocol import join
 from warren.log.entries import EntryKind
@@ -26,7 +27,7 @@ def test_an_entry_is_storage_and_key_then_version_and_value_and_its_kind() -> No
 
     The seed writes them row by row; here each is a column, of which a single entry needs only the base."""
     files = MemoryFiles()
-    store = LogStore.open("/log", QUIET, Machine(files, ManualClock(), SystemThreads(), SeededChance(1)))
+    store = remembered(LogStore.open("/log", QUIET, Machine(files, ManualClock(), SystemThreads(), SeededChance(1))))
     session = store.begin()
     session.put(STORAGE, b"the key", b"the value", version=(MAJOR, MINOR))
     session.commit()

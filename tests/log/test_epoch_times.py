@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.left_open import remembered
 from warren.base.errors import Gone
 from warren.base.ids import Epoch
 from warren.base.threads import SystemThreads
@@ -47,7 +48,7 @@ def test_as_of_a_time_is_the_last_epoch_noted_by_then_also_across_rotation_and_r
 
 def test_a_clock_set_back_does_not_make_later_epochs_earlier() -> None:
     clock = ManualClock(wall_ns=100 * SECOND_NS)
-    store = LogStore.open("/log", QUIET, Machine(MemoryFiles(), clock, SystemThreads(), SeededChance(1)))
+    store = remembered(LogStore.open("/log", QUIET, Machine(MemoryFiles(), clock, SystemThreads(), SeededChance(1))))
     first = put(store, b"a")
     clock.set_wall_ns(50 * SECOND_NS)
     clock.advance_ns(SECOND_NS)
@@ -59,7 +60,7 @@ def test_a_clock_set_back_does_not_make_later_epochs_earlier() -> None:
 
 def test_a_time_before_the_first_mark_is_gone_and_names_the_horizon() -> None:
     clock = ManualClock(wall_ns=100 * SECOND_NS)
-    store = LogStore.open("/log", QUIET, Machine(MemoryFiles(), clock, SystemThreads(), SeededChance(1)))
+    store = remembered(LogStore.open("/log", QUIET, Machine(MemoryFiles(), clock, SystemThreads(), SeededChance(1))))
     put(store, b"a")
     with pytest.raises(Gone, match="horizon is 0"):
         at(store, 99 * SECOND_NS)

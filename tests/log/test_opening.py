@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.left_open import remembered
 from tests.log.stage import (
     DIRECTORY,
     QUIET,
@@ -97,7 +98,7 @@ def test_a_number_is_never_used_twice() -> None:
     told: list[Epoch] = []
     for run in range(8):
         disk = FaultyFiles(files)
-        store = LogStore.open(DIRECTORY, QUIET, memory_machine(disk, run))
+        store = remembered(LogStore.open(DIRECTORY, QUIET, memory_machine(disk, run)))
         assert store.commit.open_epoch > max([0, *told])
         told.append(put(store, b"durable %d" % run))
         session = store.begin()
@@ -137,7 +138,7 @@ def test_a_number_told_in_a_run_that_wrote_nothing_is_not_told_again() -> None:
 def test_what_was_not_durable_is_voided_by_the_manifest_and_kept_in_quarantine() -> None:
     """Rule 4: no byte of a file is changed for it; the file is sealed with its valid end, the range noted."""
     disk = FaultyFiles(files := MemoryFiles())
-    store = LogStore.open(DIRECTORY, QUIET, memory_machine(disk))
+    store = remembered(LogStore.open(DIRECTORY, QUIET, memory_machine(disk)))
     put(store, b"durable")
     end = participant_of(store).end
     session = store.begin()
@@ -187,7 +188,7 @@ def test_channels_can_be_more_or_fewer_than_last_time() -> None:
 def test_what_opening_calls_durable_is_synced_before_it_is_believed() -> None:
     """After a mere kill the last epoch may stand in the page cache only; a power cut later must not take it back."""
     disk = FaultyFiles(files := MemoryFiles())
-    store = LogStore.open(DIRECTORY, QUIET, memory_machine(disk))
+    store = remembered(LogStore.open(DIRECTORY, QUIET, memory_machine(disk)))
     put(store, b"first")
     session = store.begin()
     session.put(STORAGE, b"in the page cache", b"")

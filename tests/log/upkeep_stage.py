@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from tests.left_open import remembered
 from warren.base.ids import ChannelId, Epoch, FileNumber, StreamId, TimelineId
 from warren.base.threads import SystemThreads, Threads
 from warren.durability.timeline import Timeline
@@ -63,7 +64,7 @@ class Stage:
         return Machine(files or self.disk, self.clock, threads or SystemThreads(), self.chance)
 
     def open(self, files: Files | None = None, **settings: Any) -> LogStore:
-        return LogStore.open(DIRECTORY, replace(self.settings, **settings), self.machine(files))
+        return remembered(LogStore.open(DIRECTORY, replace(self.settings, **settings), self.machine(files)))
 
     @contextmanager
     def store(self, files: Files | None = None, **settings: Any) -> Iterator[LogStore]:

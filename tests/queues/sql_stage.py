@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.left_open import close_at_the_end
 from tests.queues.backing_stage import BackingStage
 from warren.base.ids import QueueId
 from warren.base.runs import QueuePlace
@@ -36,6 +37,7 @@ class SqlStage:
 
     def open(self) -> None:
         self.store = SqlStore(self._path, SystemThreads())
+        close_at_the_end(self.store.close)
         self.queue = SqlQueue(PLACE, self._is_durable, self.store)
         self.other = SqlQueue(OTHER, self._is_durable, self.store)
         self.stage = BackingStage(self.queue, without_log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from warren.queues.sql_store import IN_MEMORY, SqlStore, joined
 def test_a_file_of_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "q.sqlite"
     SqlStage(path).store.close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA user_version = 9")
     with pytest.raises(Refused, match="of version 9"):
         SqlStore(str(path), SystemThreads())

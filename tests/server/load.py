@@ -8,9 +8,11 @@ Bodies begin with the publisher's number and their own, so that what is found ca
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from tests.server.broker_process import BrokerProcess
@@ -125,6 +127,10 @@ class Flood:
 
     def close(self) -> None:
         self._is_over = True
+        with suppress(OSError):  # the broker may have hung up
+            self._client.socket.shutdown(socket.SHUT_RDWR)  # wakes who waits for it
+        for thread in self._threads:
+            thread.join(SECONDS_MAX)
         self._client.socket.close()
 
     def _caught(self, run: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +18,7 @@ from warren.amqp import methods
 from warren.app.broker import Broker, open_broker
 from warren.app.configuration.choices import Choices
 from warren.app.configuration.options import configuration_of
+from warren.base.errors import WarrenError
 from warren.files.protocol import Files
 from warren.log.machine import Machine
 from warren.testing.faulty_files import Fault, FaultyFiles, Kind
@@ -69,6 +70,16 @@ def serving(directory: Path, disk: WaitingFiles) -> Iterator[tuple[Broker, int]]
         thread.join()
         loop.close()
         broker.close()
+        if broker.failure is not None:  # the process would end
+            _let_go(broker)
+
+
+def _let_go(broker: Broker) -> None:
+    with suppress(WarrenError):  # nothing can be written any more
+        broker._queues.close()
+    assert broker._control is not None
+    broker._control.close()
+    broker.database.store.close()
 
 
 @pytest.fixture

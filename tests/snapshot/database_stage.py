@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tests.left_open import remembered
 from tests.log.upkeep_stage import QUIET
 from warren.base.ids import TimelineId
 from warren.base.threads import SystemThreads, Threads
@@ -45,7 +46,8 @@ class DatabaseStage:
     def open(self, files: Files | None = None, threads: Threads | None = None) -> Database:
         machine = self.machine(files, threads)
         tables = ForgetfulTables(machine.files, self._present_store)
-        return Database.open(DIRECTORY, self._open_store, self.log_settings, self.reflection, machine, tables=tables)
+        opened = Database.open(DIRECTORY, self._open_store, self.log_settings, self.reflection, machine, tables=tables)
+        return opened if threads is not None else remembered(opened)
 
     def crash(self, model: CrashModel, seed: int) -> None:
         """The power goes: the disk keeps what it must, the store what it flushed, or a little more."""

@@ -75,6 +75,8 @@ def test_an_opening_that_failed_lets_go_of_the_store(tmp_path: Path, monkeypatch
     """Whoever makes room and opens once more finds everything, and nothing set aside."""
     db = warren.open(str(tmp_path))
     fill(db)
+    assert db._control is not None
+    db._control.close()
     db.database.abandon()
     db.database.store.close()
 

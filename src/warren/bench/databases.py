@@ -18,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from warren.app.embedded import open_embedded
+from warren.app.database import open_database
 from warren.base.ids import Epoch, StorageId
 from warren.bench.workload import SEED
+from warren.log.machine import Machine
 from warren.log.settings import LogSettings
 from warren.log.worker import Progress
 from warren.snapshot.database import Database
@@ -58,7 +59,8 @@ def opened_database(
     progress: Progress = lambda share: None,
 ) -> Iterator[Database]:
     """The room's database. If the block does not close it, nothing more is reflected."""
-    database = open_embedded(directory_of(room), settings, ReflectionSettings(reflection=mode), progress).database
+    reflection = ReflectionSettings(reflection=mode)
+    database = open_database(directory_of(room), Machine.real(), settings, reflection, progress)
     try:
         yield database
     finally:
