@@ -22,7 +22,7 @@ MARKED_TESTS := $(foreach module,$(MARKED),$(wildcard $(subst src/warren,tests,$
 TESTS ?= $(MARKED_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-node peers run quick test test-plain test-spark test-pure check format checklist golden notebook simulate torture mutants bench clean FORCE
+.PHONY: help setup setup-spark setup-node peers run quick test test-plain test-spark test-pure check check-types check-house format checklist golden notebook simulate torture mutants bench clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -92,13 +92,19 @@ test-pure: setup  ## the compiled modules' tests once more, uncompiled (TESTS=te
 	@rm -rf $(PURE) build/lib
 	@WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps --target $(PURE) .
 	@test "$$(PYTHONPATH=$(PURE) $(RUN) -m warren.base.compiled)" = pure || { echo 'test-pure: $(PURE) is not pure'; exit 1; }
-	@if [ -n '$(strip $(TESTS))' ]; then PYTHONPATH=$(PURE) $(PYTEST) -m 'not torture' $(TESTS); \
+	@if [ -n '$(strip $(TESTS))' ]; then PYTHONPATH=$(PURE) $(PYTEST) -m 'not torture' --numprocesses 2 --dist worksteal $(TESTS); \
 	 else echo 'test-pure: no module is marked for compiling, so all tests run pure already'; fi
 
+# What checks types works on one core, and the house tests on the other.
 check: setup  ## format, lint, strict types, house tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going check-types check-house
+
+check-types:
 	$(BIN)/mypy
+
+check-house:
 	$(PYTEST) -q tests/house
 
 format: setup  ## format and sort imports; then read the diff

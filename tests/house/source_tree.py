@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -31,10 +32,12 @@ class Module:
 
 def modules_under(src: Path) -> list[Module]:
     """Every module below `src`, sorted by path."""
-    return [_read(path, src) for path in sorted(src.rglob("*.py"))]
+    return [_read(path, src, path.stat().st_mtime_ns) for path in sorted(src.rglob("*.py"))]
 
 
-def _read(path: Path, src: Path) -> Module:
+@cache
+def _read(path: Path, src: Path, changed_ns: int) -> Module:
+    """Parsed once for all rules, as long as it does not change. Rules look at a tree and leave it as it is."""
     relative = path.relative_to(src)
     parts = list(relative.with_suffix("").parts)
     is_package = parts[-1] == "__init__"
