@@ -1,5 +1,5 @@
-"""Stores that a stage has opened for a test. Those that it did not close are let go of when it is over, as when a
-machine is switched off: their threads end, and nothing more is written."""
+"""Stores that a stage has opened for a module of tests. Those that nobody closed are let go of when all of them are
+over, as when a machine is switched off: their threads end, and nothing more is written."""
 
 from __future__ import annotations
 
