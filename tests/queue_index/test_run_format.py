@@ -167,4 +167,4 @@ def test_what_would_not_fit_a_row_is_misuse_before_anything_happens() -> None:
     with pytest.raises(Misuse, match="3 messages with 2 contents"):
         check_run(PLACE, WORKED, CONTENTS[:2])
     with pytest.raises(Misuse, match="names have up to 65535 bytes"):
-        check_run(PLACE, run_of([b"x"], origin=replace(ORIGIN, routing_key="ü" * 32768)), [b"x"])
+        check_run(PLACE, run_of([b"x"], origin=ORIGIN._replace(routing_key="ü" * 32768)), [b"x"])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,16 +28,14 @@ RAW = 0  # a content is the body and nothing else
 WIRE = 1  # a content is an AMQP content header and body frames, as they came
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePlace:
-    """One sub-queue: a queue, or one priority level of it."""
+class QueuePlace(NamedTuple):
+    """One sub-queue: a queue, or one priority level of it. A tuple, as an origin is: both are keys all the time."""
 
     queue: QueueId
     level: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where messages came from: what their story needs."""
 
     exchange: str = ""
@@ -48,7 +47,7 @@ class Origin:
 NOWHERE = Origin()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: one is made for each turn, and freezing doubles what that costs
 class Publication:
     """Messages that are published together, to as many queues as `fan_out` says; each gets a run of them."""
 

@@ -23,7 +23,7 @@ reason for which it left. Order is kept: what left together and goes to the same
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
@@ -95,7 +95,7 @@ def letters_of(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId]
     deaths = with_death(deaths_of(dead.origin), leave.queue, leave.why)
     targets = [id_ for id_ in ways.forward(leave.address.exchange, key, {}) if not is_circle(deaths, id_)]
     note = PREFIX + ",".join(f"{each.queue}:{_WORDS[each.why]}:{each.times}" for each in deaths)
-    origin = replace(dead.origin, exchange=note, routing_key=key)
+    origin = dead.origin._replace(exchange=note, routing_key=key)
     publication = Publication(dead.contents, dead.is_persistent, 0, leave.now_ms, dead.priority, origin, len(targets))
     return Letters([Letter(tuple(targets), publication)] if targets else [], {})
 
@@ -124,7 +124,7 @@ def _written(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId], 
             targets = _targets(ways.forward(address.exchange, key, buried.headers), buried, name_of)
             fate = known[buried.properties] = targets, buried.priority, buried.is_persistent
         sent.append((fate, written))
-    origin = replace(origin, exchange=address.exchange, routing_key=key)
+    origin = origin._replace(exchange=address.exchange, routing_key=key)
     letters = [
         Letter(
             targets,

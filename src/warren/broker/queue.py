@@ -215,6 +215,8 @@ class Queue:
 
     def expire(self, work: Work) -> bool:
         """Let go of what has expired at the head, up to a number of messages; whether there may be more."""
+        if not self._may_expire:
+            return False
         count = 0
         while (head := self.backing.head()) is not None and self._is_due(head, work):
             if count >= STEP_MESSAGES or work.room_bytes <= 0:
@@ -280,11 +282,11 @@ class Queue:
             self.subscribers.serve(self.life, count, partial(self._handed, work))
 
     def _handed(self, work: Work, count: int, bytes_max: int, is_auto_ack: bool) -> list[Fetched]:
-        head = self.backing.head()
-        if head is None or self._is_due(head, work):
-            return []
-        if self._may_expire:  # what stands behind it is judged when it is the head
-            count = min(count, len(head))
+        if self._may_expire:
+            head = self.backing.head()
+            if head is None or self._is_due(head, work):
+                return []
+            count = min(count, len(head))  # what stands behind it is judged when it is the head
         fetched = self._fetched(count, bytes_max, work)
         self.use.note()
         if is_auto_ack and fetched:
@@ -311,7 +313,7 @@ class Queue:
                 backing.requeue([each.tags for each in fetched], work.changes)
 
     def _note_time(self) -> None:
-        head = self.backing.head()
+        head = self.backing.head() if self._may_expire else None
         message_due = None if head is None else due_ms(head.run, self.arguments)
         due = None if len(self.line) or len(self.subscribers) else self.use.due_ms()
         if message_due is not None:

@@ -155,8 +155,15 @@ class Turn:
         gets, self._gets = self._gets, []
         looks, self._looks = self._looks, {}
         size_bytes, self._size_bytes = self._size_bytes, 0
-        children = dict.fromkeys(child for group in groups for child in group.route.children)
-        children |= dict.fromkeys(settled) | dict.fromkeys(child for child, _, _ in gets) | looks
+        children: dict[Supervised, None] = {}
+        for group in groups:
+            children.update(dict.fromkeys(group.route.children))
+        if settled:
+            children.update(dict.fromkeys(settled))
+        if gets:
+            children.update(dict.fromkeys([child for child, _, _ in gets]))
+        if looks:
+            children.update(looks)
         if not children:
             return Done(Epoch(0), None, size_bytes)
         got: list[tuple[Callable[[Got | WarrenError], None], Got | WarrenError]] = []

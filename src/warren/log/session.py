@@ -215,10 +215,10 @@ class Session:
 
     def _start_rows(self, version: Version | None) -> None:
         """Rows with and without a given version do not mix in one batch."""
-        if len(self._rows) and (self._versions is None) != (version is None):
-            self._flush_rows()
-        if not len(self._rows):
-            self._versions = None if version is None else []
+        if (self._versions is None) == (version is None):
+            return
+        self._flush_rows()
+        self._versions = None if version is None else []
 
     def _flush_rows(self) -> None:
         if not len(self._rows):

@@ -50,7 +50,7 @@ CLEAN = 0x01
 FIRST = SequenceId(0)  # of every queue
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: every session that dequeues makes one
 class Counters:
     """What a start has to know of a queue without looking at its messages."""
 

@@ -67,16 +67,29 @@ class Ledger:
 
     def dequeue(self, slices: Sequence[Slice], why: Why, changes: Changes) -> None:
         """Persistent messages go, for a reason."""
+        if len(slices) == 1:  # most often
+            self._dequeue(slices[0].run, slices, why, changes)
+            return
         for run, going in groupby(slices, key=_run_of):
-            newly = [(slice_.first, slice_.end) for slice_ in going]
-            gone, before = self._gone.get(run.first, 0), self.size_bytes
-            for first, end in newly:
-                gone |= (1 << end - first) - 1 << first - run.first
-                self.count -= end - first
-                self.size_bytes -= run.size_of(first - run.first, end - run.first)
-            self._gone[run.first] = gone
-            self._settling.append((run, before - self.size_bytes, gone.bit_count() == run.count))
-            changes.dequeue(self._place, run, gone, list(_joined(newly)), why)
+            self._dequeue(run, list(going), why, changes)
+
+    def _dequeue(self, run: Run, slices: Sequence[Slice], why: Why, changes: Changes) -> None:
+        """These of one run."""
+        gone, size_bytes = self._gone.get(run.first, 0), 0
+        newly: list[tuple[int, int]] = []  # ranges that follow one another are one
+        for slice_ in slices:
+            count, first, end = slice_.stop - slice_.start, slice_.first, slice_.end
+            gone |= (1 << count) - 1 << slice_.start
+            self.count -= count
+            size_bytes += slice_.size_bytes
+            if newly and newly[-1][1] == first:
+                newly[-1] = (newly[-1][0], end)
+            else:
+                newly.append((first, end))
+        self.size_bytes -= size_bytes
+        self._gone[run.first] = gone
+        self._settling.append((run, size_bytes, gone.bit_count() == run.count))
+        changes.dequeue(self._place, run, gone, newly, why)
 
     def clear(self) -> None:
         """All of them are gone at once."""
@@ -113,14 +126,3 @@ class Ledger:
 
 def _run_of(slice_: Slice) -> Run:
     return slice_.run
-
-
-def _joined(ranges: Sequence[tuple[SequenceId, SequenceId]]) -> Iterator[tuple[int, int]]:
-    """Ranges that follow one another are one."""
-    first, end = ranges[0]
-    for next_first, next_end in ranges[1:]:
-        if next_first != end:
-            yield first, end
-            first = next_first
-        end = next_end
-    yield first, end
