@@ -25,6 +25,11 @@ def remembered(store: Store) -> Store:
     return store
 
 
+def forget(store: LogStore | Database) -> None:
+    """Its test wants nobody to have it."""
+    _opened[:] = [each for each in _opened if each is not store]
+
+
 def close_at_the_end(close: Callable[[], None]) -> None:
     """Of something that may be closed twice."""
     _closings.append(close)

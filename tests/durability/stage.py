@@ -130,6 +130,9 @@ class HookedFile:
     def allocate(self, offset: int, size: int) -> None:
         self._inner.allocate(offset, size)
 
+    def forget(self, offset: int, size: int) -> None:
+        self._inner.forget(offset, size)
+
     def size(self) -> int:
         return self._inner.size()
 

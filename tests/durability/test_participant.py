@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from zlib import crc32
 
 import pytest
 
-from tests.durability.stage import CONTAINER_BYTES, headers_in, participant_on, path_of
+from tests.durability.stage import CONTAINER_BYTES, HookedFile, headers_in, participant_on, path_of
 from warren.base.errors import Misuse, OutOfRoom
 from warren.base.ids import Epoch, FileNumber
 from warren.durability.participant import Participant, run_on
+from warren.files.protocol import File
 from warren.records.block import draft
 from warren.records.format import BlockKind
 from warren.records.walk import walk
@@ -95,6 +97,53 @@ def test_a_part_in_a_new_container_syncs_its_zeros_too_and_others_sync_only_them
     participant.write_through(participant.take())
     assert len(headers_in(synced_in(disk), participant)) == 2
     assert synced_in(disk)[-8:] == bytes(8)
+
+
+def test_a_large_part_goes_out_piece_by_piece_and_each_is_on_its_way_before_the_next() -> None:
+    hints: list[str] = []
+    memory = MemoryFiles()
+    disk = FaultyFiles(memory)
+    participant = participant_on(disk, 1, container_bytes=1 << 20)
+    assert participant.handle is not None
+    participant.handle = Hinted(participant.handle, lambda *told: hints.append(f"{told}, {len(disk.steps)} steps"))
+    bodies = [bytes([n]) * (3 << 19) for n in range(3)]
+    for body in bodies:
+        append(participant, body)
+    end = participant.end
+    participant.write_through(participant.take())
+    steps = [step.operation for step in disk.steps]
+    assert steps == ["create", "allocate", "write", "write", "sync"]
+    assert hints == [f"(0, {end // 3 * 2}), 3 steps"]
+    assert len(headers_in(memory.contents(path_of(1)), participant)) == 3
+
+
+def test_the_system_is_told_once_what_it_need_not_keep() -> None:
+    hints: list[tuple[int, int]] = []
+    participant = participant_on(MemoryFiles(), 1)
+    assert participant.handle is not None
+    participant.handle = Hinted(participant.handle, lambda *told: hints.append(told))
+    for _ in range(3):
+        append(participant, bytes(1000))
+        part = participant.take()
+        participant.write_through(part)
+        participant.durable_end = part.reach
+        participant.forget(500)
+        participant.forget(500)
+    ends = [participant.end // 3 * n - 500 for n in (1, 2, 3)]
+    assert hints == [(0, ends[0]), (ends[0], ends[1] - ends[0]), (ends[1], ends[2] - ends[1])]
+    participant.handle = None
+    participant.forget(0)
+
+
+class Hinted(HookedFile):
+    """A file that tells what it was told."""
+
+    def __init__(self, inner: File, told: Callable[[int, int], None]) -> None:
+        super().__init__(inner, lambda: None)
+        self._told = told
+
+    def forget(self, offset: int, size: int) -> None:
+        self._told(offset, size)
 
 
 def synced_in(disk: MemoryFiles) -> bytes:

@@ -162,6 +162,19 @@ def test_writing_through_writes_everything_and_can_be_repeated(files: Files, roo
     assert got(files, root + "/f") == expected
 
 
+def test_what_is_forgotten_is_read_as_before_and_a_closed_file_forgets_nothing(files: Files, root: str) -> None:
+    file = files.create(root + "/f")
+    contents = bytes(range(256)) * 64
+    file.write_at(0, [contents])
+    file.forget(0, len(contents))
+    file.sync()
+    file.forget(0, len(contents))
+    file.forget(len(contents) * 2, 100)
+    assert file.read_at(0, len(contents) + 1) == contents
+    file.close()
+    file.forget(0, 10)
+
+
 def test_a_name_is_created_once(files: Files, root: str) -> None:
     put(files, root + "/f", b"first")
     with pytest.raises(Refused, match=r"create .*/f"):

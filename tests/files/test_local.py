@@ -150,6 +150,21 @@ def test_where_the_system_cannot_write_through_it_writes_and_syncs(path: str, mo
     file.close()
 
 
+def test_a_system_that_takes_no_hints_is_as_good(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = LocalFiles().create(path)
+    file.write_at(0, [b"abc"])
+    monkeypatch.setattr(local, "_advise", None)
+    file.forget(0, 3)
+
+    def refused(*arguments: int) -> None:
+        raise OSError(errno.EINVAL, "no")
+
+    monkeypatch.setattr(local, "_advise", refused)
+    file.forget(0, 3)
+    assert file.read_at(0, 3) == b"abc"
+    file.close()
+
+
 def test_a_failed_directory_sync_is_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import left_open
 from tests.log.upkeep_stage import DIRECTORY, QUIET, Stage, of_storage, put, rows, sealed, watch
 from warren.base.errors import Refused
 from warren.base.threads import SystemThreads
@@ -167,6 +168,7 @@ def test_the_thread_ends_when_nobody_has_the_store_any_more() -> None:
     store = Stage(compaction_poll_seconds=0.01).open()
     [thread] = [thread for thread in compaction_threads() if thread not in before]
     commit = store.commit
+    left_open.forget(store)
     del store
     for _ in range(100):  # a look that is under way holds the store; the next round finds it then
         gc.collect()

@@ -348,6 +348,55 @@ def test_what_a_deleted_queue_leaves_behind_is_found_by_counting_again(stage: St
     assert stage.store.facts()["entries"] == 0, "nor is anything counted that nobody holds"
 
 
+def test_a_deleted_queue_is_cleared_away_without_counting_and_other_files_are_not_touched(stage: StoreStage) -> None:
+    """A census reads all of a file: deleting one queue must not mean to read what all the others have."""
+    mine = stage.publish([content(0, 900)], A)
+    stage.seal()
+    other = stage.publish([content(1, 900)], B)
+    stage.seal()
+    both = [stage.publish([content(2, 1800)], A), stage.publish([content(3, 900)], B)]
+    stage.seal()
+    stage.collect()
+    changes = stage.queues.begin()
+    changes.remove_queue(A.queue)
+    stage.log.wait(changes.end())
+    stage.stores.collector.queue_has_gone(A.queue)
+    done = stage.collect()
+    assert done.released == [file_of(mine[A])] and done.counted == 1, "only the one that A has shared is counted"
+    assert file_of(other[B]) in stage.files and file_of(both[1][B]) in stage.files
+    assert stage.contents(other[B]) == [content(1, 900)]
+
+
+def test_of_files_of_an_earlier_life_nobody_knows_whose_they_are(stage: StoreStage) -> None:
+    runs = [stage.publish([content(n, 900)], place) for n, place in enumerate((A, B))]
+    stage.seal()
+    stage.reopen()
+    stage.collect()
+    changes = stage.queues.begin()
+    for queue in (A.queue, B.queue):
+        changes.remove_queue(queue)
+    stage.log.wait(changes.end())
+    stage.stores.collector.queue_has_gone(A.queue)
+    done = stage.collect()
+    assert done.counted == 1 and done.released == [file_of(runs[0][A])]
+
+
+def test_what_the_collector_copies_belongs_to_its_queues_too(stage: StoreStage) -> None:
+    for n in range(2):
+        stage.publish([content(n)], A)
+        stage.dequeue(B, stage.publish([content(9, 900)], B)[B])
+        stage.seal()
+    assert stage.collect().copied_units == 2
+    stage.seal()
+    stage.collect()
+    changes = stage.queues.begin()
+    changes.remove_queue(A.queue)
+    stage.log.wait(changes.end())
+    stage.stores.collector.queue_has_gone(A.queue)
+    done = stage.collect()
+    assert (done.counted, len(done.released), stage.files) == (0, 1, [])
+
+
 def test_a_file_is_not_judged_before_it_is_settled(stage: StoreStage) -> None:
     changes = stage.queues.begin()
     run = stage.submit(Publication([content(1, 900)]), A, changes)

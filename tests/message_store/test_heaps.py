@@ -13,6 +13,7 @@ from tests.log.upkeep_stage import Stage
 from warren.base.errors import Damage, Gone
 from warren.base.ids import Lsn
 from warren.files.protocol import join
+from warren.log import block_reading
 from warren.log.layout import active_name
 from warren.log.machine import Machine
 from warren.log.store import LogStore
@@ -95,9 +96,23 @@ def test_a_sealed_file_gives_all_its_records_in_order_with_keys_and_links(stage:
     (number,) = stage.heap.files()
     found = list(stage.heap.records(number))
     assert [record.place for record in found] == places
-    assert [(record.key, bytes(record.value), record.undo_prev) for record in found[:2]] == [
-        (b"a", b"1", 0),
-        (b"b", b"2", 77),
+    assert [(record.key, record.size_bytes, record.undo_prev) for record in found] == [
+        (b"a", 1, 0),
+        (b"b", 1, 77),
+        (found[2].key, 70_000, 0),
+    ]
+
+
+def test_a_file_is_read_in_windows_and_blocks_that_reach_over_their_end_are_whole(
+    stage: OnStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_reading, "WINDOW_BYTES", 10_000)
+    values = [bytes([n]) * size for n, size in enumerate((3000, 3000, 9000, 70_000, 5, 9990))]
+    places = [place for value in values for place in stage.heap.append(records(value))]
+    stage.seal()
+    found = list(stage.heap.records(places[0].file))
+    assert [(record.place, record.size_bytes) for record in found] == [
+        (place, len(value)) for place, value in zip(places, values, strict=True)
     ]
 
 

@@ -35,6 +35,7 @@ from warren.snapshot.database import Database
 from warren.snapshot.reflection import ReflectionSettings
 
 GATHERED_BLOCKS_MAX = 1 << 16  # the loop never waits for the disk; the server stops reading publishers instead
+ROTATE_BYTES = 256 << 20  # a rotation is ten syncs: with large bodies a disk fills 64 MiB several times a second
 
 
 class Broker:
@@ -126,7 +127,7 @@ def open_broker(
     machine, settings = machine or Machine.real(), ReflectionSettings()
     directory = configuration.places.directory
     machine.files.make_directories(directory)
-    log_settings = LogSettings(gathered_blocks_max=GATHERED_BLOCKS_MAX)
+    log_settings = LogSettings(gathered_blocks_max=GATHERED_BLOCKS_MAX, rotate_bytes=ROTATE_BYTES)
     database = open_database(directory, machine, log_settings, settings, progress)
     undo: list[Callable[[], None]] = [database.close]
     try:

@@ -31,7 +31,7 @@ from warren.management.running import Listener
 SOCKET = "warren.sock"
 GENERATION_0 = 50_000  # new objects between two looks for garbage in cycles
 GENERATIONS_1_2 = (20, 50)
-SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.0001  # how long a thread that comes back from the disk waits for the interpreter, about
 FAILURE_POLL_SECONDS = 0.25
 
 _LOG = logging.getLogger(__name__)

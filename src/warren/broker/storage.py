@@ -108,9 +108,9 @@ class QueueStorage:
         """Of messages that are not gone, in the queues that were started."""
         return sum(queue.ready_bytes + queue.pending.size_bytes for queue in list(self._alive))
 
-    def queue_has_gone(self) -> None:
+    def queue_has_gone(self, queue: QueueId) -> None:
         """All that was in it is garbage, and nobody has looked at it run by run."""
-        self.stores.collector.count_again()
+        self.stores.collector.queue_has_gone(queue)
         self.upkeep.ring()
 
     def forget(self, queues: Collection[QueueId]) -> None:

@@ -70,7 +70,7 @@ class Storage(Protocol):
         """Let what was written become durable, without waiting."""
         ...
 
-    def queue_has_gone(self) -> None:
+    def queue_has_gone(self, queue: QueueId) -> None:
         """A queue was deleted, with all that was in it."""
         ...
 
@@ -204,7 +204,7 @@ class VirtualHost:
                     del self._by_name[child.name]
                 self._lock.notify_all()
             self.monitor.forget(child.id)
-        self.storage.queue_has_gone()
+        self.storage.queue_has_gone(child.id)
         return count
 
     # -- work ----------------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import Buffer, File
 from warren.records.block import Draft, FileIdentity
 
+AT_ONCE_BYTES_MAX = 2 << 20  # a part that is larger is written in pieces of about this size
+
 
 def run_on(running: int, checksum: int) -> int:
     """The running checksum of a file after one more block."""
@@ -59,6 +61,7 @@ class Participant:
         "container_bytes",
         "durable_end",
         "end",
+        "forgotten",
         "handle",
         "identity",
         "number",
@@ -79,6 +82,7 @@ class Participant:
         self.handle: File | None = None  # a file about to be created has none yet
         self.allocated = 0
         self.start = end
+        self.forgotten = 0  # so far the system was told that nobody reads it soon
         self.pending: list[Buffer] = []
         self.blocks_pending = 0
         self.taken = self.durable_end = self.as_end()  # as of the last epoch switch, as of the last durable epoch
@@ -114,15 +118,15 @@ class Participant:
         if part.end > self.allocated:
             wanted = -(-part.end // self.container_bytes) * self.container_bytes
             handle.allocate(part.end, wanted - part.end)
-            handle.write_at(part.start, part.pieces)
+            _write(handle, part)
             self.allocated = wanted
         else:
-            handle.write_at(part.start, part.pieces)
+            _write(handle, part)
 
     def write_through(self, part: Part) -> None:
         """Bring a part to the disk. After a new container everything is synced, its zeros too: from then on parts
         overwrite blocks that the disk has, and need no other sync than their own. May be repeated like `write`."""
-        if part.end > self.allocated:
+        if part.end > self.allocated or part.end - part.start > AT_ONCE_BYTES_MAX:
             self.write(part)
             self.sync()
         else:
@@ -131,7 +135,30 @@ class Participant:
     def sync(self) -> None:
         self._handle().sync()
 
+    def forget(self, kept_bytes: int) -> None:
+        """Let the system use the memory of what was written longer ago. Any thread, also while the file is closed."""
+        handle, stop = self.handle, self.durable_end.end - kept_bytes
+        if handle is not None and stop > self.forgotten:
+            handle.forget(self.forgotten, stop - self.forgotten)
+            self.forgotten = stop
+
     def _handle(self) -> File:
         if self.handle is None:
             raise Misuse(f"log file {self.number} takes part in an epoch before it was created")
         return self.handle
+
+
+def _write(handle: File, part: Part) -> None:
+    """What is large goes piece by piece, and the disk begins with the first while we copy the next."""
+    if part.end - part.start <= AT_ONCE_BYTES_MAX:
+        handle.write_at(part.start, part.pieces)
+        return
+    at, waiting, waiting_bytes = part.start, list[Buffer](), 0
+    for piece in part.pieces:
+        waiting.append(piece)
+        waiting_bytes += len(piece)
+        if waiting_bytes >= AT_ONCE_BYTES_MAX:
+            handle.write_at(at, waiting)
+            handle.forget(at, waiting_bytes)
+            at, waiting, waiting_bytes = at + waiting_bytes, [], 0
+    handle.write_at(at, waiting)

@@ -5,6 +5,7 @@
                interpreter once, not twice; `write_at` and `sync` where there is no such flag, or too many pieces
     sync       fdatasync (fsync where there is none): the bytes and the size, not the times
     allocate   zeros, written: a hole would promise room that the disk may not have when the bytes come
+    forget     posix_fadvise, where there is one; Linux writes what is dirty, without waiting, and drops what is clean
     view       mmap, read-only; it outlives `close` and shows later writes inside its length
     lock       flock (files.lock)
 
@@ -21,6 +22,7 @@ import mmap
 import os
 import stat as mode
 from collections.abc import Sequence
+from contextlib import suppress
 
 from warren.base.errors import Misuse, SyncFailed, WarrenError
 from warren.files.lock import LocalLock, take_lock
@@ -35,6 +37,7 @@ _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
+_advise = getattr(os, "posix_fadvise", None)
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 
@@ -90,6 +93,11 @@ class LocalFile:
         with translated("allocate", self._path):
             while offset < end:
                 offset = _write_all(descriptor, offset, (ZEROS[: end - offset],))
+
+    def forget(self, offset: int, size: int) -> None:
+        if _advise is not None and self._descriptor >= 0:
+            with suppress(OSError):  # a hint that the system does not take is none
+                _advise(self._descriptor, offset, size, os.POSIX_FADV_DONTNEED)
 
     def size(self) -> int:
         descriptor = self._open_descriptor("stat")

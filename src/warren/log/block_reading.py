@@ -5,6 +5,9 @@
 A file stays open under its number, since a rotation may rename it. A handle that was let go of is closed when the last
 thread that reads by it is done: a descriptor that is closed under a reader may be another file's a moment later.
 
+Whoever reads a whole file gets block after block out of windows of some megabytes. It is not mapped: whoever touches a
+page that is not there waits for the disk with the interpreter in hand, and everybody waits with him.
+
 Always true: nothing of a block is served before its checksum holds and it names this life of the file. The lock here
 guards two small tables and is never held while the disk is asked.
 """
@@ -15,16 +18,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from warren.base.errors import Damage
 from warren.base.ids import FileNumber, Lsn, file_of_lsn, position_of_lsn
 from warren.base.threads import Condition
 from warren.files.protocol import File
 from warren.records.block import FileIdentity, Header, look
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
-from warren.records.format import BLOCK_BYTES_MAX, HEADER, MAGIC
+from warren.records.format import BLOCK_BYTES_MAX, HEADER, MAGIC, BlockKind
 from warren.records.verdict import Verdict
 
 HANDLES_MAX = 64
+WINDOW_BYTES = 4 << 20
 
 OpenFile = Callable[[FileNumber], tuple[File, FileIdentity]]
 
@@ -145,6 +150,25 @@ def value_at(columns: EntryColumns, entry: int, size_bytes: int) -> memoryview |
     values = columns.values
     start, stop = values.offsets.at(entry), values.offsets.at(entry + 1)
     return values.heap[start:stop].data if stop - start == size_bytes else None
+
+
+def blocks_of(file: File, identity: FileIdentity, start: int, stop: int) -> Iterator[tuple[Header, EntryColumns]]:
+    """Header and entries of each block in a part of a file; `Damage` where there is none. What was read is not
+    kept in memory, neither here nor by the system."""
+    base, window = start, memoryview(b"")
+    at = start
+    while at < stop:
+        header = look(window, at - base, identity, at)
+        if not isinstance(header, Header):  # it may only begin in this window
+            file.forget(base, len(window))
+            base, window = at, _read(file, at, WINDOW_BYTES)
+            header = look(window, 0, identity, at)
+        if not isinstance(header, Header):
+            raise Damage(f"a sealed file is damaged: {header.value}", file.path, at)
+        if header.kind == BlockKind.ENTRIES:
+            yield header, read_entries(window, header._replace(offset=at - base))
+        at = header.end
+    file.forget(base, len(window))
 
 
 def _read(file: File, offset: int, size_bytes: int) -> memoryview:

@@ -73,6 +73,7 @@ class Rotation:
         commit: GroupCommit,
         witnesses: Witnesses,
         rotate_bytes: int,
+        page_cache_bytes: int,
         reply_seconds_max: float,
     ) -> None:
         self._files = files
@@ -85,6 +86,7 @@ class Rotation:
         self._commit = commit
         self._witnesses = witnesses
         self._rotate_bytes = rotate_bytes
+        self._is_forgetting = page_cache_bytes > 0
         self._reply_seconds_max = reply_seconds_max
         self._queue: deque[Request] = deque()
         self._is_wanted = False
@@ -180,6 +182,8 @@ class Rotation:
     def _let_go(self, moves: list[Move]) -> None:
         for move in moves:
             self._witnesses.no_longer_speak_of(move.old)
+            if self._is_forgetting:
+                move.old.forget(0)
             if move.old.handle is not None:
                 move.old.handle.close()
         self.rotations += 1

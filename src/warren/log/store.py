@@ -84,7 +84,7 @@ class LogStore:
         )
         self.witnesses = Witnesses(files, directory, threads, self.manifest, opened.witness_sequence)
         self.channels = [self._channel(ChannelId(index)) for index in range(self._channel_count())]
-        turn = LogTurn(self.channels, self.witnesses)
+        turn = LogTurn(self.channels, self.witnesses, settings.page_cache_bytes)
         judgement = opened.judgement
         self.commit = GroupCommit(
             threads,
@@ -109,6 +109,7 @@ class LogStore:
             self.commit,
             self.witnesses,
             settings.rotate_bytes,
+            settings.page_cache_bytes,
             settings.rotation_reply_seconds_max,
         )
         turn.rotate_if_due = self.rotation.at_switch

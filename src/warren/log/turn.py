@@ -3,6 +3,10 @@
 The witness names every file that the manifest calls active, with its end as of the durable epoch. During a rotation
 that is the old and the new files together, until the manifest has sealed the old ones: whichever of the two a power
 cut leaves newer, the other can be checked against it.
+
+With the witness, ten times a second at most, the system is told to use its memory of older bytes for something else.
+They are read again rarely; pages that were in use are cheaper than new ones, above all in a virtual machine whose host
+has to find them first (decision 0022).
 """
 
 from __future__ import annotations
@@ -81,9 +85,10 @@ class Witnesses:
 class LogTurn:
     """Joins channels, rotation and witness to the group commit."""
 
-    def __init__(self, channels: Sequence[Channel], witnesses: Witnesses) -> None:
+    def __init__(self, channels: Sequence[Channel], witnesses: Witnesses, page_cache_bytes: int) -> None:
         self._channels = channels
         self._witnesses = witnesses
+        self._page_cache_bytes = page_cache_bytes
         self.commit: GroupCommit | None = None  # set right after the commit is made: the two know each other
         self.rotate_if_due: Callable[[], Callable[[], None] | None] = lambda: None
 
@@ -99,3 +104,6 @@ class LogTurn:
     def witness(self) -> None:
         assert self.commit is not None
         self._witnesses.write(self.commit)
+        if self._page_cache_bytes:
+            for channel in self._channels:
+                channel.participant.forget(self._page_cache_bytes)

@@ -68,7 +68,7 @@ def judged_records(heap: Heap, file: FileNumber, judge: Judge) -> Iterator[list[
 
 def _judged(record: FoundRecord, unit: Lsn, is_start: bool, alive: Alive | None) -> Judged:
     here = alive if alive is not None and record.place in alive.located.unit.places else None
-    size_bytes = len(record.value)
+    size_bytes = record.size_bytes
     live_bytes = 0 if here is None else _live_bytes(here, size_bytes)
     return Judged(record.place.lsn, unit, is_start, size_bytes, live_bytes, here)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from warren.base.errors import Damage, Refused
-from warren.base.ids import FileNumber, Lsn
+from warren.base.ids import FileNumber, Lsn, QueueId
 from warren.base.threads import Condition
 from warren.message_store.census import Judged, judged_records, take_census
 from warren.message_store.format import Unit, decode_stored, encode_stored
@@ -68,14 +68,15 @@ class Collector:
         self.locked: tuple[FileNumber, ...] = ()  # files that are being collected; all others are as ever
 
     def run(self) -> Collected:
-        """One turn: count what is worth counting, let go of what is empty, join two files if two are fit for it."""
+        """One turn: count what is worth counting, let go of what is empty, join two files if two are fit for it. A file
+        whose queues are all deleted is emptied uncounted: should anything be alive in it, that is found on the way."""
         with self._lock:
             done = Collected()
             self._drop_ended()
             self._ledger.update(self._heap.files())
             self._count(done)
-            empty = [number for number, notes in self._sound().items() if notes.is_empty]
-            for number in empty:
+            empty = [number for number, notes in self._sound().items() if notes.is_empty or notes.is_abandoned]
+            for number in filter(self._is_settled, empty):
                 self._collect([number], done)
             pair = self._pair()
             if len(pair) == 2:
@@ -86,6 +87,10 @@ class Collector:
     def count_again(self) -> None:
         """Let the next turn count every file: much may have died that nobody has noted, as when a queue is deleted."""
         self._ledger.count_again()
+
+    def queue_has_gone(self, queue: QueueId) -> None:
+        """All that was in it is garbage, and nobody has noted it run by run."""
+        self._ledger.queue_has_gone(queue)
 
     def alarms(self) -> list[str]:
         damaged = [(number, notes.damage) for number, notes in self._ledger.files().items() if notes.damage]
@@ -149,6 +154,8 @@ class Collector:
             places = append_pieces(self._heap, unit, alive.holders, pieces)
         except (Damage, Refused) as error:
             raise _Unreadable(number, f"unit {unit:#x} cannot be read: {error.what}") from error
+        for place in places:
+            self._ledger.wrote(place.file, {holder.queue for holder in alive.holders}, located.unit.size_bytes)
         kept = alive.wanted if trimmed else located.unit.kept
         size_bytes = _size_of(alive, kept) if trimmed else located.unit.size_bytes
         copy = Unit(unit, size_bytes, located.unit.first, located.unit.messages, places, kept)

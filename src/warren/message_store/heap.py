@@ -41,7 +41,7 @@ class FoundRecord(NamedTuple):
 
     place: Place
     key: bytes
-    value: memoryview
+    size_bytes: int  # of the value
     undo_prev: Lsn
 
 

@@ -9,6 +9,10 @@ and so is every file when much may have died unnoted. Between two of them whoeve
 them: that says only which file is worth the next census. A note that a census has not found yet is kept for the next
 one, and no longer. What is dead stays dead, so a count can be too low, never too high; a note can be both.
 
+Of a file that we have written ourselves it is known which queues have how much in it. When a queue is deleted, nobody
+looks at its runs one by one: what it had in each file is noted. A file in which nobody else has anything need not be
+counted at all; one that an earlier life has written is counted, since nobody knows.
+
 Files stand in the order of their numbers, and so of their units' ids: the earliest unit in use is that of the first
 file, however many there are (MR-11). Belongs to the collector, but for notes, which any thread may leave.
 """
@@ -18,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from warren.base.ids import FileNumber, Lsn, lsn_of
+from warren.base.ids import FileNumber, Lsn, QueueId, lsn_of
 from warren.base.threads import Condition
 
 
@@ -31,6 +35,7 @@ class FileNotes:
     earliest: Lsn | None = None  # the first unit that was alive when it was counted; None: not known
     damage: str = ""  # why it cannot be collected
     is_doubtful: bool = False  # more may be dead than anybody has noted
+    is_abandoned: bool = False  # all queues that had anything in it are deleted
 
     @property
     def is_empty(self) -> bool:
@@ -44,6 +49,8 @@ class FileNotes:
 
     @property
     def is_to_be_counted(self) -> bool:
+        if self.is_abandoned:
+            return False
         if self.total_bytes is None or self.is_doubtful:
             return self.is_doubtful or self.noted_bytes > 0
         told = min(self.dead_bytes + self.noted_bytes, self.total_bytes)
@@ -56,6 +63,8 @@ class Ledger:
         self._lock = lock
         self._files: dict[FileNumber, FileNotes] = {}  # in use, oldest first
         self._noted: dict[FileNumber, int] = {}  # of files that are still written to
+        self._held: dict[FileNumber, dict[QueueId, int]] = {}  # of files that we have written: bytes of each queue
+        self._abandoned: set[FileNumber] = set()  # of those which are still written to
         self._newest = FileNumber(0)  # of all that were ever sealed
         self._are_others_doubtful = True  # those that are not in use yet, or not sealed
 
@@ -65,8 +74,14 @@ class Ledger:
             before = self._files
             is_doubtful = self._are_others_doubtful
             self._files = {number: before.get(number) or FileNotes(is_doubtful=is_doubtful) for number in files}
+            for number in self._abandoned & self._files.keys():
+                self._files[number].is_abandoned = True
+            self._abandoned -= self._files.keys()
             self._newest = max(self._newest, next(reversed(self._files), FileNumber(0)))
             self._are_others_doubtful = is_doubtful and not (self._files.keys() - before.keys())
+            self._held = {
+                number: held for number, held in self._held.items() if number in self._files or number > self._newest
+            }
             for number in [number for number in self._noted if number in self._files]:
                 self._files[number].noted_bytes += self._noted.pop(number)
 
@@ -76,6 +91,33 @@ class Ledger:
                 self._files[file].noted_bytes += dead_bytes
             else:
                 self._noted[file] = self._noted.get(file, 0) + dead_bytes
+
+    def wrote(self, file: FileNumber, queues: Iterable[QueueId], size_bytes: int) -> None:
+        """So much was written that these queues hold."""
+        with self._lock:
+            held = self._held.setdefault(file, {})
+            for queue in queues:
+                held[queue] = held.get(queue, 0) + size_bytes
+            self._abandoned.discard(file)
+            if file in self._files:
+                self._files[file].is_abandoned = False
+
+    def queue_has_gone(self, queue: QueueId) -> None:
+        """It was deleted, durably, and whatever it had."""
+        with self._lock:
+            for number, held in self._held.items():
+                gone_bytes = held.pop(queue, None)
+                if gone_bytes is None:
+                    continue
+                if number in self._files:
+                    notes = self._files[number]
+                    notes.noted_bytes += gone_bytes
+                    notes.is_abandoned = not held
+                else:
+                    self._noted[number] = self._noted.get(number, 0) + gone_bytes
+                    self._abandoned |= set() if held else {number}
+            for number, notes in self._files.items():
+                notes.is_doubtful |= number not in self._held
 
     def knows(self, file: FileNumber) -> bool:
         """Is it in use, or newer than all that ever were?"""
@@ -88,6 +130,7 @@ class Ledger:
             left = max(0, before.noted_bytes - (dead_bytes - before.dead_bytes))
             left = 0 if left == before.unfound_bytes else left
             self._files[file] = FileNotes(total_bytes, dead_bytes, left, left, earliest)
+            self._files[file].is_abandoned = before.is_abandoned
 
     def count_again(self) -> None:
         """Nobody knows any more how much is dead where."""

@@ -14,21 +14,17 @@ from collections.abc import Collection, Iterator, Sequence
 
 from warren.base.errors import Damage
 from warren.base.ids import FileNumber, Lsn, lsn_of
-from warren.log.block_reading import BlockReader
+from warren.log.block_reading import BlockReader, blocks_of
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.numbered_files import NumberedFiles
 from warren.log.opening import find_file
-from warren.log.scan import map_file
 from warren.log.scan_walk import counted
 from warren.log.store import LogStore
 from warren.message_store.format import Place
 from warren.message_store.heap import FoundRecord, Record, beside, grouped, record_at
 from warren.records.columns import EntryColumns
-from warren.records.entries import read_entries
-from warren.records.format import BlockKind
 from warren.records.verdict import Verdict
-from warren.records.walk import walk
 
 STREAM = "bodies"
 
@@ -74,15 +70,14 @@ class LogHeap:
 
     def records(self, file: FileNumber) -> Iterator[FoundRecord]:
         record = self._numbered.record(file)
-        path = find_file(self._files, self._log.directory, record)
-        view = map_file(self._files, path)
-        for start, stop in counted(record, record.end):
-            walked = walk(view, record.identity, start, stop)
-            if walked.end < stop:
-                raise Damage(f"a sealed file is damaged: {walked.stopped_by.value}", path, walked.end)
-            for header in walked.headers:
-                if header.kind == BlockKind.ENTRIES and header.stream == self._stream.id:
-                    yield from found_in(read_entries(view, header), lsn_of(file, header.offset))
+        handle = self._files.open(find_file(self._files, self._log.directory, record))
+        try:
+            for start, stop in counted(record, record.end):
+                for header, columns in blocks_of(handle, record.identity, start, stop):
+                    if header.stream == self._stream.id:
+                        yield from found_in(columns, lsn_of(file, header.offset))
+        finally:
+            handle.close()
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -139,5 +134,4 @@ def found_in(columns: EntryColumns, block: Lsn) -> Iterator[FoundRecord]:
     edges = values.offsets.array().tolist()
     keys = columns.keys.to_list()
     for entry, key in enumerate(keys):
-        value = values.heap[edges[entry] : edges[entry + 1]].data
-        yield FoundRecord(Place(block, entry), key, value, Lsn(links.at(entry)))
+        yield FoundRecord(Place(block, entry), key, edges[entry + 1] - edges[entry], Lsn(links.at(entry)))

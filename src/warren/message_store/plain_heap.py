@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from warren.base.errors import Damage, Gone
 from warren.base.ids import Epoch, FileNumber, Incarnation, Lsn, StreamId, TimelineId, lsn_of
 from warren.files.protocol import File, join
-from warren.log.block_reading import BlockReader
+from warren.log.block_reading import BlockReader, blocks_of
 from warren.log.entries import EntryKind
 from warren.log.machine import Machine
 from warren.log.rows import Rows
@@ -23,8 +23,7 @@ from warren.message_store.heap import FoundRecord, Record, beside, grouped, reco
 from warren.message_store.log_heap import found_in
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns
-from warren.records.entries import Versions, draft_entries, read_entries
-from warren.records.walk import walk
+from warren.records.entries import Versions, draft_entries
 
 TIMELINE = TimelineId(0)
 STREAM = StreamId(1)
@@ -83,12 +82,8 @@ class PlainHeap:
 
     def records(self, file: FileNumber) -> Iterator[FoundRecord]:
         found = self._found(file)
-        view = found.file.view()
-        walked = walk(view, found.identity, 0, found.end)
-        if walked.end < found.end:
-            raise Damage(f"the transient store is damaged: {walked.stopped_by.value}", self.path(file), walked.end)
-        for header in walked.headers:
-            yield from found_in(read_entries(view, header), lsn_of(file, header.offset))
+        for header, columns in blocks_of(found.file, found.identity, 0, found.end):
+            yield from found_in(columns, lsn_of(file, header.offset))
 
     # -- files ---------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from warren.base.errors import Misuse, Refused
-from warren.base.ids import Epoch, FileNumber, Lsn
+from warren.base.ids import Epoch, FileNumber, Lsn, QueueId
 from warren.base.runs import QueuePlace, Run, Sizes
 from warren.base.threads import Threads
 from warren.message_store.flying import Flying, HeldRun, Joined, Participation
@@ -113,6 +113,7 @@ class MessageStore:
             units = write_units(self._heap, flying.contents, flying.sizes, holders, self._chunk_bytes)
             stored = encode_stored(units, self._chunk_bytes)
             files = {place.file for unit in units for place in unit.places}
+            self._note_written(units, {holder.queue for holder in holders})
             with self._lock:
                 for run, (_, joined) in some:
                     flying.held.pop(run, None)
@@ -121,6 +122,14 @@ class MessageStore:
                 if len(some) > 1:
                     for unit in units:
                         self._index.insert(unit.id, Entry(len(some), encode_stored([unit], self._chunk_bytes)))
+
+    def _note_written(self, units: Sequence[Unit], queues: set[QueueId]) -> None:
+        written: dict[FileNumber, int] = {}
+        for unit in units:
+            for place in unit.places:
+                written[place.file] = written.get(place.file, 0) + unit.size_bytes // len(unit.places)
+        for file, size_bytes in written.items():
+            self._ledger.wrote(file, queues, size_bytes)
 
     def after_end(self, changes: object, epoch: Epoch) -> None:
         with self._lock:

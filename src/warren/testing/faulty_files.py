@@ -204,6 +204,9 @@ class FaultyFile:
 
         self._change("allocate", lambda: self._inner.allocate(offset, size), partly)
 
+    def forget(self, offset: int, size: int) -> None:
+        self._inner.forget(offset, size)
+
     def size(self) -> int:
         return self._disk._look("size", self.path, self._inner.size)
 
