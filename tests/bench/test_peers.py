@@ -5,16 +5,54 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from warren.base.errors import Refused
 from warren.bench import peers
-from warren.bench.peers import AMQP_HEADER, HOST, Peer, start_nats, start_rabbitmq, start_redis
+from warren.bench.peers import (
+    AMQP_HEADER,
+    HOST,
+    Part,
+    Peer,
+    free_ports,
+    start_nats,
+    start_rabbitmq,
+    start_redis,
+    started,
+)
 
 CONNECTION_START = b"\x00\x0a\x00\x0a"
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[Peer]:
+    """A peer that computes for a second after somebody has spoken to it."""
+    (port,) = free_ports(1)
+    program = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    client, _ = listener.accept()
+    client.sendall(b"yes")
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        pass
+"""
+    with started(Peer("busy", tmp_path, [Part([sys.executable, "-c", program, str(port)], port, b"?")])) as peer:
+        yield peer
+
+
+def test_a_peer_may_finish_what_it_has_left_to_do(busy: Peer) -> None:
+    begun = time.monotonic()
+    assert busy.settle()
+    assert 0.6 < time.monotonic() - begun < 4
+    again = time.monotonic()
+    assert busy.settle() and time.monotonic() - again < 0.6
 
 
 @pytest.mark.parametrize("start", [pytest.param(start_rabbitmq, marks=pytest.mark.slow), start_redis, start_nats])

@@ -4,7 +4,8 @@ be measured within seconds too.
     start     one broker after the other, each on an empty directory; once it answers it is held (SIGSTOP)
     round     shapes that are compared with each other; one slice of each broker there, and one back:
               rabbitmq · warren · quorum · redis · redis_everysec · nats │ nats · redis_everysec · … · warren · rabbitmq
-    slice     what others wrote is synced · the broker goes on (SIGCONT) · its shape is measured · it is held again
+    slice     what others wrote is synced · the broker goes on (SIGCONT) · its shape is measured · it may finish what
+              it has left to do (the queue is deleted by then), for five seconds at most · it is held again
     backlog   when all these are gone: one broker after the other, each started anew
 
 While a broker is measured no other has a thread that runs, and none has anything left for the disk. There and back,
@@ -49,6 +50,7 @@ class _Step:
         with _named(self.bench.subject, self.name):
             self.bench.peer.resume()
             self.slices.append(self.shape(self.bench))
+            self.bench.peer.settle()
             self.bench.peer.pause()
 
 

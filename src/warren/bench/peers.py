@@ -32,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 
 from warren.base.errors import Refused
-from warren.bench.process_tree import status_mib, tree_of
+from warren.bench.process_tree import cpu_seconds_of, status_mib, tree_of
 
 HOST = "127.0.0.1"
 RABBITMQ_HOME = Path("/usr/lib/rabbitmq/bin")
@@ -42,6 +42,9 @@ _MARK = "WARREN_PEER"
 _START_SECONDS_MAX = 600  # RabbitMQ reads a large queue before it listens
 _STOP_SECONDS_MAX = 60
 _LOOK_SECONDS = 0.02
+_SETTLE_SECONDS_MAX = 5.0
+_SETTLE_LOOK_SECONDS = 0.3
+_SETTLED_SHARE = 0.1  # of a core
 _HOLD_SECONDS = 0.002
 _NOT_RUNNING = "TtZX"  # held, or ended
 
@@ -113,6 +116,17 @@ class Peer:
         while running := [pid for pid in self.pids() if _runs(pid)]:
             _signal(running, signal.SIGSTOP)
             time.sleep(_HOLD_SECONDS)
+
+    def settle(self) -> bool:
+        """Give it time to finish what it has left to do in the background: until it hardly computes, or for some
+        seconds. Whether it has settled."""
+        end = time.monotonic() + _SETTLE_SECONDS_MAX
+        while time.monotonic() < end:
+            before = cpu_seconds_of(self.pids())
+            time.sleep(_SETTLE_LOOK_SECONDS)
+            if cpu_seconds_of(self.pids()) - before <= _SETTLED_SHARE * _SETTLE_LOOK_SECONDS:
+                return True
+        return False
 
     def resume(self) -> None:
         """Let it go on, and wait until it answers."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,11 @@ def tree_of(pid: int) -> list[Process]:
 
 def cpu_seconds(pid: int) -> float:
     return sum(process.cpu_seconds for process in tree_of(pid))
+
+
+def cpu_seconds_of(pids: Iterable[int]) -> float:
+    """Of these processes, without others below them."""
+    return sum(process.cpu_seconds for pid in pids if (process := _process(str(pid))) is not None)
 
 
 def spark_workers(pid: int) -> list[Process]:
