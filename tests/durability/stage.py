@@ -130,6 +130,9 @@ class HookedFile:
     def allocate(self, offset: int, size: int) -> None:
         self._inner.allocate(offset, size)
 
+    def expect(self, offset: int, size: int) -> None:
+        self._inner.expect(offset, size)
+
     def forget(self, offset: int, size: int) -> None:
         self._inner.forget(offset, size)
 

@@ -168,11 +168,13 @@ def test_what_is_forgotten_is_read_as_before_and_a_closed_file_forgets_nothing(f
     file.write_at(0, [contents])
     file.forget(0, len(contents))
     file.sync()
+    file.expect(0, len(contents))
     file.forget(0, len(contents))
     file.forget(len(contents) * 2, 100)
     assert file.read_at(0, len(contents) + 1) == contents
     file.close()
     file.forget(0, 10)
+    file.expect(0, 10)
 
 
 def test_a_name_is_created_once(files: Files, root: str) -> None:

@@ -58,6 +58,9 @@ class _CountedFile(LocalFile):
     def allocate(self, offset: int, size: int) -> None:
         self._file.allocate(offset, size)
 
+    def expect(self, offset: int, size: int) -> None:
+        self._file.expect(offset, size)
+
     def forget(self, offset: int, size: int) -> None:
         self._file.forget(offset, size)
 

@@ -5,7 +5,8 @@
                interpreter once, not twice; `write_at` and `sync` where there is no such flag, or too many pieces
     sync       fdatasync (fsync where there is none): the bytes and the size, not the times
     allocate   zeros, written: a hole would promise room that the disk may not have when the bytes come
-    forget     posix_fadvise, where there is one; Linux writes what is dirty, without waiting, and drops what is clean
+    expect     posix_fadvise, where there is one: the system begins to read
+    forget     the same: Linux writes what is dirty, without waiting, and drops what is clean
     view       mmap, read-only; it outlives `close` and shows later writes inside its length
     lock       flock (files.lock)
 
@@ -94,10 +95,16 @@ class LocalFile:
             while offset < end:
                 offset = _write_all(descriptor, offset, (ZEROS[: end - offset],))
 
+    def expect(self, offset: int, size: int) -> None:
+        self._hint(offset, size, "POSIX_FADV_WILLNEED")
+
     def forget(self, offset: int, size: int) -> None:
+        self._hint(offset, size, "POSIX_FADV_DONTNEED")
+
+    def _hint(self, offset: int, size: int, which: str) -> None:
         if _advise is not None and self._descriptor >= 0:
             with suppress(OSError):  # a hint that the system does not take is none
-                _advise(self._descriptor, offset, size, os.POSIX_FADV_DONTNEED)
+                _advise(self._descriptor, offset, size, getattr(os, which))
 
     def size(self) -> int:
         descriptor = self._open_descriptor("stat")

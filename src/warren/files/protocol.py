@@ -59,6 +59,10 @@ class File(Protocol):
         """Fill [offset, offset + size) with zeros; the file grows to at least that end."""
         ...
 
+    def expect(self, offset: int, size: int) -> None:
+        """These bytes will be read soon: the system may fetch them ahead, all at once. A hint like `forget`."""
+        ...
+
     def forget(self, offset: int, size: int) -> None:
         """The system need not keep these bytes in its memory; if the disk has them not yet, it may begin to bring them
         there. A hint: nothing is durable by it, and reading them again is as good as ever, only slower. Nothing happens

@@ -41,6 +41,7 @@ from warren.records.format import BlockKind
 from warren.records.numbers import Numbers
 from warren.records.verdict import Verdict
 
+READ_AHEAD_BYTES_MAX = 1 << 30
 TRIES = 3
 
 Ends = Mapping[FileNumber, int]  # of active files
@@ -84,6 +85,18 @@ class LogTail:
             yield from self._of_file(record, view, path, up_to, places, ends.get(record.number, 0))
         self._places = places
         self.after = max(self.after, up_to)
+
+    def expect(self, bytes_max: int = READ_AHEAD_BYTES_MAX) -> None:
+        """All of it will be read soon: have the system fetch it ahead, up to so many bytes."""
+        for record in self._records():
+            file = self._files.open(find_file(self._files, self._directory, record))
+            try:
+                start = self._places.get(record.number, 0)
+                size = min(file.size() - start, bytes_max)
+                file.expect(start, size)
+                bytes_max -= size
+            finally:
+                file.close()
 
     def rewind(self, after: Epoch) -> None:
         """Read again from behind this epoch."""

@@ -267,6 +267,8 @@ class Database:
             self._replay_compacted()
         feed = PullFeed(self._tail, self._applying, self._settings.step_bytes)
         reached = begun
+        if reached < durable:
+            self._tail.expect()
         bulk = self._bulk if self._settings.bulk_bytes else None
         while reached < durable:
             mark = bulk.bring(durable, lambda epoch: (epoch, MINOR_MAX)) if bulk is not None else None

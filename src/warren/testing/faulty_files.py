@@ -204,6 +204,9 @@ class FaultyFile:
 
         self._change("allocate", lambda: self._inner.allocate(offset, size), partly)
 
+    def expect(self, offset: int, size: int) -> None:
+        self._inner.expect(offset, size)
+
     def forget(self, offset: int, size: int) -> None:
         self._inner.forget(offset, size)
 

@@ -71,6 +71,9 @@ class MemoryFile:
         with self._operation("allocate", changes=True):
             self._disk._write(self._node, offset, bytes(size))
 
+    def expect(self, offset: int, size: int) -> None:
+        """Nothing but memory is here."""
+
     def forget(self, offset: int, size: int) -> None:
         """Nothing but memory is here."""
 
