@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from warren.base.ids import FileNumber, Lsn, lsn_of
+from warren.base.ids import FileNumber, Lsn, QueueId, lsn_of
 from warren.base.threads import SystemThreads
 from warren.message_store.ledger import Ledger
 
@@ -9,6 +9,7 @@ THREE, FIVE, SIX = FileNumber(3), FileNumber(5), FileNumber(6)
 
 def ledger_of(*files: FileNumber) -> Ledger:
     ledger = Ledger(SystemThreads().condition())
+    ledger.begin(max(files))
     ledger.update(files)
     return ledger
 
@@ -46,11 +47,31 @@ def test_a_new_file_is_counted_only_if_something_in_it_was_noted_or_nobody_knows
     ledger.note_dead(FIVE, 1)
     assert ledger.files()[FIVE].is_to_be_counted
     ledger.counted(FIVE, 100, 99, Lsn(1))
-    ledger.count_again()
+    ledger.count_again(SIX)
     ledger.update([THREE, FIVE, SIX])
     assert all(notes.is_to_be_counted for notes in ledger.files().values()), "also what was being written to then"
     ledger.update([THREE, FIVE, SIX, FileNumber(7)])
     assert not ledger.files()[FileNumber(7)].is_to_be_counted
+
+
+def test_of_a_deleted_queue_its_own_files_are_noted_and_those_of_an_earlier_life_are_doubtful() -> None:
+    ours, theirs = QueueId(1), QueueId(2)
+    ledger = ledger_of(THREE)
+    ledger.counted(THREE, 100, 100, Lsn(1))
+    ledger.wrote(THREE, [theirs], 10)
+    ledger.wrote(FIVE, [ours], 60)
+    ledger.wrote(SIX, [ours, theirs], 40)
+    ledger.update([THREE, FIVE])
+    ledger.queue_has_gone(ours)
+    ledger.update([THREE, FIVE, SIX])
+    old, own, shared = ledger.files().values()
+    assert old.is_to_be_counted, "it may have something of an earlier life"
+    assert (own.is_abandoned, own.noted_bytes, own.is_to_be_counted) == (True, 60, False)
+    assert (shared.is_abandoned, shared.noted_bytes, shared.is_to_be_counted) == (False, 40, True)
+    ledger.queue_has_gone(theirs)
+    assert ledger.files()[SIX].is_abandoned and not ledger.files()[THREE].is_abandoned
+    ledger.wrote(SIX, [ours], 1)
+    assert not ledger.files()[SIX].is_abandoned
 
 
 def test_a_file_that_has_gone_is_not_taken_for_one_that_will_come() -> None:

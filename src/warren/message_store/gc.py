@@ -86,7 +86,7 @@ class Collector:
 
     def count_again(self) -> None:
         """Let the next turn count every file: much may have died that nobody has noted, as when a queue is deleted."""
-        self._ledger.count_again()
+        self._ledger.count_again(self._heap.present_file())
 
     def queue_has_gone(self, queue: QueueId) -> None:
         """All that was in it is garbage, and nobody has noted it run by run."""

@@ -66,19 +66,20 @@ class Ledger:
         self._held: dict[FileNumber, dict[QueueId, int]] = {}  # of files that we have written: bytes of each queue
         self._abandoned: set[FileNumber] = set()  # of those which are still written to
         self._newest = FileNumber(0)  # of all that were ever sealed
-        self._are_others_doubtful = True  # those that are not in use yet, or not sealed
+        self._old_up_to = FileNumber(0)  # an earlier life may have written these, who knows for whom
+        self._doubtful_up_to = FileNumber(0)  # of these, though not sealed yet, more may be dead than noted
 
     def update(self, files: Iterable[FileNumber]) -> None:
         """These are in use and sealed, oldest first."""
         with self._lock:
             before = self._files
-            is_doubtful = self._are_others_doubtful
-            self._files = {number: before.get(number) or FileNotes(is_doubtful=is_doubtful) for number in files}
+            self._files = {
+                number: before.get(number) or FileNotes(is_doubtful=number <= self._doubtful_up_to) for number in files
+            }
             for number in self._abandoned & self._files.keys():
                 self._files[number].is_abandoned = True
             self._abandoned -= self._files.keys()
             self._newest = max(self._newest, next(reversed(self._files), FileNumber(0)))
-            self._are_others_doubtful = is_doubtful and not (self._files.keys() - before.keys())
             self._held = {
                 number: held for number, held in self._held.items() if number in self._files or number > self._newest
             }
@@ -109,15 +110,15 @@ class Ledger:
                 gone_bytes = held.pop(queue, None)
                 if gone_bytes is None:
                     continue
+                is_abandoned = not held and number > self._old_up_to
                 if number in self._files:
-                    notes = self._files[number]
-                    notes.noted_bytes += gone_bytes
-                    notes.is_abandoned = not held
+                    self._files[number].noted_bytes += gone_bytes
+                    self._files[number].is_abandoned = is_abandoned
                 else:
                     self._noted[number] = self._noted.get(number, 0) + gone_bytes
-                    self._abandoned |= set() if held else {number}
+                    self._abandoned |= {number} if is_abandoned else set()
             for number, notes in self._files.items():
-                notes.is_doubtful |= number not in self._held
+                notes.is_doubtful |= number not in self._held or number <= self._old_up_to
 
     def knows(self, file: FileNumber) -> bool:
         """Is it in use, or newer than all that ever were?"""
@@ -132,10 +133,15 @@ class Ledger:
             self._files[file] = FileNotes(total_bytes, dead_bytes, left, left, earliest)
             self._files[file].is_abandoned = before.is_abandoned
 
-    def count_again(self) -> None:
-        """Nobody knows any more how much is dead where."""
+    def begin(self, present: FileNumber) -> None:
+        """What there is up to this file, which is being written, may be an earlier life's."""
         with self._lock:
-            self._are_others_doubtful = True
+            self._old_up_to = self._doubtful_up_to = present
+
+    def count_again(self, present: FileNumber) -> None:
+        """Nobody knows any more how much is dead where, also in the file that is being written."""
+        with self._lock:
+            self._doubtful_up_to = present
             for notes in self._files.values():
                 notes.is_doubtful = True
 

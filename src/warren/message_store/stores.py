@@ -46,6 +46,7 @@ class MessageStores:
         kept, plain = self._heaps
         lock = self._threads.condition
         ledger = Ledger(lock())
+        ledger.begin(kept.present_file())
         self.persistent = MessageStore(kept, index, ledger, self._threads, lambda: log.durable, settings, chunk_bytes)
         judge = HolderJudge(liveness, index)
         told = self.persistent
