@@ -16,7 +16,7 @@ from warren.base.errors import Gone
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions, text_of
-from warren.pipeline.planning import Planner
+from warren.pipeline.planning import Planner, Task
 from warren.pipeline.schema import View
 from warren.pipeline.stream_source import WarrenStreamReader
 from warren.pipeline.tasks import run
@@ -111,3 +111,20 @@ def test_what_was_planned_too_long_ago_is_gone_or_whole(tmp_path: Path) -> None:
                 outcomes.add("whole")
                 assert len(shown) % KEYS == 0
     assert "whole" in outcomes
+
+
+def test_a_purge_while_files_are_looked_into_makes_it_plan_again(tmp_path: Path) -> None:
+    """X-06: what was planned was not pinned yet; whoever asks for what is gone for good is told."""
+    LogStore.open(str(tmp_path), PATIENT).close()
+    planner = Planner(asked(tmp_path))
+    tries: list[int] = []
+
+    def purged(times: int) -> list[Task]:
+        tries.append(times)
+        if len(tries) <= times:
+            raise Gone("log file 16 is gone, horizon is 360", "begin at epoch 361 or later")
+        return []
+
+    assert planner.pinned(lambda log: purged(2)).tasks == [] and len(tries) == 3
+    with pytest.raises(Gone, match="log file 16"):
+        planner.pinned(lambda log: purged(100))

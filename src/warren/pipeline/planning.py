@@ -90,11 +90,11 @@ class Planner:
     def pinned(self, make: Callable[[ReadOnlyLog], list[Task]]) -> Plan:
         """Plan, then pin what is planned; if a purge came between, plan again."""
         for left in reversed(range(TRIES)):
-            tasks = make(self.open())
-            if not self.options.pin_seconds or not tasks:
-                return Plan(tasks, None)
-            numbers = sorted({number for task in tasks for number in task.numbers})
             try:
+                tasks = make(self.open())  # which looks into files that nobody has pinned yet
+                if not self.options.pin_seconds or not tasks:
+                    return Plan(tasks, None)
+                numbers = sorted({number for task in tasks for number in task.numbers})
                 return Plan(tasks, take_pin(self.pins, "plan", self.options.pin_seconds, numbers))
             except Gone:
                 if not left:

@@ -103,9 +103,9 @@ class BrokerClient:
         self.open()
 
     def leave(self) -> None:
-        """Without a word."""
-        self._wire.hang_up()
+        """Without a word. What it held is anybody's from the moment on when the broker may notice."""
         self._let_go()
+        self._wire.hang_up()
         self._is_letting_go = False
         self._forget()
         self._buffer, self._partial = b"", None
