@@ -165,6 +165,18 @@ def test_a_system_that_takes_no_hints_is_as_good(path: str, monkeypatch: pytest.
     file.close()
 
 
+def test_a_hint_about_nothing_is_none(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system takes a length of 0 for all the rest."""
+    hints: list[tuple[int, ...]] = []
+    monkeypatch.setattr(local, "_advise", lambda *told: hints.append(told[1:3]))
+    file = LocalFiles().create(path)
+    file.forget(0, 0)
+    file.expect(5, 0)
+    file.expect(5, 7)
+    assert hints == [(5, 7)]
+    file.close()
+
+
 def test_a_failed_directory_sync_is_a_failed_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")

@@ -348,6 +348,13 @@ def test_what_a_deleted_queue_leaves_behind_is_found_by_counting_again(stage: St
     assert stage.store.facts()["entries"] == 0, "nor is anything counted that nobody holds"
 
 
+def delete_a(stage: StoreStage) -> None:
+    changes = stage.queues.begin()
+    changes.remove_queue(A.queue)
+    stage.log.wait(changes.end())
+    stage.stores.collector.queue_has_gone(A.queue)
+
+
 def test_a_deleted_queue_is_cleared_away_without_counting_and_other_files_are_not_touched(stage: StoreStage) -> None:
     """A census reads all of a file: deleting one queue must not mean to read what all the others have."""
     stage.publish([content(9, 900)], B)
@@ -359,10 +366,7 @@ def test_a_deleted_queue_is_cleared_away_without_counting_and_other_files_are_no
     both = [stage.publish([content(2, 1800)], A), stage.publish([content(3, 900)], B)]
     stage.seal()
     stage.collect()
-    changes = stage.queues.begin()
-    changes.remove_queue(A.queue)
-    stage.log.wait(changes.end())
-    stage.stores.collector.queue_has_gone(A.queue)
+    delete_a(stage)
     done = stage.collect()
     assert done.released == [file_of(mine[A])] and done.counted == 2, "one that A has shared, and the first: who knows"
     assert file_of(other[B]) in stage.files and file_of(both[1][B]) in stage.files
@@ -391,10 +395,7 @@ def test_what_the_collector_copies_belongs_to_its_queues_too(stage: StoreStage) 
     assert stage.collect().copied_units == 2
     stage.seal()
     stage.collect()
-    changes = stage.queues.begin()
-    changes.remove_queue(A.queue)
-    stage.log.wait(changes.end())
-    stage.stores.collector.queue_has_gone(A.queue)
+    delete_a(stage)
     done = stage.collect()
     assert (done.counted, len(done.released), stage.files) == (0, 1, [])
 

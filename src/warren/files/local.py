@@ -102,7 +102,7 @@ class LocalFile:
         self._hint(offset, size, "POSIX_FADV_DONTNEED")
 
     def _hint(self, offset: int, size: int, which: str) -> None:
-        if _advise is not None and self._descriptor >= 0:
+        if _advise is not None and self._descriptor >= 0 and size > 0:  # to the system, 0 is all the rest
             with suppress(OSError):  # a hint that the system does not take is none
                 _advise(self._descriptor, offset, size, getattr(os, which))
 

@@ -154,8 +154,9 @@ class Collector:
             places = append_pieces(self._heap, unit, alive.holders, pieces)
         except (Damage, Refused) as error:
             raise _Unreadable(number, f"unit {unit:#x} cannot be read: {error.what}") from error
+        queues, share = {holder.queue for holder in alive.holders}, located.unit.size_bytes // len(places)
         for place in places:
-            self._ledger.wrote(place.file, {holder.queue for holder in alive.holders}, located.unit.size_bytes)
+            self._ledger.wrote(place.file, queues, share)
         kept = alive.wanted if trimmed else located.unit.kept
         size_bytes = _size_of(alive, kept) if trimmed else located.unit.size_bytes
         copy = Unit(unit, size_bytes, located.unit.first, located.unit.messages, places, kept)
