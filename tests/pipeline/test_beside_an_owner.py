@@ -23,17 +23,22 @@ from warren.pipeline.tasks import run
 
 KEYS = 10
 EPOCHS = 400
+EPOCHS_PER_LOOK = 32  # so a reader looks at least a dozen times while the owner writes, however quick the disk is
 PATIENT = LogSettings(channel_count=2, use_worker_process=False, compaction_garbage_ratio=0, retention_seconds=2.0)
 
 
 @contextmanager
 def owner_at_work(path: Path) -> Iterator[Callable[[], bool]]:
-    """A store whose every epoch writes all keys, and which tidies up all the time; tells whether it still writes."""
+    """A store whose every epoch writes all keys, and which tidies up all the time; tells whether it still writes.
+
+    A reader asks that before each of its looks, and the asking lets the owner write its next epochs beside it.
+    """
     store = LogStore.open(str(path), PATIENT)
-    ended = threading.Event()
+    ended, may_write = threading.Event(), threading.Semaphore(0)
 
     def write() -> None:
         for turn in range(EPOCHS):
+            may_write.acquire()
             session = store.begin(turn % 2)
             for key in range(KEYS):
                 session.put(1, b"key-%d" % key, b"%d" % turn)
@@ -46,12 +51,17 @@ def owner_at_work(path: Path) -> Iterator[Callable[[], bool]]:
             store.compact()
             store.purge()
 
+    def is_writing() -> bool:
+        may_write.release(EPOCHS_PER_LOOK)
+        return not ended.is_set()
+
     threads = [threading.Thread(target=write), threading.Thread(target=tidy)]
     for thread in threads:
         thread.start()
     try:
-        yield lambda: not ended.is_set()
+        yield is_writing
     finally:
+        may_write.release(EPOCHS)
         for thread in threads:
             thread.join()
         store.close()
