@@ -3,6 +3,7 @@ is seen. RabbitMQ, Redis and NATS are the brokers here."""
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,8 @@ from warren.bench.generators.batch import Batch, Single, batch_count
 from warren.bench.generators.confirms import Confirms
 from warren.bench.generators.deliveries import Deliveries
 from warren.bench.generators.line import Line
-from warren.bench.generators.order import BrokerFailed, Order, generated, generator, order_of
+from warren.bench.generators.order import HOST, BrokerFailed, Order, generated, generator, order_of
+from warren.bench.generators.plug import Plug
 from warren.bench.generators.redis import _ERROR
 from warren.bench.peers import Peer, start_nats, start_redis
 
@@ -91,7 +93,7 @@ def test_a_message_that_is_missing_is_seen(order: Order) -> None:
     with Line(order.port) as line:
         line.consume(order.queue, 1)
         line.expect(wire.DELIVER)
-        line.socket.sendall(wire.ack(1))
+        line.send(wire.ack(1))
     with pytest.raises(BrokerFailed, match="message 0 was due, 1 came"):
         consume.drain(order.but(count=9), at_once)
 
@@ -239,3 +241,25 @@ def test_deliveries_are_found_however_they_are_cut_and_whatever_stands_between(s
     assert np.concatenate([some.numbers for some in found]).tolist() == list(range(100, 111))
     assert np.concatenate([some.times_ns for some in found]).tolist() == [n * 1000 for n in range(100, 111)]
     assert np.concatenate([some.is_redelivered for some in found]).tolist() == [tag % 2 for tag in tags]
+
+
+def test_a_client_gives_up_on_a_broker_that_says_nothing_or_takes_nothing() -> None:
+    with socket.create_server((HOST, 0)) as silent:
+        plug = Plug(silent.getsockname()[1], silence_seconds_max=1)
+        with pytest.raises(BrokerFailed, match="said nothing for 1 s"):
+            plug.receive()
+        with pytest.raises(BrokerFailed, match="took nothing for 1 s"):
+            plug.send(bytes(64 << 20))
+        plug.close()
+
+
+def test_only_the_message_under_way_is_confirmed_the_short_way() -> None:
+    confirms = Confirms()
+    for tag in (1, 2, 3):
+        confirms.send(1)
+        confirms.feed(acked(tag))
+        assert (confirms.confirmed, confirms.open) == (tag, 0)
+    confirms.send(2)
+    confirms.feed(acked(5))
+    with pytest.raises(BrokerFailed, match="publish 5 was confirmed twice"):
+        confirms.feed(acked(5))

@@ -56,12 +56,12 @@ class _Acks:
             return
         tags = range(self._told + self._every, count + 1, self._every)
         if tags:
-            self._line.socket.sendall(b"".join(map(wire.ack, tags)))
+            self._line.send(b"".join(map(wire.ack, tags)))
             self._told = tags[-1]
 
     def finish(self, count: int) -> None:
         if count > self._told:
-            self._line.socket.sendall(wire.ack(count))
+            self._line.send(wire.ack(count))
         self._line.call(wire.CANCEL, wire.short("bench") + b"\0", wire.CANCEL_OK)
 
 

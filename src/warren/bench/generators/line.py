@@ -1,34 +1,32 @@
 """A client's line to a broker: logged in as guest, with one channel, one call after the other.
 
 The first frame that was asked for is returned; heartbeats and notices are passed over, and a close is an error with the
-broker's own words. What the shapes do at full speed goes past this class: they take its socket.
+broker's own words. What the shapes do at full speed is more than calls: they send and receive bytes.
 """
 
 from __future__ import annotations
 
-import socket
 import struct
 from types import TracebackType
 
 from warren.bench.generators import wire
-from warren.bench.generators.order import HOST, SILENCE_SECONDS_MAX, BrokerFailed
+from warren.bench.generators.order import BrokerFailed
+from warren.bench.generators.plug import Plug
 from warren.bench.generators.wire import MethodId, Table, long, method, short, table
 
 AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_BYTES_MAX = 131_072
-RECEIVED_BYTES_MAX = 1 << 20
 _CAPABILITIES: Table = {"publisher_confirms": True, "basic.nack": True, "consumer_cancel_notify": True}
 
 
-class Line:
+class Line(Plug):
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((HOST, port), timeout=SILENCE_SECONDS_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(port)
         self.unread = b""  # of what was received
         try:
             self.frame_bytes_max = self._log_in()
         except BaseException:
-            self.socket.close()
+            self.close()
             raise
 
     def __enter__(self) -> Line:
@@ -39,10 +37,10 @@ class Line:
     ) -> None:
         if error is None:
             self.call(wire.CLOSE, struct.pack(">H", 200) + short("") + bytes(4), wire.CLOSE_OK, channel=0)
-        self.socket.close()
+        self.close()
 
     def call(self, which: MethodId, arguments: bytes, answer: MethodId, channel: int = wire.CHANNEL) -> bytes:
-        self.socket.sendall(method(which, arguments, channel))
+        self.send(method(which, arguments, channel))
         return self.expect(answer)
 
     def declare(self, queue: str, arguments: Table | None = None) -> int:
@@ -64,7 +62,7 @@ class Line:
         self.call(wire.CONSUME, b"\0\0" + short(queue) + short("bench") + b"\0" + table({}), wire.CONSUME_OK)
 
     def receive(self) -> bytes:
-        received = self.socket.recv(RECEIVED_BYTES_MAX)
+        received = super().receive()
         if not received:
             raise BrokerFailed("the broker hung up")
         return received
@@ -96,14 +94,14 @@ class Line:
 
     def _log_in(self) -> int:
         """The largest frame that both take."""
-        self.socket.sendall(AMQP_HEADER)
+        self.send(AMQP_HEADER)
         self.expect(wire.START)
         properties = table({"product": "warren bench", "capabilities": _CAPABILITIES})
         login = properties + short("PLAIN") + long(b"\0guest\0guest") + short("en_US")
         tuned = self.call(wire.START_OK, login, wire.TUNE, channel=0)
         channels, offered, _ = struct.unpack_from(">HIH", tuned)
         frame_bytes_max = min(offered or FRAME_BYTES_MAX, FRAME_BYTES_MAX)
-        self.socket.sendall(method(wire.TUNE_OK, struct.pack(">HIH", channels, frame_bytes_max, 0), channel=0))
+        self.send(method(wire.TUNE_OK, struct.pack(">HIH", channels, frame_bytes_max, 0), channel=0))
         self.call(wire.OPEN, short("/") + short("") + b"\0", wire.OPEN_OK, channel=0)
         self.call(wire.CHANNEL_OPEN, short(""), wire.CHANNEL_OPEN_OK)
         return frame_bytes_max

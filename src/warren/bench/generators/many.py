@@ -29,7 +29,7 @@ class _Client:
     def send(self) -> None:
         self.confirms.send(1)
         self._sent_ns = monotonic_ns()
-        self.line.socket.sendall(self._wire)
+        self.line.send(self._wire)
 
     def hear(self) -> float | None:
         """Microseconds that the message took, once it is confirmed."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
 from warren.bench.generators.batch import batch_count, body_of
-from warren.bench.generators.order import HOST, SILENCE_SECONDS_MAX, BrokerFailed, Order
+from warren.bench.generators.order import BrokerFailed, Order
+from warren.bench.generators.plug import Plug
 from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
 
@@ -26,23 +26,22 @@ _DELIVERED = re.compile(rb"MSG \S+ \d+ (\$JS\.ACK\.\S+) (\d+)\r\n")
 _REQUESTS_UNDER_WAY = 2
 
 
-class _Line:
+class _Line(Plug):
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((HOST, port), timeout=SILENCE_SECONDS_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(port)
         self.receive()
-        self.socket.sendall(b'CONNECT {"verbose":false,"pedantic":false}\r\nSUB inbox.> 1\r\n')
+        self.send(b'CONNECT {"verbose":false,"pedantic":false}\r\nSUB inbox.> 1\r\n')
 
     def receive(self) -> bytes:
-        received = self.socket.recv(1 << 20)
+        received = super().receive()
         if not received or b"-ERR" in received or b'"error"' in received:
             raise BrokerFailed(f"NATS says {received[:300]!r}")
         if b"PING\r\n" in received:
-            self.socket.sendall(b"PONG\r\n")
+            self.send(b"PONG\r\n")
         return received
 
     def ask(self, subject: str, about: dict[str, Any]) -> None:
-        self.socket.sendall(_published(f"$JS.API.{subject}", "inbox.x", json.dumps(about).encode()))
+        self.send(_published(f"$JS.API.{subject}", "inbox.x", json.dumps(about).encode()))
         held = self.receive()
         while b'"type"' not in held or not held.endswith(b"\r\n"):
             held += self.receive()
@@ -65,21 +64,21 @@ def publish(order: Order, get_ready: Callable[[], None]) -> Told:
     while (is_on := (not order.count or sent < order.count) and monotonic_ns() < end) or answered < sent:
         began = monotonic_ns()
         while is_on and sent - answered + together <= order.window:
-            line.socket.sendall(many)
+            line.send(many)
             sent += together
         held = tail + line.receive()
         answered += held.count(_ANSWERED)
         tail = held[-(len(_ANSWERED) - 1) :]
         taken.append((monotonic_ns() - began) / 1000)
     seconds = (monotonic_ns() - start) / 1e9
-    line.socket.close()
+    line.close()
     return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **told_times(taken)}
 
 
 def delete(port: int, queue: str) -> None:
     line = _Line(port)
     line.ask(f"STREAM.DELETE.{queue}", {})
-    line.socket.close()
+    line.close()
 
 
 def drain(order: Order, get_ready: Callable[[], None]) -> Told:
@@ -93,16 +92,16 @@ def drain(order: Order, get_ready: Callable[[], None]) -> Told:
     start = monotonic_ns()
     while count < order.count:
         while asked - count < _REQUESTS_UNDER_WAY * order.prefetch:
-            line.socket.sendall(request)
+            line.send(request)
             asked += order.prefetch
         held += line.receive()
         answers, at = _whole(held)
         first = order.ack_every - 1 - count % order.ack_every
         acked = [*answers[first :: order.ack_every], *(answers[-1:] if count + len(answers) >= order.count else ())]
-        line.socket.sendall(b"".join(b"PUB %s 4\r\n+ACK\r\n" % answer for answer in acked))
+        line.send(b"".join(b"PUB %s 4\r\n+ACK\r\n" % answer for answer in acked))
         count, held = count + len(answers), held[at:]
     seconds = (monotonic_ns() - start) / 1e9
-    line.socket.close()
+    line.close()
     return {"received": count, "seconds": seconds, "rate": count / seconds}
 
 

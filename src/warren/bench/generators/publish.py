@@ -54,13 +54,13 @@ def _blast(order: Order, line: Line, batch: Batch, confirms: Confirms, start: in
         while (count := min(batch.count, wanted - confirms.sent)) > 0 and confirms.open + count <= order.window:
             stamped = batch.stamped(confirms.sent, monotonic_ns(), count)
             confirms.send(count)
-            line.socket.sendall(stamped)
+            line.send(stamped)
         if confirms.open:
             confirms.feed(line.receive())
 
 
 def _send_last(order: Order, line: Line, confirms: Confirms) -> None:
-    line.socket.sendall(Single(order.queue, order.size, line.frame_bytes_max).stamped(confirms.sent, 0))
+    line.send(Single(order.queue, order.size, line.frame_bytes_max).stamped(confirms.sent, 0))
     confirms.send(1)
 
 
@@ -85,7 +85,7 @@ def paced(order: Order, get_ready: Callable[[], None]) -> Told:
             first, wanted = confirms.sent, min(total, int(tick * _TICK_NS * order.rate / 1e9))
             if wanted > first:
                 confirms.send(wanted - first)
-                line.socket.sendall(b"".join(bytes(single.stamped(at, due)) for at in range(first, wanted)))
+                line.send(b"".join(bytes(single.stamped(at, due)) for at in range(first, wanted)))
         if order.marks_end:
             _send_last(order, line, confirms)
         _settle(line, confirms)
@@ -111,7 +111,7 @@ def one_in_flight(order: Order, get_ready: Callable[[], None]) -> Told:
         def publish() -> None:
             stamped = single.stamped(confirms.sent, 0)
             confirms.send(1)
-            line.socket.sendall(stamped)
+            line.send(stamped)
             _settle(line, confirms)
 
         get_ready()

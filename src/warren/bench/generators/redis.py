@@ -9,12 +9,12 @@ for each entry.
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Callable
 from time import monotonic_ns
 
 from warren.bench.generators.batch import batch_count, body_of
-from warren.bench.generators.order import HOST, SILENCE_SECONDS_MAX, BrokerFailed, Order
+from warren.bench.generators.order import BrokerFailed, Order
+from warren.bench.generators.plug import Plug
 from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
 
@@ -27,20 +27,16 @@ _NOTHING = b"*-1\r\n"
 _GROUP, _CONSUMER = b"group", b"one"
 
 
-class _Line:
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((HOST, port), timeout=SILENCE_SECONDS_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
+class _Line(Plug):
     def receive(self) -> bytes:
-        received = self.socket.recv(1 << 20)
+        received = super().receive()
         if not received or _ERROR.search(received):
             raise BrokerFailed(f"Redis says {received[:200]!r}")
         return received
 
     def ask(self, *words: bytes) -> bytes:
         """A call whose answer is one line or two."""
-        self.socket.sendall(command(*words))
+        self.send(command(*words))
         return self.receive()
 
 
@@ -61,12 +57,12 @@ def publish(order: Order, get_ready: Callable[[], None]) -> Told:
     while (is_on := _is_on(order, sent, end)) or lines < sent * _ADD_LINES:
         began = monotonic_ns()
         while is_on and sent - lines // _ADD_LINES + together <= order.window:
-            line.socket.sendall(many)
+            line.send(many)
             sent += together
         lines += line.receive().count(_LINE)
         taken.append((monotonic_ns() - began) / 1000)
     seconds = (monotonic_ns() - start) / 1e9
-    line.socket.close()
+    line.close()
     return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **told_times(taken)}
 
 
@@ -77,7 +73,7 @@ def _is_on(order: Order, sent: int, end: int) -> bool:
 def delete(port: int, queue: str) -> None:
     line = _Line(port)
     line.ask(b"DEL", queue.encode())
-    line.socket.close()
+    line.close()
 
 
 def drain(order: Order, get_ready: Callable[[], None]) -> Told:
@@ -89,16 +85,16 @@ def drain(order: Order, get_ready: Callable[[], None]) -> Told:
     get_ready()
     start = monotonic_ns()
     while count < order.count:
-        line.socket.sendall(read)
+        line.send(read)
         ids = _entries(line)
         groups = [ids[at : at + order.ack_every] for at in range(0, len(ids), order.ack_every)]
-        line.socket.sendall(b"".join(command(b"XACK", queue, _GROUP, *some) for some in groups))
+        line.send(b"".join(command(b"XACK", queue, _GROUP, *some) for some in groups))
         answered = 0
         while answered < len(groups):
             answered += line.receive().count(_LINE)
         count += len(ids)
     seconds = (monotonic_ns() - start) / 1e9
-    line.socket.close()
+    line.close()
     return {"received": count, "seconds": seconds, "rate": count / seconds}
 
 
