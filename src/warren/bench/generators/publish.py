@@ -74,14 +74,12 @@ def paced(order: Order, get_ready: Callable[[], None]) -> Told:
     with Line(order.port) as line:
         line.select_confirms()
         single, confirms = Single(order.queue, order.size, line.frame_bytes_max), Confirms()
-        arrivals = select.poll()
-        arrivals.register(line.socket, select.POLLIN)
         get_ready()
         start, tick = monotonic_ns(), 0
         while confirms.sent < total:
             tick += 1
             due = start + tick * _TICK_NS
-            _wait_until(due, arrivals, line, confirms)
+            _wait_until(due, line, confirms)
             first, wanted = confirms.sent, min(total, int(tick * _TICK_NS * order.rate / 1e9))
             if wanted > first:
                 confirms.send(wanted - first)
@@ -93,9 +91,10 @@ def paced(order: Order, get_ready: Callable[[], None]) -> Told:
     return {"confirmed": confirms.confirmed, "seconds": seconds, "rate": confirms.confirmed / seconds}
 
 
-def _wait_until(due: int, arrivals: select.poll, line: Line, confirms: Confirms) -> None:
+def _wait_until(due: int, line: Line, confirms: Confirms) -> None:
+    """To the microsecond: a poll sleeps whole milliseconds, and would be late by up to one."""
     while (left := due - monotonic_ns()) > 0:
-        if arrivals.poll(left / 1e6 if left > _SPIN_NS else 0):
+        if select.select([line.socket], [], [], max(left - _SPIN_NS, 0) / 1e9)[0]:
             confirms.feed(line.receive())
 
 
