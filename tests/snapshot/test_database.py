@@ -313,6 +313,35 @@ def test_the_lag_is_kept_however_often_the_bell_rings() -> None:
         assert len(rows(database)) == 20
 
 
+def test_little_waits_for_more_and_much_does_not() -> None:
+    """VB-03: a spell of little is one round; who reads, or closes, does not wait for it."""
+    stage = DatabaseStage(lag_seconds=0.01, quiet_seconds=1e6, quiet_bytes=20_000)
+    database = stage.open()
+    begun = database.store.applied.epoch
+    for number in range(10):
+        put(database, {b"%d" % number: b"little"})
+        time.sleep(0.02)
+    assert database.store.applied.epoch == begun, "the lag is over, and less than 20,000 bytes came"
+    assert len(rows(database)) == 10
+    put(database, {b"much": bytes(20_000)})
+    until(lambda: database.store.applied.epoch == database.log.durable)
+    put(database, {b"little": b"again"})
+    time.sleep(0.1)
+    assert database.store.applied.epoch < database.log.durable
+    database.close()
+    with stage.open() as database:
+        assert len(rows(database)) == 12
+
+
+def test_little_is_reflected_when_the_quiet_spell_is_over() -> None:
+    stage = DatabaseStage(lag_seconds=0.0, quiet_seconds=0.3, quiet_bytes=20_000)
+    with stage.open() as database:
+        begun, began = database.store.applied.epoch, time.monotonic()
+        put(database, {b"a": b"little"})
+        until(lambda: database.store.applied.epoch > begun)
+        assert time.monotonic() - began >= 0.3
+
+
 def test_a_store_that_is_behind_is_left_alone_unless_somebody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = DatabaseStage()
     with stage.open() as database:

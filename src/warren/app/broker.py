@@ -36,6 +36,7 @@ from warren.snapshot.reflection import ReflectionSettings
 
 GATHERED_BLOCKS_MAX = 1 << 16  # the loop never waits for the disk; the server stops reading publishers instead
 ROTATE_BYTES = 256 << 20  # a rotation is ten syncs: with large bodies a disk fills 64 MiB several times a second
+QUIET_SECONDS = 5.0  # reflecting takes the loop's time: a few long rounds are felt by fewer messages than many short ones
 
 
 class Broker:
@@ -124,7 +125,7 @@ def open_broker(
     configuration: Configuration, progress: Progress = lambda share: None, machine: Machine | None = None
 ) -> Broker:
     """Open the directory that it names, or make it. Returns when everything durable is there."""
-    machine, settings = machine or Machine.real(), ReflectionSettings()
+    machine, settings = machine or Machine.real(), ReflectionSettings(quiet_seconds=QUIET_SECONDS)
     directory = configuration.places.directory
     machine.files.make_directories(directory)
     log_settings = LogSettings(gathered_blocks_max=GATHERED_BLOCKS_MAX, rotate_bytes=ROTATE_BYTES)

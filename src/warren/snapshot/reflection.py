@@ -28,7 +28,7 @@ from warren.base.threads import Condition, Threads
 from warren.durability.participant import Part
 from warren.snapshot.applied import MINOR_MAX, Applied, Version
 from warren.snapshot.bulk import Bulk
-from warren.snapshot.feeds import Feed, Mode
+from warren.snapshot.feeds import Feed, Mode, size_of_parts
 from warren.snapshot.snapshot_store import SnapshotStore, StoreView
 from warren.snapshot.version_apply import VersionApply
 
@@ -40,6 +40,8 @@ _BREATH_SECONDS = 0.1  # given to a store whose upkeep is behind
 class ReflectionSettings:
     reflection: Mode = Mode.NOTIFY
     lag_seconds: float = 0.1  # what is durable waits so long for more: what is removed meanwhile is never reflected
+    quiet_seconds: float = 0.0  # … and so long while little comes, since a round costs whoever waits for an answer
+    quiet_bytes: int = 2 << 20  # little: less than this since the last round
     step_bytes: int = 64 << 20  # most of the log that is reflected at once
     bulk_bytes: int = 4 << 20  # of a backlog of so much a process of its own makes a table; 0: never
     chunk_bytes: int = 4 << 20  # largest batch of the store: while it takes one, no other thread of Python runs
@@ -86,6 +88,8 @@ class Reflection:
         self._bell = threads.condition()
         self._lag = threads.condition()  # slept on while more comes; rung at the end only
         self._is_rung = self._is_stopping = self._is_paused = False
+        self._is_quiet = False  # whether it waits for more than the lag
+        self._new_bytes = 0  # durable since it last did; by those who lead commits, one at a time
         self._flushed, self._flushed_ns, self._flushed_bytes = flushed or store.applied, clock.monotonic_ns(), 0
         self.failure: WarrenError | None = None
         self._thread = threads.start("warren-reflection", self._run)
@@ -93,6 +97,8 @@ class Reflection:
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
         """From the thread of whoever led the commit."""
         self._feed.epoch_is_durable(epoch, parts)
+        if self._settings.quiet_seconds:
+            self._count(parts)
         self._ring()
 
     @property
@@ -165,12 +171,25 @@ class Reflection:
     # -- the thread ----------------------------------------------------------------------------------------------
 
     def _let_more_come(self) -> None:
-        """Wait the lag out, however often the bell rings meanwhile; only the end is told at once."""
-        seconds = max(self._settings.lag_seconds, _BREATH_SECONDS if self._store.is_behind else 0.0)
-        if seconds > 0:
+        """Wait the lag out, however often the bell rings meanwhile, and longer while little comes; only the end is told
+        at once."""
+        settings = self._settings
+        seconds = max(settings.lag_seconds, _BREATH_SECONDS if self._store.is_behind else 0.0)
+        with self._lag:
+            if seconds > 0 and not self._is_stopping:
+                self._lag.wait(seconds)
+            if settings.quiet_seconds > seconds and self._new_bytes < settings.quiet_bytes and not self._is_stopping:
+                self._is_quiet = True
+                self._lag.wait(settings.quiet_seconds - seconds)
+                self._is_quiet = False
+            self._new_bytes = 0
+
+    def _count(self, parts: Sequence[Part]) -> None:
+        """Tell the thread that it is not quiet any more. The lag itself is never cut short."""
+        self._new_bytes += size_of_parts(parts)
+        if self._is_quiet and self._new_bytes >= self._settings.quiet_bytes:
             with self._lag:
-                if not self._is_stopping:
-                    self._lag.wait(seconds)
+                self._lag.notify_all()
 
     def _ring(self) -> None:
         with self._bell:
