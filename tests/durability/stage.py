@@ -47,6 +47,7 @@ class Diary:
     participants: list[Participant]
     events: list[str] = field(default_factory=list)
     after: list[Callable[[], None] | None] = field(default_factory=list)
+    room: list[Callable[[], bool]] = field(default_factory=list)
     commit: GroupCommit | None = None
 
     def gather(self) -> list[Participant]:
@@ -54,6 +55,9 @@ class Diary:
 
     def at_switch(self) -> Callable[[], None] | None:
         return self.after.pop(0) if self.after else None
+
+    def make_room(self) -> bool:
+        return self.room.pop(0)() if self.room else False
 
     def witness(self) -> None:
         assert self.commit is not None

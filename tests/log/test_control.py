@@ -20,6 +20,7 @@ from warren.base.errors import Refused
 from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
 from warren.files.protocol import join
+from warren.log.ballast import Ballast
 from warren.log.control import RESULT, RESULT_ALIAS, START, CompactionThread, answered
 from warren.log.jobs import Job, run_job
 from warren.log.store import LogStore
@@ -75,6 +76,7 @@ class Kept:
         self.compactions = self.purges = self.running = self.most = 0
         self.is_due = False
         self.handover = Orders()
+        self.ballast = Ballast(MemoryFiles(), DIRECTORY, SystemThreads(), 0)
 
     def compact(self) -> dict[str, Any]:
         self.running += 1

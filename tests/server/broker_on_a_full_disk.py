@@ -1,15 +1,17 @@
 """A broker whose disk is so small that it is full soon, and its clients: a real one, mounted for them alone.
 
-    unshare --mount --map-root-user python -m tests.server.broker_on_a_full_disk alarm|full|still|stopped PLACE
+    unshare --mount --map-root-user python -m tests.server.broker_on_a_full_disk SCENARIO PLACE
 
 `alarm`: publishers fill it up to what is to be kept free. `full`: somebody else fills it to the last byte, under load;
-then once more, and the broker is killed. `still`: the same while nobody writes. Clients look at everything meanwhile,
-and an assertion that fails ends it.
+then once more, and the broker is killed. `bare`: the same without a ballast. `acked`: it is killed when it has got
+acknowledgements, for which the ballast has room. `still`: it becomes full while nobody writes. `stopped`: it is stopped
+while it waits. Clients look at everything meanwhile, and an assertion that fails ends it.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,20 +20,23 @@ from tests.server.broker_process import BrokerProcess
 from tests.server.load import Flood, broker_with, client_of, consume, count_of, declared, number_of, until
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
+from warren.app.broker import BALLAST_BYTES
+from warren.log.layout import BALLAST
 
 SIZE = 8000
 MORE = 200  # messages behind the moment at which there was room again
 TAKEN = 300  # consumed while there was none
 PREFETCH = 50
+SETTLED_SECONDS = 1.0  # acknowledgements are on the disk after 50 ms, if it takes them
 DECLARERS = 8  # more than the server has threads: each of them waits for the disk
 
 
-def opened(place: Path, mib: int, ballast_mib: int, free_limit: str) -> tuple[BrokerProcess, Path]:
-    """Only its data is on that disk. Returns the ballast, too."""
-    ballast = mounted(place / "disk", mib, ballast_mib)
+def opened(place: Path, mib: int, filler_mib: int, free_limit: str) -> tuple[BrokerProcess, Path]:
+    """Only its data is on that disk. Returns the filler, too: what takes room, and gives it when it goes."""
+    filler = mounted(place / "disk", mib, filler_mib)
     (place / "disk" / "data").mkdir()
     (place / "data").symlink_to(place / "disk" / "data")
-    return broker_with(place, f"disk_free_limit.absolute = {free_limit}", "heartbeat = 0"), ballast
+    return broker_with(place, f"disk_free_limit.absolute = {free_limit}", "heartbeat = 0"), filler
 
 
 def take(broker: BrokerProcess, count: int, seen: list[int]) -> None:
@@ -77,7 +82,7 @@ def rest(broker: BrokerProcess, seen: list[int]) -> None:
 
 
 def alarm(place: Path) -> None:
-    broker, ballast = opened(place, 220, 120, "40MB")
+    broker, filler = opened(place, 220, 120, "40MB")
     with broker:
         declared(broker, "jobs", "others")
         flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
@@ -88,7 +93,7 @@ def alarm(place: Path) -> None:
         assert is_told_blocked(broker) == "low on disk", "who comes now is told as well"
         assert not is_read(broker), "who cannot hear it is not read"
         confirmed = flood.confirmed
-        ballast.unlink()
+        filler.unlink()
         until(lambda: flood.has_heard(methods.ConnectionUnblocked), "publishers are not told that there is room")
         until(lambda: flood.sent > confirmed + MORE, "the publisher was not read again")
         sent = flood.finish()
@@ -98,13 +103,13 @@ def alarm(place: Path) -> None:
         flood.close()
 
 
-def full(place: Path) -> None:
-    broker, ballast = opened(place, 300, 1, "2MB")
+def full(place: Path, mib: int = 300, filler_mib: int = 1) -> None:
+    broker, filler = opened(place, mib, filler_mib, "2MB")
     with broker:
         declared(broker, "jobs", "others")
         flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
         until(lambda: flood.confirmed > 5 * TAKEN, "confirms are missing")
-        fill_up(ballast)
+        fill_up(filler)
         until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
         declarers = [client_of(broker) for _ in range(DECLARERS)]
         for number, client in enumerate(declarers):
@@ -113,18 +118,18 @@ def full(place: Path) -> None:
         take(broker, TAKEN, seen)
         assert seen == list(range(TAKEN)), "consumers go on, and whoever comes is let in"
         assert is_told_blocked(broker) == "low on disk"
-        ballast.unlink()
+        filler.unlink()
         until(lambda: flood.has_heard(methods.ConnectionUnblocked), "publishers are not told that there is room")
         for client in declarers:
             client.expect(methods.QueueDeclareOk)
             client.socket.close()
         sent = flood.sent
         until(lambda: flood.confirmed > sent + MORE, "the publisher does not go on")
-        fill_up(ballast)
-        until(lambda: sum(isinstance(told, methods.ConnectionBlocked) for told in flood.told) == 2, "… not told again")
+        fill_up(filler)
+        until(lambda: sum(isinstance(told, methods.ConnectionBlocked) for told in flood.told) >= 2, "… not told again")
         confirmed = flood.confirmed
         broker.kill()
-        ballast.unlink()
+        filler.unlink()
         flood.close()
         broker.start()
         again: list[int] = []
@@ -133,32 +138,64 @@ def full(place: Path) -> None:
         assert set(range(confirmed)) <= set(seen) | set(again), "nothing that was confirmed is lost"
 
 
-def still(place: Path) -> None:
-    """Nobody writes when it becomes full. The log could take a little yet; the SQL of the catalog could not."""
-    broker, ballast = opened(place, 100, 1, "2MB")
+def bare(place: Path) -> None:
+    """From the start there is too little room to keep some of it: everything waits."""
+    full(place, 300, 270)
+
+
+def acked(place: Path) -> None:
+    """Publishers wait, acknowledgements do not: they are durable, though the disk has no room, and stay so."""
+    broker, filler = opened(place, 300, 1, "0")  # nobody is blocked before the log finds no room
+    kept = place / "data" / "log" / BALLAST
     with broker:
         declared(broker, "jobs", "others")
-        fill_up(ballast)
+        assert kept.stat().st_size == BALLAST_BYTES
+        flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
+        until(lambda: flood.confirmed > 5 * TAKEN, "confirms are missing")
+        fill_up(filler)
+        until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
+        assert not kept.exists(), "it is used"
+        seen: list[int] = []
+        take(broker, TAKEN, seen)
+        time.sleep(SETTLED_SECONDS)
+        confirmed = flood.confirmed
+        broker.kill()
+        flood.close()
+        filler.unlink()
+        broker.start()
+        assert kept.stat().st_size == BALLAST_BYTES, "there is room for it again"
+        again: list[int] = []
+        rest(broker, again)
+        assert not set(seen) & set(again), "what was acknowledged comes back"
+        assert set(range(confirmed)) <= set(seen) | set(again), "what was confirmed is lost"
+
+
+def still(place: Path) -> None:
+    """Nobody writes when it becomes full. The log could take a little yet; the SQL of the catalog could not."""
+    broker, filler = opened(place, 100, 1, "2MB")
+    with broker:
+        declared(broker, "jobs", "others")
+        fill_up(filler)
         with client_of(broker) as declarer:
             declarer.say(1, methods.QueueDeclare(queue="later", durable=True))
             assert is_told_blocked(broker) == "low on disk", "whoever comes is let in"
-            ballast.unlink()
+            filler.unlink()
             declarer.expect(methods.QueueDeclareOk)
 
 
 def stopped(place: Path) -> None:
-    """It is stopped while it waits for room: it goes, with all that is durable."""
-    broker, ballast = opened(place, 200, 1, "2MB")
+    """It is stopped while it waits for room, and had none to keep: it goes, with all that is durable."""
+    broker, filler = opened(place, 75, 40, "2MB")
     with broker:
         declared(broker, "jobs", "others")
         flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
         until(lambda: flood.confirmed > TAKEN, "confirms are missing")
-        fill_up(ballast)
+        fill_up(filler)
         until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
         assert broker.stop() == 1, "not as it should be"
         confirmed = flood.confirmed
         flood.close()
-        ballast.unlink()
+        filler.unlink()
         broker.start()
         seen: list[int] = []
         rest(broker, seen)
@@ -166,4 +203,5 @@ def stopped(place: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"alarm": alarm, "full": full, "still": still, "stopped": stopped}[sys.argv[1]](Path(sys.argv[2]))
+    scenarios = {"alarm": alarm, "full": full, "bare": bare, "acked": acked, "still": still, "stopped": stopped}
+    scenarios[sys.argv[1]](Path(sys.argv[2]))

@@ -35,8 +35,11 @@ from warren.snapshot.database import Database
 from warren.snapshot.reflection import ReflectionSettings
 
 GATHERED_BLOCKS_MAX = 1 << 16  # the loop never waits for the disk; the server stops reading publishers instead
+BALLAST_BYTES = 18 << 20  # two containers of the log, two memtables of the store
 ROTATE_BYTES = 256 << 20  # a rotation is ten syncs: with large bodies a disk fills 64 MiB several times a second
-QUIET_SECONDS = 5.0  # reflecting takes the loop's time: a few long rounds are felt by fewer messages than many short ones
+QUIET_SECONDS = (
+    5.0  # reflecting takes the loop's time: a few long rounds are felt by fewer messages than many short ones
+)
 
 
 class Broker:
@@ -128,7 +131,9 @@ def open_broker(
     machine, settings = machine or Machine.real(), ReflectionSettings(quiet_seconds=QUIET_SECONDS)
     directory = configuration.places.directory
     machine.files.make_directories(directory)
-    log_settings = LogSettings(gathered_blocks_max=GATHERED_BLOCKS_MAX, rotate_bytes=ROTATE_BYTES)
+    log_settings = LogSettings(
+        gathered_blocks_max=GATHERED_BLOCKS_MAX, rotate_bytes=ROTATE_BYTES, ballast_bytes=BALLAST_BYTES
+    )
     database = open_database(directory, machine, log_settings, settings, progress)
     undo: list[Callable[[], None]] = [database.close]
     try:

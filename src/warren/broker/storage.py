@@ -135,6 +135,11 @@ class QueueStorage:
         """Whether the log waits for the disk to have room."""
         return self._database.log.commit.is_out_of_room
 
+    @property
+    def is_on_ballast(self) -> bool:
+        """Whether the disk is full, and only what clears away may still be written."""
+        return self._database.log.ballast.is_in_use
+
     def alarms(self) -> list[str]:
         damaged = [f"file {number} of the messages stays: {why.what}" for number, why in self.cleaning.damaged.items()]
         return [*self.stores.alarms(), *damaged, *self.upkeep.alarms(), *self.problems.values()]

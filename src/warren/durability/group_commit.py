@@ -57,6 +57,10 @@ class Turn(Protocol):
         the next one is written (a rotation), or None."""
         ...
 
+    def make_room(self) -> bool:
+        """The disk is full: give back what was kept for this moment. False: nothing is left of it."""
+        ...
+
     def witness(self) -> None:
         """Write down which epoch is durable, and sync that."""
         ...
@@ -286,11 +290,14 @@ class GroupCommit:
                 self._bell.notify_all()
 
     def _wait_for_room(self, write: Callable[[], None]) -> None:
-        """Do it; on a full disk keep trying until there is room. Nothing was synced yet, so nothing is believed."""
+        """Do it; on a full disk with the room that was kept for that, then keep trying until there is some. Nothing was
+        synced yet, so nothing is believed."""
         while True:
             try:
                 write()
             except OutOfRoom as error:
+                if self._turn.make_room():
+                    continue
                 with self.gate:
                     self.out_of_room = error
                     if self._leaving:

@@ -24,6 +24,7 @@ from warren.base.errors import OutOfRoom, Refused, WarrenError
 from warren.base.threads import Threads
 from warren.files import atomic
 from warren.files.protocol import Files, join
+from warren.log.ballast import Ballast
 from warren.log.compaction import NOTHING_TO_DO
 from warren.log.handover import Order
 from warren.log.layout import CTRL
@@ -57,6 +58,9 @@ class Maintained(Protocol):
 
     @property
     def handover(self) -> Ordering: ...
+
+    @property
+    def ballast(self) -> Ballast: ...
 
 
 class CompactionThread:
@@ -111,6 +115,7 @@ class CompactionThread:
         return True
 
     def _look(self, maintained: Maintained) -> None:
+        maintained.ballast.lay()
         start = join(self._home, START)
         if self._files.exists(start):
             raw = self._read(start)

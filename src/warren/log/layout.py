@@ -1,6 +1,6 @@
 """Names in a log directory. A file is known by the number and life in its own first block; its name is for people.
 
-lock  manifest  epoch  epoch.<epoch>          pwal_<channel>                     the file being written
+lock  manifest  epoch  epoch.<epoch>  ballast pwal_<channel>                     the file being written
 ctrl/  pins/  staging/  quarantine/           pwal_<channel>.<number>            rotated
 recycle/  snapshot/                           pwal_0000.compacted.<number>       compacted
 """
@@ -15,6 +15,7 @@ from warren.files.protocol import join
 LOCK = "lock"
 MANIFEST = "manifest"
 EPOCH = "epoch"
+BALLAST = "ballast"
 CTRL = "ctrl"
 PINS = "pins"
 STAGING = "staging"

@@ -20,6 +20,7 @@ from warren.files.lock import this_process
 from warren.files.protocol import DirectoryLock, Files, join
 from warren.files.recycle import RecyclePool
 from warren.log.appender import Appender
+from warren.log.ballast import Ballast
 from warren.log.channel import Channel
 from warren.log.compaction import Compaction
 from warren.log.compaction_catalog import check_has_state
@@ -84,7 +85,8 @@ class LogStore:
         )
         self.witnesses = Witnesses(files, directory, threads, self.manifest, opened.witness_sequence)
         self.channels = [self._channel(ChannelId(index)) for index in range(self._channel_count())]
-        turn = LogTurn(self.channels, self.witnesses, settings.page_cache_bytes)
+        self.ballast = Ballast(files, directory, threads, settings.ballast_bytes)
+        turn = LogTurn(self.channels, self.witnesses, self.ballast, settings.page_cache_bytes)
         judgement = opened.judgement
         self.commit = GroupCommit(
             threads,
@@ -153,6 +155,7 @@ class LogStore:
         if self.settings.keeps_snapshot:
             check_has_state(self.manifest.state)
         self._start_run()
+        self.ballast.lay()
         if self.settings.keeps_snapshot:
             self._snapshot = self._snapshots.at_start(self.commit.durable, self._inline_worker(), progress)
 

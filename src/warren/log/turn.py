@@ -19,6 +19,7 @@ from warren.durability.epoch_file import EpochFile, Witness
 from warren.durability.group_commit import GroupCommit
 from warren.durability.participant import Participant
 from warren.files.protocol import Files, join, parent
+from warren.log.ballast import Ballast
 from warren.log.channel import Channel
 from warren.log.layout import EPOCH, rotated_epoch_name
 from warren.log.manifest import Manifest
@@ -85,9 +86,12 @@ class Witnesses:
 class LogTurn:
     """Joins channels, rotation and witness to the group commit."""
 
-    def __init__(self, channels: Sequence[Channel], witnesses: Witnesses, page_cache_bytes: int) -> None:
+    def __init__(
+        self, channels: Sequence[Channel], witnesses: Witnesses, ballast: Ballast, page_cache_bytes: int
+    ) -> None:
         self._channels = channels
         self._witnesses = witnesses
+        self._ballast = ballast
         self._page_cache_bytes = page_cache_bytes
         self.commit: GroupCommit | None = None  # set right after the commit is made: the two know each other
         self.rotate_if_due: Callable[[], Callable[[], None] | None] = lambda: None
@@ -100,6 +104,9 @@ class LogTurn:
 
     def at_switch(self) -> Callable[[], None] | None:
         return self.rotate_if_due()
+
+    def make_room(self) -> bool:
+        return self._ballast.give_back()
 
     def witness(self) -> None:
         assert self.commit is not None

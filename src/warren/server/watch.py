@@ -121,4 +121,5 @@ class Watch:
         except WarrenError as error:
             _LOG.error("nobody knows how much room the disk has", extra={"facts": {"why": error.what}})
             return
-        server.pressure.set(DISK, free < server.settings.disk_free_min_bytes or server.storage.is_out_of_room)
+        is_full = server.storage.is_out_of_room or server.storage.is_on_ballast
+        server.pressure.set(DISK, is_full or free < server.settings.disk_free_min_bytes)

@@ -1,0 +1,91 @@
+"""The room that is kept on a disk: laid, given back when the disk is full, laid again when it is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.durability.stage import Stage
+from warren.base.threads import SystemThreads
+from warren.log.ballast import ROOM_TIMES, Ballast
+from warren.log.layout import BALLAST
+from warren.testing.faulty_files import FaultyFiles
+from warren.testing.memory_files import MemoryFiles
+
+SIZE = 1 << 20
+PATH = "/log/" + BALLAST
+
+
+def ballast_on(files: MemoryFiles, size_bytes: int = SIZE) -> Ballast:
+    files.make_directories("/log")
+    return Ballast(files, "/log", SystemThreads(), size_bytes)
+
+
+def test_it_takes_room_until_it_is_given_back_once() -> None:
+    files = MemoryFiles()
+    ballast = ballast_on(files)
+    assert not ballast.give_back(), "it was never laid"
+    ballast.lay()
+    assert (ballast.is_in_use, files.stat(PATH).size_bytes) == (False, SIZE)
+    before = files.used_bytes
+    assert (ballast.give_back(), ballast.is_in_use) == (True, True)
+    assert before - files.used_bytes >= SIZE
+    assert not ballast.give_back()
+
+
+def test_it_is_laid_again_when_the_disk_has_more_than_that() -> None:
+    files = MemoryFiles()
+    ballast = ballast_on(files)
+    ballast.lay()
+    ballast.give_back()
+    files.capacity_bytes = files.used_bytes + ROOM_TIMES * SIZE - 1
+    ballast.lay()
+    assert (ballast.is_in_use, files.exists(PATH)) == (True, False), "others need that"
+    files.capacity_bytes += 1
+    ballast.lay()
+    assert (ballast.is_in_use, files.stat(PATH).size_bytes) == (False, SIZE)
+
+
+def test_one_that_lies_there_is_kept_and_one_that_a_power_cut_has_torn_is_laid_anew() -> None:
+    files = MemoryFiles()
+    ballast_on(files).lay()
+    inode = files.stat(PATH).inode
+    ballast_on(files).lay()
+    assert files.stat(PATH).inode == inode
+    larger = ballast_on(files, 2 * SIZE)
+    larger.lay()
+    assert files.stat(PATH).size_bytes == 2 * SIZE
+    assert larger.give_back() and not files.exists(PATH)
+
+
+def test_a_disk_that_fills_up_meanwhile_has_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+    ballast = ballast_on(files)
+    monkeypatch.setattr(MemoryFiles, "free_bytes", lambda self, path: 10 * SIZE)
+    files.capacity_bytes = files.used_bytes + SIZE // 2
+    ballast.lay()
+    assert not files.exists(PATH) and not ballast.give_back()
+
+
+def test_none_is_laid_unless_it_is_asked_for() -> None:
+    files = MemoryFiles()
+    ballast = ballast_on(files, 0)
+    ballast.lay()
+    assert not files.exists(PATH) and not ballast.give_back() and not ballast.is_in_use
+
+
+def test_a_commit_that_finds_the_disk_full_goes_on_with_what_was_kept() -> None:
+    """DESIGN rule 7: it waits only when nothing of that is left."""
+    memory = MemoryFiles()
+    stage = Stage(files=FaultyFiles(memory))
+    stage.commit.wait(stage.append())
+    memory.capacity_bytes = memory.used_bytes
+
+    def more() -> bool:
+        assert memory.capacity_bytes is not None
+        memory.capacity_bytes += 1 << 20
+        return True
+
+    stage.diary.room = [more]
+    stage.commit.wait(stage.append(bytes(8000)))
+    assert stage.commit.durable == 2 and not stage.commit.is_out_of_room and stage.diary.room == []
+    stage.commit.stop()
