@@ -37,6 +37,7 @@ from warren.log.store import LogStore
 from warren.log.verify import verify
 
 ROOT = Path(__file__).parents[2]
+COMPACTED_SHARE = 0.5  # of the kills come when a compaction is done, or later
 Session = tuple[int, int, int]  # run, thread, number
 
 
@@ -114,6 +115,8 @@ def kill_once(directory: str, run: int, chance: random.Random, model: Model) -> 
             time.sleep(chance.uniform(0.1, 0.6))
         else:
             heard += _first_line(writer)
+            if chance.random() < COMPACTED_SHARE:
+                heard += _heard_up_to(writer, b"compacted")
             seconds = chance.choice([0.002, 0.05, 0.4, 1.0]) * chance.random()
             heard += _heard_within(writer, seconds)
         os.kill(writer.pid, signal.SIGKILL)
@@ -134,6 +137,17 @@ def _first_line(writer: subprocess.Popen[bytes]) -> bytes:
         byte = os.read(writer.stdout.fileno(), 1)
         assert byte, "the writer could not open the directory"
         heard += byte
+    return heard
+
+
+def _heard_up_to(writer: subprocess.Popen[bytes], word: bytes) -> bytes:
+    """However long the machine takes for it: a kill behind a compaction is worth more than one before."""
+    assert writer.stdout
+    heard = b""
+    while word not in heard:
+        some = os.read(writer.stdout.fileno(), 1 << 16)
+        assert some, f"the writer ended before it said {word.decode()}"
+        heard += some
     return heard
 
 
