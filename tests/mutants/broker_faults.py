@@ -25,12 +25,12 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(
         "confirmed-before-durable", "a publish is confirmed when its turn is done", (BROKER,),
         (Patch("warren.server.server:Server._wait_for", confirmed_before_durable),),
-        known=("broker:5/472/synced/31856", "broker:2/252/synced/160663"),
+        known=("broker:1/204/synced/198544",),
     ),
     Fault(
         "newest-tag-confirmed", "a confirm names the last tag there is, not the last that is durable", (BROKER,),
         (Patch("warren.server.server:_confirm", newest_tag_confirmed),),
-        known=("broker:1/215/synced/142368", "broker:7/1000000/synced/63074"),
+        known=("broker:1/251/synced/161302", "broker:7/1000000/synced/63074"),
     ),
     Fault(
         "nack-left-out", "what a full queue refused is confirmed with the others", (BROKER,),

@@ -157,10 +157,12 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "found-is-not-synced", "opening believes the page cache of a killed process", ("append", "rotate", "failing"),
         (Patch("warren.log.opening:_make_durable", found_is_not_synced),),
+        known=("failing:5/41/killed/69819",),
     ),
     Fault(
         "nondurable-is-kept", "what lies beyond the durable epoch is not voided on opening", ("append",),
         (Patch("warren.log.recovery:_verified", nondurable_is_kept),),
+        known=("append:7/31/all/223920",),
     ),
     Fault(
         "edit-is-not-synced", "a manifest edit is answered before it is synced", ("rotate", "compact"),
@@ -169,6 +171,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "found-is-only-synced", "pages that a failed sync left clean are believed by the next process", ("failing",),
         (Patch("warren.log.opening:_make_durable", found_is_only_synced),),
+        known=("failing:5/81/all/11184",),
     ),
     Fault(
         "witness-is-replaced", "an epoch file without a witness takes the name of the one before", ("rotate", "busy"),

@@ -23,22 +23,22 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
     Fault(
         "told-before-durable", "a put is answered, and becomes durable when somebody else waits", (QUEUES,),
         (Patch("warren.broker.storage:QueueStorage.wait", told_before_it_is_durable),),
-        known=("17/121",),
+        known=("25/93",),
     ),
     Fault(
         "run-before-bodies", "a run is confirmed one epoch before the bodies that it names are synced", (QUEUES,),
         (Patch("warren.durability.group_commit:GroupCommit._bring_to_disk", run_before_bodies),),
-        known=("17/102",),
+        known=("25/127",),
     ),
     Fault(
         "released-before-written-again", "a file goes before its runs are durable elsewhere", (QUEUES,),
         (Patch("warren.queue_index.cleaning:Cleaning._write_again", released_before_written_again),),
-        known=("17/216",),
+        known=("28/314",),
     ),
     Fault(
         "released-before-moved", "a file of bodies goes before the rows are durable that say where they are", (QUEUES,),
         (Patch("warren.message_store.row_index:RowIndex.move", released_before_moved),),
-        known=("25/367",),
+        known=("25/374",),
     ),
     Fault(
         "counters-left-out", "a dequeue does not write the counters", (QUEUES,),
@@ -58,7 +58,7 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
     Fault(
         "moved-in-two-sessions", "a dead-lettered message leaves in one session and arrives in another", (QUEUES,),
         (Patch("warren.broker.leaving:_deliver", moved_in_two_sessions),),
-        known=("25/295",),
+        known=("25/273",),
     ),
     Fault(
         "transients-stay", "a start leaves the transient store as it finds it", (QUEUES,),

@@ -175,6 +175,8 @@ class Reflection:
         at once."""
         settings = self._settings
         seconds = max(settings.lag_seconds, _BREATH_SECONDS if self._store.is_behind else 0.0)
+        if not seconds and not settings.quiet_seconds:
+            return
         with self._lag:
             if seconds > 0 and not self._is_stopping:
                 self._lag.wait(seconds)
