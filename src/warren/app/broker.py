@@ -37,9 +37,7 @@ from warren.snapshot.reflection import ReflectionSettings
 GATHERED_BLOCKS_MAX = 1 << 16  # the loop never waits for the disk; the server stops reading publishers instead
 BALLAST_BYTES = 18 << 20  # two containers of the log, two memtables of the store
 ROTATE_BYTES = 256 << 20  # a rotation is ten syncs: with large bodies a disk fills 64 MiB several times a second
-QUIET_SECONDS = (
-    5.0  # reflecting takes the loop's time: a few long rounds are felt by fewer messages than many short ones
-)
+QUIET_SECONDS = 5.0  # reflecting takes the loop's time: fewer messages feel one long round than many short ones
 
 
 class Broker:
