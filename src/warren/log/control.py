@@ -9,7 +9,8 @@ done elsewhere, {"accept": {…}} to put it in force, {"cancel": {…}} to give 
 repeated in the result, so that everybody finds the answer to his own.
 
 One thread, made when opening ends and ended by `close`, or when nobody has the store any more: so two compactions never
-run at once. It also starts one by itself when too much of the log may be superseded, and purges what nobody holds.
+run at once. It also starts one by itself when too much of the log may be superseded, purges what nobody holds, and lays
+the ballast again when the disk has room.
 """
 
 from __future__ import annotations

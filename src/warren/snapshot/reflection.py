@@ -86,10 +86,10 @@ class Reflection:
         self._offered = store.applied.epoch  # the store was offered every entry up to here
         self._turn = threads.condition()  # held while something is applied or flushed: one at a time
         self._bell = threads.condition()
-        self._lag = threads.condition()  # slept on while more comes; rung at the end only
+        self._lag = threads.condition()  # slept on while more comes; rung at the end, and when a quiet spell is over
         self._is_rung = self._is_stopping = self._is_paused = False
         self._is_quiet = False  # whether it waits for more than the lag
-        self._new_bytes = 0  # durable since it last did; by those who lead commits, one at a time
+        self._new_bytes = 0  # durable since the last round; counted by those who lead commits, one at a time
         self._flushed, self._flushed_ns, self._flushed_bytes = flushed or store.applied, clock.monotonic_ns(), 0
         self.failure: WarrenError | None = None
         self._thread = threads.start("warren-reflection", self._run)
