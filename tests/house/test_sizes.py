@@ -1,7 +1,6 @@
-"""Files hold one idea, functions fit a screen, and nothing is left for later in a comment.
+"""Functions fit a screen, nothing is left for later in a comment, and a test that does not run says why.
 
-Near 400 lines look for the second idea; over 60 lines a function does not fit a reader's head. A test that does not run
-says why.
+A module is as large as its idea: there is no limit on its lines.
 """
 
 from __future__ import annotations
@@ -15,15 +14,9 @@ import pytest
 
 from tests.house.source_tree import SRC, TESTS, functions_of, modules_under, plant
 
-FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 PUT_OFF = re.compile(r"#.*\b(" + "TO" + r"DO|FIX" + r"ME)\b")
 NEEDS_REASON = ("skip", "skipif", "xfail")
-
-
-def files_too_long(src: Path) -> list[str]:
-    sizes = {module.place: len(module.text.splitlines()) for module in modules_under(src)}
-    return [f"{place} has {lines} lines" for place, lines in sizes.items() if lines > FILE_LINES_MAX]
 
 
 def functions_too_long(src: Path) -> list[str]:
@@ -64,10 +57,6 @@ def _has_reason(call: ast.Call) -> bool:
     return any(keyword.arg == "reason" for keyword in call.keywords) or (says_it_first and bool(call.args))
 
 
-def test_no_file_of_warren_is_too_long() -> None:
-    assert not files_too_long(SRC)
-
-
 def test_no_function_of_warren_is_too_long() -> None:
     assert not functions_too_long(SRC)
 
@@ -82,16 +71,14 @@ def test_a_test_that_does_not_run_says_why() -> None:
 
 def test_what_is_too_long_is_found(tmp_path: Path) -> None:
     body = "    x = 1\n" * FUNCTION_LINES_MAX
-    plant(tmp_path, {"warren/log/a.py": f"class A:\n  def f(self):\n{body}", "warren/log/b.py": "x = 1\n" * 401})
+    plant(tmp_path, {"warren/log/a.py": f"class A:\n  def f(self):\n{body}"})
     assert functions_too_long(tmp_path) == ["log/a.py:2 f has 61 lines"]
-    assert files_too_long(tmp_path) == ["log/b.py has 401 lines"]
 
 
 def test_what_is_just_long_enough_is_not_blamed(tmp_path: Path) -> None:
     body = "    x = 1\n" * (FUNCTION_LINES_MAX - 1)
-    plant(tmp_path, {"warren/log/a.py": f"def f():\n{body}", "warren/log/b.py": "x = 1\n" * FILE_LINES_MAX})
+    plant(tmp_path, {"warren/log/a.py": f"def f():\n{body}"})
     assert not functions_too_long(tmp_path)
-    assert not files_too_long(tmp_path)
 
 
 def test_a_comment_that_puts_work_off_is_found(tmp_path: Path) -> None:
