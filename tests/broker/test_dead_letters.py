@@ -27,7 +27,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[BrokerStage]:
 
 
 def test_what_expires_is_over_the_limit_or_rejected_moves_to_the_target(stage: BrokerStage) -> None:
-    """QP-07, QP-08: both in terms of fetch, publish and ack."""
+    """QP-08: both in terms of fetch, publish and ack."""
     dead = stage.queue("dead")
     work = stage.queue("work", message_ttl_ms=100, max_length=2, dead_letter="dead")
     stage.put(b"1", b"2", b"3", to="work")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
 from tests.broker.stage import BrokerStage, Waiter, bodies, settling
 from warren.broker.arguments import Overflow
+from warren.broker.backing_kinds import Wanted
 from warren.broker.errors import NotYours, QueueFull
 from warren.queue_index.changes import Changes
 from warren.queue_index.why import Why
+from warren.queues.backing import BackingQueue
 from warren.queues.memory import MemoryQueue
 
 
@@ -73,13 +76,59 @@ def test_operations_on_one_queue_come_one_after_another_and_queues_run_independe
 
 
 def test_messages_expire_at_the_head_by_the_queues_time(stage: BrokerStage) -> None:
-    """QP-07: in terms of head and drop, with the reason."""
+    """In terms of head and drop, with the reason."""
     stage.queue("news", message_ttl_ms=1000)
     stage.put(b"old", to="news")
     stage.clock.advance_ns(600_000_000)
     stage.put(b"new", to="news")
     stage.clock.advance_ns(400_000_000)
     assert stage.get("news") == [b"new"]
+
+
+class RecordedQueue:
+    """A backing queue that notes which methods are called on it, with their arguments."""
+
+    def __init__(self, inner: BackingQueue, calls: list[tuple[str, tuple[Any, ...]]]) -> None:
+        self._inner, self._calls = inner, calls
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def noted(*arguments: Any) -> Any:
+            self._calls.append((name, arguments))
+            return found(*arguments)
+
+        return noted
+
+
+def test_qp_07_message_ttl_is_head_and_drop_of_the_backing_queue() -> None:
+    """QP-07: TTL needs no method of its own below: whatever kind of queue is behind it, the head is compared with the
+    clock and exactly what has expired is dropped, with that reason."""
+    calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def recorded(wanted: Wanted) -> BackingQueue:
+        return cast(BackingQueue, RecordedQueue(MemoryQueue(wanted.is_durable), calls))
+
+    stage = BrokerStage(kinds={"recorded": recorded}, default="recorded").up()
+    stage.queue("news", message_ttl_ms=1000)
+    stage.put(b"1", b"2", to="news")
+    stage.clock.advance_ns(600_000_000)
+    stage.put(b"3", to="news")
+    calls.clear()
+    stage.pass_ms(399)
+    assert not [name for name, _ in calls if name not in ("head", "status", "facts")]
+    stage.pass_ms(1)
+    dropped = [arguments for name, arguments in calls if name == "drop"]
+    assert sum(count for count, *_ in dropped) == 2
+    assert {why for _, why, *_ in dropped} == {Why.EXPIRED}
+    assert {"fetch", "ack", "browse", "purge"}.isdisjoint(name for name, _ in calls)
+    assert stage.get("news") == [b"3"]
+    stage.down()
 
 
 def test_of_two_times_the_earlier_one_counts(stage: BrokerStage) -> None:

@@ -214,7 +214,7 @@ def test_a_log_that_lacks_rows_of_its_catalog_is_refused() -> None:
 
 
 def test_a_row_that_refers_to_nothing_is_refused_and_sql_left_as_it_was() -> None:
-    """HS-05; HS-07: all durable objects are in the log, and SQL judges them again whenever it is made from there."""
+    """HS-07: all durable objects are in the log, and SQL judges them again whenever it is made from there."""
     stage = CatalogStage()
     declared(stage.begin(), home(stage.catalog).id, "orders")
     stage.catalog.close()

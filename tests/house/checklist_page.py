@@ -2,7 +2,7 @@
 
     checklist_ids.txt     every id of the checklist, once, in its order
     tests/**              a test names an id in its name (test_ro_04_…) or in its docstring (RO-04)
-    docs/checklist.md     id | test | file, or id | open |
+    docs/checklist.md     id | test | file, or id | open |, or id | typo | for a slip of the documents
 
 The page is computed, never edited: `make checklist` (`python -m tests.house.checklist_page`) rewrites it, and a house
 test compares. If several tests name an id, the first one by file and line stands for it. A range (RO-01…RO-05) names
@@ -24,11 +24,13 @@ PAGE = DOCS / "checklist.md"
 LINE = re.compile(r"^([A-Z][A-Z0-9]*-\d+) \| (\w+) \|(?: (\S+))?$")
 ID_IN_TEXT = re.compile(r"(?<![\w-])[A-Z][A-Z0-9]*-\d+(?!\w)")
 
+TYPOS = ("C-06", "C-10", "C-13", "C-27", "C-29", "C-31")  # only words, spelling or a broken-off line: nothing to test
+
 HEAD = """# Checklist
 
-One line per promise: the test that keeps it, or `open`. Written by `make checklist` from the ids that tests name in
-their names or docstrings; a house test compares, and sees that each test named here asserts something.
-{kept} of {all} are kept.
+One line per promise: the test that keeps it, `open`, or `typo` for an id that only corrects words of the documents.
+Written by `make checklist` from the ids that tests name in their names or docstrings; a house test compares, and sees
+that each test named here asserts something. {kept} of {all} are kept, {typos} are typos.
 
 id | test | file
 ---|---|---
@@ -52,8 +54,13 @@ def page(ids: list[str], tests: list[NamedTest]) -> str:
     for test in tests:
         for id_ in ids_named_by(test.node, ids):
             keeper.setdefault(id_, test)
-    lines = [f"{id_} | {keeper[id_].name} | {keeper[id_].file}" if id_ in keeper else f"{id_} | open |" for id_ in ids]
-    return HEAD.format(kept=len(keeper), all=len(ids)) + "\n".join(lines) + "\n"
+    without = {id_: "typo" if id_ in TYPOS else "open" for id_ in ids}
+    lines = [
+        f"{id_} | {keeper[id_].name} | {keeper[id_].file}" if id_ in keeper else f"{id_} | {without[id_]} |"
+        for id_ in ids
+    ]
+    typos = list(without.values()).count("typo")
+    return HEAD.format(kept=len(keeper), all=len(ids), typos=typos) + "\n".join(lines) + "\n"
 
 
 def ids_named_by(node: Function, ids: list[str]) -> set[str]:

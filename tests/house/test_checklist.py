@@ -22,7 +22,7 @@ def untrue_lines(text: str, ids: list[str], tests: list[NamedTest]) -> list[str]
     return found + [
         f"{id_}: {offence}"
         for id_, name, file in lines
-        if (name, file) != ("open", None) and (offence := _offence(id_, name, file, ids, tests))
+        if (name, file) not in (("open", None), ("typo", None)) and (offence := _offence(id_, name, file, ids, tests))
     ]
 
 
@@ -97,7 +97,9 @@ def _page_over(root: Path, source: str) -> tuple[str, list[NamedTest]]:
 )
 def test_ids_are_found_in_names_and_docstrings(tmp_path: Path, source: str, kept: list[str]) -> None:
     text, tests = _page_over(tmp_path, source)
-    assert [match[1] for line in text.splitlines() if (match := LINE.match(line)) and match[2] != "open"] == kept
+    assert [
+        match[1] for line in text.splitlines() if (match := LINE.match(line)) and match[2] not in ("open", "typo")
+    ] == kept
     assert not untrue_lines(text, IDS, tests)
 
 

@@ -266,7 +266,7 @@ def test_nothing_is_removed_before_the_edit_that_detaches_it_is_synced() -> None
 
 
 def test_the_catalog_says_which_file_is_in_force_what_went_into_it_and_up_to_which_epoch() -> None:
-    """CO-13: compacted file, detached PWALs, max epoch (docs/formats/compaction_catalog.md); it survives a restart."""
+    """CO-13, C-30: compacted file, detached PWALs, max epoch, over a restart (docs/formats/compaction_catalog.md)."""
     stage = Stage(retention_seconds=1e6, retention_bytes=1 << 30)
     with stage.store() as store:
         assert catalog(store) == CompactionCatalog((), frozenset(), Epoch(0))

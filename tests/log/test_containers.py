@@ -40,7 +40,7 @@ def container_in(files: Files) -> int:
 
 @pytest.mark.parametrize("asked", [-1, 0, 1, 4096, 512 * KIB - 1, 512 * KIB])
 def test_a_container_below_512_kib_is_rounded_up_to_it(asked: int) -> None:
-    """OP-05, and CL-03: a container has at least 512 KiB, so that the smallest log has 1 MiB."""
+    """OP-05, CL-03, C-19: a container of our own log has at least 512 KiB, so the smallest log has 1 MiB."""
     files = MemoryFiles()
     with opened(files, settings=quiet(container_bytes=asked)):
         assert container_in(files) == CONTAINER_BYTES_MIN == 512 * KIB

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
@@ -183,7 +184,10 @@ def test_sc_13_a_pending_cut_is_never_seen(forge: Forge) -> None:
         settle(pending, False, lambda line: None)
 
 
-def test_sc_14_the_worst_verdict_of_all_files_is_kept() -> None:
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sc_14_the_worst_verdict_of_all_files_is_kept(order: tuple[int, ...], workers: int) -> None:
+    """SC-14: wherever in the list the worst file stands, and whichever file is scanned last."""
     files = MemoryFiles()
     good, torn, damaged = (Forge(files, number + 1, number) for number in range(3))
     for forge in (good, torn, damaged):
@@ -191,17 +195,34 @@ def test_sc_14_the_worst_verdict_of_all_files_is_kept() -> None:
     torn.torn()
     damaged_record = damaged.sealed()
     damaged.spoil(120)
-    records = [damaged_record, good.active(), torn.active()]
-    result = LogScan(files, DIRECTORY, records, DURABLE, SystemThreads(), 2).run()
-    assert [found.verdict.word for found in result.files] == ["unexpected", "ok", "broken_after"]
-    assert result.verdict is ScanVerdict.UNEXPECTED
+    expected = [(good.active(), "ok"), (torn.active(), "broken_after"), (damaged_record, "unexpected")]
+    arranged = [expected[place] for place in order]
+
+    def verdict_of(count: int) -> ScanVerdict:
+        records = [record for record, _ in arranged[:count]]
+        result = LogScan(files, DIRECTORY, records, DURABLE, SystemThreads(), workers).run()
+        assert [found.verdict.word for found in result.files] == [word for _, word in arranged[:count]]
+        return result.verdict
+
+    severity = {"ok": ScanVerdict.OK, "broken_after": ScanVerdict.BROKEN_AFTER, "unexpected": ScanVerdict.UNEXPECTED}
+    for count in (1, 2, 3):
+        assert verdict_of(count) is max(severity[word] for _, word in arranged[:count])
 
 
-def test_sc_15_the_highest_epoch_starts_at_the_durable_one(forge: Forge) -> None:
-    job = LogScan(forge.files, DIRECTORY, [forge.active()], Epoch(9), SystemThreads())
-    assert job.run().max_epoch == 9
-    forge.epoch(12, b"x")
-    assert job.run().max_epoch == 12
+@pytest.mark.parametrize("order", list(permutations((11, 15, 12))))
+def test_sc_15_the_highest_epoch_is_that_of_the_durable_epoch_and_all_files(order: tuple[int, ...]) -> None:
+    """SC-15: it starts at the last durable epoch, and no later file lowers it."""
+    files = MemoryFiles()
+    forges = [Forge(files, number + 1, number) for number in range(3)]
+    for forge, epoch in zip(forges, order, strict=True):
+        forge.epoch(epoch, b"x")
+    records = [forge.active() for forge in forges]
+    highest = {
+        durable: LogScan(files, DIRECTORY, records, Epoch(durable), SystemThreads(), 2).run().max_epoch
+        for durable in (9, 14, 20)
+    }
+    assert highest == {9: 15, 14: 15, 20: 20}
+    assert LogScan(files, DIRECTORY, [], Epoch(9), SystemThreads()).run().max_epoch == 9
 
 
 # -- workers ---------------------------------------------------------------------------------------------------------

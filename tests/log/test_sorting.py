@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -136,8 +137,9 @@ def test_so_09_update_to_max_keeps_only_what_is_newer_than_what_it_holds(monkeyp
 
 
 def test_so_10_update_to_max_works_in_the_callers_thread_alone() -> None:
-    """SO-10: inputs are read one after another, each to its end, and no thread is asked for."""
+    """SO-10: inputs are read one after another, each to its end, by the calling thread; no thread is started."""
     asked: list[str] = []
+    readers: set[int] = set()
 
     @dataclass(frozen=True)
     class Watched(Batches):
@@ -146,11 +148,16 @@ def test_so_10_update_to_max_works_in_the_callers_thread_alone() -> None:
         def batches(self) -> Iterator[EntryColumns]:
             for batch in self.lists:
                 asked.append(self.name)
+                readers.add(threading.get_ident())
                 yield columns_of(batch)
 
     inputs = [Watched(each.lists, name=str(number)) for number, each in enumerate(random_inputs(6, 2000, 100))]
-    assert entries_of(update_to_max(inputs, False)) == merged_by_hand(all_entries(inputs), is_bottom=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda thread: pytest.fail(f"{thread.name} was started"))
+        merged = entries_of(update_to_max(inputs, False))
+    assert merged == merged_by_hand(all_entries(inputs), is_bottom=False)
     assert asked == sorted(asked)
+    assert readers == {threading.get_ident()}
 
 
 def test_so_03_the_working_directory_is_cleared_first() -> None:

@@ -270,7 +270,7 @@ class Only:
 
 
 def test_store_collector_and_queues_each_do_only_their_part(stage: StoreStage) -> None:
-    """MS-16, MS-17, MS-18: the store inserts and counts, the collector moves and deletes, queues look."""
+    """MS-16, MS-18: the store inserts and counts, the collector moves and deletes, queues look."""
     store: Any = stage.store
     collector: Any = stage.stores.collector
     store._index = Only(stage.moved, "insert", "add_references", "look_up", "facts")
@@ -290,6 +290,39 @@ def test_store_collector_and_queues_each_do_only_their_part(stage: StoreStage) -
     stage.seal()
     assert len(stage.collect().released) == 1
     assert stage.store.facts()["entries"] == 0
+
+
+class Interfering:
+    """An index in which a queue takes hold of a unit just before the collector deletes its entry."""
+
+    def __init__(self, whole: Any, unit: Lsn) -> None:
+        self._whole, self._unit = whole, unit
+        self.look_up_many, self.move = whole.look_up_many, whole.move
+
+    def delete_object(self, seen: Any) -> Any:
+        self._whole.add_references(self._unit, 1)
+        return self._whole.delete_object(seen)
+
+
+def test_the_collector_deletes_an_entry_only_if_it_is_as_it_was_seen(stage: StoreStage) -> None:
+    """MS-17: compare-and-delete; a reference that comes after the entry was seen keeps it, at any time up to the
+    delete."""
+    collector: Any = stage.stores.collector
+    runs = stage.publish([content(1)], A, B)
+    unit = stored_of(runs[A]).units[0].id
+    for place in (A, B):
+        stage.dequeue(place, runs[place])
+    seen = stage.moved.look_up(unit)
+    assert seen is not None and seen.references == 0
+    stage.moved.add_references(unit, 1)
+    stage.collect()
+    assert stage.moved.look_up(unit) == seen._replace(references=1)
+    for index, is_kept in ((Interfering(stage.moved, unit), True), (stage.moved, False)):
+        stage.moved.add_references(unit, -1)
+        collector._ended.append((unit, seen))
+        collector._index = index
+        stage.collect()
+        assert (stage.moved.look_up(unit) is not None) == is_kept
 
 
 def test_a_damaged_unit_is_neither_copied_nor_dropped_and_somebody_is_told() -> None:

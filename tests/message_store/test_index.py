@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from timeit import timeit
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,8 @@ from warren.base.threads import SystemThreads
 from warren.message_store.format import Place, Unit, encode_stored
 from warren.message_store.index import Entry, LocationIndex, Move
 from warren.message_store.memory_index import ENTRY_BYTES, MemoryIndex
-from warren.message_store.row_index import MOVED_STORAGE
+from warren.message_store.row_index import MOVED_STORAGE, RowIndex
+from warren.testing.stepped_threads import SteppedThreads
 
 
 @pytest.fixture
@@ -90,10 +92,99 @@ def test_the_memory_that_an_entry_costs_is_told_truly() -> None:
     assert 0.67 < used / told < 1.5
 
 
-def test_looking_up_what_is_not_there_costs_no_more_than_a_dict() -> None:
-    """MS-20: however many entries there are; a hundred thousand look-ups are done at once."""
-    index = MemoryIndex(SystemThreads().condition())
-    for number in range(20_000):
+class CountedDict(dict[Lsn, Entry]):
+    """Counts every access to an entry, iteration included."""
+
+    accesses = 0
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.accesses += 1
+        return super().get(key, default)
+
+    def __iter__(self) -> Iterator[Lsn]:
+        self.accesses += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("entries", [1_000, 4_000])
+def test_a_look_up_of_a_location_that_is_not_written_is_one_access(entries: int) -> None:
+    """MS-20: in memory one access to the dict; below it one row, and one read for a whole batch, however many entries
+    there are."""
+    memory, asked = MemoryIndex(SystemThreads().condition()), list[int]()
+    counted = memory._entries = CountedDict()
+
+    def read(keys: Sequence[bytes]) -> list[bytes | None]:
+        asked.append(len(keys))
+        return [None] * len(keys)
+
+    index = RowIndex(memory, read, lambda rows: pytest.fail("a look-up writes nothing"), lambda epoch: None)
+    for number in range(entries):
         index.insert(*entry(number))
-    missing = Lsn(1 << 60)
-    assert timeit(lambda: index.look_up(missing), number=100_000) < 1.0
+    counted.accesses = 0
+    assert memory.look_up(Lsn(1 << 60)) is None
+    assert counted.accesses == 1
+    assert index.look_up(Lsn(1 << 60)) is None
+    assert asked == [1]
+    assert index.look_up_many([Lsn((1 << 60) + number) for number in range(500)]) == [None] * 500
+    assert asked == [1, 500], "one read for all of them"
+    assert counted.accesses == 1 + 1 + 1 + 500
+
+
+class Counts:
+    """Threads count a unit up and down while the collector moves it, and deletes it once nothing holds it."""
+
+    def __init__(self, index: LocationIndex, rounds: int) -> None:
+        self.index, self.rounds = index, rounds
+        self.added: list[int] = []
+        self.deleted: list[Entry] = []
+        index.insert(UNIT, Entry(0, HERE))
+
+    def count(self) -> None:
+        for at in range(self.rounds):
+            for by in (1, -1) if at % 3 else (1, 1, -1, -1):
+                if self.index.add_references(UNIT, by) is not None:
+                    self.added.append(by)
+
+    def collect(self) -> None:
+        for _ in range(self.rounds):
+            assert self.index.move([Move(UNIT, HERE, THERE)]) == [True]
+            assert self.index.move([Move(UNIT, THERE, HERE)]) == [True]
+            seen = self.index.look_up(UNIT)
+            assert seen is not None and seen.location == HERE
+            if not seen.references and self.index.delete_object([(UNIT, seen)]) == [True]:
+                self.deleted.append(seen)
+                return
+
+    def check(self) -> None:
+        left = self.index.look_up(UNIT)
+        assert sum(self.added) == (0 if left is None else left.references)
+        assert all(not entry.references for entry in self.deleted)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_counts_locations_and_deletes_are_atomic_however_the_threads_take_turns(seed: int) -> None:
+    """MS-19: nothing is counted into an entry that was deleted, and nothing that is held is deleted."""
+    threads = SteppedThreads(seed, switch_probability=0.6)
+
+    def body() -> None:
+        counts = Counts(MemoryIndex(threads.condition()), rounds=4)
+        beside = [threads.start("one", counts.count), threads.start("two", counts.count)]
+        beside.append(threads.start("collector", counts.collect))
+        for each in beside:
+            each.join()
+        counts.check()
+
+    threads.run(body)
+
+
+def test_counts_and_deletes_are_atomic_under_threads(together: Callable[[list[Callable[[], None]]], None]) -> None:
+    """MS-19: with threads of the system, which change places as often as the interpreter allows."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            counts = Counts(MemoryIndex(SystemThreads().condition()), rounds=300)
+            together([counts.count, counts.count, counts.collect])
+            counts.check()
+    finally:
+        sys.setswitchinterval(interval)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,15 +55,27 @@ def test_every_part_of_a_run_is_read_as_it_was_written(sizes: list[int], data: s
     stage.close()
 
 
-def test_readers_take_no_lock_of_the_store_and_ask_nobody() -> None:
-    """MS-06, MS-07: while somebody writes, and holds the store's lock, and while the collector is at work."""
-    stage = StoreStage()
+def test_readers_read_the_files_in_their_own_thread_and_take_no_lock_of_the_store() -> None:
+    """MS-06, MS-07: while a writer holds the store's lock and the collector its own; every block is read by the
+    reader's thread, not by the store's owner and not from a cache."""
+    stage = StoreStage(read_cache_bytes=0)
     run = stage.publish([content(1), content(2)], A, B)[A]
+    stage.seal()
+    blocks = stage.stores._heaps[0]._reader
+    before, readers = blocks.reads, list[str]()
     read: list[list[bytes]] = []
-    with stage.store._lock, stage.stores.collector._lock:
+    with pytest.MonkeyPatch.context() as patch, stage.store._lock, stage.stores.collector._lock:
+        real = LogHeap.read
+
+        def noted(heap: LogHeap, *arguments: Any, **named: Any) -> memoryview:
+            readers.append(threading.current_thread().name)
+            return real(heap, *arguments, **named)
+
+        patch.setattr(LogHeap, "read", noted)
         reader = SystemThreads().start("reader", lambda: read.append(stage.contents(run)))
         reader.join(20)
     assert read == [[content(1), content(2)]]
+    assert set(readers) == {"reader"} and blocks.reads > before
     written: list[Run] = []
     with stage.store._lock:
         writer = SystemThreads().start("writer", lambda: written.append(stage.publish([content(3)], A)[A]))
@@ -137,7 +151,8 @@ def peak_of(work: Callable[[], object]) -> int:
 
 
 def test_a_body_above_the_entry_limit_is_stored_in_chunks_with_bounded_memory(tmp_path: Path) -> None:
-    """X-05, C-18: beside the body there is never a second one in memory; the log's own buffers are all."""
+    """X-05, C-18, LC-02: the limit of an entry is no limit of a message. Beside the body there is never a second one
+    in memory; the log's own buffers are all."""
     body = np.arange(5 * MIB, dtype=np.uint64).tobytes()  # 40 MiB
     assert len(body) > 30 * ENTRY_BYTES_MAX
     holder = Holder(QueueId(1), 0, SequenceId(0))

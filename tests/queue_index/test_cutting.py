@@ -46,5 +46,5 @@ def test_runs_cut_by_the_limits_of_the_format_fit_its_rows(size: int) -> None:
 
 
 def test_the_limit_for_embedding_is_exact() -> None:
-    """VQ-06: sizes n - 1, n and n + 1."""
+    """Sizes n - 1, n and n + 1."""
     assert cuts(np.array([4095, 4096, 4097, 4095], dtype=np.uint32), 4, 4096) == [(0, 1), (1, 3), (3, 4)]

@@ -27,9 +27,10 @@ from warren.base.errors import Damage, Misuse
 from warren.base.ids import QueueId, SequenceId
 from warren.base.runs import WIRE, Origin, QueuePlace, Run
 from warren.log.entries import EntryKind
-from warren.queue_index.format import SEGMENT_COUNT, Counters, ack_key, encode_gone, run_key, segment_of
+from warren.queue_index.format import Counters, ack_key, encode_gone, run_key
 from warren.queue_index.history_format import Happened
 from warren.queue_index.why import Why
+from warren.queues.settings import VariableQueueSettings
 from warren.snapshot.feeds import Mode
 from warren.testing.faulty_files import FaultyFiles
 
@@ -179,25 +180,25 @@ def test_a_queue_that_is_removed_is_empty_and_others_are_not(stage: IndexStage) 
 # -- order and segments ----------------------------------------------------------------------------------------------
 
 
-def test_a_segment_is_a_range_of_keys_that_holds_one_ordered_part_of_the_queue(stage: IndexStage) -> None:
-    """QI-06, C-40: what happened to sequence ids of one part lies together, and is read without the others."""
-    starts = [0, 7, SEGMENT_COUNT - 1, SEGMENT_COUNT, SEGMENT_COUNT + 9, 2 * SEGMENT_COUNT, 5 * SEGMENT_COUNT]
+def test_a_segment_is_a_range_of_keys_that_is_read_without_the_others(stage: IndexStage) -> None:
+    """QI-06, C-40: publishes and acks of neighbouring sequence ids are neighbouring rows of one storage."""
+    part = VariableQueueSettings().delta_read_messages
+    starts = [0, 7, part - 1, part, part + 9, 2 * part, 5 * part]
     runs = {first: stage.publish(first, [b"x"]) for first in reversed(starts)}
-    runs[SEGMENT_COUNT + 1] = stage.publish(SEGMENT_COUNT + 1, large("x"))
-    stage.dequeue(runs[SEGMENT_COUNT + 1], 0b010, 0b010)
+    runs[part + 1] = stage.publish(part + 1, large("x"))
+    stage.dequeue(runs[part + 1], 0b010, 0b010)
     asked = Asked(stage)
+    index = asked.index(stage)
     found = {
-        first: [
-            (each.run.first, each.gone) for each in asked.index(stage).scan(ORDERS, *segment_of(first), stage.newest)
-        ]
-        for first in (0, SEGMENT_COUNT + 5, 3 * SEGMENT_COUNT)
+        at: [(each.run.first, each.gone) for each in index.scan(ORDERS, at * part, (at + 1) * part, stage.newest)]
+        for at in (0, 1, 3)
     }
     assert found == {
-        0: [(0, 0), (7, 0), (SEGMENT_COUNT - 1, 0)],
-        SEGMENT_COUNT + 5: [(SEGMENT_COUNT, 0), (SEGMENT_COUNT + 1, 0b010), (SEGMENT_COUNT + 9, 0)],
-        3 * SEGMENT_COUNT: [],
+        0: [(0, 0), (7, 0), (part - 1, 0)],
+        1: [(part, 0), (part + 1, 0b010), (part + 9, 0)],
+        3: [],
     }
-    assert asked.ranges[:2] == [(run_key(0, n * SEGMENT_COUNT), run_key(0, (n + 1) * SEGMENT_COUNT)) for n in (0, 1)]
+    assert asked.ranges[:2] == [(run_key(0, at * part), run_key(0, (at + 1) * part)) for at in (0, 1)]
     assert asked.rows == 3 + 4 + 0, "a row is read once, and none of another segment"
 
 

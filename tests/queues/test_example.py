@@ -100,6 +100,7 @@ def test_ex_02_another_one_follows(example: Example) -> None:
 
 
 def test_ex_03_three_alphas_of_q4_become_betas(example: Example) -> None:
+    """C-07: q1 … q4 and `push_alphas_to_betas` as in the seed, which later versions of RabbitMQ replaced."""
     check_state(example, 3, q4=ids(1, 7), q3=ids(8, 10))
 
 

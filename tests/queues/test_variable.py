@@ -14,7 +14,7 @@ from warren.base.runs import Publication, Run
 from warren.queue_index.format import counters_key
 from warren.queue_index.why import Why
 from warren.queues.invariants import check
-from warren.queues.residence import PersistTo
+from warren.queues.residence import PersistTo, Residence
 from warren.queues.settings import VariableQueueSettings
 
 
@@ -124,6 +124,27 @@ def test_vq_03_everything_the_seed_keeps_of_a_message_can_be_asked_for() -> None
     assert (props.size_bytes, props.expires_ms, props.published_ms) == (5, 5, 4)
     stage.backing.ack((0, 1))
     assert stage.queue.status(SequenceId(0)) is None
+
+
+def test_vq_03_the_status_follows_a_message_through_paging_and_requeue() -> None:
+    """VQ-03: without contents in memory, with positions on disk only, delivered and given back, behind a restart."""
+    stage = VariableStage(TINY)
+    stage.backing.put(*numbered(0, 12))
+    fetched = stage.backing.get(1)
+    stage.backing.requeue(*(each.tags for each in fetched))
+    again, ready = (stage.queue.status(SequenceId(number)) for number in (0, 1))
+    assert again is not None and ready is not None
+    assert (again.is_delivered, ready.is_delivered) == (True, False)
+    assert (again.msg, ready.msg) == tuple(numbered(0, 2))
+    stage.queue.lanes.push_alphas_to_betas(12, 12)
+    paged = stage.queue.status(SequenceId(1))
+    assert paged is not None
+    assert (paged.msg, paged.index_on_disk, paged.residence) == (None, True, Residence.GAMMA)
+    stage.stop_and_open()
+    first, last = (stage.queue.status(SequenceId(number)) for number in (0, 11))
+    assert first is not None and last is not None
+    assert (first.msg, first.residence, first.is_delivered) == (None, Residence.GAMMA, True)
+    assert (last.msg, last.residence, last.is_delivered) == (None, Residence.DELTA, False)
 
 
 # -- starting again ------------------------------------------------------------------------------------------------

@@ -56,9 +56,9 @@ def stage_of(mode: Mode) -> CrashStage:
 
 
 @pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH])
-def test_lc_02_a_value_above_the_limit_is_put_in_chunks_and_is_whole_or_not_there_after_a_power_cut(mode: Mode) -> None:
-    """LC-02, an alternative (C-37): the limit of an entry is not lifted, since blocks and buffers rely on it; a session
-    of several entries holds what is larger, and is all or nothing. C-18: so bodies larger than an entry have a way."""
+def test_a_session_of_several_entries_is_whole_or_not_there_after_a_power_cut(mode: Mode) -> None:
+    """C-37: the limit of an entry stays, since blocks and buffers rely on it; a program that cuts a larger value into
+    chunks by itself gets all of them or none. What the product cuts itself: LC-02, tests/message_store."""
     count = len(stage_of(mode).play(SEED, Life().body))
     assert count > 30
     for step in range(0, count, 3):

@@ -31,7 +31,6 @@ FORMAT = 1
 FLAGS_TO_KNOW = 0x0F
 LEVEL_MAX = 255
 RUN_COUNT_MAX = 16384  # messages in one run
-SEGMENT_COUNT = 16384  # sequence ids in one segment
 RUN_HEAP_BYTES_MAX = 512 << 10  # contents in one run, unless a single one is larger
 
 KEY = struct.Struct(">cBQB")
@@ -79,13 +78,6 @@ def ack_key(level: int, first: int) -> bytes:
 
 def counters_key(level: int) -> bytes:
     return COUNTERS_KEY.pack(b"c", level)
-
-
-def segment_of(sequence_id: int) -> tuple[SequenceId, SequenceId]:
-    """The segment that a sequence id lies in: from its first up to the next one's. What was a file of its own in the
-    seed is a range of keys (C-40); a run belongs to the segment in which it begins."""
-    first = sequence_id - sequence_id % SEGMENT_COUNT
-    return SequenceId(first), SequenceId(first + SEGMENT_COUNT)
 
 
 def read_key(place: QueuePlace, key: bytes) -> tuple[SequenceId, int]:

@@ -4,7 +4,7 @@
     segments   ranges of keys in the snapshot store, made from the journal in bulk                        (snapshot)
 
                  queue 7   r 0 …   r 16384 …   r 32768 …   c           a storage of its own for each queue
-                           └ run row, ack row, run row, …              fixed ranges of sequence ids: `segment_of`
+                           └ run row, ack row, run row, …              `scan` reads a range of sequence ids
 
 A row of more than a few bytes stays in the log, and the store holds a pointer to it: order is read from the store,
 contents from the log's blocks, which are read whole, checked, and kept a while (log/pointed). So nothing is copied
