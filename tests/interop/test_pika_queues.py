@@ -109,6 +109,17 @@ def test_a_queue_with_a_consumer_does_not_expire(channel: Any, names: Names) -> 
     inbox.ack(0)
 
 
+def test_a_queue_expires_after_its_last_consumer_has_departed(channel: Any, client: Pika, names: Names) -> None:
+    queue, brief = names.queue(), names.queue("brief")
+    channel.queue_declare(queue, arguments={"x-expires": 100, "x-max-length": 1})
+    inbox = consume(channel, queue, auto_ack=True)
+    channel.queue_declare(brief, arguments={"x-expires": 300, "x-max-length": 1})
+    expire(channel, brief)
+    channel.basic_cancel(inbox.tag)
+    expire(channel, queue)
+    assert not is_there(client, queue)
+
+
 def test_a_queue_in_use_or_not_empty_is_deleted_only_if_that_is_meant(channel: Any, client: Pika, names: Names) -> None:
     queue = names.queue()
     channel.queue_declare(queue)

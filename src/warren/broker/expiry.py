@@ -1,7 +1,7 @@
 """Time in queues: messages that expire, and queues that nobody uses (checklist QP-07; DESIGN rule 11).
 
     a message   its own time (`expires_ms`), or the queue's `x-message-ttl` since it was published: the earlier one
-    a queue     `x-expires` without a get, a waiting getter or a declaration
+    a queue     `x-expires` without a get, a waiting getter, a consumer or a declaration
 
 A message is judged when it stands at the head, and only there; what is let go of says why in the log, so that replay
 asks no clock. A run has one time for all its messages: one look judges a thousand.

@@ -232,6 +232,11 @@ class Queue:
         is_used = len(self.line) or len(self.subscribers)
         return due is not None and not is_used and monotonic_ms(self._around.clock) >= due
 
+    def last_consumer_removed(self) -> None:
+        """`x-expires` counts from here. While there were consumers no time was noted for it."""
+        self.use.note()
+        self._note_due(self.use.due_ms())
+
     # -- all of it -----------------------------------------------------------------------------------------------
 
     def purge(self, work: Work) -> int:
@@ -320,6 +325,9 @@ class Queue:
             clock = self._around.clock
             at = monotonic_ms(clock) + max(message_due - wall_ms(clock), 0)
             due = at if due is None else min(at, due)
+        self._note_due(due)
+
+    def _note_due(self, due: int | None) -> None:
         if due is not None and (self._noted_ms is None or due < self._noted_ms):
             self._noted_ms = due
             self._around.at(self.id, due)

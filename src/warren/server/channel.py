@@ -213,6 +213,8 @@ class ServedChannel:
         child = consumer.child
         with child.lock:
             is_last = child.subscribers.remove(consumer) and not len(child.subscribers)
+            if is_last and child.queue is not None:
+                child.queue.last_consumer_removed()
         if not is_last:
             self.connection.served.turn.look(child)
         return is_last
