@@ -11,6 +11,7 @@ import pytest
 from tests.interop.brokers import Broker
 from tests.interop.conftest import Names
 from tests.interop.pika_stage import (
+    Inbox,
     Pika,
     bodies_in,
     consume,
@@ -141,6 +142,49 @@ def test_a_global_prefetch_holds_for_consumers_that_are_there_already(channel: A
     wait_until_ready(channel, queue, 1)
     channel.basic_qos(prefetch_count=0, global_qos=True)
     assert [message.body for message in inbox.wait_for(5)] == numbered(5)
+
+
+def test_a_global_prefetch_is_shared_fairly_by_the_queues_of_a_channel(channel: Any, names: Names) -> None:
+    """Each ack releases one credit; no queue takes them all while others have messages."""
+    queues = [names.queue(each) for each in ("a", "b", "c")]
+    for queue in queues:
+        channel.queue_declare(queue)
+        publish(channel, queue, *[queue.encode()] * 40)
+    channel.basic_qos(prefetch_count=4, global_qos=True)
+    inbox = Inbox(channel)
+    for queue in queues:
+        channel.basic_consume(queue, inbox.take)
+    for acked in range(60):
+        wait(channel, lambda: len(inbox.messages) > acked)  # noqa: B023 - called at once
+        inbox.ack(acked)
+    wait(channel, lambda: len(inbox.messages) == 64)
+    assert all(inbox.bodies.count(queue.encode()) >= 8 for queue in queues), inbox.bodies
+
+
+def test_a_consumer_without_acknowledgement_waits_for_a_global_prefetch(channel: Any, names: Names) -> None:
+    acked, unacked = names.queue("acked"), names.queue("unacked")
+    for queue in (acked, unacked):
+        channel.queue_declare(queue)
+    channel.basic_qos(prefetch_count=2, global_qos=True)
+    inbox, other = consume(channel, acked), consume(channel, unacked, auto_ack=True)
+    publish(channel, acked, b"1", b"2")
+    inbox.wait_for(2)
+    publish(channel, unacked, b"a", b"b", b"c")
+    settle(channel, unacked)
+    assert other.bodies == []
+    inbox.ack(0)
+    assert [message.body for message in other.wait_for(3)] == [b"a", b"b", b"c"]
+
+
+def test_a_message_that_was_got_does_not_count_for_a_global_prefetch(channel: Any, queue: str) -> None:
+    channel.basic_qos(prefetch_count=2, global_qos=True)
+    publish(channel, queue, b"1", b"2", b"3", b"4", b"5")
+    channel.basic_get(queue)
+    channel.basic_get(queue)
+    inbox = consume(channel, queue)
+    inbox.wait_for(2)
+    settle(channel, queue)
+    assert inbox.bodies == [b"3", b"4"]
 
 
 def test_get_is_not_held_up_by_a_prefetch(channel: Any, queue: str) -> None:

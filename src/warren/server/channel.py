@@ -28,6 +28,7 @@ from warren.broker.routes import Route
 from warren.broker.turn import How
 from warren.broker.unacked import Piece, Unacked, UnknownTag
 from warren.server.consumer import Holder, ServedConsumer
+from warren.server.shared_prefetch import SharedPrefetch
 from warren.server.special import Special, special_of
 from warren.server.targets import Target
 
@@ -51,8 +52,8 @@ class ServedChannel:
         "next_tag",
         "number",
         "prefetch",
-        "prefetch_of_all",
         "published",
+        "shared_prefetch",
         "unacked",
     )
 
@@ -65,7 +66,7 @@ class ServedChannel:
         self.published = 0  # tag of the last message, in confirm mode
         self.confirmed = 0
         self.prefetch = 0  # of consumers that come; 0: as many as there are
-        self.prefetch_of_all = 0  # of all consumers together
+        self.shared_prefetch = SharedPrefetch(self._schedule_delivery, connection.server.loop.call_soon)
         self.consumers: dict[str, ServedConsumer] = {}
         self.unacked: Unacked[Holder] = Unacked()
         self.next_tag = 1  # of deliveries
@@ -176,20 +177,24 @@ class ServedChannel:
                 self.connection.counts.acknowledged += sum([piece.length for piece in taken])
 
     def settle(self, pieces: Iterable[Piece[Holder]], how: How) -> None:
-        turn = self.connection.served.turn
+        turn, shared = self.connection.served.turn, self.shared_prefetch
         for piece in pieces:
             child, life, consumer = piece.holder
             turn.settle(child, how, life, (piece.tag, piece.tag + piece.length))
             if consumer is not None:
                 consumer.unacked -= piece.length
-        if self.prefetch_of_all:
-            self.look()
+                shared.settled(piece.length)
+        if shared.limit:
+            shared.grant()
 
     def look(self) -> None:
         """There may be room again, for consumers of any queue."""
         turn = self.connection.served.turn
         for consumer in self.consumers.values():
             turn.look(consumer.child)
+
+    def _schedule_delivery(self, consumer: ServedConsumer) -> None:
+        self.connection.served.turn.look(consumer.child)
 
     def recover(self) -> None:
         """Everything that is not settled is ready again."""
@@ -200,7 +205,7 @@ class ServedChannel:
     def set_prefetch(self, count: int, is_global: bool) -> None:
         """For consumers that are there too: clients of Celery's kind count on it, see docs/compatibility.md."""
         if is_global:
-            self.prefetch_of_all = count
+            self.shared_prefetch.set_limit(count)
         else:
             self.prefetch = count
             for consumer in self.consumers.values():
@@ -210,6 +215,7 @@ class ServedChannel:
     def leave(self, consumer: ServedConsumer) -> bool:
         """Nothing more comes for it. What it has not settled stays the channel's. Whether it was its queue's last."""
         self.consumers.pop(consumer.tag, None)
+        self.shared_prefetch.remove(consumer)
         child = consumer.child
         with child.lock:
             is_last = child.subscribers.remove(consumer) and not len(child.subscribers)

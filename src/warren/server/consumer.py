@@ -78,11 +78,11 @@ class ServedConsumer:
         channel = self.channel
         if not channel.may_deliver():
             return 0
-        if self.is_auto_ack:
-            return AT_ONCE_MAX
-        room = self.prefetch - self.unacked if self.prefetch else AT_ONCE_MAX
-        if channel.prefetch_of_all:
-            room = min(room, channel.prefetch_of_all - channel.unacked.count)
+        is_limited = self.prefetch and not self.is_auto_ack
+        room = self.prefetch - self.unacked if is_limited else AT_ONCE_MAX
+        if room > 0 and channel.shared_prefetch.limit:
+            shared = channel.shared_prefetch.room(self)
+            return room if self.is_auto_ack and shared else min(room, shared)
         return room
 
     def room_bytes(self) -> int:
@@ -110,6 +110,7 @@ class ServedConsumer:
         if not self.is_auto_ack:
             channel.unacked.add(first, count, each.tag, self._holder)
             self.unacked += count
+            channel.shared_prefetch.delivered(self, count)
         channel.connection.write(data)
         channel.counts_delivery(count, self.is_auto_ack, each.is_redelivered)
 
