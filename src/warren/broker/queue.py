@@ -173,6 +173,14 @@ class Queue:
         finally:
             self.use.note()
 
+    def is_ready_for_get(self, work: Work) -> bool:
+        """In a turn, before a get: consumers with room come first, and what is over the limit has gone. False if that
+        is too much for one session."""
+        self.serve(work)
+        if self.arguments.is_bounded and self.is_over():
+            self.bound(work)
+        return not (self.arguments.is_bounded and self.is_over())
+
     def stand(self, getter: Getter, work: Work) -> None:
         """Wait in line, and be served as soon as there is something."""
         self.use.note()

@@ -175,7 +175,7 @@ class Turn:
                 self._settle(child, asked, work)
             for child, is_auto_ack, told in gets:
                 outcome = self._got(child, is_auto_ack, work)
-                if outcome is None:  # very much has expired before it: in the next turn
+                if outcome is None:  # very much has expired before it, or is over the limit: in the next turn
                     self.get(child, is_auto_ack, told)
                 else:
                     got.append((told, outcome))
@@ -242,7 +242,7 @@ class Turn:
     def _got(self, child: Supervised, is_auto_ack: bool, work: Work) -> Got | WarrenError | None:
         try:
             queue = child.serving()
-            if queue.expire(work):
+            if queue.expire(work) or not queue.is_ready_for_get(work):
                 return None
             fetched = queue.get(1, None, work)
             if is_auto_ack and fetched:

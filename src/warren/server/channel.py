@@ -51,6 +51,7 @@ class ServedChannel:
         "is_open",
         "next_tag",
         "number",
+        "pending_gets",
         "prefetch",
         "published",
         "shared_prefetch",
@@ -70,11 +71,13 @@ class ServedChannel:
         self.consumers: dict[str, ServedConsumer] = {}
         self.unacked: Unacked[Holder] = Unacked()
         self.next_tag = 1  # of deliveries
+        self.pending_gets = 0  # in the turn that is gathered
         self._refused: set[int] = set()  # tags that are nacked, as long as they may be counted among the confirmed
 
     # -- messages in ---------------------------------------------------------------------------------------------
 
     def publishes(self, event: PublishesReceived) -> None:
+        self.run_pending_gets()
         connection, contents = self.connection, event.contents
         target = connection.targets.find(event.publish, event.frame)
         connection.is_publisher = True
@@ -157,9 +160,16 @@ class ServedChannel:
         if is_redelivered:
             counts.redelivered += count
 
+    def run_pending_gets(self) -> None:
+        """A turn executes gets behind publishes and settlements, and serves consumers first: what follows a get on its
+        channel comes in the next turn."""
+        if self.pending_gets:
+            self.connection.server.run(self.connection.served)
+
     # -- settling ------------------------------------------------------------------------------------------------
 
     def acks(self, event: AcksReceived) -> None:
+        self.run_pending_gets()
         run = event.run
         how = How.ACK if run.method_id == ACK else How.REQUEUE if run.requeue else How.REJECT
         taken: list[Piece[Holder]] = []

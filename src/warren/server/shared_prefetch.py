@@ -1,4 +1,4 @@
-"""Channel-wide prefetch (`basic.qos` with `global`): one limit on the unacknowledged deliveries of a channel's consumers.
+"""Channel-wide prefetch (`basic.qos` with `global`): one limit on the unacked deliveries of a channel's consumers.
 
     room ──▶ limit reached: the consumer joins the waiting line
     ack  ──▶ free credits are granted to the line, first come first served ──▶ those queues deliver in the next batch

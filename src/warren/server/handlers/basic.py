@@ -67,6 +67,7 @@ def _with_queue(channel: ServedChannel, asked: BasicConsume | BasicGet, then: Ca
 
 
 def _consume(channel: ServedChannel, asked: BasicConsume) -> None:
+    channel.run_pending_gets()
     connection = channel.connection
     child = _queue(channel, asked.queue, Operation.BASIC_CONSUME, asked)
     tag = asked.consumer_tag or f"amq.ctag-{connection.server.machine.chance.id64():016x}"
@@ -112,11 +113,13 @@ def _left(channel: ServedChannel, asked: BasicCancel) -> None:
 
 def _get(channel: ServedChannel, asked: BasicGet) -> None:
     child = _queue(channel, asked.queue, Operation.BASIC_GET, asked)
+    channel.pending_gets += 1
     channel.connection.served.turn.get(child, asked.no_ack, partial(_got, channel, child, asked))
 
 
 def _got(channel: ServedChannel, child: Supervised, asked: BasicGet, got: Got | WarrenError) -> None:
     connection, counts = channel.connection, channel.connection.counts
+    channel.pending_gets -= 1
     if not channel.is_open:
         return
     if isinstance(got, WarrenError):
@@ -151,6 +154,7 @@ def _qos(channel: ServedChannel, asked: BasicQos) -> None:
 def _recover(channel: ServedChannel, asked: BasicRecover | BasicRecoverAsync) -> None:
     if not asked.requeue:
         raise _refusal(ReplyCode.NOT_IMPLEMENTED, "requeue=false", asked)
+    channel.run_pending_gets()
     channel.recover()
     if isinstance(asked, BasicRecover):
         channel.connection.say(channel.number, BasicRecoverOk())
