@@ -155,6 +155,44 @@ def test_a_client_may_write_what_it_likes_into_x_death() -> None:
     assert (len(told["x-death"]), told["x-death"][0]["queue"]) == (DEATHS_MAX, "work")
 
 
+def entries(*deaths: str) -> list[dict[str, Any]]:
+    """`queue`, or `queue=count`, each rejected; the position is in the entry."""
+    told: list[dict[str, Any]] = []
+    for at, (queue, _, count) in enumerate(each.partition("=") for each in deaths):
+        more = {"count": Long(int(count))} if count else {}
+        told.append({"queue": queue, "reason": "rejected", "at": at, **more})
+    return told
+
+
+# What RabbitMQ 3.10.8 counts of foreign entries; it turns the order of those behind the first round at each death.
+MERGED = [
+    (entries("a"), [("work", 1, None), ("a", None, 0)]),
+    (entries("a", "b"), [("work", 1, None), ("a", 1, 0), ("b", 1, 1)]),
+    (entries("a", "a", "b"), [("work", 1, None), ("a", 2, 0), ("b", 1, 2)]),
+    (entries("a=3", "a=4", "b=1"), [("work", 1, None), ("a", 3, 0), ("b", 1, 2)]),
+    (entries("a", "a=4", "b=1"), [("work", 1, None), ("a", 2, 0), ("b", 1, 2)]),
+    (entries("work"), [("work", 1, 0)]),
+    (entries("work", "work"), [("work", 3, 0)]),
+    (entries("work", "b", "work", "work", "c"), [("work", 4, 0), ("b", 1, 1), ("c", 1, 4)]),
+    (entries("work=2", "work=10"), [("work", 3, 0)]),
+    (entries("b", "work"), [("work", 2, 1), ("b", 1, 0)]),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), MERGED)
+def test_entries_of_one_queue_and_reason_are_merged(
+    before: list[dict[str, Any]], after: list[tuple[str, int | None, int | None]]
+) -> None:
+    told = with_death({"x-death": before}, DEATH._replace(reason="rejected"), None)["x-death"]
+    assert [(each["queue"], each.get("count"), each.get("at")) for each in told] == after
+
+
+def test_entries_that_differ_in_their_reason_are_not_merged() -> None:
+    before = [{"queue": "a", "reason": "expired"}, {"queue": "a", "reason": "rejected"}]
+    told = with_death({"x-death": before}, DEATH, None)["x-death"]
+    assert [(each["queue"], each["reason"]) for each in told[1:]] == [("a", "expired"), ("a", "rejected")]
+
+
 def test_a_circle_is_one_only_without_a_rejection_or_a_strangers_entry_in_it() -> None:
     def told(*deaths: tuple[str, str]) -> list[dict[str, str]]:
         return [{"queue": queue, "reason": reason} for queue, reason in deaths]

@@ -2,7 +2,7 @@
 
     x-death                   an array of tables, newest first: count (l), reason, queue, time (T), exchange,
                               routing-keys, and original-expiration if it had one; the same queue and reason are
-                              counted in one entry
+                              counted in one entry, also if they came in several
     x-first-death-exchange, x-first-death-queue, x-first-death-reason            of the first death of all
 
 Only what changes is opened: the table of headers, and how long the other properties are. Their bytes stay as they came.
@@ -15,6 +15,7 @@ A thousand messages with the same properties are opened once (`Undertaker`). Byt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -138,12 +139,34 @@ def _entry(headers: Mapping[str, Any], death: Death, expiration: bytes | None) -
 
 def _counted(before: list[Any], entry: dict[str, Any]) -> list[Any]:
     """One more in front. One that was there before stays as it was, but for its count."""
-    same = (entry["queue"], entry["reason"])
-    found = next((each for each in before if (_told(each, "queue"), _told(each, "reason")) == same), None)
+    before, same = _merged(before), _key(entry)
+    found = next((each for each in before if _key(each) == same), None)
     if found is not None:
         count = found.get("count")
         entry = found | {"count": types.Long(count + 1 if _is_count(count) else 1)}
     return [dict(sorted(entry.items())), *(each for each in before if each is not found)]
+
+
+def _merged(deaths: list[Any]) -> list[Any]:
+    """Several entries of one queue and reason, as old brokers and clients write them, are one: the first of them. If it
+    has no count, it gets their number. A single entry is not touched, as in RabbitMQ."""
+    if len(deaths) < 2:
+        return deaths
+    times = Counter(map(_key, deaths))
+    merged: list[Any] = []
+    for each in deaths:
+        key = _key(each)
+        if key is None:
+            merged.append(each)
+        elif count := times.pop(key, 0):
+            merged.append(each if "count" in each else {"count": types.Long(count), **each})
+    return merged
+
+
+def _key(entry: object) -> tuple[str | bytes, str | bytes] | None:
+    """None if this is no entry of a death."""
+    queue, reason = _told(entry, "queue"), _told(entry, "reason")
+    return (queue, reason) if isinstance(queue, str | bytes) and isinstance(reason, str | bytes) else None
 
 
 def _is_count(value: object) -> bool:
