@@ -10,6 +10,7 @@ name reads `amq.gen-*`. A `~` at the end of an answer says that what follows in 
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +26,7 @@ from warren.amqp.topology_methods import (
     QueuePurge,
     QueueUnbind,
 )
-from warren.amqp.types import Long
+from warren.amqp.types import Byte, Float, Long, Timestamp, UnsignedShort
 
 EXPECTED_FILE: Final = Path(__file__).with_name("expected_topology.tsv")
 
@@ -108,6 +109,16 @@ QUEUES: Final[dict[str, list[Step]]] = {
     "exclusive of another, durable": [q(exclusive=True), By("b", q(durable=True, **_TTL))],
     "argument, same": [q(**_TTL), q(**_TTL)],
     "argument, wider": [q(**_TTL), q(**args(x_message_ttl=Long(1000)))],
+    "argument, wider limit": [q(**args(x_max_length=UnsignedShort(10))), q(**args(x_max_length=Byte(10)))],
+    "argument, double": [q(**_TTL), q(**args(x_message_ttl=1000.0))],
+    "argument, float": [q(**_TTL), q(**args(x_message_ttl=Float(1000)))],
+    "argument, double expires": [q(**args(x_expires=100000)), q(**args(x_expires=100000.0))],
+    "argument, double length": [q(**args(x_max_length=10)), q(**args(x_max_length=10.0))],
+    "argument, double bytes": [q(**args(x_max_length_bytes=10)), q(**args(x_max_length_bytes=10.0))],
+    "argument, double priority": [q(**args(x_max_priority=1)), q(**args(x_max_priority=1.0))],
+    "argument, double version": [q(**args(x_queue_version=1)), q(**args(x_queue_version=1.0))],
+    "argument, void": [q(**_TTL), q(**args(x_message_ttl=None))],
+    "argument, time": [q(**_TTL), q(**args(x_message_ttl=Timestamp(1000)))],
     "argument, other": [q(**_TTL), q(**args(x_message_ttl=2000))],
     "argument, more": [q(), q(**_TTL)],
     "argument, more, long": [q(), q(**args(x_message_ttl=Long(1000)))],
@@ -125,6 +136,13 @@ QUEUES: Final[dict[str, list[Step]]] = {
     "ttl zero": [q(**args(x_message_ttl=0))],
     "ttl text": [q(**args(x_message_ttl="1"))],
     "ttl float": [q(**args(x_message_ttl=1.5))],
+    "ttl single float": [q(**args(x_message_ttl=Float(1.5)))],
+    "ttl time": [q(**args(x_message_ttl=Timestamp(1000)))],
+    "ttl decimal": [q(**args(x_message_ttl=Decimal(10)))],
+    "version double": [q(**args(x_queue_version=1.0))],
+    "version bool": [q(**args(x_queue_version=True))],
+    "version text": [q(**args(x_queue_version="1"))],
+    "single active long": [q(**args(x_single_active_consumer=Long(1)))],
     "ttl bool": [q(**args(x_message_ttl=True))],
     "ttl void": [q(**args(x_message_ttl=None))],
     "ttl too large": [q(**args(x_message_ttl=1 << 40))],

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from warren.amqp.types import RawString
 from warren.base.errors import Refused
+from warren.broker.type_names import is_integer, type_of
 
 PRIORITY_MAX = 255
 TIME_MS_MAX = (1 << 32) * 1000 - 1  # longer than anybody waits, and no sum of it is too large for 64 bits
@@ -178,12 +178,18 @@ def _check_silent(table: Mapping[str, Any]) -> None:
         raise BadArgument(_STRATEGY, strategy, "invalid_dlx_strategy", "it is at-most-once or at-least-once")
 
 
+def check_new(table: Mapping[str, Any]) -> None:
+    """What only a declaration is refused for: old directories have queues with a version of 1.0 or true."""
+    if (version := table.get(_VERSION)) is not None:
+        _check_integer(_VERSION, version, "it is 1 or 2")
+
+
 def _check_number(name: str, value: object, least: int, most: int = NUMBER_MAX) -> None:
     if value is None:
         return
     hint = f"a whole number, at least {least}"
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadArgument(name, value, f'"expected integer, got {type_name(value)}"', hint)
+    _check_integer(name, value, hint)
+    assert isinstance(value, int), "it was checked"
     if value < least:
         raise BadArgument(name, value, f"{{value_{'zero' if value == 0 else 'negative'},{value}}}", hint)
     if value > most:
@@ -191,22 +197,18 @@ def _check_number(name: str, value: object, least: int, most: int = NUMBER_MAX) 
         raise BadArgument(name, value, f"{{{word},{value}}}", f"{most} at most")
 
 
+def _check_integer(name: str, value: object, hint: str) -> None:
+    if not is_integer(value):
+        raise BadArgument(name, value, f'"expected integer, got {type_of(value)}"', hint)
+
+
 def _check_text(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise BadArgument(name, value, f"{{unacceptable_type,{type_name(value)}}}", "text")
+        raise BadArgument(name, value, f"{{unacceptable_type,{type_of(value)}}}", "text")
     return value
 
 
 def _check_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise BadArgument(name, value, f"{{unacceptable_type,{type_name(value)}}}", "true or false")
+        raise BadArgument(name, value, f"{{unacceptable_type,{type_of(value)}}}", "true or false")
     return value
-
-
-def type_name(value: object) -> str:
-    """RabbitMQ's word for the type of a value in a table."""
-    words = {bool: "bool", str: "longstr", RawString: "longstr", bytes: "binary", float: "double", list: "array"}
-    if isinstance(value, Mapping):
-        return "table"
-    found = next((word for kind, word in words.items() if isinstance(value, kind)), None)
-    return found or ("signedint" if isinstance(value, int) else "void")

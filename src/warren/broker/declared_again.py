@@ -1,31 +1,20 @@
 """Something is declared that is there: fine if it is the same, else a text that says in what it differs.
 
 Flags are compared first, then those arguments that mean something; the others may differ. Arguments are compared as
-RabbitMQ does: whole numbers by their value, however wide they were sent. How wide one was that is there already is not
-kept: it is told as the narrowest that a client sends.
+RabbitMQ does: whole numbers by their value, however wide they were sent; 10 and 10.0 differ. How wide one was that is
+there already is not kept: it is told as the narrowest that a client sends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any, Final
 
 from warren.amqp.errors import PeerError
-from warren.amqp.types import (
-    Byte,
-    Float,
-    Long,
-    RawString,
-    Short,
-    Timestamp,
-    UnsignedByte,
-    UnsignedInt,
-    UnsignedShort,
-)
 from warren.broker.arguments import BACKING
 from warren.broker.exchanges.headers import comparable
 from warren.broker.topology_refusals import failed
+from warren.broker.type_names import type_of
 from warren.catalog.exchanges import Exchange
 from warren.catalog.queues import Queue
 
@@ -48,30 +37,6 @@ QUEUE_ARGUMENTS: Final = (  # in the order in which they are looked at
 )
 EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
 QUEUE_TYPE: Final = "x-queue-type"
-_INT32: Final = range(-(1 << 31), 1 << 31)
-
-# The first that fits: what plain Python would lose comes before what it is made of.
-_TYPES: Final[tuple[tuple[type, str], ...]] = (
-    (type(None), "void"),
-    (bool, "bool"),
-    (Byte, "byte"),
-    (UnsignedByte, "unsignedbyte"),
-    (Short, "short"),
-    (UnsignedShort, "unsignedshort"),
-    (UnsignedInt, "unsignedint"),
-    (Long, "long"),
-    (Timestamp, "timestamp"),
-    (int, "signedint"),
-    (Float, "float"),
-    (float, "double"),
-    (Decimal, "decimal"),
-    (str, "longstr"),
-    (RawString, "longstr"),
-    (bytes, "binary"),
-    (list, "array"),
-    (tuple, "array"),
-    (Mapping, "table"),
-)
 
 
 def check_queue(what: str, there: Queue, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]) -> None:
@@ -96,13 +61,6 @@ def check_exchange(
     _check_arguments(what, there.arguments, arguments, EXCHANGE_ARGUMENTS)
 
 
-def type_of(value: object) -> str:
-    """What AMQP calls its type, in RabbitMQ's words."""
-    if type(value) is int and value not in _INT32:
-        return "long"
-    return next((name for kind, name in _TYPES if isinstance(value, kind)), type(value).__name__)
-
-
 def _with_type(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """To be a classic queue is not worth saying."""
     if arguments.get(QUEUE_TYPE) != "classic":
@@ -112,17 +70,23 @@ def _with_type(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check_arguments(what: str, there: Mapping[str, Any], asked: Mapping[str, Any], names: tuple[str, ...]) -> None:
     for name in names:
-        if name in there and name in asked:
-            if comparable(there[name]) != comparable(asked[name]):
-                raise _differs(name, what, f"'{_text(asked[name])}'", f"'{_text(there[name])}'")
-        elif name in there or name in asked:
-            raise _differs(name, what, _typed(asked, name), _typed(there, name))
+        current, received = there.get(name), asked.get(name)  # an argument without a value counts as not given
+        if current is not None and received is not None:
+            if not _is_same(current, received):
+                raise _differs(name, what, f"'{_text(received)}'", f"'{_text(current)}'")
+        elif current is not None and name in asked:
+            raise _differs(name, what, "none", f"'{_text(current)}'")
+        elif current is not None or received is not None:
+            raise _differs(name, what, _typed(received), _typed(current))
 
 
-def _typed(arguments: Mapping[str, Any], name: str) -> str:
-    if name not in arguments:
-        return "none"
-    return f"the value '{_text(arguments[name])}' of type '{type_of(arguments[name])}'"
+def _is_same(current: object, received: object) -> bool:
+    is_as_whole = isinstance(current, float) == isinstance(received, float)
+    return is_as_whole and comparable(current) == comparable(received)
+
+
+def _typed(value: object) -> str:
+    return "none" if value is None else f"the value '{_text(value)}' of type '{type_of(value)}'"
 
 
 def _check(name: str, what: str, current: object, received: object) -> None:

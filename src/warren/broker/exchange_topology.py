@@ -24,6 +24,7 @@ from warren.broker.topology_refusals import (
     plain,
     refused,
 )
+from warren.broker.type_names import type_of
 from warren.catalog import auto_delete, exchanges
 from warren.catalog.change import Change
 from warren.catalog.exchanges import Exchange
@@ -106,7 +107,7 @@ class ExchangeTopology:
             return
         alternate = method.arguments[ALTERNATE]
         if not isinstance(alternate, str):
-            what, type_name = exchange_in(self._realm.vhost.name, name), declared_again.type_of(alternate)
+            what, type_name = exchange_in(self._realm.vhost.name, name), type_of(alternate)
             raise failed(f"invalid type '{type_name}' for arg '{ALTERNATE}' in {what}")
         names = {Role.EXCHANGE: name, Role.ALTERNATE: alternate}
         authorize(client.access, Operation.EXCHANGE_DECLARE, names)

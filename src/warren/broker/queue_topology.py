@@ -29,7 +29,7 @@ from warren.base.chance import Chance
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import QueueId
 from warren.broker import declared_again
-from warren.broker.arguments import EXCHANGE, TYPE, BadArgument, QueueArguments
+from warren.broker.arguments import EXCHANGE, TYPE, BadArgument, QueueArguments, check_new
 from warren.broker.client import Client, Owner
 from warren.broker.errors import QueueDeleted, UnknownQueue
 from warren.broker.permissions import Operation, Role, authorize
@@ -45,6 +45,7 @@ from warren.broker.topology_refusals import (
     plain,
     queue_in,
 )
+from warren.broker.type_names import type_of
 from warren.catalog import queues
 from warren.catalog.change import Change
 
@@ -217,12 +218,13 @@ class QueueTopology:
         type_ = arguments.get(TYPE) or "classic"
         dead_letters = arguments.get(EXCHANGE)
         if EXCHANGE in arguments and not isinstance(dead_letters, str):
-            type_name = declared_again.type_of(dead_letters)
+            type_name = type_of(dead_letters)
             raise failed(f"invalid type '{type_name}' for arg '{EXCHANGE}' in {what}")
         if isinstance(dead_letters, str):
             names = {Role.QUEUE: name, Role.DEAD_LETTERS: dead_letters}
             authorize(client.access, Operation.QUEUE_DECLARE, names)
         try:
+            check_new(arguments)
             self._realm.queues.storage.kinds.check(QueueArguments.from_table(arguments))
         except BadArgument as error:
             raise bad_argument(what, error, type_) from error

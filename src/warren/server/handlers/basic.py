@@ -26,12 +26,12 @@ from warren.amqp.methods import (
     Method,
 )
 from warren.base.errors import Damage, WarrenError
-from warren.broker.arguments import type_name
 from warren.broker.errors import UnknownQueue
 from warren.broker.permissions import AccessRefused, Operation, Role, authorize
 from warren.broker.subscribers import InUse
 from warren.broker.supervisor import Supervised
 from warren.broker.turn import Got
+from warren.broker.type_names import is_integer, type_of
 from warren.server.channel import ServedChannel
 from warren.server.consumer import Holder, ServedConsumer, contents_of
 
@@ -74,9 +74,9 @@ def _consume(channel: ServedChannel, asked: BasicConsume) -> None:
     if tag in channel.consumers:
         raise _refusal(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", asked)
     priority = asked.arguments.get("x-priority", 0)
-    if not isinstance(priority, int) or isinstance(priority, bool):
+    if not is_integer(priority):
         where = f"for queue '{child.name}' in vhost '{channel.client.access.vhost}'"
-        what = f"invalid arg 'x-priority' {where}: \"expected integer, got {type_name(priority)}\""
+        what = f"invalid arg 'x-priority' {where}: \"expected integer, got {type_of(priority)}\""
         raise _refusal(ReplyCode.PRECONDITION_FAILED, what, asked)
     cancelled = partial(connection.server.cancelled, connection)
     consumer = ServedConsumer(channel, child, tag, asked.no_ack, asked.exclusive, priority, cancelled)
