@@ -18,11 +18,11 @@ from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
 from warren.log.entries import KV_STREAM
 from warren.log.file_header import Purpose
+from warren.log.file_lookup import open_by_name
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import DIRECTORIES
 from warren.log.manifest import Manifest, read_manifest
 from warren.log.manifest_state import ManifestState, StreamRecord
-from warren.log.opening import find_file
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore, Machine
 from warren.records.block import Header
@@ -114,10 +114,7 @@ def log_records(files: Files, directory: str = DIRECTORY) -> list[FileRecord]:
 
 
 def view_of(files: Files, record: FileRecord, directory: str = DIRECTORY) -> memoryview:
-    file = files.open(find_file(files, directory, record))
-    view = file.view()
-    file.close()
-    return view
+    return open_by_name(files, directory, record).map()[0]
 
 
 def headers_of(files: Files, record: FileRecord, directory: str = DIRECTORY) -> list[Header]:

@@ -17,7 +17,7 @@ from warren.files.protocol import base_name
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.layout import is_detached_wal, is_wal
 from warren.log.reading import open_for_reading
-from warren.log.scan import LogInput, entries_of, scan_found, scan_one
+from warren.log.scan import LogInput, entries_of, scan_one
 from warren.log.scan_verdict import AtNondurable, FileScan, ScanVerdict
 from warren.log.scan_workers import END_IS_BROKEN, LogScan, ScanResult, settle
 from warren.log.store import LogStore
@@ -167,7 +167,7 @@ def test_sc_11_nondurable_entries_are_told_and_no_reason_to_stop(forge: Forge) -
 
 
 def test_sc_12_damage_and_a_failed_read_stop_a_fail_fast_scan_with_the_message(forge: Forge) -> None:
-    gone = forge.active().changed(name="pwal_0009")
+    gone = forge.active().changed(number=9, channel=9, name="pwal_0009")
     assert scan(forge, gone).verdict is ScanVerdict.FAILED
     with pytest.raises(Damage, match="pwal_0009"):
         scan(forge, gone, fail_fast=True)
@@ -458,14 +458,6 @@ def test_reading_beside_a_running_store_stops_at_the_witness() -> None:
     assert [k for source in sources for c in source.batches() for k in c.keys.to_list()] == [b"seen"]
     assert log.durable == first.epoch
     store.close()
-
-
-def test_a_file_that_is_renamed_on_our_way_to_it_is_looked_for_again() -> None:
-    """A rotation gave its name to another file between finding and opening it."""
-    files, records, forges = several(2)
-    places = iter([forges[1].path, forges[0].path, forges[0].path])
-    found = scan_found(files, lambda: next(places), records[0], DURABLE, forges[0].witnessed())
-    assert (found.verdict, keys_of(found)) == (ScanVerdict.OK, [b"key 0"])
 
 
 def test_a_reader_whose_file_was_purged_meanwhile_is_told_the_horizon() -> None:

@@ -13,9 +13,9 @@ from tests.snapshot.test_database_crashes import SESSIONS, Lives, check_restart
 from warren.base.errors import Damage, DiskFailure
 from warren.base.ids import ChannelId, Epoch
 from warren.log import few_blocks
+from warren.log.file_lookup import find_file
 from warren.log.file_record import FileState, Voided
 from warren.log.layout import active_name
-from warren.log.opening import find_file
 from warren.log.tail import LogTail
 from warren.snapshot.feeds import Mode
 from warren.testing.faulty_files import Fault, FaultyFiles, Kind

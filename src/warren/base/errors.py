@@ -25,6 +25,10 @@ class Refused(WarrenError):
     """Not found, locked, not permitted, of another format: tell whoever asked."""
 
 
+class NotFound(Refused):
+    """There is no file of this name."""
+
+
 class Locked(Refused):
     """Another process, or another opener in this one, holds the directory."""
 

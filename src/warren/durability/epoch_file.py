@@ -104,6 +104,11 @@ def read_witness(files: Files, path: str) -> tuple[Witness | None, list[str]]:
         raw = file.read_at(0, FILE_BYTES)
     finally:
         file.close()
+    return witness_in(raw, path)
+
+
+def witness_in(raw: bytes, path: str) -> tuple[Witness | None, list[str]]:
+    """The same of the bytes of an epoch file."""
     slots = [raw[:SLOT_BYTES], raw[SLOT_BYTES:]]
     found = [decode_slot(slot) for slot in slots]
     problems = [

@@ -10,12 +10,12 @@ import errno
 import os
 from types import TracebackType
 
-from warren.base.errors import DiskFailure, OutOfRoom, Refused, WarrenError
+from warren.base.errors import DiskFailure, NotFound, OutOfRoom, Refused, WarrenError
 
 FAMILIES: dict[int, tuple[type[WarrenError], str]] = {
     errno.ENOSPC: (OutOfRoom, "free some space on this disk; writing goes on by itself"),
     errno.EDQUOT: (OutOfRoom, "the user's disk quota is used up: raise it or free some space"),
-    errno.ENOENT: (Refused, "check the path"),
+    errno.ENOENT: (NotFound, "check the path"),
     errno.EEXIST: (Refused, "the name is taken; it is not overwritten"),
     errno.ENOTDIR: (Refused, "a file stands where a directory is needed: move it away or choose another directory"),
     errno.EISDIR: (Refused, "a directory stands where a file is needed"),

@@ -13,19 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from warren.base.chance import Chance
-from warren.base.errors import Damage, Gone, Refused, WarrenError
+from warren.base.errors import Damage, Gone, NotFound, WarrenError
 from warren.base.ids import Epoch, FileNumber
 from warren.base.threads import Threads
 from warren.durability.closing import read_closing
 from warren.files.protocol import Files, join
 from warren.log.compaction_catalog import check_has_state
 from warren.log.file_header import Purpose
+from warren.log.file_lookup import open_record
 from warren.log.file_record import FileRecord, FileState
 from warren.log.lives import is_needed
 from warren.log.manifest import Manifest, read_manifest
 from warren.log.manifest_state import ManifestState, file_change
 from warren.log.pins import Pin, Pins
-from warren.log.scan import counted, map_file
+from warren.log.scan import counted
 from warren.records.block import Header
 from warren.records.format import BlockKind
 from warren.records.walk import walk
@@ -54,9 +55,7 @@ class Cut:
         path = join(self.directory, record.name)
         try:
             files.link(path, join(directory, record.name))
-        except Refused as error:
-            if files.exists(path):
-                raise
+        except NotFound as error:
             horizon = read_manifest(files, self.directory).horizon
             what = f"{record.name} is gone: the pin of the cut at epoch {self.epoch} has lapsed, horizon is {horizon}"
             raise Gone(what, "cut again, and renew the pin of a cut that takes long") from error
@@ -142,7 +141,7 @@ def _trim(
             trimmed.append(record)
             digests.append((record.last_epoch, bytes.fromhex(record.sealed_digest)))
             continue
-        view = map_file(files, join(directory, record.name))
+        view, _ = open_record(files, directory, record).map()
         blocks = [block for block in _blocks(view, record, directory) if block[0].epoch <= epoch]
         kept, running = [header for header, _ in blocks], blocks[-1][1]
         closings = [header for header in kept if header.kind == BlockKind.CLOSING]

@@ -14,9 +14,9 @@ from warren.durability.closing import read_closing
 from warren.durability.wall_times import epoch_at
 from warren.files.protocol import Files
 from warren.log.file_header import Purpose
+from warren.log.file_lookup import open_record
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
-from warren.log.opening import find_file
 from warren.log.scan import counted
 from warren.records.block import Header
 from warren.records.format import BlockKind
@@ -29,9 +29,7 @@ def marks_of(files: Files, directory: str, state: ManifestState, durable: Epoch)
     for record in state.files.values():
         if record.purpose is not Purpose.LOG or record.state is FileState.DOOMED:
             continue
-        file = files.open(find_file(files, directory, record))
-        view = file.view()
-        file.close()
+        view, _ = open_record(files, directory, record).map()
         for header in _headers(view, record):
             if header.kind == BlockKind.CLOSING and header.epoch <= durable:
                 closing = read_closing(header.epoch, view[header.body_at : header.end])

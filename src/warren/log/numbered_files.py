@@ -1,21 +1,18 @@
 """Log files by their numbers, opened for reading beside whoever writes, rotates and purges.
 
-A rotation renames a file and gives its name to the next; so what was opened is looked at before it is believed, and
-found again if it was another. A file that was let go of is `Gone`, whatever its bytes are by now.
+`file_lookup` opens them by number and incarnation, whatever a rotation has renamed. A file that was let go of is
+`Gone`, whatever its bytes are by now.
 """
 
 from __future__ import annotations
 
-from warren.base.errors import Damage, Gone, Refused
+from warren.base.errors import Damage, Gone
 from warren.base.ids import FileNumber
 from warren.files.protocol import File, Files, join
-from warren.log.file_header import FILE_HEADER_BYTES
+from warren.log.file_lookup import open_record
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest import Manifest
-from warren.log.opening import find_file
-from warren.records.block import FileIdentity, Header, look
-
-TRIES = 3
+from warren.records.block import FileIdentity
 
 
 class NumberedFiles:
@@ -26,14 +23,12 @@ class NumberedFiles:
 
     def open(self, number: FileNumber) -> tuple[File, FileIdentity]:
         """A file, and the life that its blocks must name."""
-        for left in reversed(range(TRIES)):
-            record = self.record(number)
-            try:
-                return self._opened(record), record.identity
-            except (Damage, Refused):
-                if not left:
-                    raise
-        raise AssertionError("the last try returns or raises")
+        record = self.record(number)
+        try:
+            return open_record(self._files, self._directory, record).file, record.identity
+        except (Damage, Gone):
+            self.record(number)  # purged meanwhile
+            raise
 
     def record(self, number: FileNumber) -> FileRecord:
         record = self._manifest.state.files.get(number)
@@ -45,11 +40,3 @@ class NumberedFiles:
         """For people."""
         record = self._manifest.state.files.get(number)
         return join(self._directory, record.name if record is not None else f"file {number}")
-
-    def _opened(self, record: FileRecord) -> File:
-        path = find_file(self._files, self._directory, record)
-        file = self._files.open(path)
-        if isinstance(look(memoryview(file.read_at(0, FILE_HEADER_BYTES)), 0, record.identity), Header):
-            return file
-        file.close()
-        raise Damage(f"this is not log file {record.number}", path, 0)

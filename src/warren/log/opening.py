@@ -19,12 +19,13 @@ from warren.base.clock import Clock
 from warren.base.errors import Damage, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, TimelineId, lsn_of
 from warren.base.threads import Threads
-from warren.durability.epoch_file import Witness, read_witness
+from warren.durability.epoch_file import Witness, read_witness, witness_in
 from warren.durability.participant import Participant
 from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
 from warren.log.entries import KV_STREAM
 from warren.log.file_header import FILE_HEADER_BYTES, Purpose, read_file_header
+from warren.log.file_lookup import find_file, open_record, read_epoch_files
 from warren.log.file_record import FileRecord, FileState
 from warren.log.jobs import clear_staging
 from warren.log.layout import (
@@ -33,8 +34,6 @@ from warren.log.layout import (
     MANIFEST,
     QUARANTINE,
     STAGING,
-    active_name,
-    epoch_of_name,
     is_wal,
     rotated_epoch_name,
     rotated_name,
@@ -165,11 +164,10 @@ def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[
     """The newest witness of this timeline: the epoch file's, or that of a rotated one if it was caught on the way. A
     file that it does not name is known by an older one: an opening that was cut short speaks of its new files only,
     and a file reaches at least as far as it ever did."""
-    names = [name for name in files.list(directory) if name == EPOCH or epoch_of_name(name) is not None]
     found: list[Witness] = []
     problems: list[str] = []
-    for name in names:
-        witness, told = read_witness(files, join(directory, name))
+    for path, raw in read_epoch_files(files, directory):
+        witness, told = witness_in(raw, path)
         problems += told
         if witness is not None and witness.timeline == state.timeline.id:
             found.append(witness)
@@ -184,39 +182,12 @@ def judge_directory(files: Files, directory: str, state: ManifestState, witness:
     active = state.of_state(FileState.ACTIVE)
     examined = []
     for record in active:
-        path = find_file(files, directory, record)
-        file = files.open(path)
-        examined.append(examine(record, path, file.view()))
-        file.close()
+        view, path = open_record(files, directory, record).map()
+        examined.append(examine(record, path, view))
     sealed_to = max((r.last_epoch for r in state.of_state(FileState.SEALED)), default=Epoch(0))
     floor = Epoch(max(state.durable, sealed_to))
     found = judge(examined, witness, floor, bytes.fromhex(state.digest), state.run_first_epoch)
     return replace(found, monotone_ns=max(found.monotone_ns, state.monotone_ns))
-
-
-def find_file(files: Files, directory: str, record: FileRecord) -> str:
-    """The path of a file, which a power cut may have left under either name."""
-    for name in (record.name, rotated_name(record.channel, record.number), active_name(record.channel)):
-        path = join(directory, name)
-        try:
-            if files.exists(path) and number_of(files, path) == record.number:
-                return path
-        except Refused:
-            if files.exists(path):
-                raise
-            continue  # a rotation renamed it as we looked: it has the next name
-    raise Damage(f"log file {record.number} ({record.name}) is missing", join(directory, record.name), 0)
-
-
-def number_of(files: Files, path: str) -> FileNumber | None:
-    """The number in a file's own header, or None if it has no whole one."""
-    file = files.open(path)
-    try:
-        return read_file_header(memoryview(file.read_at(0, FILE_HEADER_BYTES)), path)[0].number
-    except Damage:
-        return None
-    finally:
-        file.close()
 
 
 def check_settings(settings: LogSettings) -> None:

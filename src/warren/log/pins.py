@@ -16,11 +16,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from warren.base.chance import Chance
 from warren.base.clock import Clock
-from warren.base.errors import Gone, Refused
+from warren.base.errors import Gone, NotFound, Refused
 from warren.base.ids import Epoch, FileNumber, TimelineId
 from warren.files import atomic
 from warren.files.protocol import Files, join
@@ -106,12 +107,8 @@ class Pins:
         self.revoke(pin.id)
 
     def revoke(self, identity: str) -> None:
-        path = self._path(identity)
-        try:
-            self._files.remove(path)
-        except Refused:
-            if self._files.exists(path):  # else somebody else was quicker
-                raise
+        with suppress(NotFound):  # revoked by another process meanwhile
+            self._files.remove(self._path(identity))
 
     def every(self) -> list[Pin]:
         """Every pin, lapsed ones too. A file that is not a pin of ours is passed over."""
@@ -140,9 +137,7 @@ class Pins:
         path = join(self._home, name)
         try:
             file = self._files.open(path)
-        except Refused:
-            if self._files.exists(path):
-                raise
+        except NotFound:
             return None  # released a moment ago
         try:
             raw = json.loads(file.read_at(0, file.size()))

@@ -17,13 +17,13 @@ from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch
 from warren.files.protocol import Files
 from warren.log.entries import KV_STREAM
+from warren.log.file_lookup import open_by_name
 from warren.log.file_parts import Border, FilePart, cut_into_parts
 from warren.log.file_record import FileRecord
 from warren.log.handover import Order
 from warren.log.key_range import Bound, KeyRange, ranges_between
 from warren.log.range_tasks import DealTask, MergeTask, clears_from_json
 from warren.log.sampling import Sample
-from warren.log.scan_part import map_record
 from warren.log.scan_walk import EVERY_EPOCH, WITH_ENTRIES
 from warren.log.storage_entries import NO_CLEARS
 from warren.records.columns import EntryColumns
@@ -118,7 +118,7 @@ class RangePlan:
         whole = FilePart(record, self._order.epoch, entries=record.entries)
         if record.entries <= self._sizes.entries_per_range:
             return [whole]
-        view, path = map_record(self._files, self._order.directory, record)
+        view, path = open_by_name(self._files, self._order.directory, record).map()
         part_bytes = record.end * self._sizes.entries_per_range // (2 * record.entries) + 1
         return cut_into_parts(view, path, whole, Epoch(0), EVERY_EPOCH, part_bytes, Border())[0]
 
@@ -127,7 +127,7 @@ def sampled_batches(files: Files, directory: str, records: Sequence[FileRecord],
     """About so many blocks of key-values, spread over the files by their size; each of them is checked."""
     total = sum(record.end for record in records)
     for record in records:
-        view, _ = map_record(files, directory, record)
+        view, _ = open_by_name(files, directory, record).map()
         valid = view[: record.end]
         wanted = max(1, round(blocks * record.end / max(total, 1)))
         for number in range(wanted):

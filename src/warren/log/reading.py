@@ -4,25 +4,24 @@
     the witness speaks of
 
 Only epochs up to the epoch file's durable one may be read: what lies beyond it stands in the page cache, and a power
-cut may still take it back. A rotation renames files while we look, so whatever is not found where it was named is
-looked for again from the beginning.
+cut may still take it back. A rotation renames files meanwhile: log/file_lookup opens them under any of their names.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
-from warren.base.errors import Damage, Gone, Refused
+from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, FileNumber
 from warren.durability.epoch_file import Witness
 from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, join
+from warren.log.file_lookup import horizon_if_gone
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import MANIFEST
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import ManifestState
-from warren.log.opening import find_file, newest_witness
+from warren.log.opening import newest_witness
 from warren.log.scan import LogInput, witnessed_end
 
 TRIES = 5
@@ -43,22 +42,9 @@ class ReadOnlyLog:
         """The horizon: nothing beyond it is shown."""
         return Epoch(max(self.state.durable, self.witness.durable if self.witness else 0))
 
-    def path_of(self, record: FileRecord) -> str:
-        """Where a file is now, under whichever name."""
-        try:
-            return find_file(self.files, self.directory, record)
-        except Damage:
-            horizon = self.horizon_if_gone(record)
-            if horizon is None:
-                raise
-            hint = f"begin at epoch {horizon + 1} or later"
-            raise Gone(f"log file {record.number} is gone, horizon is {horizon}", hint) from None
-
-    def horizon_if_gone(self, record: FileRecord) -> Epoch | None:
-        """A running store may have let a file go since its manifest was read: the horizon then, else None."""
-        now = read_manifest(self.files, self.directory)
-        known = now.files.get(record.number)
-        return now.horizon if known is None or known.state is FileState.DOOMED else None
+    def is_gone(self, record: FileRecord) -> bool:
+        """Has a running store purged the file since its manifest was read?"""
+        return horizon_if_gone(self.files, self.directory, record) is not None
 
     def witnessed(self, record: FileRecord) -> FileEnd | None:
         return witnessed_end(self.witness.ends if self.witness else (), record)
@@ -72,14 +58,7 @@ class ReadOnlyLog:
         return [record for _, record in sorted(self.state.files.items()) if record.state is not FileState.DOOMED]
 
     def input_of(self, record: FileRecord) -> LogInput:
-        return LogInput(
-            self.files,
-            self.directory,
-            record,
-            self.durable,
-            witnessed=self.witnessed(record),
-            find=partial(self.path_of, record),
-        )
+        return LogInput(self.files, self.directory, record, self.durable, witnessed=self.witnessed(record))
 
 
 def open_for_reading(files: Files, directory: str) -> ReadOnlyLog:

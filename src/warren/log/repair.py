@@ -27,6 +27,7 @@ from warren.files.lock import this_process
 from warren.files.protocol import Files, join
 from warren.log.cut import choose_files
 from warren.log.file_header import Purpose
+from warren.log.file_lookup import locate
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.layout import DIRECTORIES, LOCK, MANIFEST
 from warren.log.manifest import Manifest
@@ -42,7 +43,6 @@ from warren.log.scan_verdict import FileScan
 from warren.log.scan_workers import LogScan
 from warren.log.verify_chain import Link
 from warren.log.verify_directory import check_directory
-from warren.log.verify_file import place_of
 from warren.log.verify_report import VerifyReport
 
 
@@ -115,17 +115,23 @@ class Repair:
     def _scan_some(
         self, log: ReadOnlyLog, records: list[FileRecord], durable: Epoch, ends: Iterable[FileEnd]
     ) -> list[FileScan]:
-        places = {record.number: place_of(log.files, log.directory, record) for record in records}
-        logs = [record for record in records if places[record.number] and not _is_snapshot(record)]
+        there = {record.number: self._is_there(record) for record in records if not _is_snapshot(record)}
+        logs = [record for record in records if there.get(record.number)]
         job = LogScan(
             log.files, log.directory, logs, durable, self.threads, self.thread_num, witnessed=tuple(ends),
-            path_of=lambda record: places[record.number] or join(log.directory, record.name), on_file=self.on_file,
+            on_file=self.on_file,
         )  # fmt: skip
-        gone = [record for record in records if places[record.number] is None and not _is_snapshot(record)]
-        absent = [missing(r, join(log.directory, r.name), log.witnessed(r), durable) for r in gone]
+        lost = [record for record in records if there.get(record.number) is False]
+        absent = [missing(r, join(log.directory, r.name), log.witnessed(r), durable) for r in lost]
         snapshots = [record for record in records if _is_snapshot(record)]
         derived = [scan_one(self.files, join(log.directory, record.name), record, durable) for record in snapshots]
         return [*job.run().files, *absent, *derived]
+
+    def _is_there(self, record: FileRecord) -> bool:
+        found = locate(self.files, self.directory, record)
+        if found is not None:
+            found.file.close()
+        return found is not None
 
     def _go_back(self, log: ReadOnlyLog, scans: list[FileScan], report: RepairReport) -> None:
         assert self.epoch is not None

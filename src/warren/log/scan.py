@@ -15,16 +15,17 @@ durable is found (log/recovery), what becomes of damage (log/repair).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from warren.base.errors import Damage, WarrenError
+from warren.base.errors import Damage, Gone, WarrenError
 from warren.base.ids import Epoch, StreamId
 from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, join
 from warren.log.file_header import FILE_HEADER_BYTES
+from warren.log.file_lookup import open_by_name
 from warren.log.file_record import FileRecord, FileState
 from warren.log.scan_tail import judge_tail
 from warren.log.scan_verdict import AtNondurable, FileScan, Problem, ScanVerdict
@@ -40,8 +41,9 @@ __all__ = [
     "entries_of",
     "map_file",
     "refuse_damage",
-    "scan_found",
+    "scan_failed",
     "scan_one",
+    "scan_record",
     "trusted",
     "witnessed_end",
 ]
@@ -59,30 +61,48 @@ def scan_one(
     try:
         view = map_file(files, path)
     except WarrenError as error:
-        return FileScan(record, path, memoryview(b""), ScanVerdict.FAILED, problems=(Problem(error.what, 0, 0),))
+        return scan_failed(record, path, error)
+    return _judged(view, path, record, durable, witnessed, at_nondurable)
+
+
+def scan_record(
+    files: Files,
+    directory: str,
+    record: FileRecord,
+    durable: Epoch,
+    witnessed: FileEnd | None = None,
+    at_nondurable: AtNondurable = AtNondurable.REPORT,
+) -> FileScan:
+    """The same of a file that a running store may rename or remove meanwhile: `Gone` if it was purged."""
+    try:
+        view, path = open_by_name(files, directory, record).map()
+    except Gone:
+        raise
+    except WarrenError as error:
+        return scan_failed(record, join(directory, record.name), error)
+    return _judged(view, path, record, durable, witnessed, at_nondurable)
+
+
+def scan_failed(record: FileRecord, path: str, error: WarrenError) -> FileScan:
+    """The scan of a file that could not be read."""
+    problem = Problem(error.bare if isinstance(error, Damage) else error.what, 0, 0)
+    return FileScan(record, path, memoryview(b""), ScanVerdict.FAILED, problems=(problem,))
+
+
+def _judged(
+    view: memoryview,
+    path: str,
+    record: FileRecord,
+    durable: Epoch,
+    witnessed: FileEnd | None,
+    at_nondurable: AtNondurable,
+) -> FileScan:
     walk = Walk(view, record)
     if record.state is FileState.ACTIVE:
         walk.active(durable, witnessed)
     else:
         walk.sealed()
     return judge_tail(walk.result(path), durable, at_nondurable)
-
-
-def scan_found(
-    files: Files,
-    find: Callable[[], str],
-    record: FileRecord,
-    durable: Epoch,
-    witnessed: FileEnd | None = None,
-    at_nondurable: AtNondurable = AtNondurable.REPORT,
-) -> FileScan:
-    """Scan a file that a running store may rename, and give its name to another, while we are on our way to it."""
-    path = find()
-    while True:
-        scan = scan_one(files, path, record, durable, witnessed, at_nondurable)
-        if scan.verdict < ScanVerdict.UNEXPECTED or (now := find()) == path:
-            return scan
-        path = now
 
 
 def witnessed_end(ends: Iterable[FileEnd], record: FileRecord) -> FileEnd | None:
@@ -143,13 +163,8 @@ class LogInput:
     up_to_epoch: Epoch
     from_epoch: Epoch = Epoch(0)
     streams: Collection[StreamId] | None = None
-    path: str = ""
     witnessed: FileEnd | None = None  # active files: how far the epoch file says it reached
-    find: Callable[[], str] | None = None  # where it is now, beside a running store
     _scan: FileScan | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        self.path = self.path or join(self.directory, self.record.name)
 
     @property
     def is_mapped(self) -> bool:
@@ -168,9 +183,8 @@ class LogInput:
     def scan(self) -> FileScan:
         """Check the file, once."""
         if self._scan is None:
-            find = self.find or (lambda: self.path)
             ignore = AtNondurable.IGNORE
-            scan = scan_found(self.files, find, self.record, self.up_to_epoch, self.witnessed, ignore)
+            scan = scan_record(self.files, self.directory, self.record, self.up_to_epoch, self.witnessed, ignore)
             refuse_damage(scan)
             self._scan = scan
         return self._scan

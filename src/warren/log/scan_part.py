@@ -13,13 +13,10 @@ from dataclasses import dataclass, replace
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, FileNumber, Lsn, StreamId, lsn_of
 from warren.files.protocol import Files, join
-from warren.log.file_header import Purpose, read_file_header
+from warren.log.file_header import Purpose
+from warren.log.file_lookup import open_by_name
 from warren.log.file_parts import FilePart
-from warren.log.file_record import FileRecord, FileState, Voided
-from warren.log.manifest import read_manifest
-from warren.log.opening import find_file
-from warren.log.pins import check_not_gone
-from warren.log.scan import map_file
+from warren.log.file_record import FileState, Voided
 from warren.log.scan_verdict import FileScan, Problem, ScanVerdict
 from warren.log.scan_walk import WITH_ENTRIES, Walk, trusted
 from warren.records.block import Header
@@ -27,28 +24,10 @@ from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
 from warren.records.numbers import Numbers
 
-TRIES = 5
-
-
-def map_record(files: Files, directory: str, record: FileRecord) -> tuple[memoryview, str]:
-    """A file as the manifest knows it, wherever a rotation has put it meanwhile. What a purge took is `Gone`."""
-    for left in reversed(range(TRIES)):
-        try:
-            is_active = record.state is FileState.ACTIVE
-            path = find_file(files, directory, record) if is_active else join(directory, record.name)
-            view = map_file(files, path)
-            if not is_active or read_file_header(view, path)[1] == record.identity:
-                return view, path
-        except (Damage, Refused):
-            check_not_gone(read_manifest(files, directory), None, [record.number])
-            if not left:
-                raise
-    raise Damage(f"log file {record.number} is never where it is looked for", join(directory, record.name), 0)
-
 
 def scan_part(files: Files, directory: str, part: FilePart) -> FileScan:
     """Check a part; its entries are then read with `entry_blocks`."""
-    view, path = map_record(files, directory, part.record)
+    view, path = open_by_name(files, directory, part.record).map()
     record = part.record
     if part.is_whole:
         walk = Walk(view, record)

@@ -21,16 +21,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from warren.base.errors import Damage
+from warren.base.errors import Damage, Gone
 from warren.base.ids import Epoch
 from warren.base.threads import Threads
 from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, base_name, join
 from warren.log.file_record import FileRecord
 from warren.log.layout import is_wal
-from warren.log.scan import entries_of, scan_found, witnessed_end
+from warren.log.scan import entries_of, scan_failed, scan_record, witnessed_end
 from warren.log.scan_verdict import AtNondurable, FileScan, ScanVerdict
 from warren.records.columns import EntryColumns
 
@@ -63,7 +62,7 @@ class LogScan:
     fail_fast: bool = False
     at_nondurable: AtNondurable = AtNondurable.REPORT
     witnessed: Sequence[FileEnd] = ()
-    path_of: Callable[[FileRecord], str] | None = None
+    survives_purge: bool = False  # a file that was purged meanwhile gets the verdict FAILED; else `Gone` ends the scan
     report: Callable[[str], None] = field(default=lambda line: None)
     on_file: Callable[[FileScan], None] = field(default=lambda scan: None)  # progress, from the workers
 
@@ -75,9 +74,6 @@ class LogScan:
         """Scan everything, then yield the durable entries, file by file."""
         for scan in self.run().files:
             yield from entries_of(scan, self.durable)
-
-    def path(self, record: FileRecord) -> str:
-        return self.path_of(record) if self.path_of else join(self.directory, record.name)
 
 
 class _Run:
@@ -127,8 +123,12 @@ class _Run:
     def _scan(self, record: FileRecord) -> FileScan:
         job = self._job
         witnessed = witnessed_end(job.witnessed, record)
-        find = partial(job.path, record)
-        scan = scan_found(job.files, find, record, job.durable, witnessed, job.at_nondurable)
+        try:
+            scan = scan_record(job.files, job.directory, record, job.durable, witnessed, job.at_nondurable)
+        except Gone as error:
+            if not job.survives_purge:
+                raise
+            scan = scan_failed(record, join(job.directory, record.name), error)
         scan = settle(scan, job.fail_fast, job.report)
         if self._on_batch is not None and scan.verdict < ScanVerdict.UNEXPECTED:
             for columns in entries_of(scan, job.durable):

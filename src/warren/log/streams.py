@@ -16,7 +16,6 @@ the manifest then says of the file that the stream does not end in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 
@@ -26,13 +25,13 @@ from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.log.channel import Channel
 from warren.log.file_header import Purpose
+from warren.log.file_lookup import open_record
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import StreamRecord, file_change, stream_change
-from warren.log.opening import find_file
-from warren.log.scan import counted, map_file
+from warren.log.scan import counted
 from warren.log.session import Session
-from warren.records.block import Header, look
+from warren.records.block import Header
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
@@ -171,19 +170,12 @@ class Streams:
             yield from walked.headers
 
     def _mapped(self, stream: Stream, number: FileNumber) -> tuple[FileRecord, memoryview]:
-        """A file under the name it has now: a rotation may rename it, and give its name to the next, as we look."""
-        for _ in range(2):
-            with suppress(Damage, Refused):
-                return self._mapped_now(stream, number)
-        return self._mapped_now(stream, number)
-
-    def _mapped_now(self, stream: Stream, number: FileNumber) -> tuple[FileRecord, memoryview]:
         record = self._current(stream, number)
-        path = find_file(self._files, self._directory, record)
-        view = map_file(self._files, path)
-        if not isinstance(look(view, 0, record.identity), Header):
-            raise Damage(f"this is not log file {number}", path, 0)
-        return record, view
+        try:
+            return record, open_record(self._files, self._directory, record).map()[0]
+        except (Damage, Gone):
+            self._current(stream, number)  # purged meanwhile: the error names the base
+            raise
 
     def _current(self, stream: Stream, number: FileNumber) -> FileRecord:
         record = self.manifest.state.files.get(number)

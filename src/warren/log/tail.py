@@ -19,19 +19,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from warren.base.errors import Damage, Refused
+from warren.base.errors import Damage
 from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, lsn_of
 from warren.durability.participant import Part
-from warren.files.protocol import Files, join
+from warren.files.protocol import Files
 from warren.log.entries import KV_STREAM
 from warren.log.few_blocks import FewBlocks
 from warren.log.file_header import Purpose
+from warren.log.file_lookup import open_record
 from warren.log.file_parts import last_within
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
-from warren.log.opening import find_file
 from warren.log.referring import ROW_BYTES, by_reference
-from warren.log.scan import map_file
 from warren.log.scan_damage import peek
 from warren.log.scan_walk import counted
 from warren.records.block import Header, look
@@ -42,7 +41,6 @@ from warren.records.numbers import Numbers
 from warren.records.verdict import Verdict
 
 READ_AHEAD_BYTES_MAX = 1 << 30
-TRIES = 3
 
 Ends = Mapping[FileNumber, int]  # of active files
 
@@ -89,7 +87,7 @@ class LogTail:
     def expect(self, bytes_max: int = READ_AHEAD_BYTES_MAX) -> None:
         """All of it will be read soon: have the system fetch it ahead, up to so many bytes."""
         for record in self._records():
-            file = self._files.open(find_file(self._files, self._directory, record))
+            file = open_record(self._files, self._directory, record).file
             try:
                 start = self._places.get(record.number, 0)
                 size = min(file.size() - start, bytes_max)
@@ -237,19 +235,7 @@ class LogTail:
         return header.end if is_own and header.epoch <= up_to else None
 
     def _mapped(self, record: FileRecord) -> tuple[memoryview, str]:
-        """A file under the name it has now: a rotation may rename it, and give its name to the next, as we look."""
-        for left in reversed(range(TRIES)):
-            try:
-                is_active = record.state is FileState.ACTIVE
-                usual = join(self._directory, record.name)
-                path = find_file(self._files, self._directory, record) if is_active else usual
-                view = map_file(self._files, path)
-                if isinstance(look(view, 0, record.identity), Header):
-                    return view, path
-            except (Damage, Refused):
-                if not left:
-                    raise
-        raise Damage(f"log file {record.number} is not where it should be", join(self._directory, record.name), 0)
+        return open_record(self._files, self._directory, record).map()
 
 
 def _joined(few: FewBlocks) -> Iterator[TailBlock]:

@@ -14,21 +14,22 @@ judged together, always here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
-from warren.base.errors import Damage, Refused
+from warren.base.errors import Damage, Gone, Refused
 from warren.base.threads import Threads
 from warren.files.protocol import Files, join
 from warren.log.file_header import Purpose
+from warren.log.file_lookup import locate, open_by_name
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import MANIFEST
 from warren.log.manifest import read_manifest
 from warren.log.opening import judge_directory
 from warren.log.reading import ReadOnlyLog
-from warren.log.scan import map_file
 from warren.log.scan_verdict import FileScan, ScanVerdict
 from warren.log.verify_chain import Link, prove_chain
 from warren.log.verify_directory import check_directory, check_surroundings
-from warren.log.verify_file import CheckedFile, FileChecks, check_files, place_of
+from warren.log.verify_file import CheckedFile, FileChecks, check_files
 from warren.log.verify_report import VerifyReport
 from warren.records.walk import walk
 
@@ -72,9 +73,14 @@ def _checks(log: ReadOnlyLog, report: VerifyReport) -> FileChecks:
     """Every file of the store that is there, logs first; one that is missing becomes a finding."""
     there: list[FileRecord] = []
     for record in log.records():
-        if place_of(log.files, log.directory, record) is not None:
+        try:
+            found = locate(log.files, log.directory, record)
+        except Gone:
+            continue
+        if found is not None:
+            found.file.close()
             there.append(record)
-        elif log.horizon_if_gone(record) is None:
+        else:
             path = join(log.directory, record.name)
             report.damage(path, 0, f"log file {record.number} is missing; {_lost_with(record)}")
     there.sort(key=lambda record: record.purpose is Purpose.SNAPSHOT)
@@ -89,7 +95,7 @@ def _lost_with(record: FileRecord) -> str:
 
 def _judge_file(file: CheckedFile, log: ReadOnlyLog, report: VerifyReport) -> None:
     scan = file.scan
-    if scan.verdict >= ScanVerdict.UNEXPECTED and log.horizon_if_gone(scan.record) is not None:
+    if scan.verdict >= ScanVerdict.UNEXPECTED and log.is_gone(scan.record):
         return  # its name may be another's by now, and its bytes too
     is_derived = scan.record.purpose is Purpose.SNAPSHOT
     for problem in scan.problems:
@@ -108,20 +114,23 @@ def _judge_active(log: ReadOnlyLog, report: VerifyReport) -> None:
     running store writes and tidies on while we look from file to file, and then nothing is proved."""
     if not report.is_good:
         return
-    try:
+    with suppress(Gone):
         before = _reach(log)
-        judge_directory(log.files, log.directory, log.state, log.witness)
-    except Damage as error:
-        is_still = read_manifest(log.files, log.directory).edits == log.state.edits
-        if is_still and _reach(log) == before:
-            report.damage(error.path, error.offset, error.what)
+        try:
+            judge_directory(log.files, log.directory, log.state, log.witness)
+        except Damage as error:
+            is_still = read_manifest(log.files, log.directory).edits == log.state.edits
+            if is_still and _reach(log) == before:
+                report.damage(error.path, error.offset, error.what)
 
 
 def _reach(log: ReadOnlyLog) -> list[tuple[str, int]]:
     """How far the good blocks of each active file reach at this moment."""
-    active = log.state.of_state(FileState.ACTIVE)
-    places = [(record, place_of(log.files, log.directory, record)) for record in active]
-    return [(path, walk(map_file(log.files, path), record.identity).end) for record, path in places if path]
+    found = []
+    for record in log.state.of_state(FileState.ACTIVE):
+        view, path = open_by_name(log.files, log.directory, record).map()
+        found.append((path, walk(view, record.identity).end))
+    return found
 
 
 def _anchor(log: ReadOnlyLog, end: Link) -> Link:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from warren.base.errors import Damage
-from warren.durability.epoch_file import FILE_BYTES, SLOT_BYTES, decode_slot
+from warren.durability.epoch_file import SLOT_BYTES, decode_slot
 from warren.files.atomic import SUFFIX
-from warren.files.protocol import Files, join
+from warren.files.protocol import Files, base_name, join
+from warren.log.file_lookup import read_epoch_files
 from warren.log.layout import EPOCH, MANIFEST, PINS, QUARANTINE, RECYCLE, STAGING, epoch_of_name, is_wal
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import ManifestState
@@ -81,14 +82,8 @@ def _check_edits(files: Files, path: str, report: VerifyReport) -> int:
 
 
 def _check_epoch_files(files: Files, directory: str, report: VerifyReport) -> None:
-    for name in files.list(directory):
-        named = epoch_of_name(name)
-        if name != EPOCH and named is None:
-            continue
-        path = join(directory, name)
-        file = files.open(path)
-        raw = file.read_at(0, FILE_BYTES)
-        file.close()
+    for path, raw in read_epoch_files(files, directory):
+        named = epoch_of_name(base_name(path))
         slots = [raw[:SLOT_BYTES], raw[SLOT_BYTES:]]
         found = [decode_slot(slot) for slot in slots]
         for index, slot in enumerate(slots):

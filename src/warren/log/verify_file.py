@@ -14,16 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from warren.base.errors import Damage
+from warren.base.errors import Damage, Gone
 from warren.base.ids import Epoch
 from warren.base.threads import Threads
 from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, join
 from warren.log.file_header import Purpose, read_file_header
 from warren.log.file_record import FileRecord
-from warren.log.layout import active_name, rotated_name
-from warren.log.opening import number_of
-from warren.log.scan import WITH_ENTRIES, scan_one, trusted
+from warren.log.scan import WITH_ENTRIES, scan_failed, scan_record, trusted
 from warren.log.scan_verdict import FileScan, ScanVerdict
 from warren.log.scan_workers import LogScan
 from warren.log.verify_chain import ChainFile
@@ -81,27 +79,22 @@ def check_files(
         threads,
         thread_num,
         witnessed=checks.witnessed,
-        path_of=lambda record: place_of(files, checks.directory, record) or join(checks.directory, record.name),
+        survives_purge=True,  # log/verify compares with the manifest as it is by then
         on_file=look_closer,
     ).run()
     checked = [CheckedFile(ChainFile.of(scan), oddities[scan.record.number]) for scan in found.files]
     snapshots = [record for record in checks.records if record.purpose is Purpose.SNAPSHOT]
     for record in snapshots:
-        scan = scan_one(files, join(checks.directory, record.name), record, checks.durable)
+        scan = _scan_snapshot(files, checks, record)
         checked.append(CheckedFile(ChainFile.of(scan), tuple(_oddities(scan))))
     return checked
 
 
-def place_of(files: Files, directory: str, record: FileRecord) -> str | None:
-    """Where a file is, under whichever name a power cut left it; by its name alone if its header is unreadable."""
-    names = [record.name]
-    if record.purpose is Purpose.LOG:
-        names += [rotated_name(record.channel, record.number), active_name(record.channel)]
-    there = [path for name in names if files.exists(path := join(directory, name))]
-    numbers = {path: number_of(files, path) for path in there}
-    sure = [path for path in there if numbers[path] == record.number]
-    nameless = [path for path in there if numbers[path] is None]
-    return next(iter(sure + nameless), None)
+def _scan_snapshot(files: Files, checks: FileChecks, record: FileRecord) -> FileScan:
+    try:
+        return scan_record(files, checks.directory, record, checks.durable)
+    except Gone as error:
+        return scan_failed(record, join(checks.directory, record.name), error)
 
 
 def _oddities(scan: FileScan) -> Iterator[Oddity]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from warren.base.errors import Damage, DiskFailure, Gone, Misuse, OutOfRoom, Refused, SyncFailed, WarrenError
+from warren.base.errors import Damage, DiskFailure, Gone, Misuse, NotFound, OutOfRoom, Refused, SyncFailed, WarrenError
 from warren.base.threads import Threads
 from warren.files.protocol import Files
 from warren.log.jobs import Job, run_job
@@ -30,7 +30,7 @@ Progress = Callable[[float], None]
 # system, to be zeroed and faulted in; kept, it is used again. The process ends with its job, and its memory with it.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(16 << 30)}
 _FAMILIES: dict[str, type[WarrenError]] = {
-    family.__name__: family for family in (Misuse, Refused, Gone, OutOfRoom, DiskFailure, SyncFailed)
+    family.__name__: family for family in (Misuse, Refused, NotFound, Gone, OutOfRoom, DiskFailure, SyncFailed)
 }
 
 

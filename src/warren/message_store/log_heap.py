@@ -16,9 +16,9 @@ from warren.base.errors import Damage
 from warren.base.ids import FileNumber, Lsn, lsn_of
 from warren.log.block_reading import BlockReader, blocks_of
 from warren.log.file_header import Purpose
+from warren.log.file_lookup import open_record
 from warren.log.file_record import FileRecord, FileState
 from warren.log.numbered_files import NumberedFiles
-from warren.log.opening import find_file
 from warren.log.scan_walk import counted
 from warren.log.store import LogStore
 from warren.message_store.format import Place
@@ -70,7 +70,7 @@ class LogHeap:
 
     def records(self, file: FileNumber) -> Iterator[FoundRecord]:
         record = self._numbered.record(file)
-        handle = self._files.open(find_file(self._files, self._log.directory, record))
+        handle = open_record(self._files, self._log.directory, record).file
         try:
             for start, stop in counted(record, record.end):
                 for header, columns in blocks_of(handle, record.identity, start, stop):

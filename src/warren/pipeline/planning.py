@@ -24,11 +24,11 @@ from warren.log.compaction_catalog import has_key_values
 from warren.log.cut import choose_files
 from warren.log.epoch_times import epoch_at_time
 from warren.log.file_header import Purpose
+from warren.log.file_lookup import open_by_name
 from warren.log.file_parts import Border, FilePart, cut_into_parts, epoch_sizes, last_within
 from warren.log.file_record import FileRecord, FileState
 from warren.log.pins import Pin, Pins, check_not_gone
 from warren.log.reading import ReadOnlyLog, open_for_reading
-from warren.log.scan_part import map_record
 from warren.log.store import Machine
 from warren.pipeline.options import ENTRIES_PER_BUCKET, ReadOptions
 from warren.pipeline.schema import View
@@ -133,7 +133,7 @@ class Planner:
         for record in log.records():
             if record.purpose is not Purpose.LOG or (record.state is FileState.SEALED and record.last_epoch <= after):
                 continue
-            view, _ = map_record(log.files, log.directory, record)
+            view, _ = open_by_name(log.files, log.directory, record).map()
             border = self.borders.get(record.number, Border())
             border = border if border.epoch <= after else Border()
             for epoch, size in epoch_sizes(view, _whole(log, record), border, after, bytes_max).items():
@@ -160,7 +160,7 @@ class Planner:
             return []
         whole = _whole(log, record)
         try:
-            view, path = map_record(log.files, log.directory, record)
+            view, path = open_by_name(log.files, log.directory, record).map()
         except Gone:
             raise
         except (Damage, Refused):

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from warren.base.errors import Damage, DiskFailure, Gone, Misuse, OutOfRoom, Refused, WarrenError
+from warren.base.errors import Damage, DiskFailure, Gone, Misuse, NotFound, OutOfRoom, Refused, WarrenError
 from warren.pipeline.java import prepare_environment
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 QUIET = {"spark.log.level": "ERROR", "spark.ui.enabled": "false"}
 INSTALL = "run `make setup-spark` in a clone, or: pip install 'warren[spark]'"
 _FAMILIES: dict[str, type[WarrenError]] = {
-    family.__name__: family for family in (Misuse, Refused, Gone, OutOfRoom, DiskFailure)
+    family.__name__: family for family in (Misuse, Refused, NotFound, Gone, OutOfRoom, DiskFailure)
 }
 _OURS = re.compile(r"warren\.base\.errors\.(\w+): (.+?)(?:\n  hint: ([^\n]*))?(?=\n|$)")
 _PLACE = re.compile(r"^(.*) \(([^()]+) at byte (\d+)\)$")

@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from warren.base.clock import Clock, SystemClock
-from warren.base.errors import Damage, DiskFailure, Gone, Locked, Misuse, OutOfRoom, Refused, WarrenError
+from warren.base.errors import Damage, DiskFailure, Gone, Locked, Misuse, NotFound, OutOfRoom, Refused, WarrenError
 from warren.base.threads import SystemThreads, Threads
 from warren.files.protocol import base_name, parent
 from warren.files.system_errors import translated
@@ -40,7 +40,7 @@ _PIECE_BYTES = 64 << 10
 _WAITING_MAX = 16
 _PAUSE_SECONDS = 0.1
 _FAMILIES: dict[str, type[WarrenError]] = {
-    family.__name__: family for family in (Misuse, Refused, Locked, Gone, OutOfRoom, DiskFailure)
+    family.__name__: family for family in (Misuse, Refused, NotFound, Locked, Gone, OutOfRoom, DiskFailure)
 }
 
 Message = dict[str, Any]
