@@ -73,18 +73,22 @@ quick: setup  ## unit, golden and conformance tests: under a minute
 
 # Two lanes at a time. Tests without Spark run two by two; those with Spark one after the other, because a session waits
 # about as much as it works. A process has one kind of session, so the core suite runs once for each; `local` is among
-# the others. What a lane prints comes when it has ended, with its seconds.
+# the others. Every lane runs, whatever becomes of the others; results and failed tests of all are printed at the end.
 test: setup-spark setup-node  ## every test; only campaigns are left out (simulate, torture)
 	-@.ci/peers
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line --keep-going test-plain test-spark
+	@rm -rf build/lanes
+	-@$(MAKE) --no-print-directory --jobs=2 --output-sync=line --keep-going test-plain test-spark
+	@.ci/lane --report
 
 test-plain:
-	$(PYTEST) -m 'not torture and not spark' --numprocesses 2 --dist worksteal --durations=20
+	@.ci/lane plain $(PYTEST) -m 'not torture and not spark' --numprocesses 2 --dist worksteal --durations=20
 
 test-spark:
-	$(QUICK_SPARK) $(PYTEST) -m 'spark and not torture' --durations=10
-	$(QUICK_SPARK) WARREN_SPARK=standalone $(PYTEST) -m 'not torture' tests/pipeline/core
-	$(QUICK_SPARK) WARREN_SPARK=connect $(PYTEST) -m 'not torture' tests/pipeline/core
+	@failed=0; export $(QUICK_SPARK); \
+	.ci/lane spark $(PYTEST) -m 'spark and not torture' --durations=10 || failed=1; \
+	WARREN_SPARK=standalone .ci/lane standalone $(PYTEST) -m 'not torture' tests/pipeline/core || failed=1; \
+	WARREN_SPARK=connect .ci/lane connect $(PYTEST) -m 'not torture' tests/pipeline/core || failed=1; \
+	exit $$failed
 
 # A build without extensions, as on a machine without a compiler. PYTHONPATH puts it before the editable install,
 # for the processes that the tests start as well.

@@ -6,6 +6,9 @@ is shown, and an operator decides.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from warren.base.errors import NotFound
 from warren.files.protocol import Buffer, Files, join
 from warren.log.layout import QUARANTINE
 
@@ -51,4 +54,8 @@ def quarantine_alarm(files: Files, directory: str, bytes_max: int) -> str | None
 
 def quarantine_bytes(files: Files, directory: str) -> int:
     home = join(directory, QUARANTINE)
-    return sum(files.stat(join(home, name)).size_bytes for name in files.list(home)) if files.exists(home) else 0
+    total = 0
+    for name in files.list(home) if files.exists(home) else ():
+        with suppress(NotFound):  # an operator has removed it meanwhile
+            total += files.stat(join(home, name)).size_bytes
+    return total
