@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.upkeep_stage import QUIET
-from warren.base.errors import DiskFailure, Gone, Refused
+from warren.base.errors import Damage, DiskFailure, Gone
 from warren.base.ids import Epoch
 from warren.files.local import LocalFiles
 from warren.log.manifest_state import set_change
@@ -98,11 +98,28 @@ def test_a_block_that_is_damaged_in_a_file_being_written_is_not_the_end_of_the_l
             dealt.check_all_read(made_of(dealt.tasks, tmp_path))
 
 
+def test_records_of_a_referring_stream_are_read_though_no_table_has_them(tmp_path: Path) -> None:
+    """A history record (an ack, a reject, an expiry) says nothing about keys; a block of nothing else gives no entry."""
+    with LogStore.open(str(tmp_path / "log"), SETTINGS) as store:
+        stream = store.stream("messages", is_referring=True)
+        for number in range(30):
+            with stream.begin() as session:
+                if number % 3:
+                    session.put(7, b"key-%02d" % number, b"v" * 300)
+                session.record(b"history")
+            assert session.epoch is not None
+            store.wait(session.epoch)
+        dealt = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
+        made = made_of(dealt.tasks, tmp_path)
+        dealt.check_all_read(made)
+        assert dealt.entries == 50 and sum(each.figures.puts for each in made) == 20
+
+
 def test_what_cannot_be_read_is_told_before_it_is_dealt(tmp_path: Path) -> None:
     with filled(tmp_path, [b"%04d" % number for number in range(1000)]) as store:
         sealed = next(record for record in store.manifest.state.files.values() if record.end)
         (tmp_path / "log" / sealed.name).rename(tmp_path / "elsewhere")
-        with pytest.raises(Refused, match=sealed.name):
+        with pytest.raises(Damage, match=sealed.name):
             deal(LocalFiles(), task_of(store, tmp_path), SMALL)
 
 

@@ -71,6 +71,7 @@ class LogTail:
         self._state = state
         self.ends = ends
         self.after = after  # everything up to this epoch was read, or was not wanted
+        self.entries_read = 0  # by the last `read`, as headers count them: also records, which are not given
         self._places: dict[FileNumber, int] = {}  # where the next block of each file begins
         self._known: tuple[ManifestState, frozenset[StreamId]] | None = None  # which streams a state refers to
 
@@ -78,6 +79,7 @@ class LogTail:
         """The blocks of epochs behind `after`, up to this one. They count as read when all of them were."""
         places: dict[FileNumber, int] = {}
         ends = self.ends()
+        self.entries_read = 0
         for record in self._records():
             view, path = self._mapped(record)
             yield from self._of_file(record, view, path, up_to, places, ends.get(record.number, 0))
@@ -123,7 +125,8 @@ class LogTail:
         return last_within(self._sizes(durable, bytes_max), bytes_max, durable)
 
     def extent(self, up_to: Epoch) -> tuple[int, int]:
-        """How many entries there are to read up to this epoch, and in how many bytes; as the headers say."""
+        """How many entries there are to read up to this epoch, and in how many bytes, as the headers say: `entries_read`
+        behind a `read` up to the same epoch."""
         entries = size_bytes = 0
         for record in self._records():
             view, _ = self._mapped(record)
@@ -211,6 +214,7 @@ class LogTail:
                 if header.epoch > up_to:
                     break
                 if self._is_ours(header) and header.epoch > self.after:
+                    self.entries_read += header.entries
                     yield from self._given(record, view, header, few)
                 at = header.end
         yield from _joined(few)

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from warren.base.chance import Chance
 from warren.base.clock import Clock
 from warren.base.errors import Locked, Refused
 from warren.base.ids import Epoch
-from warren.files.protocol import base_name, parent
+from warren.files.protocol import base_name, join, parent
 from warren.snapshot.applied import Applied
 from warren.snapshot.bulk import Bulk, SafeAt
 from warren.snapshot.table_tasks import TableMade, TableTask
@@ -140,12 +141,13 @@ def _number(told: Message, name: str, usual: float) -> float:
 
 
 def _checked(task: TableTask, told: Message) -> Sequence[TableMade]:
-    """The tables that were told of, if they are where they should be."""
+    """The tables that were made, under the owner's own path: the maker may know the directory by another one."""
     try:
         made = [TableMade.from_json(each) for each in told["made"]]
     except (KeyError, TypeError, ValueError) as error:
         raise Refused(f"what was made cannot be read: {error!r}", "answer what make_table has answered") from None
     for path in (each.figures.path for each in made):
-        if parent(path) != parent(task.path) or not base_name(path).startswith(base_name(task.path)):
+        if not base_name(path).startswith(base_name(task.path)):
             raise Refused(f"'{path}' is no table of this order", f"its tables are called {task.path}…")
-    return made
+    home = parent(task.path)
+    return [replace(e, figures=replace(e.figures, path=join(home, base_name(e.figures.path)))) for e in made]

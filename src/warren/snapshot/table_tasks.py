@@ -76,7 +76,7 @@ class TableMade:
     """The answer to a task."""
 
     figures: TableFigures
-    entries_in: int  # read, of all ranges
+    entries_in: int  # read, of all ranges, as the headers of their blocks count them
     oldest: Version  # of those
     places: tuple[tuple[FileNumber, int], ...]  # where the next task may begin
 
@@ -104,7 +104,7 @@ class Stretch:
         self._task = task
         self._tail = LogTail(files, task.directory, lambda: state, task.after, lambda: dict(task.ends))
         self._tail.skip(task.after, dict(task.places))
-        self.entries_in = 0
+        self.entries = 0  # as an input of a merge: without records, which say nothing about keys
         self.oldest = NEWER_THAN_ALL
 
     def merged(self) -> Iterator[EntryColumns]:
@@ -115,15 +115,11 @@ class Stretch:
             yield from map(whole.take, whole.pieces(survivors(whole, source.clears, is_bottom=False)))
 
     def made(self, figures: TableFigures) -> TableMade:
-        return TableMade(figures, self.entries_in, self.oldest, tuple(sorted(self._tail.places.items())))
+        return TableMade(figures, self._tail.entries_read, self.oldest, tuple(sorted(self._tail.places.items())))
 
     # As an input of a merge.
 
     is_mapped = True
-
-    @property
-    def entries(self) -> int:
-        return self.entries_in
 
     @property
     def size_bytes(self) -> int:
@@ -131,7 +127,7 @@ class Stretch:
 
     def batches(self) -> Iterator[EntryColumns]:
         for block in self._tail.read(self._task.up_to):
-            self.entries_in += block.columns.count
+            self.entries += block.columns.count
             self.oldest = min(self.oldest, lowest_version(block.columns))
             yield block.columns
 

@@ -19,13 +19,13 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from warren.base.errors import Locked, Misuse, Refused, WarrenError
 from warren.base.ids import Epoch, TimelineId
 from warren.base.repeating import repeatedly
-from warren.files.protocol import join
+from warren.files.protocol import base_name, join
 from warren.log.machine import Machine
 from warren.log.reading import open_for_reading
 from warren.log.settings import LogSettings
@@ -35,7 +35,7 @@ from warren.pipeline.jobs.watching import Progress, nobody
 from warren.snapshot.control_socket import REQUEST_BYTES_MAX, Message, NoAnswer, NobodyListens, ask
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
-from warren.snapshot.layout import LOG, REFLECTION_SOCKET
+from warren.snapshot.layout import LOG, REFLECTION_SOCKET, TABLES
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.snapshot_store import SnapshotStore
@@ -142,7 +142,7 @@ class Sync:
 
     def _done(self, order: Message) -> Epoch:
         """Work on an order; the epoch that the store has come to."""
-        name, task = order["name"], TableTask.from_json(order["task"])
+        name, task = order["name"], self._task_of(order)
         try:
             with self._renewed(name):
                 made = self._tables.made(task)
@@ -157,6 +157,11 @@ class Sync:
             return task.up_to
         self._give_up(name)
         return self._his_own_way(task.up_to)
+
+    def _task_of(self, order: Message) -> TableTask:
+        """The task of an order under the paths of this process: the owner may have been started with a relative one."""
+        task = TableTask.from_json(order["task"])
+        return replace(task, directory=self._log, path=join(self._directory, TABLES, base_name(task.path)))
 
     def _give_up(self, name: str) -> None:
         with suppress(WarrenError):  # it was taken, has lapsed, or went with its owner
