@@ -53,7 +53,7 @@ def mixed_traffic(broker: BrokerProcess) -> None:
     channel.queue_declare("expiring", durable=True, arguments={"x-message-ttl": 1})
     for number in range(90):
         channel.basic_publish("", QUEUE, b"%04d" % number * 20, pika.BasicProperties(delivery_mode=2))
-    for number in range(10):
+    for _ in range(10):
         channel.basic_publish("", "expiring", b"x" * 500, pika.BasicProperties(delivery_mode=2))
     for number in range(40):
         method, _, _ = channel.basic_get(QUEUE)

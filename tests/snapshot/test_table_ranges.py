@@ -99,7 +99,7 @@ def test_a_block_that_is_damaged_in_a_file_being_written_is_not_the_end_of_the_l
 
 
 def test_records_of_a_referring_stream_are_read_though_no_table_has_them(tmp_path: Path) -> None:
-    """A history record (an ack, a reject, an expiry) says nothing about keys; a block of nothing else gives no entry."""
+    """A history record (an ack, a reject, an expiry) says nothing about keys; a block of records gives no entry."""
     with LogStore.open(str(tmp_path / "log"), SETTINGS) as store:
         stream = store.stream("messages", is_referring=True)
         for number in range(30):

@@ -24,12 +24,13 @@ from warren.base.clock import Clock
 from warren.base.errors import Gone, NotFound, Refused
 from warren.base.ids import Epoch, FileNumber, TimelineId
 from warren.files import atomic
-from warren.files.protocol import Files, join
+from warren.files.protocol import Files, base_name, join
 from warren.log.file_record import FileState
 from warren.log.layout import PINS
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import ManifestState
 
+PIN_SUFFIX = ".json"
 _NAME = re.compile(r"[0-9a-f]{16}\.json")
 
 
@@ -107,8 +108,17 @@ class Pins:
         self.revoke(pin.id)
 
     def revoke(self, identity: str) -> None:
-        with suppress(NotFound):  # revoked by another process meanwhile
-            self._files.remove(self._path(identity))
+        for path in (self._path(identity), self.parts_path(identity)):
+            with suppress(NotFound):  # it has no parts, or another process was quicker
+                self._files.remove(path)
+
+    def find(self, identity: str) -> Pin | None:
+        """The pin of this id, lapsed or not; None if it was released."""
+        return self._read(base_name(self._path(identity)))
+
+    def parts_path(self, identity: str) -> str:
+        """The file in which the tasks of one reader note that they have ended (pipeline/plan_pin)."""
+        return join(self._home, f"{identity}.parts")
 
     def every(self) -> list[Pin]:
         """Every pin, lapsed ones too. A file that is not a pin of ours is passed over."""
@@ -127,7 +137,7 @@ class Pins:
         return lapsed
 
     def _path(self, identity: str) -> str:
-        return join(self._home, f"{identity}.json")
+        return join(self._home, f"{identity}{PIN_SUFFIX}")
 
     def _write(self, pin: Pin) -> None:
         self._files.make_directories(self._home)

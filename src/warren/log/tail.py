@@ -125,8 +125,8 @@ class LogTail:
         return last_within(self._sizes(durable, bytes_max), bytes_max, durable)
 
     def extent(self, up_to: Epoch) -> tuple[int, int]:
-        """How many entries there are to read up to this epoch, and in how many bytes, as the headers say: `entries_read`
-        behind a `read` up to the same epoch."""
+        """How many entries there are to read up to this epoch, and in how many bytes, as the headers say: what a `read`
+        up to it counts in `entries_read`."""
         entries = size_bytes = 0
         for record in self._records():
             view, _ = self._mapped(record)

@@ -11,6 +11,7 @@ from warren.log.layout import EPOCH, MANIFEST, PINS, QUARANTINE, RECYCLE, STAGIN
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import ManifestState
 from warren.log.opening import newest_witness
+from warren.log.pins import PIN_SUFFIX
 from warren.log.quarantine import quarantine_bytes
 from warren.log.reading import ReadOnlyLog
 from warren.log.verify_report import VerifyReport
@@ -54,7 +55,8 @@ def check_surroundings(files: Files, log: ReadOnlyLog, report: VerifyReport) -> 
         for name in files.list(join(directory, home)) if files.exists(join(directory, home)) else ():
             report.note(join(directory, home, name), 0, f"in {home}")
     for name in files.list(join(directory, PINS)) if files.exists(join(directory, PINS)) else ():
-        report.note(join(directory, PINS, name), 0, "a pin holds files")
+        if name.endswith(PIN_SUFFIX):
+            report.note(join(directory, PINS, name), 0, "a pin holds files")
     if size := quarantine_bytes(files, directory):
         report.note(join(directory, QUARANTINE), 0, f"{size} bytes are kept in quarantine")
     _note_voided(log.state, directory, report)

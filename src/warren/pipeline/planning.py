@@ -5,8 +5,9 @@
           └────────── a purge was quicker: look again ───────┘
 
 Planning touches headers only (`log/file_parts`); tasks check every block they read. The pin taken here holds the files
-until each task takes one of its own, which it renews while it lives and releases when it is done. A pin that nobody
-renews lapses: a dead reader holds nothing for long, and one that was too slow is told "gone, horizon is H".
+until each task takes one of its own, which it renews while it lives and releases when it is done; the last task of a
+batch read releases the plan's pin as well (pipeline/plan_pin). A pin that is not renewed lapses: a dead reader holds
+nothing for long, and one that was too slow gets "gone, horizon is H".
 
 Always true: nothing beyond the durable witness is in a plan, and no entry is in two tasks.
 """
@@ -51,6 +52,8 @@ class Task:
     pin_seconds: float
     bucket: int = 0
     buckets: int = 1
+    plan_pin: str = ""  # id of the pin that it shares with the other tasks of a batch read (pipeline/plan_pin) …
+    part: int = 0  # … and its number among them
 
     @property
     def numbers(self) -> list[FileNumber]:

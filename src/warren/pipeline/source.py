@@ -1,7 +1,8 @@
 """`spark.read.format("warren")`: the log as a DataFrame, through Spark's own interface for sources in Python.
 
     driver      WarrenSource ─▶ WarrenReader.partitions()     options and schema checked, a plan made and pinned
-    executors   WarrenReader.read(partition)                  one task of the plan, as Arrow batches
+    executors   WarrenReader.read(partition)                  one task of the plan, as Arrow batches; the last one
+                                                              releases the pin (pipeline/plan_pin)
 
 Spark refuses a reader that knows `pushFilters` unless its own setting allows that, so filters are a class apart, made
 with option `pushdown=true`. Filters on `epoch` narrow the plan; Spark still applies every filter to the rows.
@@ -31,6 +32,7 @@ from pyspark.sql.types import StructType
 from warren.base.ids import Epoch
 from warren.pipeline.ending import call_at_sigterm
 from warren.pipeline.options import ReadOptions
+from warren.pipeline.plan_pin import share
 from warren.pipeline.planning import Planner
 from warren.pipeline.schema import View, fields_of, usual_schema
 from warren.pipeline.tasks import run
@@ -68,7 +70,8 @@ class WarrenReader(DataSourceReader):
         self._fields = fields_of(options.view, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        tasks = Planner(self._options).plan().tasks
+        planner = Planner(self._options)
+        tasks = share(planner.machine, planner.plan())
         return [InputPartition(task) for task in tasks] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

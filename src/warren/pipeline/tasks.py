@@ -22,6 +22,7 @@ from warren.log.scan_part import EntryBlock, PartInput, entry_blocks, missing, s
 from warren.log.scan_verdict import FileScan, Problem
 from warren.log.store import Machine
 from warren.pipeline.arrow import Chunk, batches_of
+from warren.pipeline.plan_pin import shared_pin
 from warren.pipeline.planning import Task, pins_of, take_pin
 from warren.pipeline.schema import Field, View
 
@@ -33,7 +34,7 @@ def run(task: Task, fields: Sequence[Field], schema: Any, machine: Machine | Non
     """The task's rows as batches of this Arrow schema."""
     work = {View.ENTRIES: _entries, View.KV: _state, View.DAMAGE: _damage}[task.view]
     machine = machine or Machine.real()
-    with _held(machine, task) as hold_on:
+    with shared_pin(machine, task), _held(machine, task) as hold_on:
         for batch in work(machine, task, fields, schema):
             hold_on()
             yield batch

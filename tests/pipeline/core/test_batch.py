@@ -76,3 +76,12 @@ def test_a_past_is_shown_as_of_a_time(spark: Any, tmp_path: Path) -> None:
         asked = datetime.fromtimestamp(moments[1] / 1e9 + 1800, UTC)
         then = read(store.directory, as_of=asked, columns=["epoch"], spark=spark)
         assert {row.epoch for row in then.collect()} == {1, 2}
+
+
+def test_a_batch_read_that_has_ended_holds_no_pin(spark: Any, store: LogStore) -> None:
+    """Released by the last task, before the action returns."""
+    frame = spark.read.format("warren").option("partitionBytes", 1).load(store.directory)
+    assert frame.count() == EPOCHS * ENTRIES_PER_EPOCH
+    assert store.pins.live() == []
+    assert len(frame.collect()) == len(frame.collect()) == EPOCHS * ENTRIES_PER_EPOCH
+    assert store.pins.live() == []
