@@ -281,9 +281,13 @@ def test_closes_of_a_connection_may_cross() -> None:
     assert ended.was_orderly
 
 
-def test_a_channel_above_the_agreed_number_is_not_allowed() -> None:
+def test_one_channel_more_than_was_agreed_is_not_allowed() -> None:
+    """Channels are counted; their numbers may be any."""
     server = opened()
-    [told] = server.feed(frames.method_frame(101, methods.ChannelOpen()))
+    for number in range(40_003, 40_101):
+        [opening] = server.feed(frames.method_frame(number, methods.ChannelOpen()))
+        assert isinstance(opening, events.MethodReceived)
+    [told] = server.feed(frames.method_frame(3, methods.ChannelOpen()))
     assert isinstance(told, events.ConnectionViolated)
     assert told.close.reply_code == 530
     assert server.connection.open_channels == []

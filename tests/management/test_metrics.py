@@ -44,7 +44,7 @@ def values(text: str) -> dict[str, float]:
 def test_identity_and_build_come_first(stage: ManagementStage) -> None:
     first, second, *_ = samples(stage.metrics())
     assert (first.name, first.value, first.labels["rabbitmq_node"]) == ("rabbitmq_identity_info", 1, NODE)
-    assert (second.name, second.labels["rabbitmq_version"]) == ("rabbitmq_build_info", "0.1")
+    assert (second.name, second.labels["rabbitmq_version"]) == ("rabbitmq_build_info", "3.10.8")
 
 
 def test_everything_that_dashboards_read_is_there(stage: ManagementStage) -> None:

@@ -30,14 +30,14 @@ def test_a_product_and_version_that_clients_ask_for_can_be_told(stage: Managemen
     own = stage.running.settings
     assert stage.get("/api/overview?columns=product_name,rabbitmq_version").json() == {
         "product_name": "Warren",
-        "rabbitmq_version": "0.1",
+        "rabbitmq_version": "3.10.8",
     }
-    stage.running.settings = replace(own, product="RabbitMQ", product_version="3.10.8")
+    stage.running.settings = replace(own, product="RabbitMQ", product_version="3.13.7")
     try:
         told = stage.get("/api/overview?columns=product_name,rabbitmq_version,management_version").json()
-        assert told == {"product_name": "RabbitMQ", "rabbitmq_version": "3.10.8", "management_version": "0.1"}
-        assert stage.get("/api/version").json() == "3.10.8"
-        assert 'rabbitmq_version="3.10.8"' in stage.metrics()
+        assert told == {"product_name": "RabbitMQ", "rabbitmq_version": "3.13.7", "management_version": "0.1"}
+        assert stage.get("/api/version").json() == "3.13.7"
+        assert 'rabbitmq_version="3.13.7"' in stage.metrics()
     finally:
         stage.running.settings = own
 

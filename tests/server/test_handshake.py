@@ -10,7 +10,9 @@ import pytest
 
 from tests.server.broker_process import BrokerProcess
 from tests.server.raw_client import HEADER, Closed, RawClient
+from warren import __version__
 from warren.amqp import frames, methods
+from warren.server.settings import RABBITMQ_VERSION
 
 HANDSHAKE_SECONDS = 1.0
 
@@ -67,9 +69,33 @@ def test_what_the_server_says_of_itself_is_true(broker: BrokerProcess) -> None:
         client.send(HEADER)
         told = client.expect(methods.ConnectionStart)
     assert told.server_properties["product"] == "Warren"
+    assert told.server_properties["information"] == f"Warren {__version__}"
     assert told.mechanisms.split() == [b"PLAIN", b"AMQPLAIN"]
     assert "direct_reply_to" not in told.server_properties["capabilities"]
     assert told.server_properties["capabilities"]["connection.blocked"] is True
+
+
+def test_clients_that_compare_the_version_find_that_of_rabbitmq(broker: BrokerProcess) -> None:
+    """It says whose answers the broker gives: features are used from some version on."""
+    with RawClient(broker.port) as client:
+        client.send(HEADER)
+        version = client.expect(methods.ConnectionStart).server_properties["version"]
+    assert version == RABBITMQ_VERSION
+    assert tuple(map(int, version.split("."))) > (3, 3, 5)
+
+
+def test_a_client_may_send_eight_kib_before_frame_max_is_agreed(broker: BrokerProcess) -> None:
+    """RabbitMQ 3.10 closes the socket above 4 KiB, later versions above 8 KiB."""
+    with RawClient(broker.port) as client:
+        client.send(HEADER)
+        client.expect(methods.ConnectionStart)
+        client.say(0, methods.ConnectionStartOk({"pad": "x" * 8000}, "PLAIN", b"\0guest\0guest"))
+        client.expect(methods.ConnectionTune)
+    with RawClient(broker.port) as client:
+        client.send(HEADER)
+        client.expect(methods.ConnectionStart)
+        client.say(0, methods.ConnectionStartOk({"pad": "x" * 8192}, "PLAIN", b"\0guest\0guest"))
+        assert client.is_closed()
 
 
 def test_heartbeats_are_sent_and_asked_for(broker: BrokerProcess) -> None:

@@ -227,12 +227,11 @@ class Connection:
 
     def _channel(self, number: int) -> Channel:
         """The channel of this number; one that is not open comes and goes without being kept."""
-        if number > self._agreed.channel_number_max:
-            raise PeerError(
-                ReplyCode.NOT_ALLOWED,
-                f"channel {number} is above the negotiated channel_max ({self._agreed.channel_number_max})",
-            )
-        return self._channels.get(number) or Channel(number)
+        there, count = self._channels.get(number), len(self._channels)
+        if there is None and count >= (most := self._agreed.channel_number_max):
+            what = f"number of channels opened ({count}) has reached the negotiated channel_max ({most})"
+            raise PeerError(ReplyCode.NOT_ALLOWED, what)
+        return there or Channel(number)
 
     def _publish(self, frame: bytes) -> BasicPublish:
         """The method in a frame; the same targets come again and again."""

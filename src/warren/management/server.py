@@ -84,8 +84,8 @@ def vhost(asked: Asked) -> Any:
 
 
 def told_version(running: Running) -> str:
-    """What clients of AMQP are told, too: some ask for a version of RabbitMQ."""
-    return running.settings.product_version or running.version
+    """As in the handshake of AMQP."""
+    return running.settings.announced_version
 
 
 def message_stats(counts: Counts) -> dict[str, int]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+RABBITMQ_VERSION: Final = "3.10.8"  # whose answers the broker gives; clients compare it before they use a feature
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +13,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 5672  # 0 picks one
     product: str = "Warren"  # what clients are told we are; some of them ask for "RabbitMQ"
-    product_version: str = ""  # … and of which version; empty: our own
+    product_version: str = ""  # … and of which version; empty: RABBITMQ_VERSION
     channel_max: int = 2047
     frame_max: int = 131_072
     initial_frame_max: int = 8192  # bytes of a frame, before it is agreed on with the client
@@ -25,3 +28,8 @@ class ServerSettings:
     unsent_bytes_max: int = 1 << 20  # waiting for one client to read it: above it nothing more is delivered to it
     disk_free_min_bytes: int = 50_000_000  # less than that blocks publishers
     drain_seconds: float = 10.0  # clients have so long to go when the server is stopped
+
+    @property
+    def announced_version(self) -> str:
+        """What clients of AMQP and HTTP get as the version."""
+        return self.product_version or RABBITMQ_VERSION

@@ -48,7 +48,6 @@ CAPABILITIES: Final = (
     "per_consumer_qos",
 )
 _OPEN: Final = (10, 40)
-_VERSIONS: Final = {"RabbitMQ": "3.10.8"}  # who takes us for it asks for what that version does
 
 
 def greet(connection: ServedConnection) -> None:
@@ -56,7 +55,7 @@ def greet(connection: ServedConnection) -> None:
     properties: dict[str, Any] = {
         "capabilities": dict.fromkeys(CAPABILITIES, True),
         "product": settings.product,
-        "version": settings.product_version or _VERSIONS.get(settings.product, __version__),
+        "version": settings.announced_version,
         "platform": "Python",
         "information": f"Warren {__version__}",
     }
