@@ -1,4 +1,4 @@
-"""channel_max: how many channels a connection may have, and which numbers. Raw frames: clients number them by themselves."""
+"""channel_max: how many channels a connection may have, whatever their numbers. Raw frames: clients choose them."""
 
 from __future__ import annotations
 
