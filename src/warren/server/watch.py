@@ -59,7 +59,7 @@ class Watch:
         for connection in server.half_open:
             if now - connection.begun_ns > server.settings.handshake_seconds * 1e9 and connection.transport is not None:
                 _LOG.warning("a handshake took too long", extra={"facts": {"client": connection.owner.name}})
-                connection.transport.abort()
+                connection.reset()
         for connection in list(server.connections):
             interval = connection.amqp.tuning.heartbeat
             if connection.access is None or not interval:
@@ -68,8 +68,7 @@ class Watch:
                 connection.heartbeat()
             if now - connection.heard_ns > interval * 2e9 and not connection.is_paused:
                 _LOG.warning("a client is silent", extra={"facts": {"client": connection.owner.name}})
-                if connection.transport is not None:
-                    connection.transport.abort()
+                connection.reset()
 
     # -- memory and disk -----------------------------------------------------------------------------------------
 
