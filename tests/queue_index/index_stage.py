@@ -7,7 +7,7 @@ from contextlib import closing
 
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
 from warren.base.errors import Gone
-from warren.base.ids import Epoch, QueueId, SequenceId
+from warren.base.ids import Epoch, Lsn, QueueId, SequenceId
 from warren.base.runs import NOWHERE, Origin, QueuePlace, Run, sizes_of
 from warren.files.protocol import Buffer, Files, join
 from warren.log.entries import EntryKind
@@ -125,8 +125,13 @@ class Asked:
     def view_at(self, epoch: Epoch) -> AskedView:
         return AskedView(self, self._database.view_at(epoch))
 
-    def view_now(self) -> AskedView:
-        return AskedView(self, self._database.view_now())
+    def view_durable(self) -> AskedView:
+        return AskedView(self, self._database.view_durable())
+
+    def row_at(self, epoch: Epoch, block: Lsn, entry: int, storage: int, key: bytes) -> Buffer:
+        if any(Pointer.decode(value)[:2] == (block, entry) for value in self.moved):
+            raise Gone("the log file is gone")
+        return self._database.row_at(epoch, block, entry, storage, key)
 
     def resolve(self, value: bytes) -> Buffer:
         if value in self.moved:

@@ -9,6 +9,7 @@ import pytest
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.runs import QueuePlace, Run, sizes_of
+from warren.log.channel import Placed
 from warren.queue_index.changes import Changes
 from warren.queue_index.format import (
     Counters,
@@ -46,6 +47,8 @@ class Written:
 
 
 class OneSession:
+    placed: Sequence[Placed] = ()
+
     def __init__(self, written: Written) -> None:
         self._written = written
 

@@ -190,6 +190,24 @@ def test_a_queue_is_read_on_while_its_file_goes(kept: Kept) -> None:
     view.close()
 
 
+def test_a_run_whose_position_is_gone_is_found_in_the_store_without_applying_anything(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(0, 40, 4):
+        kept.publish(first, 4)
+    run, contents, _ = kept.runs[QUEUE][8]
+    kept.seal()
+    for first in (0, 4, 12, 16, 20, 24, 28, 32, 36):
+        kept.take(first, range(4))
+    assert kept.cleaning.run().files == 1
+    kept.database.log.purge()
+    kept.publish(100, 4)  # the store is behind again
+    assert run.block and kept.database.store.applied.epoch < kept.database.log.durable
+    monkeypatch.setattr(kept.database, "_unapplied", None)
+    monkeypatch.setattr(kept.database, "_now", None)
+    assert kept.index.contents(QUEUE, run, 0, run.count) == contents
+
+
 def test_a_file_that_is_not_yet_in_the_store_on_disk_is_not_judged(kept: Kept) -> None:
     kept.publish(0, 10)
     kept.take(0, range(10))

@@ -306,6 +306,33 @@ def test_a_queue_publishes_and_acknowledges_without_waiting_for_anybody() -> Non
     stage.database.close()
 
 
+def test_contents_are_read_from_the_position_of_their_row_without_a_view(
+    stage: IndexStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one run and of several in one session, small and large; for runs that were published and for scanned ones."""
+    small, contents = [b"s"], [large("a"), large("b"), [b"c" * 70_000]]
+    changes = stage.index.begin()
+    runs = [a_run(0, small), a_run(10, contents[0]), a_run(20, contents[1]), a_run(30, contents[2])]
+    changes.counters(BILLS, Counters())
+    for run, each in zip(runs, [small, *contents], strict=True):
+        changes.publish(ORDERS, run, each)
+    stage.end(changes)
+    scanned = [indexed.run for indexed in stage.runs()][1:]
+    monkeypatch.setattr(stage.database, "view_at", None)
+    read = stage.index.contents_of(ORDERS, [(run, 0, run.count) for run in [*runs, *scanned]])
+    assert read == [small, *contents, *contents]
+
+
+def test_a_position_that_holds_another_row_is_not_believed(stage: IndexStage) -> None:
+    run, other = stage.publish(0, large("a")), stage.publish(10, large("b"))
+    with pytest.raises(Damage, match="is not row"):
+        stage.database.row_at(run.epoch, run.block, run.entry, ORDERS.queue, run_key(0, other.first))
+    with pytest.raises(Damage, match="is not row"):
+        stage.database.row_at(run.epoch, run.block, run.entry + 1, ORDERS.queue, run_key(0, run.first))
+    run.block, run.entry = other.block, other.entry
+    assert stage.index.contents(ORDERS, run, 0, run.count) == large("a"), "the index knows better"
+
+
 # -- moved, damaged, unknown -----------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from warren.base.ids import Epoch
 from warren.base.runs import NOWHERE, Origin, Publication
+from warren.log.channel import Placed
 from warren.queue_index.changes import Changes
 from warren.queue_index.why import Why
 from warren.queues.backing import BackingQueue, Fetched, TagRange
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 class NoSession:
     """Takes everything and keeps nothing: for queues that write nowhere."""
+
+    placed: Sequence[Placed] = ()
 
     def put(self, storage: int, key: bytes, value: bytes) -> None: ...
 

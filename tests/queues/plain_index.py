@@ -1,7 +1,8 @@
 """A queue index over a dict: what `QueueIndex` promises, as plain as can be, with a disk that forgets on demand.
 
     written    what sessions have put, each with its epoch       seen by the running queue
-    durable    the same at the durable epoch                     what a crash leaves, and all that a scan has to see
+    durable    the same at the durable epoch                     what a crash leaves
+    applied    the same at an earlier one, if it lags            all that a scan has to see
 
 Rows are the real ones (queue_index/format, run_format); only log and snapshot store are missing. Tests say when an
 epoch becomes durable (`is_prompt`: at once), so that the time between is as long as they like.
@@ -15,6 +16,7 @@ from warren.base.clock import Clock
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, SequenceId
 from warren.base.runs import QueuePlace, Run, Sizes
+from warren.log.channel import Placed
 from warren.queue_index.changes import Changes
 from warren.queue_index.format import (
     ACK_ROW,
@@ -34,6 +36,8 @@ Rows = dict[Key, tuple[bytes, Epoch]]
 
 
 class PlainSession:
+    placed: Sequence[Placed] = ()
+
     def __init__(self, index: PlainIndex) -> None:
         self._index = index
         self._steps: list[tuple[Key, bytes | None]] = []
@@ -61,8 +65,10 @@ class PlainSession:
 class PlainIndex:
     """Has `IndexSource`."""
 
-    def __init__(self, clock: Clock, is_prompt: bool = True) -> None:
+    def __init__(self, clock: Clock, is_prompt: bool = True, lags: bool = False) -> None:
         self._clock = clock
+        self._lags = lags  # scans see what is durable only after `apply`
+        self._applied = Epoch(0)
         self.is_prompt = is_prompt
         self.history: list[bytes] = []
         self.rows: Rows = {}
@@ -93,13 +99,22 @@ class PlainIndex:
     def settle(self, epoch: Epoch | None = None) -> None:
         """Everything up to an epoch, or all there is, becomes durable."""
         self.durable_epoch = max(self.durable_epoch, self.epoch if epoch is None else epoch)
-        self.images = {e: rows for e, rows in self.images.items() if e >= self.durable_epoch}
+        self.images = {e: rows for e, rows in self.images.items() if e >= self.applied_epoch}
+
+    @property
+    def applied_epoch(self) -> Epoch:
+        return self._applied if self._lags else self.durable_epoch
+
+    def apply(self) -> None:
+        """Scans see everything that is durable."""
+        self._applied = self.durable_epoch
 
     def crash(self) -> None:
         """What was not durable never was."""
         self.rows = dict(self.images[self.durable_epoch])
         self.images = {self.durable_epoch: dict(self.rows)}
         self.epoch = self.durable_epoch
+        self.apply()
 
     def is_durable(self, epoch: Epoch) -> bool:
         return epoch <= self.durable_epoch
@@ -133,7 +148,8 @@ class PlainIndex:
         self.scans += 1
         self.settle(newest)
         seen = 0
-        for run, gone in self._runs(place, self.images[self.durable_epoch]):
+        seen_epoch = self.applied_epoch if self.applied_epoch >= newest else self.durable_epoch
+        for run, gone in self._runs(place, self.images[seen_epoch]):
             if messages_max is not None and seen >= messages_max:
                 return
             if run.end > first and run.first < stop and gone.bit_count() < run.count:

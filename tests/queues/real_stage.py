@@ -39,7 +39,12 @@ class RealStage:
             below.queues.writing,
         )
         found = Stores(
-            below.queues, stores.persistent, stores.transient, lambda: self._below.log.durable, self._note_dead
+            below.queues,
+            stores.persistent,
+            stores.transient,
+            lambda: self._below.log.durable,
+            self._note_dead,
+            lambda: self._below.database.indexed,
         )
         self.queue = VariableQueue(PLACE, True, found, below.stage.clock, TINY)
         changes = self.begin()

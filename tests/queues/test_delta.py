@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.queues.backing_stage import contents_of, numbered, one, tags_of
 from tests.queues.variable_stage import TINY, VariableStage
 from warren.queue_index.why import Why
+from warren.queues import ledger
 from warren.queues.delta import ones_of
 from warren.queues.invariants import check
 
@@ -125,3 +126,69 @@ def test_what_left_and_is_not_durable_does_not_come_back_either() -> None:
     check(stage.queue, is_deep=True)
     assert stage.index.durable_epoch == durable
     assert contents_of(stage.backing.get(12)) == [*numbered(0, 4), *numbered(8, 12)]
+
+
+# -- an index that is behind the log ------------------------------------------------------------------------------------
+
+
+def lagging(applied: int, unapplied: int) -> VariableStage:
+    """Messages in runs of their own, of which scans of the index see the first ones only."""
+    stage = VariableStage(TINY, lags=True)
+    stage.backing.put(*numbered(0, 1))
+    for number in range(1, applied):
+        stage.backing.put(*numbered(number, number + 1))
+    stage.index.apply()
+    for number in range(applied, applied + unapplied):
+        stage.backing.put(*numbered(number, number + 1))
+    return stage
+
+
+def test_a_position_stays_in_memory_until_a_scan_finds_it() -> None:
+    stage = lagging(applied=4, unapplied=4)
+    paged(stage)
+    assert stage.lanes() == {"q3": [1], "delta": [2, 3, 4], "q2": [5, 6, 7, 8]}
+    stage.index.apply()
+    paged(stage)
+    assert stage.lanes() == {"q3": [1], "delta": [2, 3, 4, 5, 6, 7, 8]}
+    assert contents_of(stage.backing.get(8)) == numbered(0, 8)
+
+
+def test_if_nothing_may_leave_everything_stays_where_it_was() -> None:
+    stage = lagging(applied=1, unapplied=5)
+    paged(stage)
+    assert stage.lanes() == {"q3": [1, 2, 3, 4, 5, 6]}
+    assert contents_of(stage.backing.get(6)) == numbered(0, 6)
+
+
+def test_a_message_that_is_put_back_behind_delta_stays_in_memory_until_a_scan_finds_it() -> None:
+    stage = lagging(applied=6, unapplied=1)
+    tags = tags_of(stage.backing.get(7))
+    stage.backing.requeue(*map(one, tags[:6]))
+    paged(stage)
+    assert stage.lanes()["delta"] == [2, 3, 4, 5, 6]
+    stage.backing.requeue(one(tags[6]))
+    assert contents_of(stage.backing.get(7)) == numbered(0, 7)
+    assert stage.queue.lanes.delta.missing == 0
+
+
+def test_an_acknowledged_run_that_a_scan_still_sees_does_not_come_back() -> None:
+    stage = lagging(applied=8, unapplied=0)
+    tags = tags_of(stage.backing.get(8))
+    stage.backing.ack(one(tags[3]))
+    stage.backing.put(*numbered(8, 9))  # another session ends: the removal is durable, and not applied
+    stage.backing.requeue(*map(one, tags[:3] + tags[4:]))
+    paged(stage)
+    assert contents_of(stage.backing.get(9)) == [*numbered(0, 3), *numbered(4, 9)]
+
+
+def test_removals_are_remembered_up_to_a_limit_then_scans_must_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the index stands still, what is kept of messages that are gone stays bounded."""
+    monkeypatch.setattr(ledger, "ENDED_MAX", 3)
+    stage = lagging(applied=12, unapplied=0)
+    tags = tags_of(stage.backing.get(12))
+    for tag in tags[2:11]:
+        stage.backing.ack(one(tag))
+    assert len(list(stage.queue.ledger)) <= 4
+    stage.backing.requeue(*map(one, [*tags[:2], tags[11]]))
+    paged(stage)
+    assert contents_of(stage.backing.get(12)) == [*numbered(0, 2), *numbered(11, 12)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from warren.base.runs import Origin, Publication
 from warren.base.threads import SystemThreads
 from warren.broker.arguments import QueueArguments
 from warren.broker.backing_kinds import BackingKinds
+from warren.log.channel import Placed
 from warren.queue_index.changes import Changes
 from warren.queue_index.why import Why
 from warren.queues.priority import PriorityQueue
@@ -250,6 +252,8 @@ def test_after_aborted_changes_that_took_messages_it_has_to_be_opened_again(
 
 class LogWriting:
     """A log that says when it is written to and waited for."""
+
+    placed: Sequence[Placed] = ()
 
     def __init__(self, said: list[str]) -> None:
         self._said = said

@@ -14,8 +14,8 @@ from warren.base.ids import Epoch
 class PlainStage(VariableStage):
     """Over plain stores, where an epoch is durable when the machine says so."""
 
-    def __init__(self) -> None:
-        super().__init__(TINY, is_prompt=False)
+    def __init__(self, lags: bool = False) -> None:
+        super().__init__(TINY, is_prompt=False, lags=lags)
 
     def durable_epoch(self) -> Epoch:
         return self.index.durable_epoch
@@ -32,6 +32,27 @@ class PlainStage(VariableStage):
 
 class PlainMachine(QueueMachine):
     stage_of = PlainStage
+
+
+class LaggingStage(PlainStage):
+    """Scans see what is durable when time passes, as behind a reflection with a lag."""
+
+    def __init__(self) -> None:
+        super().__init__(lags=True)
+
+    def pass_time(self) -> None:
+        super().pass_time()
+        self.index.apply()
+
+
+class LaggingMachine(QueueMachine):
+    stage_of = LaggingStage
+
+
+def test_a_queue_keeps_its_order_over_an_index_that_is_behind_the_log() -> None:
+    """Positions stay in memory until a scan sees them, and removals stay known until a scan has them."""
+    many = settings(max_examples=200, stateful_step_count=50, deadline=None)
+    run_state_machine_as_test(LaggingMachine, settings=many)
 
 
 def test_vq_14_nothing_that_happens_to_a_queue_breaks_its_order() -> None:

@@ -35,10 +35,11 @@ class VariableStage:
     is_durable: bool = True
     is_prompt: bool = True
     is_persistent: bool = True  # what is put by tests that put both kinds
+    lags: bool = False  # the index shows what is durable only when it is applied
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()
-        self.index = PlainIndex(self.clock, self.is_prompt)
+        self.index = PlainIndex(self.clock, self.is_prompt, self.lags)
         self.large = PlainStore()
         self.note_dead: NoteDead = lambda run, size_bytes, is_all: None
         self.open()
@@ -46,7 +47,10 @@ class VariableStage:
     def open(self) -> VariableQueue:
         """Start, over what is on disk."""
         self.transient = PlainTransientStore()
-        stores = Stores(self.index, self.large, self.transient, lambda: self.index.durable_epoch, self.note_dead)
+        index = self.index
+        index.apply()
+        indexed = (lambda: index.applied_epoch) if self.lags else None
+        stores = Stores(index, self.large, self.transient, lambda: index.durable_epoch, self.note_dead, indexed)
         self.queue = VariableQueue(PLACE, self.is_durable, stores, self.clock, self.settings)
         self.backing = BackingStage(self.queue, self.index.begin, lambda: check(self.queue))
         changes = self.index.begin()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from warren.base.ids import Epoch, QueueId, SequenceId
+from warren.base.ids import Epoch, Lsn, QueueId, SequenceId
 
 Sizes = int | npt.NDArray[np.uint32]  # one for all, if they are alike
 
@@ -73,6 +73,8 @@ class Run:
     origin: Origin = NOWHERE
     stored: bytes = b""  # where the contents lie in a message store, in its own words; b"": embedded, or in memory only
     epoch: Epoch = field(default=Epoch(0))  # in which it was written to the log; 0: not (yet)
+    block: Lsn = field(default=Lsn(0))  # position of its row: the block's file and offset; 0: only the index has it
+    entry: int = 0  # number of the row in the block
 
     @property
     def end(self) -> SequenceId:

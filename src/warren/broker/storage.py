@@ -69,7 +69,7 @@ class QueueStorage:
         self._of_queues = of_queues
         self.index = QueueIndex.of(database)
         moved = MovedRows(database)
-        locations = RowIndex(MemoryIndex(machine.threads.condition()), moved.read, moved.write, log.wait)
+        locations = RowIndex(MemoryIndex(machine.threads.condition()), moved.read, moved.write, moved.wait)
         rows = QueueRows(database, self.index, catalog.queue_ids)
         self.stores = MessageStores(log, database.directory, rows, locations, of_stores)
         stream = log.stream(MESSAGES, is_referring=True)
@@ -79,7 +79,12 @@ class QueueStorage:
         database.referred_bytes = self.alive_bytes
         self._telling = TellingIndex(self.index, self._tell_damage)
         self._below = Stores(
-            self._telling, self.stores.persistent, self.stores.transient, lambda: log.durable, self._note_dead
+            self._telling,
+            self.stores.persistent,
+            self.stores.transient,
+            lambda: log.durable,
+            self._note_dead,
+            lambda: database.indexed,
         )
         kinds: dict[str, MakeOne] = {VARIABLE: self._variable, **(more_kinds or {})}
         self.kinds = BackingKinds(kinds, settings.backing, PriorityQueue)
@@ -183,7 +188,7 @@ class QueueRows:
     def held(self, holders: Sequence[Holder]) -> list[Held | None]:
         """Of many at once: a census asks for every unit of a file."""
         found: dict[Holder, Held | None] = {}
-        with closing(self._database.view_at(self._database.log.durable)) as view:
+        with closing(self._database.view_now()) as view:
             there = self._queue_ids() if self._queue_ids else None  # behind the view: a queue comes before its rows
             for queue, some in groupby(sorted(set(holders)), key=attrgetter("queue")):
                 own = list(some)
@@ -213,9 +218,10 @@ class MovedRows:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._newest = Epoch(0)  # in which this process wrote last; what it found is in the store since the start
 
     def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        with closing(self._database.view_now()) as view:
+        with closing(self._database.view_at(self._newest)) as view:
             return [None if found is None else found.value for found in view.get_many(MOVED_STORAGE, list(keys))]
 
     def write(self, rows: Sequence[Row]) -> Epoch:
@@ -230,3 +236,10 @@ class MovedRows:
             session.abort()
             raise
         return session.end()
+
+    def wait(self, epoch: Epoch) -> None:
+        """Until rows are durable and, unless reflection is paused, applied: then the event loop reads them from the
+        store alone. It has returned before a file is released that the rows lead away from."""
+        self._database.log.wait(epoch)
+        self._database.catch_up_unless_paused()
+        self._newest = max(self._newest, epoch)

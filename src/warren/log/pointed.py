@@ -12,17 +12,20 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from warren.base.errors import Damage
-from warren.base.ids import FileNumber
+from warren.base.ids import FileNumber, Lsn, file_of_lsn, position_of_lsn
 from warren.base.threads import Condition
 from warren.files.protocol import Files
 from warren.log.block_reading import BlockReader, value_at
+from warren.log.entries import EntryKind
 from warren.log.manifest import Manifest
 from warren.log.numbered_files import NumberedFiles
 from warren.log.referring import Pointer
+from warren.records.columns import EntryColumns
 from warren.records.format import BLOCK_BYTES_MAX, HEADER
 from warren.records.verdict import Verdict
 
 KEPT_BYTES = 8 << 20
+BLOCK_BYTES_GUESS = 16 << 10  # read at once of a block whose size is not known; the rest of a larger one follows
 
 
 class Pointed:
@@ -41,15 +44,21 @@ class Pointed:
         """The bytes; `Gone` if the file has been let go of."""
         if not HEADER.size <= pointer.block_bytes <= HEADER.size + BLOCK_BYTES_MAX:
             raise self._damage(f"a pointer names a block of {pointer.block_bytes} bytes", pointer)
-        found = self._reader.block(pointer.block, pointer.block_bytes)
-        if isinstance(found, Verdict):
-            self._files.record(pointer.file)  # gone meanwhile, and its bytes another's?
-            raise self._damage(f"the log is damaged: {found.value}", pointer)
-        value = value_at(found, pointer.entry, pointer.size_bytes)
+        value = value_at(self._block(pointer.block, pointer.block_bytes), pointer.entry, pointer.size_bytes)
         if value is None:
             what = f"a pointer names entry {pointer.entry} of {pointer.size_bytes} bytes, which its block does not have"
             raise self._damage(what, pointer)
         return value
+
+    def row(self, block: Lsn, entry: int, storage: int, key: bytes) -> memoryview:
+        """The value of the row that was written at a position; `Gone` as above. The entry must name this very row."""
+        columns = self._block(block, BLOCK_BYTES_GUESS)
+        is_there = entry < columns.count and columns.kinds.at(entry) == EntryKind.PUT
+        if not is_there or columns.storages.at(entry) != storage or columns.keys.at(entry) != key:
+            where = self._files.path(file_of_lsn(block)), position_of_lsn(block)
+            raise Damage(f"entry {entry} of a block is not row {key.hex()} of storage {storage}", *where)
+        values = columns.values
+        return values.heap[values.offsets.at(entry) : values.offsets.at(entry + 1)].data
 
     def forget(self, files: Collection[FileNumber]) -> None:
         """Let go of what is kept of these."""
@@ -57,6 +66,14 @@ class Pointed:
 
     def close(self) -> None:
         self._reader.close()
+
+    def _block(self, block: Lsn, size_bytes: int) -> EntryColumns:
+        found = self._reader.block(block, size_bytes)
+        if isinstance(found, Verdict):
+            number = file_of_lsn(block)
+            self._files.record(number)  # gone meanwhile, and its bytes another's?
+            raise Damage(f"the log is damaged: {found.value}", self._files.path(number), position_of_lsn(block))
+        return found
 
     def _damage(self, what: str, pointer: Pointer) -> Damage:
         return Damage(what, self._files.path(pointer.file), pointer.offset)

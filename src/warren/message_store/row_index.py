@@ -21,7 +21,7 @@ from warren.message_store.memory_index import MemoryIndex
 MOVED_STORAGE = 3
 
 Row = tuple[bytes, bytes | None]  # key and value; None: the row goes
-ReadRows = Callable[[Sequence[bytes]], Sequence[bytes | None]]  # everything durable is in what it reads
+ReadRows = Callable[[Sequence[bytes]], Sequence[bytes | None]]  # reads what was written, once `wait` has returned
 
 
 class RowIndex:

@@ -26,6 +26,7 @@ from warren.base.clock import Clock
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, QueueId
 from warren.base.runs import QueuePlace, Run
+from warren.log.channel import Placed
 from warren.queue_index.format import (
     Counters,
     ack_key,
@@ -66,6 +67,8 @@ class Joining(Protocol):
 
 class MessageSession(Protocol):
     """What is used of a session of the message stream."""
+
+    placed: Sequence[Placed]  # after `end`: positions of its entries, block by block
 
     def put(self, storage: int, key: bytes, value: bytes) -> None: ...
 
@@ -230,18 +233,25 @@ class Changes:
             return NOTHING
         wall_ms = self._clock.wall_ns() // MS
         session = self._begin()
+        numbered: list[tuple[int, Run]] = []  # runs, and which entry of the session the row of each is
+        entries = len(self._removed_queues)
         try:
             for queue in self._removed_queues:
                 session.remove_storage(queue)
             for place, of_place in self._places.items():
-                _write_rows(session, place, of_place)
+                for run, _ in of_place.published.values():
+                    numbered.append((entries, run))
+                    entries += 1
+                entries += _write_rows(session, place, of_place)
                 if of_place.history:
-                    _write_history(session, place, of_place, wall_ms)
+                    entries += _write_history(session, place, of_place, wall_ms)
         except BaseException:
             session.abort()
             raise
         with self._writing:
-            return session.end()
+            epoch = session.end()
+        _set_positions(numbered, session.placed)
+        return epoch
 
 
 def _tell(of_place: _OfPlace, fate: Fate, ranges: Ranges) -> None:
@@ -262,21 +272,41 @@ def _check_stored(runs: Sequence[tuple[QueuePlace, Run]]) -> None:
         check_run(place, run, None)
 
 
-def _write_rows(session: MessageSession, place: QueuePlace, of_place: _OfPlace) -> None:
+def _set_positions(numbered: Sequence[tuple[int, Run]], placed: Sequence[Placed]) -> None:
+    """Runs keep the position of their row, so that contents are read back without the index."""
+    at, first = 0, 0  # a block, and the number of its first entry within the session
+    for number, run in numbered:
+        while at < len(placed) and number >= first + placed[at].entries:
+            first += placed[at].entries
+            at += 1
+        if at < len(placed):
+            run.block, run.entry = placed[at].block, placed[at].entry + number - first
+
+
+def _write_rows(session: MessageSession, place: QueuePlace, of_place: _OfPlace) -> int:
+    """The runs first; how many entries come behind them."""
     queue, level = place.queue, place.level
     for first, (run, contents) in of_place.published.items():
         session.put(queue, run_key(level, first), encode_run(run, contents))
     for first, gone in of_place.gone.items():
         session.put(queue, ack_key(level, first), encode_gone(gone))
+    entries = len(of_place.gone) + len(of_place.removed)
     for first, may_have_ack_row in of_place.removed.items():
         session.remove(queue, run_key(level, first))
         if may_have_ack_row:
             session.remove(queue, ack_key(level, first))
+            entries += 1
     if of_place.counters is not None:
         session.put(queue, counters_key(level), encode_counters(of_place.counters))
+        entries += 1
+    return entries
 
 
-def _write_history(session: MessageSession, place: QueuePlace, of_place: _OfPlace, wall_ms: int) -> None:
+def _write_history(session: MessageSession, place: QueuePlace, of_place: _OfPlace, wall_ms: int) -> int:
+    """How many entries that are."""
+    entries = 0
     for (kind, why, detail), ranges in of_place.history.items():
         for record in encode_events(kind, why, wall_ms, ranges, detail):
             session.record(record, key=history_key(place))
+            entries += 1
+    return entries

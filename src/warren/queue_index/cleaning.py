@@ -101,6 +101,7 @@ class Cleaning:
             written_bytes, newest = written_bytes + size_bytes, max(newest, epoch)
         if newest:
             self._database.log.wait(newest)
+            self._database.catch_up_unless_paused()  # a reader whose position is gone finds the new one in the store
         return written_bytes
 
     def _write_piece(self, rows: Sequence[PointerRow]) -> tuple[int, Epoch]:

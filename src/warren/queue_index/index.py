@@ -28,10 +28,11 @@ from typing import NamedTuple, Protocol
 
 from warren.base.clock import Clock
 from warren.base.errors import Damage, Gone, Misuse
-from warren.base.ids import Epoch, SequenceId
+from warren.base.ids import Epoch, Lsn, SequenceId
 from warren.base.runs import QueuePlace, Run
 from warren.base.threads import Condition, SystemThreads
 from warren.files.protocol import Buffer
+from warren.log.referring import Pointer, is_pointer
 from warren.queue_index.changes import NOTHING, Changes, MessageSession
 from warren.queue_index.format import (
     ACK_ROW,
@@ -74,9 +75,11 @@ class Reads(Protocol):
 
     def view_at(self, epoch: Epoch) -> Rows: ...
 
-    def view_now(self) -> Rows: ...
+    def view_durable(self) -> Rows: ...
 
     def resolve(self, value: bytes) -> Buffer: ...
+
+    def row_at(self, epoch: Epoch, block: Lsn, entry: int, storage: int, key: bytes) -> Buffer: ...
 
 
 class IndexedRun(NamedTuple):
@@ -149,13 +152,18 @@ class QueueIndex:
         for run, _, _ in pieces:
             if run.epoch == NOTHING:
                 raise Misuse(f"{named(place, run.first)}: the run was not written", "end the changes that publish it")
-        newest = max((run.epoch for run, _, _ in pieces), default=NOTHING)
-        keys = [run_key(place.level, run.first) for run, _, _ in pieces]
-        with closing(self._reads.view_at(newest)) as view:
-            rows = view.get_many(place.queue, keys)
+        values = [self._value_at(place, run) for run, _, _ in pieces]
+        missing = [at for at, value in enumerate(values) if value is None]
+        if missing:
+            runs = [pieces[at][0] for at in missing]
+            with closing(self._reads.view_at(max(run.epoch for run in runs))) as view:
+                rows = view.get_many(place.queue, [run_key(place.level, run.first) for run in runs])
+            for at, run, row in zip(missing, runs, rows, strict=True):
+                values[at] = self._value(place, run.first, row)
         return [
-            decode_contents(place, run.first, self._value(place, run.first, row), start, stop)
-            for (run, start, stop), row in zip(pieces, rows, strict=True)
+            decode_contents(place, run.first, value, start, stop)
+            for (run, start, stop), value in zip(pieces, values, strict=True)
+            if value is not None
         ]
 
     # -- runs in order -------------------------------------------------------------------------------------------
@@ -209,12 +217,26 @@ class QueueIndex:
 
     def _indexed(self, place: QueuePlace, first: SequenceId, row: Row, ack: Row | None) -> IndexedRun:
         run = decode_run(place, first, self._value(place, first, row), Epoch(row.version[0]))
+        if is_pointer(row.value):
+            run.block, run.entry, *_ = Pointer.decode(row.value)
         if ack is None:
             return IndexedRun(run, 0)
         value = self._value(place, first, ack, ack.key)
         return IndexedRun(run, decode_gone(place, first, run.count, value))
 
     # -- values --------------------------------------------------------------------------------------------------
+
+    def _value_at(self, place: QueuePlace, run: Run) -> Buffer | None:
+        """The row of a run from its position. None: it has none, or cannot be read there. It may have been written again
+        elsewhere: the index has its newest position."""
+        if not run.block:
+            return None
+        try:
+            key = run_key(place.level, run.first)
+            return self._reads.row_at(run.epoch, run.block, run.entry, place.queue, key)
+        except (Gone, Damage):
+            run.block = Lsn(0)
+            return None
 
     def _value(self, place: QueuePlace, first: SequenceId, row: Row | Found | None, key: bytes | None = None) -> Buffer:
         """What a row says, wherever it lies. While we look it may have moved from the log to the store."""
@@ -228,7 +250,8 @@ class QueueIndex:
                     raise Damage(f"{named(place, first)}: {error.what}") from error
             except Damage as error:
                 raise Damage(f"{named(place, first)}: {error.bare}", error.path, error.offset) from error
-            with closing(self._reads.view_now()) as view:  # its row is newer than anybody here could name
+            # Cleaning releases a file after the store has applied the row's new position; a store that is down has not.
+            with closing(self._reads.view_at(NOTHING) if left == TRIES - 1 else self._reads.view_durable()) as view:
                 row = view.get(place.queue, key or run_key(place.level, first))
         raise AssertionError("the last try returns or raises")
 

@@ -89,10 +89,19 @@ class Stores:
     transient: TransientStore
     durable_epoch: Callable[[], Epoch]
     note_dead: NoteDead = _nobody_asks
+    indexed_epoch: Callable[[], Epoch] | None = None  # None: whatever is durable is in the index
 
     def is_written(self, run: Run) -> bool:
         """Whether its contents can be let go of: they are durable, or it makes no difference."""
         return not run.is_persistent or 0 < run.epoch <= self.durable_epoch()
+
+    def scannable_epoch(self) -> Epoch:
+        """A scan of the index sees what was written up to this epoch; it never moves back."""
+        return self.durable_epoch() if self.indexed_epoch is None else self.indexed_epoch()
+
+    def is_scannable(self, run: Run) -> bool:
+        """Whether its position can be dropped: a scan finds it again."""
+        return not run.is_persistent or 0 < run.epoch <= self.scannable_epoch()
 
 
 class ReadTransients(Protocol):

@@ -8,9 +8,9 @@ Memory holds three numbers for it, however many messages it has, and a few words
 both by sequence id and leaves out what is gone, what is pending, and what is just being put back: a message that is
 fetched, or acknowledged, has not left the index yet when the range it stood in is read again.
 
-Always true: everything from `start` up to `end` that is neither gone nor pending is in delta. A scan sees at least what
-this queue has written and is durable, as everything in delta is: reading waits for no sync. What an index cannot give
-any more (damage) is counted in `missing`, and the rest is served.
+Always true: everything from `start` up to `end` that is neither gone nor pending is in delta. Only runs that the index
+can scan are put here, so reading waits for no sync and applies nothing. What an index cannot give any more (damage) is
+counted in `missing`, and the rest is served.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Delta:
         self.count = 0
         self.size_bytes = 0
         self.newest = Epoch(0)  # in which this queue wrote last
+        self._recovered = Epoch(0)  # in which an earlier life wrote last: all of that is here, scannable or not
         self.missing = 0  # messages that were lost by damage
 
     def __len__(self) -> int:
@@ -60,7 +61,7 @@ class Delta:
 
     def recover(self, counters: Counters, newest: Epoch) -> None:
         """Everything that a start finds is here."""
-        self.newest = newest
+        self.newest = self._recovered = newest
         self.start, self.end = counters.head, counters.next
         self.count, self.size_bytes = counters.count, counters.size_bytes
 
@@ -112,7 +113,8 @@ class Delta:
         edge = self._edge_of_transients(first, messages_max)
         slices: list[Slice] = []
         seen = 0
-        newest = min(self.newest, self._stores.durable_epoch())
+        scannable = min(self.newest, self._stores.scannable_epoch())
+        newest = max(self._recovered, self._ledger.forgotten, scannable)
         runs = self._stores.index.scan(self._place, first, edge, newest, messages_max=messages_max, on_damage=pass_over)
         for indexed in runs:
             low, high = max(indexed.run.first, first), min(indexed.run.end, edge)

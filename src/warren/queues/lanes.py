@@ -12,7 +12,8 @@
 
 Quotas count messages, and split slices. Contents of a persistent message are in the log already, so leaving memory
 writes nothing for it; but it stays as long as its epoch is not durable. Messages at the rear of q4 which are that new
-go to q1 when older ones are paged: their place is behind those.
+go to q1 when older ones are paged: their place is behind those. A position stays until the index can scan the run;
+positions at the rear of q3 which are that new go to q2 when older ones leave.
 
 Always true after each move: see `invariants`. In the midst of `take` … `refill` it is not (C-04).
 Not here: when to page and how much (paging), what is pending or gone (pending_acks, ledger).
@@ -136,7 +137,7 @@ class Lanes:
                 self._put_back_in_front(slice_)
             elif not self.delta.count or slice_.end <= self.delta.start:
                 self.q3.insert(self._without_contents([slice_])[0])
-            elif self._stores.is_written(slice_.run):
+            elif self._stores.is_written(slice_.run) and self._stores.is_scannable(slice_.run):
                 self.delta.put(self._without_contents([slice_]))
             else:
                 self._read_delta_up_to(slice_)
@@ -182,17 +183,21 @@ class Lanes:
 
     def push_betas_to_deltas(self, quota: int) -> int:
         """Let go of the positions of up to so many messages of q3, and then of q2; of how many. One stays in q3."""
-        left = quota
+        left, scannable = quota, self._stores.scannable_epoch()
+        if left > 0 and not self.delta.count:
+            self._move_fresh_to_q2(scannable)
         from_q3: list[Slice] = []
-        while left > 0 and self.q3.count > 1 and self.q3.last.contents is None:
+        while left > 0 and self.q3.count > 1 and _may_leave(self.q3.last, scannable):
             from_q3.append(self.q3.take_last(min(left, self.q3.count - 1)))
             left -= len(from_q3[-1])
         self.delta.put(from_q3[::-1])
         from_q2: list[Slice] = []
-        while left > 0 and self.q2.count and self.q2.first.contents is None:
+        while left > 0 and self.delta.count and self.q2.count and _may_leave(self.q2.first, scannable):
             from_q2.append(self.q2.take_first(left))
             left -= len(from_q2[-1])
         self.delta.put(from_q2)
+        if not self.delta.count:
+            self.join_q2()
         return quota - left
 
     def without_contents(self, slices: list[Slice]) -> list[Slice]:
@@ -209,6 +214,16 @@ class Lanes:
             return
         for slice_ in fresh:
             self.q1.appendleft(self.q4.take_last(len(slice_)))
+
+    def _move_fresh_to_q2(self, scannable: Epoch) -> None:
+        """Delta is empty, and the rear of q3 is too new for it: the place of that is q2, unless its contents are still in
+        memory, or it was delivered before: messages are never put back into q2."""
+        fresh = list(takewhile(lambda slice_: not _is_pageable(slice_.run, scannable), reversed(self.q3.slices)))
+        stays = (slice_.contents is not None or slice_.first < self._ledger.delivered_to for slice_ in fresh)
+        if len(fresh) == len(self.q3.slices) or any(stays):
+            return
+        for slice_ in fresh:
+            self.q2.appendleft(self.q3.take_last(len(slice_)))
 
     def _without_contents(self, slices: list[Slice]) -> list[Slice]:
         """Persistent ones are in the log, unless they are too new; transient ones are written, joined."""
@@ -227,6 +242,10 @@ class Lanes:
 
 def _is_pageable(run: Run, durable: Epoch) -> bool:
     return not run.is_persistent or 0 < run.epoch <= durable
+
+
+def _may_leave(slice_: Slice, scannable: Epoch) -> bool:
+    return slice_.contents is None and _is_pageable(slice_.run, scannable)
 
 
 def _taken(

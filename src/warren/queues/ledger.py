@@ -7,7 +7,7 @@ Messages leave in slices; on disk they leave in runs. So for each run the bitmap
 message that goes to the last, which takes the run with it. A run that goes whole never has one.
 
 Always true: count and bytes are those of persistent messages that are ready or pending. What is wholly gone stays in
-the books until the changes that say so are durable: a scan of the index, which waits for nobody, may still see it.
+the books until the index has the changes that remove it: a scan, which applies nothing, may see it until then.
 """
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ from warren.queue_index.format import Counters
 from warren.queue_index.why import Why
 from warren.queues.contents import Stores
 
+ENDED_MAX = 1 << 14  # removed runs kept in the books for an index that stands still; beyond it scans overlay the log
+
 
 class Ledger:
     def __init__(self, place: QueuePlace, counters: Counters, counters_every_runs: int, stores: Stores) -> None:
         self._place = place
         self._note_dead = stores.note_dead
-        self._durable_epoch = stores.durable_epoch
+        self._stores = stores
         self._counters_every_runs = counters_every_runs
         self._runs_untold = 0  # since the counters were written
         self._gone: dict[SequenceId, int] = {}
         self._settling: list[tuple[Run, int, bool]] = []  # what left by changes that have not ended: bytes, is it all?
-        self._ended: deque[tuple[Epoch, SequenceId]] = deque()  # wholly gone, by changes that are perhaps not durable
+        self._ended: deque[tuple[Epoch, SequenceId]] = deque()  # wholly gone, and perhaps still seen by a scan
+        self.forgotten = Epoch(0)  # a scan must have the removals up to this epoch: they are in the books no more
         self.next = counters.next
         self.delivered_to = counters.delivered_to  # everything below was delivered, nothing else was
         self.count = counters.count
@@ -115,9 +118,10 @@ class Ledger:
             if run.epoch:
                 self._note_dead(run, size_bytes, is_all)
         self._settling = []
-        durable = self._durable_epoch()
-        while self._ended and self._ended[0][0] <= durable:
-            self._gone.pop(self._ended.popleft()[1], None)
+        scannable, durable = self._stores.scannable_epoch(), self._stores.durable_epoch()
+        while self._ended and self._ended[0][0] <= (scannable if len(self._ended) <= ENDED_MAX else durable):
+            self.forgotten, first = self._ended.popleft()
+            self._gone.pop(first, None)
 
     def __iter__(self) -> Iterator[tuple[SequenceId, int]]:
         """Runs of which some are gone, and which."""

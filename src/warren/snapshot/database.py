@@ -36,7 +36,7 @@ from warren.log.tail import LogTail, TailBlock
 from warren.log.worker import Progress
 from warren.snapshot.applied import MINOR_MAX, Applied
 from warren.snapshot.bulk import Bulk
-from warren.snapshot.feeds import Mode, PullFeed, make_feed
+from warren.snapshot.feeds import APPLIED_HERE, Mode, PullFeed, make_feed
 from warren.snapshot.layout import BUFFER, LOG, SET_ASIDE, STORE, TABLES
 from warren.snapshot.memory_buffer import MemoryBuffer
 from warren.snapshot.now import Now
@@ -94,6 +94,8 @@ class Database:
         self.reflection: Reflecting | None = None
         self.orders: SyncOrders | None = None
         self._now = self._made_now()
+        self._unapplied = Now(machine.threads, self._made_tail(), lambda: log.durable, self._look_only, 0)
+        self._indexed = Epoch(0)
         self.pointed = Pointed(machine.files, log.directory, log.manifest, machine.threads.condition())
         self.referred_bytes: Callable[[], int] = lambda: 0  # about how much of the log is pointed to
 
@@ -154,14 +156,39 @@ class Database:
         return self.store.view() if self.store.applied.epoch >= self.log.durable else self._now.view()
 
     def view_at(self, epoch: Epoch) -> View:
-        """A state that has everything up to an epoch, once that is durable; maybe more."""
+        """A state that has everything up to an epoch, once that is durable; maybe more. Nothing is applied for it: the
+        event loop reads by these views, and a round of reflection there would stop every client."""
         if self.log.durable < epoch:
             self.log.wait(epoch)
-        return self.store.view() if self.store.applied.epoch >= epoch else self._now.view()
+        return self.store.view() if self.store.applied.epoch >= epoch else self._unapplied.view()
+
+    def view_durable(self) -> View:
+        """The state as of now, without applying anything."""
+        return self.view_at(self.log.durable)
+
+    @property
+    def indexed(self) -> Epoch:
+        """Rows up to this epoch need no overlay: the store has applied them. It never moves back, although a store that
+        was opened anew may have; then `view_at` overlays the difference. Where this process applies nothing by itself
+        views are overlaid anyway."""
+        if self._settings.reflection not in APPLIED_HERE:
+            return self.log.durable
+        self._indexed = max(self._indexed, self.store.applied.epoch)
+        return self._indexed
+
+    def row_at(self, epoch: Epoch, block: Lsn, entry: int, storage: int, key: bytes) -> Buffer:
+        """The value of a row from the position at which this epoch wrote it: one read of the log, without the store."""
+        if self.log.durable < epoch:
+            self.log.wait(epoch)
+        return self.pointed.row(block, entry, storage, key)
 
     def resolve(self, value: bytes) -> Buffer:
         """The value of a row; what it points to, if that is still in the log (log/referring)."""
         return self.pointed.value(Pointer.decode(value)) if is_pointer(value) else value
+
+    def catch_up_unless_paused(self) -> None:
+        if self.reflection is not None and not self.reflection.is_paused:
+            self.reflection.catch_up()
 
     def catch_up(self) -> None:
         """Let the store have everything that is durable at this moment."""
@@ -344,16 +371,15 @@ class Database:
         machine, log = self._machine, self.log
         tail = self._made_tail()
         settings = self._settings
-        catch_up = None if settings.reflection is Mode.OFF else self._catch_up_if_it_may
+        catch_up = None if settings.reflection is Mode.OFF else self.catch_up_unless_paused
         return Now(machine.threads, tail, lambda: log.durable, self._look, settings.overlay_bytes, catch_up)
 
     def _look(self) -> tuple[StoreView, Epoch]:
         own = self.reflection
-        return own.look() if isinstance(own, Reflection) else (self.store.view(), Epoch(0))
+        return own.look() if isinstance(own, Reflection) else self._look_only()
 
-    def _catch_up_if_it_may(self) -> None:
-        if self.reflection is not None and not self.reflection.is_paused:
-            self.reflection.catch_up()
+    def _look_only(self) -> tuple[StoreView, Epoch]:
+        return self.store.view(), Epoch(0)
 
     def _made_bulk(self, tables: TableMaker) -> Bulk:
         machine, settings = self._machine, self._settings

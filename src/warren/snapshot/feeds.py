@@ -39,6 +39,9 @@ class Mode(StrEnum):
     OFF = "off"
 
 
+APPLIED_HERE = frozenset({Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED})  # by a thread of this process, without orders
+
+
 class Feed(Protocol):
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
         """From the thread of whoever led the commit."""

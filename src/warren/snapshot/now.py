@@ -9,6 +9,8 @@ read from the log's files and laid over what the store shows. The overlay is kep
 the last question; what the store has taken meanwhile is dropped from it. If it would come to more than `overlay_bytes`,
 whoever applies is asked to do so first, if anybody can be asked; what is left then is overlaid, however much it is.
 
+A database has a second one that only overlays, for readers that must not apply anything, such as the event loop.
+
 Always true: a view shows every epoch that was durable when it was asked for, whole. Files of the log may go while they
 are read only if the store has what was in them on its disk (`reflected`): if that has come past the view's mark, the
 reading may have missed something, and is done again with a newer view.
