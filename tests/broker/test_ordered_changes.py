@@ -88,6 +88,19 @@ def test_nobody_waits_for_a_change_that_failed_after_it_had_its_number(
     assert order == ["next"]
 
 
+def test_a_durable_change_follows_and_its_number_is_released_when_prepare_raises(catalog: Catalog) -> None:
+    changes, order = ordered(catalog), list[str]()
+
+    def fail(_: object) -> None:
+        raise ValueError("not expected")
+
+    with pytest.raises(ValueError, match="not expected"):
+        changes.change(lambda change: vhosts.declare(change, "one"), lambda _: order.append("one"), fail)
+    assert not changes._open
+    changes.change(lambda change: vhosts.declare(change, "two"), lambda _: order.append("two"))
+    assert order == ["one", "two"]
+
+
 def test_an_error_in_what_follows_does_not_hold_up_the_next(catalog: Catalog) -> None:
     changes = ordered(catalog)
 

@@ -208,11 +208,11 @@ def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
     """Who deletes it waits for the declaration to be done; who declares it must not wait for the deletion."""
     start, is_in, goes_on = stage.host.start, threading.Event(), threading.Event()
 
-    def held_up(row: Queue, is_patient: bool = True) -> Supervised:
+    def held_up(row: Queue, is_patient: bool = True, is_new: bool = False) -> Supervised:
         if not is_in.is_set():
             is_in.set()
             assert goes_on.wait(30)
-        return start(row, is_patient)
+        return start(row, is_patient, is_new)
 
     def delete() -> None:
         assert is_in.wait(30)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import delete, insert, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, home, names, rows_in_sql
 from warren.base.errors import Damage, Refused
@@ -21,6 +21,7 @@ from warren.catalog.row_format import Kind
 from warren.catalog.rows import row_of
 from warren.catalog.schema import bindings as binding_rows
 from warren.catalog.schema import queues as queue_rows
+from warren.catalog.sql_errors import told_plainly
 
 
 @pytest.fixture
@@ -41,6 +42,29 @@ def test_what_was_declared_is_there_after_a_restart(stage: CatalogStage) -> None
         assert queues.every(connection) == [queue]
         assert bindings.every(connection) == [binding]
     assert not catalog.problems
+
+
+def test_a_change_stands_when_the_log_has_it_and_sql_fails_to_commit(
+    stage: CatalogStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 16: the log decides. SQL is brought up before the next change, and is told of as a problem until then."""
+    here, sql = home(stage.catalog), stage.catalog._projection._sql
+    errors = [OperationalError("COMMIT", None, Exception("disk I/O error"))]
+    commit = sql.commit
+
+    def failing() -> None:
+        if errors:
+            with told_plainly(sql.where):
+                raise errors.pop()
+        commit()
+
+    monkeypatch.setattr(sql, "commit", failing)
+    queue = declared(stage.catalog, here.id, "orders")
+    assert not errors
+    assert "behind the log" in stage.catalog.problems[0]
+    bound(stage.catalog, "amq.topic", queue, "order.*")
+    assert not stage.catalog.problems
+    check(stage.catalog, stage.database)
 
 
 def test_a_new_vhost_has_the_exchanges_that_clients_expect(catalog: Catalog) -> None:

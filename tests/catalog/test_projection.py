@@ -8,6 +8,7 @@ from time import sleep
 from typing import Any
 
 import pytest
+from sqlalchemy import NestedTransaction
 from sqlalchemy.exc import OperationalError
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, home, names, rows_in_log
@@ -187,15 +188,21 @@ def test_a_read_sees_only_what_is_durable(stage: CatalogStage) -> None:
     assert stage.database.log.durable >= epoch
 
 
-def test_a_commit_that_fails_leaves_the_change_durable_and_is_caught_up_with(stage: CatalogStage) -> None:
+def test_a_change_stands_when_the_log_has_it_and_the_sql_commit_fails(stage: CatalogStage) -> None:
     here = home(stage.catalog)
     stage.forgetful.is_broken = True
+    orders = declared(stage.catalog, here.id, "orders")
+    assert "has no room" in stage.catalog.problems[0]
     with pytest.raises(OutOfRoom, match="no room"):
-        declared(stage.catalog, here.id, "orders")
-    with pytest.raises(OutOfRoom):
         names(stage.catalog)
+    before = last_change(stage)
+    with pytest.raises(OutOfRoom):
+        declared(stage.catalog, here.id, "refused")
+    assert last_change(stage) == before, "a change that is refused is not in the log"
     stage.forgetful.is_broken = False
     assert names(stage.catalog) == ["orders"]
+    assert not stage.catalog.problems
+    assert declared(stage.catalog, here.id, "orders") == orders
     check(stage.catalog, stage.database)
     bound(stage.catalog, "amq.topic", declared(stage.catalog, here.id, "orders"))
     check(stage.catalog, stage.database)
@@ -204,12 +211,31 @@ def test_a_commit_that_fails_leaves_the_change_durable_and_is_caught_up_with(sta
 def test_a_catalog_that_could_not_commit_is_whole_after_a_restart(stage: CatalogStage) -> None:
     here = home(stage.catalog)
     stage.forgetful.is_broken = True
-    with pytest.raises(OutOfRoom):
-        declared(stage.catalog, here.id, "orders")
+    declared(stage.catalog, here.id, "orders")
     with pytest.raises(OutOfRoom):
         stage.catalog.close()
     stage.forgetful.is_broken = False
     assert names(stage.again_without_catalog()) == ["orders"]
+
+
+def test_a_change_stands_when_the_log_has_it_and_its_savepoint_cannot_be_released(
+    stage: CatalogStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = home(stage.catalog)
+
+    def fail(savepoint: NestedTransaction) -> None:
+        raise OperationalError("RELEASE SAVEPOINT", None, Exception("disk I/O error"))
+
+    def work(change: Change) -> Queue:
+        made = queues.declare(change, here.id, "orders")
+        monkeypatch.setattr(NestedTransaction, "commit", fail)
+        return made
+
+    orders, epoch = stage.catalog.submit(work)
+    monkeypatch.undo()
+    stage.catalog.settle(epoch)
+    assert declared(stage.catalog, here.id, "orders") == orders
+    check(stage.catalog, stage.database)
 
 
 def test_an_error_of_sqls_disk_does_not_lose_the_changes_of_others(stage: CatalogStage) -> None:

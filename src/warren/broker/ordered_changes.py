@@ -6,9 +6,9 @@ The catalog does one change after the other, and makes several durable together.
 the first to tell the routing, or a queue would be forgotten before it is known. So each change takes a number as the
 last thing that it does, and what follows from it waits until those before it have followed.
 
-Always true: an answer follows everything that was changed before it was found; of a change that failed nothing follows.
-`prepare` runs when the change is durable and before it follows, with no lock held. It must neither raise anything nor
-wait for other changes.
+Always true: an answer follows everything that was changed before it was found; of a change that failed nothing follows,
+and of a change that is durable everything does, also if `prepare` raises. `prepare` runs when the change is durable and
+before it follows, with no lock held. It must not wait for other changes. Every number that was taken is released.
 """
 
 from __future__ import annotations
@@ -48,18 +48,24 @@ class OrderedChanges:
         try:
             result = self._catalog.change(numbered)
         except BaseException:
-            self._give_up(numbers)
+            self._release(numbers)
             raise
-        prepare(result)
+        try:
+            prepare(result)
+        finally:
+            self._follow(numbers[0], follow, result)
+        return result
+
+    def _follow(self, number: int, follow: Callable[[Result], None], result: Result) -> None:
+        """In the order of numbers. Whatever is raised on the way, those behind it do not wait for this one."""
         with self._lock:
-            while self._open[0] != numbers[0]:
-                self._lock.wait()
             try:
+                while self._open[0] != number:
+                    self._lock.wait()
                 follow(result)
             finally:
-                self._open.popleft()
+                self._open.remove(number)
                 self._lock.notify_all()
-        return result
 
     def _taken(self) -> int:
         """Called by one thread at a time, in the order of changes."""
@@ -68,7 +74,7 @@ class OrderedChanges:
             self._open.append(self._newest)
             return self._newest
 
-    def _give_up(self, numbers: list[int]) -> None:
+    def _release(self, numbers: list[int]) -> None:
         with self._lock:
             for number in numbers:
                 self._open.remove(number)

@@ -67,12 +67,13 @@ class Prequeue:
         self._role_of = role_of
         self._proxies = dict(proxies or {})
 
-    def start(self, id_: QueueId, life: int, newest: Epoch) -> tuple[Beginning, Queue]:
-        """A queue, ready to serve, with everything that was written up to an epoch."""
+    def start(self, id_: QueueId, life: int, newest: Epoch, new: Row | None = None) -> tuple[Beginning, Queue]:
+        """A queue, ready to serve, with everything that was written up to an epoch. `new`: the row of a queue that was
+        declared just now; neither the catalog nor the index is read for it."""
         self._wait(newest)  # what was written and is on its way is there then, and what is read is durable
-        row = self._look_up(id_)
+        row = new or self._look_up(id_)
         arguments = QueueArguments.from_table(row.arguments)
-        beginning = self._decide(row, arguments, newest)
+        beginning = Beginning(self._role_of(row), True) if new is not None else self._decide(row, arguments, newest)
         backing = self._kinds.make(id_, row.durable, arguments, beginning.is_fresh, newest)
         if beginning.role is not Role.REGULAR:
             backing = self._proxied(beginning.role, row, backing)

@@ -119,8 +119,9 @@ class QueueTopology:
         for id_ in ids:
             try:
                 self._go(id_)
-            except WarrenError as error:  # the others go all the same
-                self._realm.queues.tell(f"an exclusive queue of {owner.name} could not be deleted: {error.what}")
+            except Exception as error:  # the others go all the same
+                what = error.what if isinstance(error, WarrenError) else repr(error)
+                self._realm.queues.tell(f"an exclusive queue of {owner.name} could not be deleted: {what}")
 
     def consumer_left(self, id_: QueueId) -> None:
         """It was the last one: the queue goes, if it is that kind of queue, and nobody else has come."""
@@ -166,7 +167,7 @@ class QueueTopology:
     def _row(self, client: Client, method: QueueDeclare, name: str) -> tuple[queues.Queue, bool]:
         """The queue as the catalog has it, and whether it was made now."""
         made: list[QueueId] = []
-        problems: list[WarrenError] = []
+        problems: list[Exception] = []
 
         def work(change: Change) -> tuple[queues.Queue, bool]:
             found = queues.get(change.connection, self._realm.vhost.id, name)
@@ -191,8 +192,8 @@ class QueueTopology:
         def prepare(told: tuple[queues.Queue, bool]) -> None:
             try:
                 if told[1]:
-                    self._realm.queues.start(told[0], is_patient=False)
-            except WarrenError as error:
+                    self._realm.queues.start(told[0], is_patient=False, is_new=True)
+            except Exception as error:  # the queue is declared: its owner and the routing keep it
                 problems.append(error)
 
         def follow(told: tuple[queues.Queue, bool]) -> None:
@@ -259,9 +260,9 @@ class QueueTopology:
     def _go(self, id_: QueueId, check: Callable[[Queue], None] | None = None) -> None:
         """Unless somebody else has deleted it, or has a reason why it stays."""
         with suppress(Refused):
-            child = self._realm.queues.served(id_)
-            if child is not None:
-                self._realm.queues.delete(child, check)
+            host = self._realm.queues
+            child = host.served(id_) or host.start(host.storage.catalog.queue(id_))  # its first start may have failed
+            host.delete(child, check)
 
 
 def _check_no_consumers(queue: Queue) -> None:

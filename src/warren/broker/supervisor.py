@@ -28,6 +28,7 @@ from warren.broker.queue import Queue
 from warren.broker.settings import QueueSettings
 from warren.broker.subscribers import Subscribers
 from warren.broker.work import Work
+from warren.catalog.queues import Queue as Row
 
 _NEVER = Epoch(0)
 
@@ -102,11 +103,12 @@ class Supervisor:
         self._clock = clock
         self._told = told  # what an operator should know
 
-    def start(self, id_: QueueId, name: str) -> Supervised:
-        """A queue that was not served yet. What goes wrong with the first start is told to whoever asked."""
+    def start(self, id_: QueueId, name: str, new: Row | None = None) -> Supervised:
+        """A queue that was not served yet. What goes wrong with the first start is told to whoever asked. `new`: its
+        row, if it was declared just now."""
         child = Supervised(id_, name, self._threads.condition())
         child.life = 1
-        _, queue = self._prequeue.start(id_, child.life, child.epoch)
+        _, queue = self._prequeue.start(id_, child.life, child.epoch, new)
         child.live(queue)
         return child
 

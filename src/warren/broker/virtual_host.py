@@ -184,10 +184,11 @@ class VirtualHost:
         """Those that somebody has asked for, at this moment."""
         return dict(self._by_id)
 
-    def start(self, row: queues.Queue, is_patient: bool = True) -> Supervised:
+    def start(self, row: queues.Queue, is_patient: bool = True, is_new: bool = False) -> Supervised:
         """The queue of a row that is in the catalog; refused if it was deleted since. Who is patient waits for the end
-        of a deletion that is under way."""
-        return self._started(row, is_patient)
+        of a deletion that is under way. `is_new`: it was declared just now, and a deletion of it has not followed yet
+        (`ordered_changes`): the row is taken as it is, and nothing is read."""
+        return self._started(row, is_patient, is_new)
 
     def delete(self, child: Supervised, check: Callable[[Queue], None] | None = None) -> int:
         """How many messages went with it. `check` is called before, with its lock held, and may refuse."""
@@ -330,7 +331,7 @@ class VirtualHost:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _started(self, row: queues.Queue, is_patient: bool = True) -> Supervised:
+    def _started(self, row: queues.Queue, is_patient: bool = True, is_new: bool = False) -> Supervised:
         with self._lock:
             self._check_open()
             while (child := self._by_id.get(row.id)) is not None and child.is_deleted:
@@ -339,7 +340,7 @@ class VirtualHost:
                 self._lock.wait()  # until its name has gone, too
             if child is None:
                 try:
-                    child = self.supervisor.start(row.id, row.name)
+                    child = self.supervisor.start(row.id, row.name, row if is_new else None)
                 except Deleted as error:
                     raise UnknownQueue(row.name) from error
                 self._by_id[row.id] = self._by_name[row.name] = child

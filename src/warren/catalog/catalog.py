@@ -46,7 +46,7 @@ class Catalog:
 
     def __init__(self, projection: Projection, problems: list[str]) -> None:
         self._projection = projection
-        self.problems = problems  # what was wrong with SQL when it was opened, and is mended
+        self._at_open = problems
 
     @classmethod
     def open(cls, database: Database, place: SqlPlace, threads: Threads, is_forced: bool = False) -> Catalog:
@@ -62,6 +62,11 @@ class Catalog:
             place.set_aside()
             sql, truth = _brought(database, place, problems)
         return cls(Projection(database, sql, threads.condition(), truth), problems)
+
+    @property
+    def problems(self) -> list[str]:
+        """What was wrong with SQL when it was opened, and is mended; and what keeps it behind the log now."""
+        return [*self._at_open, *filter(None, [self._projection.behind])]
 
     def change(self, work: Callable[[Change], Result]) -> Result:
         """Do it; durable when this returns. Whatever is refused in it leaves nothing of it."""

@@ -10,14 +10,16 @@ next transaction. Nobody's answer is put off by those who come later.
 
 Reads see what is committed: one that comes meanwhile waits for the transaction that is open.
 
-If something fails between the log and the commit, the change is durable and SQL is behind: whoever asked is told of the
-failure, and whoever comes next brings SQL up from the log first. A connection that was lost is made again, and SQL is
-brought up by it before anything else, for nobody knows what happened to it meanwhile; whoever's change is in the log by
-then hears of none of it. Always true: `applied <= durable`.
+The log decides: a change whose session is durable has happened, whatever SQL does afterwards. If SQL fails between the
+log and its commit, the change returns its result, SQL is behind, `behind` gives the reason, and the next change or read
+brings SQL up from the log first; while that fails, changes and reads are refused with SQL's error and leave nothing in
+the log. A connection that was lost is made again, and SQL is brought up by it before anything else, for nobody knows
+what happened to it meanwhile. Always true: `applied <= durable`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +28,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, NestedTransaction
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.base.threads import Condition
 from warren.catalog.bringing import Mark, Truth, bring, write_mark
@@ -37,6 +40,7 @@ from warren.durability.timeline import Timeline
 from warren.snapshot.database import Database
 
 Result = TypeVar("Result")
+_LOG = logging.getLogger(__name__)
 _NONE = Epoch(0)
 
 
@@ -67,6 +71,7 @@ class Projection:
         self._applied = truth.epoch  # SQL has committed this
         self._epoch = _NONE  # of the open transaction's newest session
         self._is_behind = False
+        self.behind = ""  # why SQL lacks durable changes; empty if it has them all
         self._connects = sql.connects  # by which connection SQL was brought up
         self._waiting: deque[_Asked] = deque()
 
@@ -79,7 +84,7 @@ class Projection:
         return self._last
 
     def change(self, work: Callable[[Change], Result]) -> Result:
-        """Do it; durable, and in SQL, when this returns."""
+        """Do it; durable when this returns, and in SQL unless SQL has failed (`behind`)."""
         result, epoch = self.submit(work)
         self.settle(epoch)
         return result
@@ -100,13 +105,17 @@ class Projection:
         return asked.result, asked.epoch
 
     def settle(self, epoch: Epoch) -> None:
-        """Return when it is durable and SQL has committed. Waits without the lock: others join the epoch meanwhile."""
+        """Return when it is durable and SQL has committed, or has failed to. Waits without the lock: others join the
+        epoch meanwhile."""
         self._database.log.wait(epoch)
         if self._applied < epoch:
             with self._lock:
                 if self._applied < epoch:
-                    self._make_way()
-                    self._finish()
+                    try:
+                        self._make_way()
+                        self._finish()
+                    except Exception as error:  # the log has the change: it stands, and SQL follows later
+                        self._note_behind(error)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -176,9 +185,11 @@ class Projection:
                 raise
             try:
                 savepoint.commit()
-            except SQLAlchemyError:
+            except SQLAlchemyError as error:
+                if not self._epoch:  # nothing of this transaction is in the log
+                    raise
                 self._fall_behind()
-                raise
+                self._note_behind(error)
         return result
 
     def _savepoint(self) -> NestedTransaction:
@@ -277,6 +288,11 @@ class Projection:
         self._is_behind = True
         self._sql.rollback()
 
+    def _note_behind(self, error: Exception) -> None:
+        what = error.what if isinstance(error, WarrenError) else repr(error)
+        self.behind = f"the SQL catalog is behind the log: {what}"
+        _LOG.error("SQL catalog behind the log", extra={"facts": {"where": self._sql.where, "why": what}})
+
     def _catch_up(self) -> None:
         self._database.log.wait(self._epoch)
         view = self._database.view_now()
@@ -285,6 +301,7 @@ class Projection:
         finally:
             view.close()
         self._applied, self._epoch, self._is_behind = truth.epoch, _NONE, False
+        self.behind = ""
         self._connects = self._sql.connects
 
     @property
