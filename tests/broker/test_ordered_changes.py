@@ -74,14 +74,12 @@ def test_nobody_waits_for_a_change_that_failed_after_it_had_its_number(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes, order = ordered(catalog), list[str]()
-    change = catalog.change
 
-    def failing(work: object) -> object:
-        change(work)  # type: ignore[arg-type]
+    def failing(epoch: object) -> None:
         raise OSError("the disk")
 
     with monkeypatch.context() as patch:
-        patch.setattr(catalog, "change", failing)
+        patch.setattr(catalog, "settle", failing)
         with pytest.raises(OSError, match="the disk"):
             changes.change(lambda change: None, lambda _: order.append("failed"))
     changes.change(lambda change: None, lambda _: order.append("next"))

@@ -168,17 +168,17 @@ def test_what_was_refused_is_not_there(stage: TopologyStage) -> None:
 def test_a_declaration_that_fails_on_its_way_to_the_log_leaves_no_owner(
     stage: TopologyStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog, change = stage.storage.catalog, stage.storage.catalog.change
+    catalog, submit = stage.storage.catalog, stage.storage.catalog.submit
 
     def failing(work: Callable[[Change], object]) -> object:
         def both(changing: Change) -> object:
             work(changing)
             raise OSError("the disk")
 
-        return change(both)
+        return submit(both)
 
     with monkeypatch.context() as patch:
-        patch.setattr(catalog, "change", failing)
+        patch.setattr(catalog, "submit", failing)
         with pytest.raises(OSError, match="the disk"):
             stage.ask(q(exclusive=True))
     assert (stage.ids(), stage.realm.owners, stage.client().owner.exclusive) == ({}, {}, set())

@@ -130,3 +130,28 @@ def test_an_exclusive_queue_whose_start_raises_goes_with_its_connection(
             while broker.realms.find("/").owners:
                 client.declare("passing", durable=True)
             assert client.declare("own").queue == "own"
+
+
+def test_a_queue_keeps_its_messages_when_the_catalog_refuses_its_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(sql: SqlDatabase) -> None:
+        with told_plainly(sql.where):
+            raise OperationalError("BEGIN", None, Exception("disk I/O error"))
+
+    with served_broker(tmp_path / "data") as (_, port):
+        with client_of(port) as client:
+            client.declare("orders", durable=True)
+            client.publish(1, "orders", b"1")
+            client.expect(methods.BasicAck)
+            with monkeypatch.context() as patch:
+                patch.setattr(SqlDatabase, "begin", fail)
+                client.say(1, methods.QueueDelete(queue="orders"))
+                assert client.expect(methods.ConnectionClose).reply_code == 541
+        with client_of(port) as client:
+            assert client.declare("orders", durable=True).message_count == 1
+            client.publish(1, "orders", b"2")
+            client.expect(methods.BasicAck)
+            assert [message_of(client, "orders") for _ in range(2)] == [b"1", b"2"]
+            client.say(1, methods.QueueDelete(queue="orders"))
+            client.expect(methods.QueueDeleteOk)

@@ -1,14 +1,16 @@
 """Changes of the catalog, and what follows from them in memory, in one order.
 
-    work, in the catalog: 1 2 3 …  ──▶ durable, several at once ──▶ follow, in memory: 1, then 2, then 3 …
+    work, in the catalog: 1 2 3 …  ──▶ in the log ──▶ durable, several at once ──▶ follow, in memory: 1, then 2, then 3 …
+                                       appended       prepare
 
 The catalog does one change after the other, and makes several durable together. Whoever is durable first must not be
 the first to tell the routing, or a queue would be forgotten before it is known. So each change takes a number as the
 last thing that it does, and what follows from it waits until those before it have followed.
 
 Always true: an answer follows everything that was changed before it was found; of a change that failed nothing follows,
-and of a change that is durable everything does, also if `prepare` raises. `prepare` runs when the change is durable and
-before it follows, with no lock held. It must not wait for other changes. Every number that was taken is released.
+and of a change that is durable everything does, also if `appended` or `prepare` raises. `appended` runs when the change
+can be refused no more and is not durable yet, `prepare` when it is durable and before it follows; both with no lock held,
+and neither may wait for other changes. Every number that was taken is released.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from warren.base.ids import Epoch
 from warren.base.threads import Condition
 from warren.catalog.catalog import Catalog
 from warren.catalog.change import Change
@@ -37,6 +40,7 @@ class OrderedChanges:
         work: Callable[[Change], Result],
         follow: Callable[[Result], None] = lambda result: None,
         prepare: Callable[[Result], None] = lambda result: None,
+        appended: Callable[[Result], None] = lambda result: None,
     ) -> Result:
         numbers: list[int] = []
 
@@ -46,15 +50,26 @@ class OrderedChanges:
             return result
 
         try:
-            result = self._catalog.change(numbered)
+            result, epoch = self._catalog.submit(numbered)
         except BaseException:
             self._release(numbers)
             raise
         try:
-            prepare(result)
+            appended(result)
         finally:
-            self._follow(numbers[0], follow, result)
+            self._settle(numbers, epoch)
+            try:
+                prepare(result)
+            finally:
+                self._follow(numbers[0], follow, result)
         return result
+
+    def _settle(self, numbers: list[int], epoch: Epoch) -> None:
+        try:
+            self._catalog.settle(epoch)
+        except BaseException:  # the log has failed
+            self._release(numbers)
+            raise
 
     def _follow(self, number: int, follow: Callable[[Result], None], result: Result) -> None:
         """In the order of numbers. Whatever is raised on the way, those behind it do not wait for this one."""

@@ -54,8 +54,8 @@ class Realm:
         """A queue that a program declares: clients of AMQP declare more about theirs (queue_topology)."""
         return self.changes.change(work, self.routing.add_queue)
 
-    def _remove(self, child: Supervised) -> None:
-        """Called for a queue that was emptied and has ended."""
+    def _remove(self, child: Supervised, drop: Callable[[], None]) -> None:
+        """`drop`: what is in it goes, and it ends. Called when the name is removed in the log."""
 
         def work(change: Change) -> list[ExchangeId]:
             sources = auto_delete.sources_of(change.connection, queue=child.id)
@@ -69,4 +69,4 @@ class Realm:
             for id_ in exchanges:
                 self.routing.remove_exchange(id_)
 
-        self.changes.change(work, follow)
+        self.changes.change(work, follow, appended=lambda _: drop())

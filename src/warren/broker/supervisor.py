@@ -36,7 +36,7 @@ _NEVER = Epoch(0)
 class Supervised:
     """A queue through all its lives."""
 
-    __slots__ = ("_ended", "_queue", "epoch", "failed_ms", "id", "is_starting", "life", "lock", "name", "subscribers")
+    __slots__ = ("_ended", "_queue", "epoch", "failed_ms", "id", "is_going", "is_starting", "life", "lock", "name", "subscribers")
 
     def __init__(self, id_: QueueId, name: str, lock: Condition) -> None:
         self.id = id_
@@ -45,6 +45,7 @@ class Supervised:
         self.epoch = _NEVER  # of what was written last
         self.life = 0
         self.is_starting = False
+        self.is_going = False  # its name is being removed from the catalog
         self.failed_ms: deque[int] = deque()
         self.subscribers = Subscribers()
         self._queue: Queue | None = None

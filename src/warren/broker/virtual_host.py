@@ -7,8 +7,9 @@
 Queues start when they are first asked for; those that have to do with time start when
 the vhost does, so that messages expire whether anybody asks or not.
 
-Deleting: what is in the queue goes first, the name after it, both durable when `delete` returns; a crash between leaves
-an empty queue, and never messages without one.
+Deleting: the name goes first, by a change of the catalog that may be refused; as soon as the log has it, what is in the
+queue goes. Both are durable when `delete` returns. Meanwhile the queue takes what is routed to it, and who asks for it by
+name waits. Messages that a crash leaves without a queue are passed over by the next start (HS-06, RC-02).
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class VirtualHost:
         self._is_settling = False
         # The name of a queue comes and goes by these two; who keeps more about it does that instead.
         self.add: Callable[[Callable[[Change], queues.Queue]], queues.Queue] = storage.catalog.change
-        self.remove: Callable[[Supervised], None] = self._removed
+        self.remove: Callable[[Supervised, Callable[[], None]], None] = self._removed
         self.problems: list[str] = []
         self.timetable = Timetable(machine.threads, machine.clock, self.look)
         self.monitor = monitor or MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self.paged)
@@ -162,9 +163,9 @@ class VirtualHost:
         return self._started(row)
 
     def known(self, name: str) -> Supervised | None:
-        """The queue of this name, if it was started: asks nobody, and waits for nobody."""
+        """The queue of this name, if it was started and is not being deleted: asks nobody, and waits for nobody."""
         child = self._by_name.get(name)
-        return None if child is None or child.is_deleted else child
+        return None if child is None or child.is_deleted or child.is_going else child
 
     def served(self, id_: QueueId) -> Supervised | None:
         """The queue of this id, if it was started and is not deleted."""
@@ -191,22 +192,22 @@ class VirtualHost:
         return self._started(row, is_patient, is_new)
 
     def delete(self, child: Supervised, check: Callable[[Queue], None] | None = None) -> int:
-        """How many messages went with it. `check` is called before, with its lock held, and may refuse."""
+        """How many messages went with it. `check` is called before, with its lock held, and may refuse. If the catalog
+        cannot be changed the queue stays, with all that is in it."""
         with self._lock:
-            count, _ = self.do([child], lambda work: self._emptied(child, work, check))
-            with child.lock:
-                child.end(QueueDeleted(child.name))
+            while child.is_going:
+                self._lock.wait()
+            with self._working([child]):
+                queue = child.serving()
+                if check is not None:
+                    check(queue)
+                child.is_going = True
+        counts: list[int] = []
         try:
-            self.remove(child)
+            self.remove(child, lambda: counts.append(self._dropped(child)))
         finally:
-            with self._lock:
-                self._by_id.pop(child.id, None)
-                if self._by_name.get(child.name) is child:
-                    del self._by_name[child.name]
-                self._lock.notify_all()
-            self.monitor.forget(child.id)
-        self.storage.queue_has_gone(child.id)
-        return count
+            self._deletion_ended(child)
+        return sum(counts)
 
     # -- work ----------------------------------------------------------------------------------------------------
 
@@ -334,7 +335,7 @@ class VirtualHost:
     def _started(self, row: queues.Queue, is_patient: bool = True, is_new: bool = False) -> Supervised:
         with self._lock:
             self._check_open()
-            while (child := self._by_id.get(row.id)) is not None and child.is_deleted:
+            while (child := self._by_id.get(row.id)) is not None and (child.is_deleted or child.is_going):
                 if not is_patient:
                     raise UnknownQueue(row.name)
                 self._lock.wait()  # until its name has gone, too
@@ -347,18 +348,44 @@ class VirtualHost:
                 self.do([child], lambda work: work.touch(child.serving()))  # it tells what it takes, and when it is due
             return child
 
-    def _removed(self, child: Supervised) -> None:
-        self.storage.catalog.change(lambda change: queues.delete(change, child.id))
+    def _removed(self, child: Supervised, drop: Callable[[], None]) -> None:
+        _, epoch = self.storage.catalog.submit(lambda change: queues.delete(change, child.id))
+        try:
+            drop()
+        finally:
+            self.storage.catalog.settle(epoch)
+
+    def _dropped(self, child: Supervised) -> int:
+        """The log has the removal of its name: what is in it goes, durable when this returns, and it ends. How many
+        messages that were."""
+        with self._lock:
+            try:
+                count, epoch = self.do([child], lambda work: self._emptied(child, work))
+            finally:
+                with child.lock:
+                    child.end(QueueDeleted(child.name))
+        self.storage.wait(epoch)
+        return count
+
+    def _deletion_ended(self, child: Supervised) -> None:
+        with self._lock:
+            child.is_going = False
+            if child.is_deleted:
+                self._by_id.pop(child.id, None)
+                if self._by_name.get(child.name) is child:
+                    del self._by_name[child.name]
+            self._lock.notify_all()
+        if child.is_deleted:
+            self.monitor.forget(child.id)
+            self.storage.queue_has_gone(child.id)
 
     def _stopped(self, child: Supervised, work: Work) -> None:
         """Nobody comes between what it writes down and its end."""
         child.serving().stop(work)
         child.end(QueuesClosed())
 
-    def _emptied(self, child: Supervised, work: Work, check: Callable[[Queue], None] | None) -> int:
+    def _emptied(self, child: Supervised, work: Work) -> int:
         queue = child.serving()
-        if check is not None:
-            check(queue)
         count = queue.delete(work)
         queue.line.tell(QueueDeleted(child.name))
         return count
