@@ -3,9 +3,11 @@ message is lost."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -14,8 +16,10 @@ from tests.server.raw_client import RawClient
 from tests.server.served_broker import served_broker
 from warren.amqp import methods
 from warren.broker.backing_kinds import BackingKinds
+from warren.broker.prequeue import Prequeue
 from warren.catalog.sql_database import SqlDatabase
 from warren.catalog.sql_errors import told_plainly
+from warren.queues.variable import VariableQueue
 
 
 @contextmanager
@@ -155,3 +159,36 @@ def test_a_queue_keeps_its_messages_when_the_catalog_refuses_its_deletion(
             assert [message_of(client, "orders") for _ in range(2)] == [b"1", b"2"]
             client.say(1, methods.QueueDelete(queue="orders"))
             client.expect(methods.QueueDeleteOk)
+
+
+def test_the_event_loop_serves_other_clients_while_a_queue_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, start, may_start = VariableQueue.publish, Prequeue.start, threading.Event()
+    faults = [ValueError("not expected")]
+
+    def failing(*arguments: Any) -> None:
+        if faults:
+            raise faults.pop()
+        publish(*arguments)
+
+    def waiting(*arguments: Any) -> Any:
+        """A restart that waits for the disk."""
+        assert may_start.wait(30)
+        return start(*arguments)
+
+    with served_broker(tmp_path / "data") as (_, port), client_of(port) as client, client_of(port) as other:
+        client.declare("orders", durable=True)
+        monkeypatch.setattr(Prequeue, "start", waiting)
+        monkeypatch.setattr(VariableQueue, "publish", failing)
+        client.publish(1, "orders", b"lost")
+        client.expect(methods.BasicNack)
+        client.publish(1, "orders", b"while it is down")
+        client.expect(methods.BasicNack)
+        other.say(1, methods.BasicQos(prefetch_count=1))
+        other.expect(methods.BasicQosOk)
+        may_start.set()
+        assert client.declare("orders", durable=True).message_count == 0  # waits for the restart
+        client.publish(1, "orders", b"1")
+        client.expect(methods.BasicAck)
+        assert message_of(client, "orders") == b"1"

@@ -246,6 +246,7 @@ class QueueTopology:
 
     def _counted(self, row: queues.Queue) -> QueueDeclareOk:
         child = self._realm.queues.start(row)
+        child.come_up()
         with child.lock:
             queue = child.serving()
             queue.use.note()

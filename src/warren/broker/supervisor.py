@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from warren.base.clock import Clock
 from warren.base.errors import Refused, WarrenError
@@ -113,20 +114,33 @@ class Supervisor:
         child.live(queue)
         return child
 
-    def failed(self, children: list[Supervised], work: Work, error: BaseException) -> BaseException:
-        """Without any lock: queues that were touched by work that ended in an error. What to tell the caller."""
+    def failed(
+        self, children: list[Supervised], work: Work, error: BaseException, is_patient: bool = True
+    ) -> BaseException:
+        """Without any lock: queues that were touched by work that ended in an error. What to tell the caller. A caller
+        that is not patient (the event loop) does not wait: another thread restarts them."""
         for child in children:
-            self._restart(child, error, is_to_blame=work.at_work is None or work.at_work.id == child.id)
+            self._restart(child, error, work.at_work is None or work.at_work.id == child.id, is_patient)
         if isinstance(error, WarrenError) or not isinstance(error, Exception):
             return error
         name = work.at_work.name if work.at_work is not None else children[0].name
         return QueueDown(f"queue {name!r} failed: {error!r}", "it was made again from what is durable: ask once more")
 
-    def _restart(self, child: Supervised, error: BaseException, is_to_blame: bool) -> None:
+    def _restart(self, child: Supervised, error: BaseException, is_to_blame: bool, is_patient: bool) -> None:
         with child.lock:
             if child.queue is not None or child.is_starting or child.is_ended:
                 return  # somebody else was quicker
             child.is_starting = True
+        restart = partial(self._restarted, child, error, is_to_blame)
+        try:
+            if not is_patient:
+                self._threads.start("warren-restart", restart)
+                return
+        except RuntimeError as no_thread:
+            self._told(f"queue {child.name!r} is restarted without a thread of its own: {no_thread}")
+        restart()
+
+    def _restarted(self, child: Supervised, error: BaseException, is_to_blame: bool) -> None:
         try:
             if is_to_blame and self._is_counted_down(child, error):
                 return

@@ -183,7 +183,7 @@ class Turn:
                 self._serve(child, work)
 
         try:
-            _, epoch = self._host.do(list(children), act, _is_wide(children))
+            _, epoch = self._host.do(list(children), act, _is_wide(children), is_patient=False)
         except Exception as error:
             for _, _, told in gets:
                 told(error if isinstance(error, WarrenError) else NotYours(f"the queue failed: {error!r}"))

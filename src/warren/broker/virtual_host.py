@@ -212,29 +212,35 @@ class VirtualHost:
     # -- work ----------------------------------------------------------------------------------------------------
 
     def do(
-        self, children: Sequence[Supervised], act: Callable[[Work], Result], is_wide: bool = False
+        self,
+        children: Sequence[Supervised],
+        act: Callable[[Work], Result],
+        is_wide: bool = False,
+        is_patient: bool = True,
     ) -> tuple[Result, Epoch]:
         """Do something to queues under their locks; what it came to, and the epoch to wait for. `is_wide`: messages may
         move on from them, in the middle of it. Queues that hold more than they should afterwards are brought back
-        within their limits, piece by piece."""
-        result, work = self._done(children, act, is_wide)
+        within their limits, piece by piece. Not `is_patient` (the event loop): queues are restarted by another thread,
+        and serve nobody until then."""
+        result, work = self._done(children, act, is_wide, is_patient)
         epoch, left = work.epoch, work.left_over
         while left:
             over = [child for child in map(self.served, dict.fromkeys(left)) if child is not None]
-            _, work = self._done(over, partial(_shrunk, over), is_wide=False)
+            _, work = self._done(over, partial(_shrunk, over), is_wide=False, is_patient=is_patient)
             epoch, left = max(epoch, work.epoch), work.left_over
         return result, epoch
 
     def _done(
-        self, children: Sequence[Supervised], act: Callable[[Work], Result], is_wide: bool
+        self, children: Sequence[Supervised], act: Callable[[Work], Result], is_wide: bool, is_patient: bool
     ) -> tuple[Result, Work]:
         if not is_wide:
             with suppress(Wider):
-                with self._working(children) as work:
+                with self._working(children, is_patient) as work:
                     result = act(work)
                 return result, work
         held, reached = self._reach(children)
-        with Working(self.storage.begin, held, self._failed, True, reached) as work:
+        failed = self._failed if is_patient else self._failed_in_loop
+        with Working(self.storage.begin, held, failed, True, reached, is_patient) as work:
             result = act(work)
         return result, work
 
@@ -244,12 +250,17 @@ class VirtualHost:
             self._is_settling = True
             self.timetable.at(_SETTLE, self._now_ms() + self.settings.settle_ms)
 
-    def _working(self, children: Sequence[Supervised]) -> Working:
-        return Working(self.storage.begin, children, self._failed)
+    def _working(self, children: Sequence[Supervised], is_patient: bool = True) -> Working:
+        failed = self._failed if is_patient else self._failed_in_loop
+        return Working(self.storage.begin, children, failed, is_patient=is_patient)
 
-    def _failed(self, work: Work, error: BaseException) -> BaseException:
+    def _failed(self, work: Work, error: BaseException, is_patient: bool = True) -> BaseException:
         ids = [queue.id for queue in work.touched]
-        return self.supervisor.failed([child for child in work.held if child.id in ids], work, error)
+        failed = [child for child in work.held if child.id in ids]
+        return self.supervisor.failed(failed, work, error, is_patient)
+
+    def _failed_in_loop(self, work: Work, error: BaseException) -> BaseException:
+        return self._failed(work, error, is_patient=False)
 
     def _reach(self, children: Sequence[Supervised]) -> tuple[list[Supervised], set[QueueId]]:
         """These, and all queues that messages may move on to from them; and the ids of those, also of such that cannot

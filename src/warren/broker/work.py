@@ -141,17 +141,21 @@ class Working(AbstractContextManager[Work]):
         failed: Callable[[Work, BaseException], BaseException],
         is_wide: bool = False,
         reached: Collection[QueueId] = (),
+        is_patient: bool = True,
     ) -> None:
+        """`is_patient`: wait for queues that are being restarted; else they serve nobody in this work."""
         if len(children) > 1:
             children = sorted(dict.fromkeys(children), key=lambda each: each.id)
         self._held = children
         self._work = Work(begin, children, is_wide, reached)
         self._failed = failed
+        self._is_patient = is_patient
 
     def __enter__(self) -> Work:
         taken = 0
-        for child in self._held:
-            child.come_up()
+        if self._is_patient:
+            for child in self._held:
+                child.come_up()
         try:
             for child in self._held:
                 child.lock.__enter__()
