@@ -3,6 +3,8 @@ message is lost."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +17,10 @@ from sqlalchemy.exc import OperationalError
 from tests.server.raw_client import RawClient
 from tests.server.served_broker import served_broker
 from warren.amqp import methods
+from warren.base.ids import Epoch
 from warren.broker.backing_kinds import BackingKinds
 from warren.broker.prequeue import Prequeue
+from warren.catalog.catalog import Catalog
 from warren.catalog.sql_database import SqlDatabase
 from warren.catalog.sql_errors import told_plainly
 from warren.queues.variable import VariableQueue
@@ -192,3 +196,31 @@ def test_the_event_loop_serves_other_clients_while_a_queue_is_restarted(
         client.publish(1, "orders", b"1")
         client.expect(methods.BasicAck)
         assert message_of(client, "orders") == b"1"
+
+
+def test_a_stop_while_a_declare_is_under_way_logs_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settle, is_in, may_settle = Catalog.settle, threading.Event(), threading.Event()
+
+    def waiting(catalog: Catalog, epoch: Epoch) -> None:
+        is_in.set()
+        assert may_settle.wait(30)
+        settle(catalog, epoch)
+
+    with served_broker(tmp_path / "data") as (broker, port), client_of(port) as client:
+        monkeypatch.setattr(Catalog, "settle", waiting)
+        declare = methods.QueueDeclare(queue="orders", durable=True)
+        client.say(1, declare, declare)
+        assert is_in.wait(30)
+        stopping = asyncio.run_coroutine_threadsafe(broker.server.stop(10.0), broker.server.loop)
+        assert client.expect(methods.ConnectionClose).reply_code == 320
+        may_settle.set()
+        client.say(0, methods.ConnectionCloseOk())
+        assert client.is_closed()
+        stopping.result(30)
+        broker.server.offload(lambda: None, lambda result, error: None)  # a timer that fires late
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    with served_broker(tmp_path / "data") as (_, port), client_of(port) as client:
+        client.say(1, methods.QueueDeclare(queue="orders", passive=True))
+        client.expect(methods.QueueDeclareOk)

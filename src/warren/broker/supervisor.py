@@ -37,7 +37,19 @@ _NEVER = Epoch(0)
 class Supervised:
     """A queue through all its lives."""
 
-    __slots__ = ("_ended", "_queue", "epoch", "failed_ms", "id", "is_going", "is_starting", "life", "lock", "name", "subscribers")
+    __slots__ = (
+        "_ended",
+        "_queue",
+        "epoch",
+        "failed_ms",
+        "id",
+        "is_going",
+        "is_starting",
+        "life",
+        "lock",
+        "name",
+        "subscribers",
+    )
 
     def __init__(self, id_: QueueId, name: str, lock: Condition) -> None:
         self.id = id_

@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from warren.amqp.connection import Connection, Limits
+from warren.amqp.connection_states import State
 from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
 from warren.amqp.events import (
     AcksReceived,
@@ -193,7 +194,8 @@ class ServedConnection(asyncio.Protocol):
         try:
             if error is not None:
                 raise error
-            then(result)
+            if self.amqp.state is not State.CLOSE_SENT:  # else there is no answer any more: the broker is stopping
+                then(result)
         except PeerError as refusal:
             self.refuse(channel, refusal)
         except Exception as failure:
@@ -269,6 +271,8 @@ class ServedConnection(asyncio.Protocol):
 
     def refuse(self, channel: int, error: PeerError) -> None:
         """Close a channel, or all of it, as the code asks."""
+        if self.amqp.state is State.CLOSE_SENT:
+            return
         told = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
         if channel and not is_hard(error.code):
             if self.amqp.is_open(channel):

@@ -80,6 +80,7 @@ class Server:
         self._woken: dict[ServedRealm, None] = {}
         self._with_output: dict[ServedConnection, None] = {}
         self._is_flushing = False
+        self._has_stopped = False
         self._unsafe_bytes = 0
         self._unsafe_epoch = Epoch(0)  # the newest that somebody waits for
         self._unsafe_turns = 0
@@ -122,6 +123,7 @@ class Server:
             await asyncio.sleep(0)
         self._watch.stop()
         self._run_woken()
+        self._has_stopped = True
         is_stuck = self.storage.is_out_of_room  # then some threads wait for room, which may never come
         for pool in (self._door, self._pool):
             shut = partial(pool.shutdown, wait=not is_stuck, cancel_futures=is_stuck)
@@ -268,7 +270,10 @@ class Server:
     def offload(
         self, call: Callable[[], object], then: Callable[[object, BaseException | None], None], is_login: bool = False
     ) -> None:
-        """Call it in another thread; `then` in the loop."""
+        """Call it in another thread; `then` in the loop. Once the threads are stopped nothing is called: no connection
+        is left that waits for it, and the next start does what was to be cleared away."""
+        if self._has_stopped:
+            return
         if not is_login and (self._postponed or self._is_disk_full()):
             self._postpone(call, then)
             return
