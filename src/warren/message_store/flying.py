@@ -38,13 +38,12 @@ class Joined(Protocol):
 class Participation:
     """What one `Changes` has to do with the store."""
 
-    __slots__ = ("epoch", "files", "flying", "writes_from")
+    __slots__ = ("files", "flying", "writes_from")
 
     def __init__(self) -> None:
         self.flying: dict[object, list[Run]] = {}  # by publication: the runs that these changes gave it
         self.writes_from: FileNumber | None = None  # it is writing now, into this file or later ones
         self.files: set[FileNumber] = set()  # that hold contents of its runs
-        self.epoch = Epoch(0)  # of the runs, once they are written
 
 
 class Flying:

@@ -52,7 +52,7 @@ class MessageStore:
         self._chunk_bytes = chunk_bytes
         self._flying: dict[object, Flying] = {}  # by publication
         self._joined: dict[object, Participation] = {}  # by changes
-        self._unsettled: deque[Participation] = deque()  # ended, and perhaps not durable
+        self._unsettled: dict[Epoch, set[FileNumber]] = {}  # files named by runs of epochs that are perhaps not durable
         self.ended: deque[tuple[Lsn, Entry]] = deque()  # entries that nobody counts on any more, for the collector
         self._reader = Reader(heap, index)
         self.read = self._reader.read
@@ -134,10 +134,9 @@ class MessageStore:
     def after_end(self, changes: object, epoch: Epoch) -> None:
         with self._lock:
             joined, written = self._forget(changes)
-            joined.epoch = epoch
-            joined.flying.clear()  # contents are not kept in memory until somebody asks for the files
+            self._drop_durable()
             if joined.files:
-                self._unsettled.append(joined)
+                self._unsettled.setdefault(epoch, set()).update(joined.files)
         self._note_unwanted([run for run in written if not run.stored], written)
 
     def aborted(self, changes: object) -> None:
@@ -194,13 +193,18 @@ class MessageStore:
     def is_settled(self, file: FileNumber) -> bool:
         """Is every run that names something in this sealed file durable, or was never written?"""
         with self._lock:
-            durable = self._durable()
-            while self._unsettled and self._unsettled[0].epoch <= durable:
-                self._unsettled.popleft()
+            self._drop_durable()
             open_ones = self._joined.values()
             if any(joined.writes_from is not None and joined.writes_from <= file for joined in open_ones):
                 return False  # nobody knows yet into which one
-            return not any(file in joined.files for joined in (*open_ones, *self._unsettled))
+            if any(file in joined.files for joined in open_ones):
+                return False
+            return not any(file in files for files in self._unsettled.values())
+
+    def _drop_durable(self) -> None:
+        durable = self._durable()
+        for epoch in [epoch for epoch in self._unsettled if epoch <= durable]:
+            del self._unsettled[epoch]
 
     def facts(self) -> Mapping[str, int]:
         return {"flying": len(self._flying), **self._index.facts()}
