@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 import warren
 from tests.snapshot.database_stage import DatabaseStage, put, rows
 from warren.app.embedded import Warren
-from warren.base.errors import Locked, OutOfRoom
+from warren.base.errors import Damage, Locked, OutOfRoom
 from warren.base.ids import TimelineId
 from warren.log.file_header import Purpose
 from warren.snapshot.database import Database
@@ -99,3 +101,61 @@ def check_filled(directory: Path) -> None:
     with warren.open(str(directory)) as db:
         assert dict(db.kv("users")) == {b"ada": b"countess", b"alan": b"baker"}
         assert not db.alarms()
+
+
+# -- damage inside the store -------------------------------------------------------------------------------------------
+
+
+def damaged_in_the_middle(directory: Path) -> Path:
+    """A database of many rows, closed, with a flipped bit in the store's largest file."""
+    with warren.open(str(directory)) as db:
+        for part in range(8):
+            with db.database.begin() as session:
+                for number in range(1000):
+                    session.put(5, b"%d-%06d" % (part, number), hashlib.sha256(b"%d %d" % (part, number)).digest())
+    table = max((directory / "store").glob("*.sst"), key=lambda path: path.stat().st_size)
+    raw = bytearray(table.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    table.write_bytes(raw)
+    return table
+
+
+def read_all(db: Warren) -> int:
+    with closing(db.database.view_now()) as view:
+        return sum(1 for _ in view.range(5))
+
+
+def test_damage_that_a_read_meets_is_told_and_mended_by_the_next_opening(tmp_path: Path) -> None:
+    table = damaged_in_the_middle(tmp_path)
+    with warren.open(str(tmp_path)) as db:
+        with pytest.raises(Damage, match="checksum mismatch"):
+            read_all(db)
+        [told] = db.database.alarms()
+        assert str(table) in told and "is built again from the log at the next start" in told
+        assert db.database._noting is not None and db.database.reflection is not None
+        db.database._noting.join()
+        db.database.log.rotate()
+        db.database.reflection.flush()
+        assert db.database.log.manifest.state.reflected == 0, "the log keeps what the store is built from"
+    with warren.open(str(tmp_path)) as db:
+        assert "is built again" in db.database.problems[0]
+        assert read_all(db) == 8000
+    assert len(list((tmp_path / "set-aside").iterdir())) == 1, "the damaged one is kept"
+    with warren.open(str(tmp_path)) as db:
+        assert not db.database.problems
+
+
+def test_if_the_log_lacks_something_a_damaged_store_stays_in_use_and_every_start_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can be read is served; what cannot is an error that names file and offset."""
+    table = damaged_in_the_middle(tmp_path)
+    monkeypatch.setattr(Database, "_is_covered", False)
+    for _ in range(2):
+        with warren.open(str(tmp_path)) as db:
+            with pytest.raises(Damage, match="checksum mismatch"):
+                read_all(db)
+            assert str(table) in db.database.alarms()[0] and "restore a backup" in db.database.alarms()[0]
+            with closing(db.database.view_now()) as view:
+                assert view.get(5, b"0-000000") is not None
+    assert list((tmp_path / "set-aside").iterdir()) == []

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 
 from warren.base.clock import Clock
-from warren.base.errors import Refused, WarrenError
+from warren.base.errors import Damage, Refused, WarrenError
 from warren.base.ids import Epoch, QueueId
 from warren.base.threads import Condition, Threads
 from warren.broker.errors import QueueDeleted, QueueDown, QueuesClosed
@@ -118,11 +118,19 @@ class Supervisor:
         self._told = told  # what an operator should know
 
     def start(self, id_: QueueId, name: str, new: Row | None = None) -> Supervised:
-        """A queue that was not served yet. What goes wrong with the first start is told to whoever asked. `new`: its
-        row, if it was declared just now."""
+        """A queue that was not served yet. What goes wrong with the first start is told to whoever asked, except damage:
+        with that the queue is down. `new`: its row, if it was declared just now."""
         child = Supervised(id_, name, self._threads.condition())
         child.life = 1
-        _, queue = self._prequeue.start(id_, child.life, child.epoch, new)
+        try:
+            _, queue = self._prequeue.start(id_, child.life, child.epoch, new)
+        except Damage as damage:  # it stays: another try would read the same bytes
+            why = QueueDown(
+                f"queue {name!r} is down: {damage}", "what is durable is kept: mend the cause, then restart"
+            )
+            self._told(why.what)
+            child.end(why)
+            return child
         child.live(queue)
         return child
 

@@ -356,7 +356,8 @@ class VirtualHost:
                 except Deleted as error:
                     raise UnknownQueue(row.name) from error
                 self._by_id[row.id] = self._by_name[row.name] = child
-                self.do([child], lambda work: work.touch(child.serving()))  # it tells what it takes, and when it is due
+                if not child.is_ended:
+                    self.do([child], lambda work: work.touch(child.serving()))  # what it takes, and when it is due
             return child
 
     def _removed(self, child: Supervised, drop: Callable[[], None]) -> None:

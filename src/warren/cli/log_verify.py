@@ -1,4 +1,4 @@
-"""`warren log verify DIR`: is every bit what was written? Exit 0 if so, 16 if not."""
+"""`warren log verify DIR`: is every bit of the log, and of the store behind it, as written? Exit 0 if so, 16 if not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ DAMAGE = 16
 
 
 def verify(directory: Directory, as_json: AsJson = False, thread_num: ThreadNum = 2) -> None:
-    """Check every byte of a log directory and prove the chain of epochs complete. Changes nothing."""
+    """Check every byte of a log directory, prove the chain of epochs complete, and check the safe snapshot store beside
+    it. Changes nothing."""
     from warren.base.threads import SystemThreads
     from warren.cli.progress import Bar
     from warren.files.local import LocalFiles
@@ -26,12 +27,28 @@ def verify(directory: Directory, as_json: AsJson = False, thread_num: ThreadNum 
     files = LocalFiles()
     with Bar("checking", sum(map(is_wal, files.list(directory))), "files") as bar:
         report = check(files, directory, SystemThreads(), thread_num, lambda scan: bar.step())
+    add_store(report)
     if as_json:
         say_json(as_object(report))
     else:
         show(report)
     if not report.is_good:
         raise typer.Exit(DAMAGE)
+
+
+def add_store(report: VerifyReport) -> None:
+    """Check the safe snapshot store beside the log, if there is one."""
+    from warren.files.local import LocalFiles
+    from warren.snapshot.verify_store import store_beside, verify_store
+
+    store = store_beside(LocalFiles(), report.directory)
+    if store is None:
+        return
+    verified = verify_store(store)
+    if verified.damage is not None:
+        report.damage(verified.damage.path or store, verified.damage.offset, verified.damage.bare)
+    else:
+        report.note(store, 0, f"every block of the safe snapshot store is whole: {verified.rows} rows")
 
 
 def as_object(report: VerifyReport) -> dict[str, Any]:
@@ -91,6 +108,9 @@ def show(report: VerifyReport) -> None:
         say(f"chain: {proved}, {chain.linked} epochs linked from {chain.anchor} to {chain.last}{lost}")
     if first := report.first_damage:
         say(f"damaged: {first.path} at byte {first.offset}: {first.what}")
-        say(f"  hint: `warren log repair --dry-run {report.directory}` says what can be saved")
+        if first.path.startswith(report.directory):
+            say(f"  hint: `warren log repair --dry-run {report.directory}` says what can be saved")
+        else:
+            say("  hint: the next start sets the store aside and builds it again, if the log has everything")
     else:
         say(f"good: everything up to epoch {report.durable} is as it was written")

@@ -12,7 +12,7 @@ from warren.cli.pipeline import LOCAL, Master, Remote
 
 def verify(directory: Directory, master: Master = LOCAL, remote: Remote = None, as_json: AsJson = False) -> None:
     """Check every byte of a log directory and prove the chain of epochs complete, on Spark. Changes nothing."""
-    from warren.cli.log_verify import DAMAGE, as_object, show
+    from warren.cli.log_verify import DAMAGE, add_store, as_object, show
     from warren.cli.progress import Bar
     from warren.pipeline.session import session_for_command
 
@@ -21,6 +21,7 @@ def verify(directory: Directory, master: Master = LOCAL, remote: Remote = None, 
         from warren.pipeline.jobs.verify import verify as check
 
         report = check(session, place, lambda share: bar.reach(round(share * 100)))
+    add_store(report)
     if as_json:
         say_json(as_object(report))
     else:

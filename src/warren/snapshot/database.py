@@ -7,7 +7,9 @@
 
 Opening: log → store, is it ours, whole, and not ahead of the log? → replay of what lies behind its mark → reflection.
 A store that is missing, damaged, of another timeline, too new, or ahead of the log is set aside and built again from
-the log, if the log still has everything; else opening is refused: what left the log is in that store only.
+the log, if the log still has everything; else opening is refused: what left the log is in that store only. Damage that
+a read meets later is noted in `store.damaged`, for the next opening. If the log no longer has everything, the store stays
+in use, and readers of the damaged rows get the error.
 
 Freeing: the store is flushed, the mark is written into the log's manifest (`reflected`), and only then are files free
 to go (checklist X-03, C-15; DESIGN rule 14). The mark is that of the store at hand: nothing is purged before the store
@@ -17,12 +19,14 @@ was judged on opening, for a lost one leaves a mark behind that says nothing any
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from warren.base.errors import Damage, DiskFailure, Locked, Misuse, Refused, WarrenError
 from warren.base.ids import ChannelId, Epoch, Lsn, TimelineId
+from warren.base.threads import Running
 from warren.durability.participant import Part
+from warren.files.atomic import replace as replace_file
 from warren.files.protocol import Buffer, DirectoryLock, join
 from warren.log.machine import Machine
 from warren.log.manifest_state import Change, set_change
@@ -37,7 +41,7 @@ from warren.log.worker import Progress
 from warren.snapshot.applied import MINOR_MAX, Applied
 from warren.snapshot.bulk import Bulk
 from warren.snapshot.feeds import APPLIED_HERE, Mode, PullFeed, make_feed
-from warren.snapshot.layout import BUFFER, LOG, SET_ASIDE, STORE, TABLES
+from warren.snapshot.layout import BUFFER, LOG, SET_ASIDE, STORE, STORE_DAMAGED, TABLES
 from warren.snapshot.memory_buffer import MemoryBuffer
 from warren.snapshot.now import Now
 from warren.snapshot.reflecting import HandedOver, Reflecting, ReflectingOutside, ViewedStore
@@ -79,7 +83,10 @@ class Database:
         self._open_store = open_store
         self._store_lock = store_lock
         self.problems: list[str] = []
+        self._damage: Damage | None = None  # that a read of the store has met
+        self._noting: Running | None = None
         self._own_store = self._opened_store()
+        self._own_store.on_damage = self._store_is_damaged
         self._found = self._own_store.applied  # on its disk, before anything is replayed
         self.store: ViewedStore = self._own_store  # what is read; another process may write it
         log.begin_upkeep()
@@ -216,6 +223,8 @@ class Database:
     def close(self) -> None:
         """Reflect what is durable, flush, close both."""
         try:
+            if self._noting is not None:
+                self._noting.join()
             self.log.flush()
             if self.reflection is not None:
                 self.reflection.stop()
@@ -231,6 +240,8 @@ class Database:
         """Let go of everything as it is, as if the process had ended here."""
         if self.reflection is not None:
             self.reflection.end()
+        if self._noting is not None:
+            self._noting.join()
         self._store_lock.release()
         self.pointed.close()
         self.log.abandon()
@@ -246,10 +257,10 @@ class Database:
     def _opened_store(self) -> SnapshotStore:
         """The store, or an empty one in its place if the log can fill it."""
         state = self.log.manifest.state
-        path, timeline = join(self.directory, STORE), state.timeline.id
+        path, timeline, noted = join(self.directory, STORE), state.timeline.id, self._noted_damage()
         try:
             store = self._open_store(path, timeline)
-            what = self._why_not(store.applied)
+            what = self._why_not(store.applied) or noted
         except Locked:
             raise  # whoever holds it must not find it renamed
         except (Damage, Refused, DiskFailure) as error:
@@ -258,7 +269,7 @@ class Database:
             return store
         if store is not None:
             store.close()
-        if state.reflected and state.horizon:
+        if not self._is_covered:
             way_out = "use the version of warren that wrote it, or restore a backup"
             hint = f"what was written before epoch {state.horizon} is nowhere else: {way_out}"
             raise Damage(f"the safe snapshot store cannot be used: {what}", path, 0, hint)
@@ -266,7 +277,50 @@ class Database:
         if state.reflected:  # what the old one had on disk says nothing about the new one: the log must stay
             self.log.manifest.commit([set_change(reflected=Epoch(0))])
         self._set_aside(path)
+        if noted is not None:
+            self._machine.files.remove(join(self.directory, STORE_DAMAGED))
         return self._open_store(path, timeline)
+
+    @property
+    def _is_covered(self) -> bool:
+        """Whether the log has everything that the store should hold."""
+        state = self.log.manifest.state
+        return not (state.reflected and state.horizon)
+
+    def _noted_damage(self) -> str | None:
+        """Damage that was met before, if the store can be built again; else it stays in use, with an alarm."""
+        files, path = self._machine.files, join(self.directory, STORE_DAMAGED)
+        if not files.exists(path):
+            return None
+        with closing(files.open(path)) as file:
+            noted = bytes(file.read_at(0, file.size())).decode(errors="replace")
+        if self._is_covered:
+            return noted
+        self.problems.append(self._told_of_damage(noted))
+        return None
+
+    def _store_is_damaged(self, damage: Damage) -> None:
+        """A read has met it, in any thread, maybe with locks held: it is noted in a thread of its own."""
+        if self._damage is None:
+            self._damage = damage
+            self.problems.append(self._told_of_damage(damage.what))
+            self._noting = self._machine.threads.start("warren-store-damage", self._note_damage)
+
+    def _note_damage(self) -> None:
+        assert self._damage is not None
+        try:
+            replace_file(self._machine.files, join(self.directory, STORE_DAMAGED), [self._damage.what.encode()])
+            if self._is_covered and self.log.manifest.state.reflected:  # from now on the log keeps what it has
+                self.log.manifest.commit([set_change(reflected=Epoch(0))])
+        except WarrenError as error:
+            self.problems.append(f"damage of the safe snapshot store could not be noted: {error.what}")
+
+    def _told_of_damage(self, what: str) -> str:
+        if self._is_covered:
+            return f"the safe snapshot store is damaged, and is built again from the log at the next start: {what}"
+        horizon = self.log.manifest.state.horizon
+        where = f"the log no longer holds what was written before epoch {horizon}"
+        return f"the safe snapshot store is damaged, and {where}: restore a backup: {what}"
 
     def _why_not(self, applied: Applied) -> str | None:
         state = self.log.manifest.state
@@ -402,6 +456,8 @@ class Database:
     def _let_go(self, mark: Applied) -> None:
         """The store has everything up to the mark on disk: the log is told, and its files may go."""
         state = self.log.manifest.state
+        if self._damage is not None and self._is_covered:
+            return  # the store is built again from the log: nothing of it may go
         if mark.epoch <= state.reflected or (self.orders is not None and self.orders.is_out()):
             return  # in the second case somebody reads there: it goes behind the next flush
         changes: list[Change] = [set_change(reflected=mark.epoch)]

@@ -4,6 +4,7 @@ log/         the truth                               store.lock        held by w
 store/       the safe snapshot store                 reflection.sock   where reflection takes orders (control_socket)
 buffer/      entries on their way                    secondary/        RocksDB's diary of whoever reads beside the owner
 tables/      tables of a large backlog               set-aside/        stores that could not be used
+store.damaged   what a read of the store has found, until the store is built again
 """
 
 from __future__ import annotations
@@ -15,4 +16,5 @@ TABLES = "tables"
 SET_ASIDE = "set-aside"
 SECONDARY = "secondary"
 STORE_LOCK = "store.lock"
+STORE_DAMAGED = "store.damaged"
 REFLECTION_SOCKET = "reflection.sock"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from types import TracebackType
 
 from rocksdict import DbClosedError
@@ -10,6 +11,7 @@ from rocksdict import DbClosedError
 from warren.base.errors import Damage, DiskFailure, Locked, Misuse, OutOfRoom, Refused, WarrenError
 
 REBUILD = "stop, remove the snapshot store's directory and start again: it is built anew from the log"
+RESTART = "start again: the store is set aside and built anew, if the log has everything"
 NO_SUCH_FILE = "No such file or directory"
 _FILE_AND_OFFSET = re.compile(r" in (\S+\.sst) offset (\d+)")
 
@@ -20,9 +22,9 @@ FAMILIES: tuple[tuple[str, type[WarrenError], str], ...] = (
     ("File too large", OutOfRoom, "a limit on the size of files is in force (`ulimit -f`): raise it, then resume"),
     ("lock hold by current process", Locked, "close the other opener of this snapshot store first"),
     ("While lock file", Locked, "another process holds this snapshot store: stop it first"),
-    ("Corruption", Damage, REBUILD),
-    ("not an sstable", Damage, REBUILD),
-    ("bad magic number", Damage, REBUILD),
+    ("Corruption", Damage, RESTART),
+    ("not an sstable", Damage, RESTART),
+    ("bad magic number", Damage, RESTART),
     ("File exists (os error 17)", Refused, "a file stands where the store's directory should be: move it away"),
     ("Not a directory", Refused, "a file stands where a directory is needed: move it away"),
     ("Permission denied", Refused, "give this user access, or start as the user who owns the directory"),
@@ -46,12 +48,13 @@ def translate(error: Exception, operation: str) -> WarrenError:
 
 
 class rocksdb_calls:
-    """Lets no error of rocksdict pass untranslated."""
+    """Lets no error of rocksdict pass untranslated. `on_damage` gets damage before the caller does."""
 
-    __slots__ = ("_operation",)
+    __slots__ = ("_on_damage", "_operation")
 
-    def __init__(self, operation: str) -> None:
+    def __init__(self, operation: str, on_damage: Callable[[Damage], None] | None = None) -> None:
         self._operation = operation
+        self._on_damage = on_damage
 
     def __enter__(self) -> None:
         return None
@@ -60,4 +63,11 @@ class rocksdb_calls:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception) and not isinstance(error, WarrenError):
-            raise translate(error, self._operation) from error
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> WarrenError:
+        """Apart from the frame that raises: an error that its own frame holds keeps RocksDB open."""
+        translated = translate(error, self._operation)
+        if isinstance(translated, Damage) and self._on_damage is not None:
+            self._on_damage(translated)
+        return translated

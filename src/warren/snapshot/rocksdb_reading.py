@@ -15,11 +15,11 @@ it was. The iterator holds on to the memtables of its moment: a view may cost as
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rocksdict import RdictIter, Snapshot
 
-from warren.base.errors import Misuse
+from warren.base.errors import Damage, Misuse
 from warren.base.threads import Condition
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Applied, Version
@@ -42,6 +42,8 @@ from warren.snapshot.row_format import (
 from warren.snapshot.snapshot_store import Found, Row
 
 _PIECE_BYTES = 1 << 20
+
+OnDamage = Callable[[Damage], None]
 
 
 class RocksDbReading(ABC):
@@ -113,9 +115,10 @@ class RocksDbReading(ABC):
 class Cursor:
     """One iterator of RocksDB, and so one moment; for any number of ranges at once, from any thread."""
 
-    def __init__(self, iterator: RdictIter, lock: Condition) -> None:
+    def __init__(self, iterator: RdictIter, lock: Condition, on_damage: OnDamage | None = None) -> None:
         self._iterator: RdictIter | None = iterator
         self._lock = lock
+        self._on_damage = on_damage
 
     def pieces(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> Iterator[list[Pair]]:
         """Pairs with low <= key < high, in order or backwards, some at once."""
@@ -135,7 +138,7 @@ class Cursor:
     def _next_piece(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> list[Pair]:
         if low >= high:
             return []
-        with self._lock, rocksdb_calls("read the snapshot store"):
+        with self._lock, rocksdb_calls("read the snapshot store", self._on_damage):
             if self._iterator is None:
                 raise Misuse("this view or range of the snapshot store is closed", "begin another one")
             read = _read_down if reverse else _read_up
@@ -147,8 +150,16 @@ class Cursor:
 class RocksDbView(RocksDbReading):
     """Is a `StoreView`."""
 
-    def __init__(self, snapshot: Snapshot, cursor: Cursor, mark: Mark, settings: SnapshotStoreSettings) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        cursor: Cursor,
+        mark: Mark,
+        settings: SnapshotStoreSettings,
+        on_damage: OnDamage | None = None,
+    ) -> None:
         super().__init__(settings)
+        self._on_damage = on_damage
         self._snapshot: Snapshot | None = snapshot
         self._cursor = cursor
         self._mark = mark
@@ -164,7 +175,7 @@ class RocksDbView(RocksDbReading):
     def raw_value(self, key: bytes) -> bytes | None:
         if self._snapshot is None:
             raise Misuse("this view of the snapshot store is closed", "take another one with `view()`")
-        return value_in(self._snapshot, key)
+        return value_in(self._snapshot, key, self._on_damage)
 
     def raw_values(self, keys: list[bytes]) -> list[bytes | None]:
         return [self.raw_value(key) for key in keys]
@@ -173,8 +184,8 @@ class RocksDbView(RocksDbReading):
         return self._cursor.pieces(low, high, reverse, rows_max)
 
 
-def value_in(snapshot: Snapshot, key: bytes) -> bytes | None:
-    with rocksdb_calls("read the snapshot store"):
+def value_in(snapshot: Snapshot, key: bytes, on_damage: OnDamage | None = None) -> bytes | None:
+    with rocksdb_calls("read the snapshot store", on_damage):
         try:
             data: bytes = snapshot[key]
         except Exception as error:

@@ -81,6 +81,7 @@ class RocksDbStore(RocksDbReading):
         self._threads = threads
         self._held: WeakSet[RocksDbView | Cursor] = WeakSet()  # what keeps RocksDB from closing
         self._failure: str | None = None
+        self.on_damage: Callable[[Damage], None] = lambda damage: None
         self._write_options = without_wal()
         self._mark = no_mark(timeline)
         self._has_graves = False
@@ -192,7 +193,8 @@ class RocksDbStore(RocksDbReading):
             if (mark := cursor.value(MARK_KEY)) == value_in(snapshot, MARK_KEY):
                 break
             cursor.close()  # a batch came between the two
-        view = RocksDbView(snapshot, cursor, mark_of(mark) if mark else no_mark(self._timeline), self._settings)
+        held = mark_of(mark) if mark else no_mark(self._timeline)
+        view = RocksDbView(snapshot, cursor, held, self._settings, self._damaged)
         self._held.add(view)
         return view
 
@@ -225,12 +227,12 @@ class RocksDbStore(RocksDbReading):
             view.close()
 
     def raw_value(self, key: bytes) -> bytes | None:
-        with rocksdb_calls("read the snapshot store"):
+        with rocksdb_calls("read the snapshot store", self._damaged):
             data: bytes | None = self._rocksdb.get(key)
         return data
 
     def raw_values(self, keys: list[bytes]) -> list[bytes | None]:
-        with rocksdb_calls("read the snapshot store"):
+        with rocksdb_calls("read the snapshot store", self._damaged):
             datas = self._rocksdb.get(cast(Any, keys)) if keys else []
         return cast(list[bytes | None], datas)
 
@@ -244,12 +246,15 @@ class RocksDbStore(RocksDbReading):
         finally:
             cursor.close()
 
+    def _damaged(self, damage: Damage) -> None:
+        self.on_damage(damage)
+
     def _figure(self, name: str) -> int:
         return int(self._rocksdb.property_value(name) or 0)
 
     def _cursor(self, bounds: ReadOptions) -> Cursor:
         with rocksdb_calls("read the snapshot store"):
-            cursor = Cursor(self._rocksdb.iter(bounds), self._threads.condition())
+            cursor = Cursor(self._rocksdb.iter(bounds), self._threads.condition(), self._damaged)
         self._held.add(cursor)
         return cursor
 

@@ -13,9 +13,10 @@ loses on purpose what was not flushed. One suite holds both to it (tests/snapsho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from warren.base.errors import Damage
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Applied, Version
 
@@ -96,6 +97,8 @@ class SnapshotStore(Reading, Protocol):
         when this returns. What the store holds of `cleared` storages goes. All entries in the files are newer than the
         store's, and of epochs up to the mark's. Done twice it is as done once; the files are used up."""
         ...
+
+    on_damage: Callable[[Damage], None]  # called, from any thread, with damage that a read of it has met
 
     @property
     def is_settled(self) -> bool:

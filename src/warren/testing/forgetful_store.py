@@ -13,12 +13,12 @@ the caller, and it says so. Tables to be ingested are lists of entries, under th
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from warren.base.chance import Chance
-from warren.base.errors import DiskFailure, Misuse, Refused
+from warren.base.errors import Damage, DiskFailure, Misuse, Refused
 from warren.base.ids import Epoch, TimelineId
 from warren.log.entries import CLEARING, EntryKind
 from warren.records.columns import EntryColumns
@@ -35,6 +35,7 @@ class ForgetfulStore(StateReading):
         self._failure: str | None = None
         self._views: list[StateReading] = []
         self.tables: dict[str, list[EntryColumns]] = {}
+        self.on_damage: Callable[[Damage], None] = lambda damage: None  # it never is
 
     def apply(
         self,
