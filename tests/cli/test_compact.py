@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stage import make_store, put, run
+from tests.server.broker_process import BrokerProcess
+from warren.app.embedded import open_embedded
 from warren.log.control import RESULT, START
 
 
@@ -63,3 +65,42 @@ def test_a_compaction_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureF
     store.abandon()
     assert ended.code == 16
     assert "the compaction failed" in ended.err and "hint" in ended.err
+
+
+def test_a_broker_is_compacted_by_its_data_directory_or_its_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its reflection is brought to now and its log is rotated; nothing is merged."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        for place in (tmp_path / "data", tmp_path / "data" / "log"):
+            ended = run(capsys, "compact", "--data-dir", place, "--timeout", 60)
+            assert (ended.code, ended.err) == (0, ""), ended
+            assert "nothing to compact" in ended.out
+        status = run(capsys, "reflection", "status", "--json", tmp_path / "data" / "log").json
+        assert status["flushed"]["epoch"] > 0
+        rotated = list((tmp_path / "data" / "log").glob("pwal_*.0*"))
+        assert rotated or status["flushed"]["epoch"] == status["durable"]
+        assert broker.stop() == 0
+
+
+def test_the_log_of_a_stopped_database_is_not_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_embedded(str(tmp_path / "data")) as database:
+        database.kv("names")[b"key"] = b"value"
+    for place in (tmp_path / "data", tmp_path / "data" / "log"):
+        ended = run(capsys, "log", "compact", place)
+        assert ended.code == 64
+        assert "is a database" in ended.err and f"warren compact --data-dir {tmp_path / 'data'}" in ended.err
+    with open_embedded(str(tmp_path / "data")) as database:
+        assert database.kv("names")[b"key"] == b"value"
+
+
+@pytest.mark.parametrize(
+    "verb", [("log", "verify"), ("log", "inspect"), ("log", "dump"), ("log", "repair", "--dry-run")]
+)
+def test_every_verb_on_a_log_takes_the_data_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]
+) -> None:
+    with open_embedded(str(tmp_path / "data")) as database:
+        database.kv("names")[b"key"] = b"value"
+    by_data, by_log = (run(capsys, *verb, tmp_path / "data" / part) for part in ("", "log"))
+    assert by_data.code == 0 and by_data == by_log

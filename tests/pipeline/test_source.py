@@ -15,6 +15,7 @@ from tests.pipeline.looking import fields_of_view, struct_type
 from warren.base.errors import Misuse, Refused
 from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions
+from warren.pipeline.planning import Planner
 from warren.pipeline.schema import View
 from warren.pipeline.source import FilteringReader, WarrenReader, WarrenSource, narrowed
 from warren.pipeline.stream_source import WarrenStreamReader
@@ -105,3 +106,9 @@ def test_a_schema_that_does_not_fit_is_refused_by_the_reader(path: str) -> None:
         source.reader(struct_type(fields_of_view(View.DAMAGE)))
     with pytest.raises(Misuse, match="needs a path"):
         WarrenSource({}).schema()
+
+
+def test_the_data_directory_of_a_log_is_as_good_as_the_log(tmp_path: Path) -> None:
+    LogStore.open(str(tmp_path / "log"), QUIET).close()
+    planner = Planner(ReadOptions(str(tmp_path)))
+    assert planner.options.path == str(tmp_path / "log") and planner.open().durable == 0

@@ -353,3 +353,22 @@ def test_a_store_that_is_behind_is_left_alone_unless_somebody_reads(monkeypatch:
         put(database, {b"b": b"2"})
         monkeypatch.setattr(ForgetfulStore, "is_behind", False)
         until(lambda: database.store.applied.epoch == database.log.durable)
+
+
+@pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.OFF])
+def test_a_compaction_before_the_store_has_taken_anything_loses_nothing(mode: Mode) -> None:
+    """The store reads log files only: what a merge put into a compacted file would never reach it."""
+    stage = DatabaseStage(mode)
+    with stage.open() as database:
+        if database.reflection is not None:
+            database.reflection.pause()
+        put(database, {b"a": b"1"})
+        assert database.log.manifest.state.reflected == 0
+        database.log.compact()
+        database.log.purge()
+        if database.reflection is not None:
+            database.reflection.resume()
+            database.catch_up()
+        assert rows(database) == {(1, b"a"): b"1"}
+    with stage.open() as database:
+        assert rows(database) == {(1, b"a"): b"1"}

@@ -48,6 +48,8 @@ def bytes_to_merge(log: ReadOnlyLog) -> int:
     from warren.log.compaction_catalog import CompactionCatalog
     from warren.log.file_header import Purpose
 
+    if log.state.reflected:  # nothing is merged: what stays is in the safe snapshot store
+        return 0
     catalog = CompactionCatalog.of(log.state)
     logs = [record for record in log.records() if record.purpose is Purpose.LOG]
     fresh = [record for record in logs if record.number not in catalog.detached]

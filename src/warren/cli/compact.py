@@ -2,17 +2,24 @@
 
 D/ctrl/start_compaction    made here; the store deletes it when it begins
 D/ctrl/compaction_result   written by the store when it is done
+
+D is the log directory or the data directory of a broker or database, whose log is D/log. Nothing is merged there: the
+reflection is brought to now, the log is rotated, and files that nothing holds are purged.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from warren.app.compaction_engine import CompactionSettings, Engine, is_for_spark
 from warren.cli.log_compact import show
 from warren.cli.output import AsJson, WhichEngine, say_json
+
+if TYPE_CHECKING:
+    from warren.log.machine import Machine
 
 DAMAGE = 16
 
@@ -37,20 +44,35 @@ def compact(
     from warren.app.directories import store_directory
     from warren.log.requests import ask
     from warren.log.store import Machine
+    from warren.snapshot.layout import log_directory
 
-    directory = store_directory(data_dir, store_dir, no_data_dir)
+    machine = Machine.real()
+    directory = log_directory(machine.files, store_directory(data_dir, store_dir, no_data_dir))
+    _bring_reflection_to_now(machine, directory, timeout)
     if is_for_spark(CompactionSettings(engine), directory):
         from warren.cli.pipeline_compact import on_spark
 
         found = on_spark(directory)
     else:
-        found = ask(Machine.real(), directory, {}, timeout)
+        found = ask(machine, directory, {}, timeout)
     if as_json:
         say_json(found)
     elif found["status"] == "ok":
         show(found)
     if found["status"] != "ok":
         raise typer.Exit(_complain(found))
+
+
+def _bring_reflection_to_now(machine: Machine, directory: str, timeout: float) -> None:
+    """What stays goes to the safe snapshot store of a database, if the log belongs to one: then the log can go."""
+    from warren.files.protocol import join
+    from warren.snapshot.control_socket import NobodyListens, ask
+    from warren.snapshot.layout import REFLECTION_SOCKET, data_directory, is_database
+
+    home = data_directory(machine.files, directory)
+    if is_database(machine.files, home):
+        with suppress(NobodyListens):  # stopped, or its reflection is off: the request below says so
+            ask(join(home, REFLECTION_SOCKET), {"command": "persist"}, timeout)
 
 
 def _complain(found: dict[str, Any]) -> int:

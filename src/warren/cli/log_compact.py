@@ -21,8 +21,10 @@ def compact(
     """Merge the rotated files and the compacted file of a stopped log directory into one, then let go of free files."""
     from warren.files.local import LocalFiles
     from warren.log.reading import open_for_reading
+    from warren.snapshot.layout import refuse_database
 
     log = open_for_reading(LocalFiles(), directory)
+    refuse_database(LocalFiles(), directory)
     if dry_run:
         result = _planned(log)
     elif is_for_spark(CompactionSettings(engine), directory):

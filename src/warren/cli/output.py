@@ -13,7 +13,33 @@ from rich.table import Table
 
 from warren.app.compaction_engine import Engine
 
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="The log directory.", show_default=False)]
+
+def _log_of(directory: str) -> str:
+    from warren.files.local import LocalFiles
+    from warren.snapshot.layout import log_directory
+
+    return log_directory(LocalFiles(), directory)
+
+
+def _data_of(directory: str) -> str:
+    from warren.files.local import LocalFiles
+    from warren.snapshot.layout import data_directory
+
+    return data_directory(LocalFiles(), directory)
+
+
+Directory = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR", help="The log directory, or the data directory it is in.", show_default=False, callback=_log_of
+    ),
+]
+DataDirectory = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR", help="The data directory of the database, or its log.", show_default=False, callback=_data_of
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 ThreadNum = Annotated[int, typer.Option("--thread-num", min=1, max=64, help="Files scanned at once.")]

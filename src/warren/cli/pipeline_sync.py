@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.output import AsJson, say, say_json, size
+from warren.cli.output import AsJson, DataDirectory, say, say_json, size
 from warren.cli.pipeline import LOCAL, Master, Remote
 
 if TYPE_CHECKING:
     from warren.pipeline.jobs.sync import Result
 
-Home = Annotated[str, typer.Argument(metavar="DIR", help="The directory of the database.", show_default=False)]
-
 
 def sync(
-    directory: Home,
+    directory: DataDirectory,
     as_json: AsJson = False,
     follow: Annotated[
         bool, typer.Option("--follow/--once", help="Go on whenever the log has grown, until SIGTERM or SIGINT.")

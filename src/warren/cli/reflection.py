@@ -10,19 +10,18 @@ from typing import Annotated, Any
 
 import typer
 
-from warren.cli.output import AsJson, say, say_json
+from warren.cli.output import AsJson, DataDirectory, say, say_json
 
 STATUS_SECONDS = 30.0
 
 reflection = typer.Typer(
     name="reflection", help="Look at and order the reflection of a running database.", no_args_is_help=True
 )
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="The directory of the database.", show_default=False)]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Longest to wait for the answer, in seconds.")]
 
 
 @reflection.command("status")
-def status(directory: Directory, as_json: AsJson = False, timeout: Timeout = STATUS_SECONDS) -> None:
+def status(directory: DataDirectory, as_json: AsJson = False, timeout: Timeout = STATUS_SECONDS) -> None:
     """How far log and store are, who reflects, whether it is paused, what is wrong."""
     told = _order(directory, "status", timeout)
     if as_json:
@@ -38,19 +37,19 @@ def status(directory: Directory, as_json: AsJson = False, timeout: Timeout = STA
 
 
 @reflection.command("pause")
-def pause(directory: Directory, as_json: AsJson = False, timeout: Timeout = STATUS_SECONDS) -> None:
+def pause(directory: DataDirectory, as_json: AsJson = False, timeout: Timeout = STATUS_SECONDS) -> None:
     """Leave everything in the log until `resume`: the store stands still, the log grows."""
     _tell(_order(directory, "pause", timeout), as_json, "paused")
 
 
 @reflection.command("resume")
-def resume(directory: Directory, as_json: AsJson = False, timeout: Timeout = STATUS_SECONDS) -> None:
+def resume(directory: DataDirectory, as_json: AsJson = False, timeout: Timeout = STATUS_SECONDS) -> None:
     """Go on after `pause`."""
     _tell(_order(directory, "resume", timeout), as_json, "goes on")
 
 
 @reflection.command("persist")
-def persist(directory: Directory, as_json: AsJson = False, timeout: Timeout = 600.0) -> None:
+def persist(directory: DataDirectory, as_json: AsJson = False, timeout: Timeout = 600.0) -> None:
     """Bring everything that is durable into the store, and the store to the disk; also while it is paused."""
     told = _order(directory, "persist", timeout)
     _tell(told, as_json, f"flushed up to epoch {told['flushed']['epoch']}")

@@ -97,11 +97,12 @@ class Compaction:
             return told_of(proposal)
 
     def choose(self) -> list[FileRecord]:
-        """Rotate, then name the files to merge: those compacted before, and what was never compacted. Nothing, if the
-        safe snapshot store takes what stays: a remove that it has not seen yet must not be settled here."""
-        if self._manifest.state.reflected:
-            return []
+        """Rotate, then name the files to merge: those compacted before, and what was never compacted. Nothing, if a
+        safe snapshot store takes what stays, also before it has taken anything: it reads log files only, so what a
+        merge put into a compacted file would never reach it, and a remove it has not seen must not be settled here."""
         rotated = self._rotation.rotate()
+        if self._manifest.state.reflected or not self._settings.keeps_snapshot:
+            return []
         catalog = CompactionCatalog.of(self._manifest.state)
         targets = catalog.targets(rotated.rotated)
         return [*catalog.compacted, *targets] if targets else []

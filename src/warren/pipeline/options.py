@@ -16,7 +16,7 @@ from warren.base.ids import UINT64_MAX, Epoch
 from warren.pipeline.schema import View
 
 OPTIONS: dict[str, str] = {  # name → what it means, one line of the table each
-    "path": "the log directory, as the driver and every executor see it",
+    "path": "the log directory, or the data directory it is in, as the driver and every executor see it",
     "view": "`entries` (the raw log, the default), `kv` (the newest value of every key) or `damage`",
     "asOf": "an epoch, or a time in ISO 8601 (without a zone: UTC); the last epoch that counts",
     "fromEpoch": "the first epoch that counts (`entries`); a stream begins with it",

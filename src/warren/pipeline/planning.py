@@ -15,7 +15,7 @@ Always true: nothing beyond the durable witness is in a plan, and no entry is in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from os import getpid
 from typing import Any
 
@@ -33,6 +33,7 @@ from warren.log.reading import ReadOnlyLog, open_for_reading
 from warren.log.store import Machine
 from warren.pipeline.options import ENTRIES_PER_BUCKET, ReadOptions
 from warren.pipeline.schema import View
+from warren.snapshot.layout import log_directory
 
 TRIES = 5
 _TWO_BUCKETS_FROM = 200_000  # entries; below it a second task costs more than it saves
@@ -77,9 +78,9 @@ class Plan:
 
 class Planner:
     def __init__(self, options: ReadOptions, machine: Machine | None = None) -> None:
-        self.options = options
         self.machine = machine or Machine.real()
-        self.pins = pins_of(self.machine, options.path)
+        self.options = replace(options, path=log_directory(self.machine.files, options.path))
+        self.pins = pins_of(self.machine, self.options.path)
         self.borders: dict[FileNumber, Border] = {}  # a stream goes on where its last plan ended
 
     def open(self) -> ReadOnlyLog:

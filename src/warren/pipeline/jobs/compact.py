@@ -27,6 +27,7 @@ from warren.log.settings import LogSettings
 from warren.log.store import LogStore, Machine
 from warren.pipeline.jobs.running import Told, attempt_name, run_tasks, workers_of
 from warren.pipeline.jobs.watching import Progress, nobody
+from warren.snapshot.layout import refuse_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,7 @@ def compact_stopped(
     """Open a directory that nobody holds, compact it, let go of what is free, and close it."""
     settings = settings or LogSettings(compaction_garbage_ratio=0.0)
     with LogStore.open(directory, settings) as store:
+        refuse_database(store.machine.files, directory)
         order = store.handover.order()
         if order is None:
             return {"status": "ok", **NOTHING_TO_DO}
