@@ -34,12 +34,12 @@ def test_another_protocol_is_answered_by_ours_and_cut_off(broker: BrokerProcess)
 
 
 def test_who_does_not_come_in_is_cut_off(broker: BrokerProcess) -> None:
+    began = time.monotonic()
     with RawClient(broker.port) as client:
         client.send(HEADER)
         client.expect(methods.ConnectionStart)
-        began = time.monotonic()
         assert client.is_closed()
-        assert time.monotonic() - began >= HANDSHAKE_SECONDS / 2
+    assert time.monotonic() - began >= HANDSHAKE_SECONDS
 
 
 def test_a_large_frame_is_refused_before_anybody_is_known(broker: BrokerProcess) -> None:
@@ -100,12 +100,12 @@ def test_a_client_may_send_eight_kib_before_frame_max_is_agreed(broker: BrokerPr
 
 def test_heartbeats_are_sent_and_asked_for(broker: BrokerProcess) -> None:
     """One who says nothing for twice his heartbeat is dead; until then he hears from us."""
+    began = time.monotonic()
     with RawClient(broker.port) as client:
         client.log_in(heartbeat=1)
-        began = time.monotonic()
         assert [client.frame().kind for _ in range(2)] == [frames.HEARTBEAT] * 2
         assert client.is_closed()
-        assert 2.0 <= time.monotonic() - began < 8.0
+    assert time.monotonic() - began >= 2.0
 
 
 def test_who_sends_heartbeats_stays(broker: BrokerProcess) -> None:
@@ -128,3 +128,13 @@ def test_a_client_that_says_goodbye_is_answered(broker: BrokerProcess) -> None:
 
 def test_the_directory_is_nobody_elses(broker: BrokerProcess) -> None:
     assert Path(broker.directory).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_refused_login_is_answered_however_short_the_limit_of_the_handshake_is(tmp_path: Path) -> None:
+    """The answer is held back for a second, which is the broker's own time and not the client's."""
+    conf = tmp_path / "rabbitmq.conf"
+    conf.write_text("handshake_timeout = 500\n")
+    with BrokerProcess(tmp_path / "data", "--config", str(conf)) as broker:
+        for _ in range(2):
+            with RawClient(broker.port) as client, pytest.raises(AssertionError, match="ACCESS_REFUSED"):
+                client.log_in(password="wrong", authentication_failure_close=True)

@@ -88,7 +88,8 @@ class ServedConnection(asyncio.Protocol):
         self.is_gone = False
         self.has_room = True  # the client reads what it is sent
         self.is_blocked = False  # it was told so
-        self.heard_ns = self.said_ns = self.begun_ns = self.clock.monotonic_ns()
+        self.heard_ns = self.said_ns = self._begun_ns = self.clock.monotonic_ns()
+        self._held_ns = 0  # since when it is held, if it is
         self.transport: asyncio.Transport | None = None
         self.peer = ""
         self._events: Iterator[Event] | None = None  # what is left of what was received
@@ -175,13 +176,18 @@ class ServedConnection(asyncio.Protocol):
         is the channel's."""
         if self.access is not None:
             self.server.run(self.served)  # what this client asked for before comes before
-        self._is_held = True
+        self._is_held, self._held_ns = True, self.clock.monotonic_ns()
         self.pause_reading()
         self.server.offload(call, partial(self._offloaded, then, channel), is_login=self.access is None)
 
+    def handshake_ns(self, now_ns: int) -> int:
+        """How long the client itself has taken since it connected: the time limit of the handshake is the client's. The
+        broker's own time (hashing a password, the delay of a refused login) does not count."""
+        return (self._held_ns if self._is_held else now_ns) - self._begun_ns
+
     def hold(self, seconds: float, then: Callable[[], None]) -> None:
         """Go on after a while."""
-        self._is_held = True
+        self._is_held, self._held_ns = True, self.clock.monotonic_ns()
         self.pause_reading()
         self.server.later(seconds, partial(self._offloaded, lambda _: then(), 0, None, None))
 
@@ -189,6 +195,7 @@ class ServedConnection(asyncio.Protocol):
         self, then: Callable[[object], None], channel: int, result: object, error: BaseException | None
     ) -> None:
         self._is_held = False
+        self._begun_ns += self.clock.monotonic_ns() - self._held_ns
         if self.is_gone:
             return
         try:

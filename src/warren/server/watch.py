@@ -57,7 +57,8 @@ class Watch:
         server = self._server
         now = server.machine.clock.monotonic_ns()
         for connection in server.half_open:
-            if now - connection.begun_ns > server.settings.handshake_seconds * 1e9 and connection.transport is not None:
+            is_late = connection.handshake_ns(now) > server.settings.handshake_seconds * 1e9
+            if is_late and connection.transport is not None:
                 _LOG.warning("a handshake took too long", extra={"facts": {"client": connection.owner.name}})
                 connection.reset()
         for connection in list(server.connections):

@@ -25,6 +25,7 @@ from tests.interop.celery_app.tasks import build
 ROOT = Path(__file__).parents[3]
 READY_SECONDS_MAX = 30
 END_SECONDS_MAX = 20
+ANSWER_SECONDS_MAX = 60  # one worker is asked, so its answer ends the wait
 
 
 class Worker:
@@ -85,7 +86,7 @@ class Worker:
         return self.app.tasks[name]
 
     def inspect(self) -> Any:
-        return self.app.control.inspect(destination=[self.name], timeout=5)
+        return self.app.control.inspect(destination=[self.name], timeout=ANSWER_SECONDS_MAX)
 
     def kill(self) -> None:
         """SIGKILL to the worker and its children: no goodbye to the broker, only sockets that end."""
