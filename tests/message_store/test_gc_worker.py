@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from warren.base.background import Background
 from warren.base.errors import DiskFailure
 from warren.message_store.gc import Collected
 from warren.message_store.gc_worker import GcWorker
@@ -38,7 +39,7 @@ def after(seconds: float, worker_seconds: float, *collectors: Counting) -> list[
 
     def body() -> list[str]:
         given: Any = collectors
-        worker = GcWorker(threads, threads.clock, given, worker_seconds, 12.0)
+        worker = GcWorker(threads, threads.clock, Background(), given, worker_seconds, 12.0)
         pause = threads.condition()
         with pause:
             pause.wait(seconds)
@@ -79,7 +80,7 @@ def test_a_worker_that_is_rung_looks_at_once() -> None:
 
     def body() -> int:
         given: Any = [collector]
-        worker = GcWorker(threads, threads.clock, given, 1e6, 1e9)
+        worker = GcWorker(threads, threads.clock, Background(), given, 1e6, 1e9)
         worker.ring()
         pause = threads.condition()
         with pause:

@@ -96,7 +96,8 @@ class Broker:
 
     @property
     def problems(self) -> list[str]:
-        return [*self.database.alarms(), *self._queues.alarms()]
+        own = [*self.database.alarms(), *self._queues.alarms()]
+        return list(dict.fromkeys([*own, *self.machine.background.alarms()]))  # most tasks are in both
 
     @property
     def failure(self) -> BaseException | None:

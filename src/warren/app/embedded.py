@@ -175,7 +175,8 @@ class Warren:
 
     def alarms(self) -> list[str]:
         room = self._room
-        return [*self.database.alarms(), *(room.queues.alarms() if room is not None else [])]
+        own = [*self.database.alarms(), *(room.queues.alarms() if room is not None else [])]
+        return list(dict.fromkeys([*own, *self._machine.background.alarms()]))  # most tasks are in both
 
     def close(self) -> None:
         with self._room_lock:

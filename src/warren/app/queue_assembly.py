@@ -85,7 +85,7 @@ class OpenQueues:
             self.storage.forget(gone)
             self.realms = Realms(self.storage, machine, settings)
             opened.callback(self.realms.close)
-            self.confirms = Confirms(machine.threads, database.log.wait)
+            self.confirms = Confirms(machine.threads, database.log.wait, machine.background)
             opened.callback(self.confirms.stop)
             self.storage.begin_upkeep(settings.cleaning_seconds)
             self.realms.begin()

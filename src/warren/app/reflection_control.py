@@ -38,4 +38,4 @@ def served(database: Database, machine: Machine, settings: ReflectionSettings) -
     orders = orders_of(database.reflection, told)
     if database.orders is not None:  # what `warren pipeline sync` asks for
         orders.update(database.orders.handlers())
-    return ControlServer(path, orders, machine.threads, machine.clock, takes_over=True)
+    return ControlServer(path, orders, machine.threads, machine.clock, takes_over=True, background=machine.background)

@@ -2,7 +2,7 @@
 
 Every error says what happened, where, and ends in a hint. `Misuse` is the caller's to fix; `Refused` is an answer;
 `Damage` means bytes are not what we wrote; `OutOfRoom` passes when room is made; `DiskFailure` and `SyncFailed` end
-the writer: a sync that failed once is never retried and believed.
+the writer: a sync that failed once is never retried and believed; `Fault` is a defect of Warren itself.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ class DiskFailure(WarrenError):
 
 class SyncFailed(DiskFailure):
     """A sync failed: nothing written since the last good one may be believed. Fatal for its writer."""
+
+
+class Fault(WarrenError):
+    """An exception that nothing in Warren raises on purpose: a defect to report."""
 
 
 class Damage(WarrenError):

@@ -4,7 +4,8 @@ with repeatedly(threads, "warren-pin", 20.0, renew):
     work()
 
 The first time comes when so many seconds have passed. The call runs in a thread of its own; when the body ends, one
-under way is waited for, and none follows. It handles its own errors.
+under way is waited for, and none follows. A call that raises is logged, and the next one comes in its time
+(base/background).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from warren.base.background import Background
 from warren.base.threads import Threads
 
 
 @contextmanager
 def repeatedly(threads: Threads, name: str, seconds: float, call: Callable[[], object]) -> Iterator[None]:
     bell, is_over = threads.condition(), False
+    task = Background().task(name, "a repeated call is not done")
 
     def run() -> None:
         while True:
@@ -26,7 +29,7 @@ def repeatedly(threads: Threads, name: str, seconds: float, call: Callable[[], o
                     bell.wait(seconds)
                 if is_over:
                     return
-            call()
+            task.run(call)
 
     thread = threads.start(name, run)
     try:

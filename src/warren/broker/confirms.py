@@ -3,14 +3,17 @@
     put ──epoch──▶ (epoch, callback) in line ──▶ a thread waits for the newest epoch ──▶ calls everybody up to it
 
 The thread leads the commit itself: what arrives while it is at the disk is the next batch. Callbacks may take their
-time and may put again: only other callbacks wait for them.
+time and may put again: only other callbacks wait for them. A callback that raises is an alarm (base/background) and
+concerns its own caller only: the others are called. An error of the wait itself is passed to every callback; the server
+ends the process then (`Server.fail`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from warren.base.background import Background
 from warren.base.ids import Epoch
 from warren.base.threads import Running, Threads
 
@@ -18,8 +21,9 @@ Told = Callable[[BaseException | None], None]  # None: it is durable
 
 
 class Confirms:
-    def __init__(self, threads: Threads, wait: Callable[[Epoch], None]) -> None:
+    def __init__(self, threads: Threads, wait: Callable[[Epoch], None], background: Background | None = None) -> None:
         self._threads = threads
+        self._task = (background or Background()).task("confirms", "a publisher is not notified of a durable epoch")
         self._wait = wait
         self._bell = threads.condition()
         self._asked: deque[tuple[Epoch, Told]] = deque()  # epochs only grow, nearly: a few may have changed places
@@ -55,8 +59,18 @@ class Confirms:
                     self._bell.wait()
                 asked, self._asked = self._asked, deque()
             error = self._waited_for(max(epoch for epoch, _ in asked))
-            for _, told in asked:
+            self._notify(asked, error)
+
+    def _notify(self, asked: Iterable[tuple[Epoch, Told]], error: BaseException | None) -> None:
+        is_good = True
+        for _, told in asked:
+            try:
                 told(error)
+            except Exception as failure:
+                is_good = False
+                self._task.failed(failure)
+        if is_good:
+            self._task.succeeded()
 
     def _waited_for(self, epoch: Epoch) -> BaseException | None:
         try:

@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
-from weakref import WeakSet
 
-from warren.base.errors import Damage, Gone
+from warren.base.errors import Damage, Gone, WarrenError
 from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.runs import QueuePlace, Run
+from warren.broker.alive_bytes import AliveBytes
 from warren.broker.backing_kinds import BackingKinds, MakeOne, Wanted
 from warren.broker.settings import QueueSettings
 from warren.broker.telling_index import TellingIndex
@@ -74,8 +74,8 @@ class QueueStorage:
         self.stores = MessageStores(log, database.directory, rows, locations, of_stores)
         stream = log.stream(MESSAGES, is_referring=True)
         self.cleaning = Cleaning(database, stream, catalog.queue_ids, self.index.writing)
-        self._alive: WeakSet[VariableQueue] = WeakSet()
-        self.upkeep = Upkeep(machine.threads, database, self.cleaning, self.stores.collect, self.alive_bytes)
+        self._alive = AliveBytes()
+        self.upkeep = Upkeep(machine, database, self.cleaning, self.stores.collect, self.alive_bytes)
         database.referred_bytes = self.alive_bytes
         self._telling = TellingIndex(self.index, self._tell_damage)
         self._below = Stores(
@@ -85,6 +85,7 @@ class QueueStorage:
             lambda: log.durable,
             self._note_dead,
             lambda: database.indexed,
+            self._alive.report,
         )
         kinds: dict[str, MakeOne] = {VARIABLE: self._variable, **(more_kinds or {})}
         self.kinds = BackingKinds(kinds, settings.backing, PriorityQueue)
@@ -111,10 +112,11 @@ class QueueStorage:
 
     def alive_bytes(self) -> int:
         """Of messages that are not gone, in the queues that were started."""
-        return sum(queue.ready_bytes + queue.pending.size_bytes for queue in list(self._alive))
+        return self._alive.total
 
     def queue_has_gone(self, queue: QueueId) -> None:
         """All that was in it is garbage, and nobody has looked at it run by run."""
+        self._alive.remove(queue)
         self.stores.collector.queue_has_gone(queue)
         self.upkeep.ring()
 
@@ -141,6 +143,11 @@ class QueueStorage:
         return self._database.log.commit.is_out_of_room
 
     @property
+    def commit_failure(self) -> WarrenError | None:
+        """Why nothing becomes durable any more."""
+        return self._database.log.commit.failure
+
+    @property
     def is_on_ballast(self) -> bool:
         """Whether the disk is full, and only what clears away may still be written."""
         return self._database.log.ballast.is_in_use
@@ -155,7 +162,6 @@ class QueueStorage:
         place = wanted.place
         newest = max(wanted.newest, self._begun.get(place, wanted.newest))
         queue = VariableQueue(place, wanted.is_durable, self._below, self._clock, self._of_queues, newest)
-        self._alive.add(queue)
         if wanted.is_durable and not wanted.is_fresh:
             changes = self.index.begin()
             queue.go_on(changes)

@@ -4,6 +4,9 @@
 
 Queues note a time when their head changes; one that comes too early is no harm: the queue looks, and notes the next.
 Times are those of the clock that never jumps, in ms. Without the thread (tests) somebody calls `turn`.
+
+A call that raises is an alarm (base/background), and is repeated after a back-off: other keys are called in time. The
+alarm is cleared when every key that failed has had a good call.
 """
 
 from __future__ import annotations
@@ -11,16 +14,21 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
+from warren.base.background import Background
 from warren.base.clock import Clock
 from warren.base.threads import Running, Threads
 from warren.broker.expiry import monotonic_ms
 
 
 class Timetable:
-    def __init__(self, threads: Threads, clock: Clock, call: Callable[[int], None]) -> None:
+    def __init__(
+        self, threads: Threads, clock: Clock, call: Callable[[int], None], background: Background | None = None
+    ) -> None:
         self._threads = threads
         self._clock = clock
-        self._call = call  # handles its own errors
+        self._call = call
+        self._task = (background or Background()).task("timetable", "a queue is not expired or deleted in time")
+        self._failing: set[int] = set()  # keys whose last call failed
         self._bell = threads.condition()
         self._due: list[tuple[int, int]] = []
         self._is_over = False
@@ -40,7 +48,7 @@ class Timetable:
         """Call for everything that is due; how often."""
         due = self._take_due()
         for key in due:
-            self._call(key)
+            self._call_for(key)
         return len(due)
 
     def stop(self) -> None:
@@ -49,6 +57,18 @@ class Timetable:
             self._bell.notify_all()
         if self._thread is not None:
             self._thread.join()
+
+    def _call_for(self, key: int) -> None:
+        try:
+            self._call(key)
+        except Exception as error:
+            self._failing.add(key)
+            self._task.failed(error)
+            self.at(key, monotonic_ms(self._clock) + int(self._task.retry_seconds * 1000))
+            return
+        self._failing.discard(key)
+        if not self._failing:
+            self._task.succeeded()
 
     def _take_due(self) -> list[int]:
         now = monotonic_ms(self._clock)

@@ -9,8 +9,8 @@
                4  what nobody needs, retains or pins is purged
 
 Whoever puts more while there is twice as much waits for the pass that is under way: a disk that fills with what nobody
-wants helps nobody (DESIGN promise 5). Whoever gets and acknowledges never waits. On a machine where a pass fails nobody
-is held back: it is told, and tried again.
+wants helps nobody (DESIGN promise 5). Whoever gets and acknowledges never waits. While passes fail, or when the thread
+is gone, no publisher is held back: the failure is an alarm, and the pass is tried again after a back-off.
 
 Always true: nothing is lost by a pass that is cut short at any point; each of its steps is safe by itself.
 """
@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from warren.base.errors import WarrenError
-from warren.base.threads import Running, Threads
+from warren.base.threads import Running
+from warren.log.machine import Machine
 from warren.queue_index.cleaning import Cleaning
 from warren.snapshot.database import Database
 
@@ -34,24 +34,25 @@ HOLD_SECONDS_MAX = 1.0  # longest that anybody is held back at a time
 class Upkeep:
     def __init__(
         self,
-        threads: Threads,
+        machine: Machine,
         database: Database,
         cleaning: Cleaning,
         collect: Callable[[], None],
         alive_bytes: Callable[[], int],
     ) -> None:
         """`collect` has the message stores collect their garbage; `alive_bytes` tells how much is in the queues."""
-        self._threads = threads
+        self._threads = machine.threads
+        self._clock = machine.clock
+        self._task = machine.background.task("upkeep", "garbage is not cleared away")
         self._database = database
         self._cleaning = cleaning
         self._collect = collect
         self._alive_bytes = alive_bytes
-        self._bell = threads.condition()
+        self._bell = machine.threads.condition()
         self._is_rung = self._is_stopping = False
         self._garbage_bytes = 0  # noted since the last pass began
         self._due_bytes = self._file_bytes = 0
         self._running: Running | None = None
-        self.failure: WarrenError | None = None
         self.passes = 0
         self._measure()
 
@@ -86,7 +87,9 @@ class Upkeep:
             self._measure()
             if self._database.log.rotation.active_bytes > self._file_bytes:
                 self._database.log.rotation.rotate_soon()
-        if self._garbage_bytes < 2 * self._due_bytes or self._running is None or self.failure is not None:
+        if self._garbage_bytes < 2 * self._due_bytes or self._task.failure is not None:
+            return False
+        if self._running is None or not self._running.is_alive():
             return False
         if not self._is_rung:
             self.ring()
@@ -113,17 +116,16 @@ class Upkeep:
                 if self._is_stopping:
                     return
             if is_asked or self._cleaning.is_due():
-                self._try()
+                self._pass()
 
-    def _try(self) -> None:
-        try:
-            self.run()
-            self.failure = None
-        except WarrenError as error:
-            self.failure = error
+    def _pass(self) -> None:
+        is_good = self._task.run(self.run)
         with self._bell:
             self.passes += 1
             self._bell.notify_all()
+            if not is_good:
+                self._task.back_off(self._bell, self._clock, lambda: self._is_stopping)
+                self._is_rung = True
 
     def run(self) -> None:
         """One pass."""
@@ -147,4 +149,4 @@ class Upkeep:
         self._file_bytes = max(FILE_BYTES_MIN, share)
 
     def alarms(self) -> list[str]:
-        return [] if self.failure is None else [f"garbage is not cleared away: {self.failure.what}"]
+        return self._task.alarms()

@@ -100,7 +100,7 @@ class VirtualHost:
         self.add: Callable[[Callable[[Change], queues.Queue]], queues.Queue] = storage.catalog.change
         self.remove: Callable[[Supervised, Callable[[], None]], None] = self._removed
         self.problems: list[str] = []
-        self.timetable = Timetable(machine.threads, machine.clock, self.look)
+        self.timetable = Timetable(machine.threads, machine.clock, self.look, machine.background)
         self.monitor = monitor or MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self.paged)
         self._ways = ways or NamedWays(self._id_of, self._id_of_started, self._ids)
         around = Surroundings(machine.clock, self.timetable.at, self.monitor.takes, self.tell, self._ways)
@@ -307,18 +307,15 @@ class VirtualHost:
     # -- the clockwork -------------------------------------------------------------------------------------------
 
     def look(self, key: int) -> None:
-        """Its time has come: the acknowledgements', the memory's, or a queue's."""
-        try:
-            if key == _SETTLE:
-                self._is_settling = False
-                self.storage.ring()
-            elif key == _MONITOR:
-                self.timetable.at(_MONITOR, self._now_ms() + self._tick_ms)
-                self.monitor.tick()
-            elif (child := self._by_id.get(QueueId(key))) is not None:
-                self._look_at(child)
-        except Exception as error:  # the clockwork goes on, whatever happens to one queue
-            self.tell(f"what was to be done in time was not: {error!r}")
+        """Its time has come: the acknowledgements', the memory's, or a queue's. The timetable repeats what fails."""
+        if key == _SETTLE:
+            self._is_settling = False
+            self.storage.ring()
+        elif key == _MONITOR:
+            self.monitor.tick()
+            self.timetable.at(_MONITOR, self._now_ms() + self._tick_ms)
+        elif (child := self._by_id.get(QueueId(key))) is not None:
+            self._look_at(child)
 
     def tell(self, problem: str) -> None:
         """What an operator should know; the oldest are forgotten."""

@@ -5,7 +5,8 @@
 
 Whoever waits for durability and finds nobody at it does it himself, in his own thread, with no hand-over; the others
 sleep until he is done. The background thread leads only for those who asked for a callback instead of waiting, and
-writes and syncs the witness, at most 100 ms behind.
+writes and syncs the witness, at most 100 ms behind. Any exception in it, a defect too, ends the commit for good: it
+must not go on with an epoch that is half written.
 
 Always true
 * no byte of E+1 reaches the operating system before the sync of E has returned;
@@ -17,6 +18,7 @@ Not here: what a batch consists of (log/channels), rotation (log/rotation): both
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +34,7 @@ from warren.durability.wall_times import WallMarks
 from warren.records.block import draft
 from warren.records.format import BlockKind
 
+_LOG = logging.getLogger(__name__)
 ROOM_POLL_SECONDS = 0.05
 WITNESS_AGE_SECONDS_MAX = 0.1
 
@@ -328,8 +331,9 @@ class GroupCommit:
                 if left is not None and left <= 0:
                     self._stale_since_ns = None
                     self._turn.witness()
-            except WarrenError as error:
-                self.fail(error)
+            except Exception as error:
+                _LOG.critical("background commit failed", exc_info=error, extra={"facts": {"durable": self.durable}})
+                self.fail(_as_failure(error))
                 return
 
     def _witness_seconds_left(self) -> float | None:
@@ -353,4 +357,6 @@ class GroupCommit:
 def _as_failure(error: BaseException) -> WarrenError:
     if isinstance(error, WarrenError):
         return error
-    return SyncFailed(f"the commit ended with {error!r}", "stop and restart: what was not confirmed may be lost")
+    failure = SyncFailed(f"the commit ended with {error!r}", "stop and restart: what was not confirmed may be lost")
+    failure.__cause__ = error
+    return failure

@@ -10,7 +10,8 @@ repeated in the result, so that everybody finds the answer to his own.
 
 One thread, made when opening ends and ended by `close`, or when nobody has the store any more: so two compactions never
 run at once. It also starts one by itself when too much of the log may be superseded, purges what nobody holds, and lays
-the ballast again when the disk has room.
+the ballast again when the disk has room. A poll that fails is an alarm until a later one is good (base/background), and
+its work is tried less often meanwhile; a request is always answered.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 from weakref import ref
 
+from warren.base.background import Background
 from warren.base.clock import Clock
-from warren.base.errors import OutOfRoom, Refused, WarrenError
+from warren.base.errors import Refused, WarrenError
 from warren.base.threads import Threads
 from warren.files import atomic
 from warren.files.protocol import Files, join
@@ -66,16 +68,25 @@ class Maintained(Protocol):
 
 class CompactionThread:
     def __init__(
-        self, files: Files, directory: str, clock: Clock, threads: Threads, maintained: Maintained, poll_seconds: float
+        self,
+        files: Files,
+        directory: str,
+        clock: Clock,
+        threads: Threads,
+        maintained: Maintained,
+        poll_seconds: float,
+        background: Background | None = None,
     ) -> None:
         self._files = files
         self._home = join(directory, CTRL)
         self._clock = clock
         self._maintained = ref(maintained)
         self._poll_seconds = poll_seconds
+        self._due_ns = 0  # a poll that failed is repeated then, or when there is a request
         self._bell = threads.condition()
         self._is_stopping = False
-        self.failures: list[Exception] = []
+        background = background or Background()
+        self._task = background.task("compaction", "the log is not compacted or purged", poll_seconds)
         files.make_directories(self._home)
         self._thread = threads.start("warren-compaction", self._run)
 
@@ -91,6 +102,9 @@ class CompactionThread:
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 
+    def alarms(self) -> list[str]:
+        return self._task.alarms()
+
     def _run(self) -> None:
         while True:
             with self._bell:
@@ -102,17 +116,17 @@ class CompactionThread:
                 return
 
     def _looks(self) -> bool:
-        """Look once. False: what we maintain was dropped by everybody else, unclosed. A failed look is kept for whoever
-        asks, whatever it was; the next poll tries anew. A full disk is forgotten when a look goes well again."""
+        """Look once. False: what we maintain was dropped by everybody else, unclosed."""
         maintained = self._maintained()
         if maintained is None:
             return False
         try:
-            self._look(maintained)
+            if self._clock.monotonic_ns() >= self._due_ns or self._files.exists(join(self._home, START)):
+                self._look(maintained)
+                self._task.succeeded()
         except Exception as error:
-            self.failures = [*self.failures[-9:], error]
-        else:
-            self.failures = [error for error in self.failures if not isinstance(error, OutOfRoom)]
+            self._task.failed(error)
+            self._due_ns = self._clock.monotonic_ns() + int(self._task.retry_seconds * 1e9)
         return True
 
     def _look(self, maintained: Maintained) -> None:

@@ -1,9 +1,10 @@
-"""The machine a store stands on: the four seams, in one value."""
+"""The machine a store stands on: the four seams, in one value, and the registry of background tasks that run on it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from warren.base.background import Background
 from warren.base.chance import Chance, SystemChance
 from warren.base.clock import Clock, SystemClock
 from warren.base.threads import SystemThreads, Threads
@@ -17,6 +18,7 @@ class Machine:
     clock: Clock
     threads: Threads
     chance: Chance
+    background: Background = field(default_factory=Background)
 
     @classmethod
     def real(cls) -> Machine:

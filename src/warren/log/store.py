@@ -168,6 +168,7 @@ class LogStore:
             self.machine.threads,
             self,
             self.settings.compaction_poll_seconds,
+            self.machine.background,
         )
 
     @classmethod
@@ -277,9 +278,11 @@ class LogStore:
         files, directory, _, _ = self._seams()
         full = self.commit.out_of_room
         waits = [f"writers wait for room: {full.what}; {full.hint}"] if full is not None else []
-        failures = self._compaction_thread.failures if self._compaction_thread is not None else []
+        ended = self.commit.failure
+        failures = [f"nothing is written any more: {ended.what}; {ended.hint}"] if ended is not None else []
+        failures += self._compaction_thread.alarms() if self._compaction_thread is not None else []
         over = quarantine_alarm(files, directory, self.settings.quarantine_bytes_max)
-        return [*self.opened.problems, *waits, *(str(failure) for failure in failures), *([over] if over else [])]
+        return [*self.opened.problems, *waits, *failures, *([over] if over else [])]
 
     def compact(self, progress: Progress = lambda share: None) -> dict[str, Any]:
         return self.compaction.run(progress)

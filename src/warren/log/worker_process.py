@@ -40,9 +40,11 @@ def told_error(error: BaseException) -> dict[str, Any]:
 
 def _end_with_owner() -> None:
     """Our standard input ends when the owner does. Read without a buffer, whose lock would outlive the job."""
-    while os.read(0, 4096):
-        pass
-    os._exit(1)
+    try:
+        while os.read(0, 4096):
+            pass
+    finally:  # an input that cannot be read is as good as ended
+        os._exit(1)
 
 
 def say(told: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Health checks: one question each, 200 and "ok", or 503 and why not. For probes, which read the status only.
 
-    alarms, local-alarms                     nobody is blocked for want of memory or disk
+    alarms, local-alarms                     no publisher is blocked, and no background task fails
     virtual-hosts                            every vhost of the catalog is served
     port-listener, protocol-listener         somebody listens there
     is-in-service, ready-to-serve-clients    new clients are taken: false from the moment the server is being stopped
@@ -22,11 +22,14 @@ _PORT_MAX: Final = 65_535
 
 
 def alarms(asked: Asked) -> Any:
-    raised = asked.running.alarms
-    if not raised:
-        return _OK
-    told = [{"node": asked.running.node, "resource": alarm.value} for alarm in raised]
-    return _failed("There are alarms in effect", alarms=told)
+    running = asked.running
+    told = [{"node": running.node, "resource": alarm.value} for alarm in running.alarms]
+    told += [
+        {"node": running.node, "resource": "background", "task": task.name, "reason": alarm}
+        for task in running.machine.background.failing()
+        for alarm in task.alarms()
+    ]
+    return _failed("There are alarms in effect", alarms=told) if told else _OK
 
 
 def virtual_hosts(asked: Asked) -> Any:

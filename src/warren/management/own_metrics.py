@@ -27,8 +27,21 @@ def own_metrics(running: Running) -> Iterator[Metric]:
     }
     for name, (told, value) in facts.items():
         yield GaugeMetricFamily(f"warren_{name}", told, value=value)
+    yield from _background(running)
     yield CounterMetricFamily("warren_received_bytes", "Of messages published", value=counts.received_bytes)
     yield CounterMetricFamily("warren_messages_refused", "Publishes answered by a nack", value=counts.refused)
+
+
+def _background(running: Running) -> Iterator[Metric]:
+    background = running.machine.background
+    failing = {task.name for task in background.failing()}
+    now = GaugeMetricFamily("warren_background_failing", "1 while the task's last round failed", labels=["task"])
+    total = CounterMetricFamily("warren_background_failures", "Failed rounds since the start", labels=["task"])
+    for name, failures in sorted(background.failures().items()):
+        now.add_metric([name], float(name in failing))
+        total.add_metric([name], failures)
+    yield now
+    yield total
 
 
 def wal_bytes(log: LogStore) -> int:

@@ -23,10 +23,11 @@ from warren.snapshot.database import Database
 
 
 class Alarm(StrEnum):
-    """What blocks publishers; the value is RabbitMQ's name for what is short."""
+    """What blocks publishers; the value is RabbitMQ's name for what is short. RabbitMQ has no alarm for cleanup."""
 
     MEMORY = "memory"
     DISK = "disk"
+    CLEANUP = "cleanup"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ class MessageStores:
     ) -> None:
         self._threads = log.machine.threads
         self._clock = log.machine.clock
+        self._background = log.machine.background
         self._settings = settings
         self._worker: GcWorker | None = None
         self._heaps = self._open_heaps(log, directory)
@@ -63,7 +64,8 @@ class MessageStores:
         """Let garbage be collected: every file gets a census, and two at a time are joined where it is worth it."""
         collectors = (self.collector, self.transient_collector)
         settings = self._settings
-        self._worker = GcWorker(self._threads, self._clock, collectors, settings.gc_seconds, settings.gc_census_seconds)
+        seconds = settings.gc_seconds, settings.gc_census_seconds
+        self._worker = GcWorker(self._threads, self._clock, self._background, collectors, *seconds)
 
     def collect_soon(self, is_much_dead: bool = False) -> None:
         """Look for garbage now. `is_much_dead`: more than was noted, like the runs of a queue that was deleted."""

@@ -74,10 +74,15 @@ class TransientStore(Protocol):
 
 
 NoteDead = Callable[[Run, int, bool], None]  # so many bytes of a run are gone; was that the last of it?
+ReportAlive = Callable[[QueuePlace, int], None]  # bytes of all messages of a sub-queue, ready or pending
 
 
 def _nobody_asks(run: Run, size_bytes: int, is_all: bool) -> None:
     """Garbage is found without hints as well."""
+
+
+def _ignore(place: QueuePlace, size_bytes: int) -> None:
+    """For a queue whose sizes are not summed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class Stores:
     durable_epoch: Callable[[], Epoch]
     note_dead: NoteDead = _nobody_asks
     indexed_epoch: Callable[[], Epoch] | None = None  # None: whatever is durable is in the index
+    report_alive: ReportAlive = _ignore
 
     def is_written(self, run: Run) -> bool:
         """Whether its contents can be let go of: they are durable, or it makes no difference."""

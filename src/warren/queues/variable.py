@@ -80,6 +80,7 @@ class VariableQueue:
         self._is_astray = False
         delta.recover(counters, newest)
         self.lanes.refill()
+        self._report_alive()
 
     # -- publishing ----------------------------------------------------------------------------------------------
 
@@ -112,6 +113,7 @@ class VariableQueue:
         self._version += 1
         if is_persistent:
             self.ledger.tell(self._oldest(), changes, is_due=False)
+        self._report_alive()
 
     def _embed_below(self, publication: Publication) -> int:
         """What several queues get is stored once, whatever its size."""
@@ -250,6 +252,7 @@ class VariableQueue:
         self._transients.clear()
         self._reader.forget()
         self._version += 1
+        self._report_alive()
 
     def _let_go(self, slices: list[Slice], why: Why, changes: Changes) -> int:
         """Messages that are neither ready nor pending any more."""
@@ -268,6 +271,7 @@ class VariableQueue:
             for slice_ in slices:
                 if not slice_.run.is_persistent:
                     self._transients.release(slice_)
+        self._report_alive()
         return sum(map(len, slices))
 
     # -- looking at it -------------------------------------------------------------------------------------------
@@ -359,6 +363,7 @@ class VariableQueue:
         self._is_astray = sum(map(len, taken)) != self.ledger.next - first
         self.ledger.unpublish(first, [slice_.run for slice_ in taken if slice_.run.is_persistent])
         self._version += 1
+        self._report_alive()
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -369,6 +374,9 @@ class VariableQueue:
             changes.join(self)
             self._published_from = self.ledger.next if self._changes is None else None
             self._changes = changes
+
+    def _report_alive(self) -> None:
+        self._stores.report_alive(self._place, self.lanes.size_bytes + self.pending.size_bytes)
 
     def _check_astray(self) -> None:
         if self._is_astray:

@@ -6,7 +6,8 @@
 
 A Unix socket, mode 0600: whoever may own the directory may give orders. One connection is one order. One thread takes
 them one after another, so handlers never meet each other; an order that takes long lets the next one wait. Somebody who
-connects and says nothing, or does not listen, is hung up on after some seconds.
+connects and says nothing, or does not listen, is hung up on after some seconds. An order that cannot be
+answered because of a defect is an alarm until a later one is answered (base/background).
 
 The name of a socket outlives its process. A name at which nobody listens is replaced, one at which somebody does is not
 (`Locked`), unless the caller holds a lock that makes the name his. A path longer than the system takes (107 bytes) is
@@ -24,10 +25,23 @@ import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
+from warren.base.background import Background
 from warren.base.clock import Clock, SystemClock
-from warren.base.errors import Damage, DiskFailure, Gone, Locked, Misuse, NotFound, OutOfRoom, Refused, WarrenError
+from warren.base.errors import (
+    Damage,
+    DiskFailure,
+    Fault,
+    Gone,
+    Locked,
+    Misuse,
+    NotFound,
+    OutOfRoom,
+    Refused,
+    WarrenError,
+)
 from warren.base.threads import SystemThreads, Threads
 from warren.files.protocol import base_name, parent
 from warren.files.system_errors import translated
@@ -40,7 +54,7 @@ _PIECE_BYTES = 64 << 10
 _WAITING_MAX = 16
 _PAUSE_SECONDS = 0.1
 _FAMILIES: dict[str, type[WarrenError]] = {
-    family.__name__: family for family in (Misuse, Refused, NotFound, Locked, Gone, OutOfRoom, DiskFailure)
+    family.__name__: family for family in (Misuse, Refused, NotFound, Locked, Gone, OutOfRoom, DiskFailure, Fault)
 }
 
 Message = dict[str, Any]
@@ -66,12 +80,14 @@ class ControlServer:
         clock: Clock | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
         takes_over: bool = False,
+        background: Background | None = None,
     ) -> None:
         """`takes_over`: the caller holds a lock by which the name is his, whoever listens there."""
         self.path = path
         self._handlers = dict(handlers)
         self._clock = clock or SystemClock()
         self._patience_seconds = patience_seconds
+        self._task = (background or Background()).task("control-socket", "an order is not answered")
         threads = threads or SystemThreads()
         self._pausing = threads.condition()
         self._is_closing = False
@@ -103,8 +119,12 @@ class ControlServer:
                     if self._is_closing:
                         return
                 continue
-            with connection, suppress(OSError):  # whoever asked may be gone: then nobody waits for the answer
-                self._answer(connection)
+            with connection:
+                self._task.run(partial(self._answer_if_connected, connection))
+
+    def _answer_if_connected(self, connection: socket.socket) -> None:
+        with suppress(OSError):  # the client is gone, and does not wait for the answer
+            self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
         deadline_ns = self._clock.monotonic_ns() + int(self._patience_seconds * 1e9)

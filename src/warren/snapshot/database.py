@@ -398,6 +398,7 @@ class Database:
             bulk=bulk,
             by_itself=settings.reflection is not Mode.SPARK,
             flushed=self._found,
+            background=machine.background,
         )
         if self._bulk is not None:
             own = self.reflection

@@ -15,18 +15,19 @@ is durable, because the commit calls only then.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from warren.base.errors import WarrenError
 from warren.base.ids import ChannelId, Epoch, StreamId
 from warren.base.threads import Threads
 from warren.durability.participant import Part
 from warren.log.tail import LogTail, blocks_of_part
 from warren.snapshot.version_apply import VersionApply
 
+_LOG = logging.getLogger(__name__)
 ChannelOf = Callable[[Part], ChannelId]
 
 
@@ -116,8 +117,11 @@ class PushFeed:
                 for part in parts if self._from is None else ():
                     for block in blocks_of_part(self._channel_of(part), part, self._pull.referring):
                         self._applying.add(block)
-            except WarrenError:
-                self._push_no_more()  # the pull meets the same error, if it lasts, where it can be told
+            except Exception as error:  # the commit must not fail: the pull meets the same error, if it lasts
+                _LOG.warning(
+                    "epoch not pushed, it is read from the log", exc_info=error, extra={"facts": {"epoch": epoch}}
+                )
+                self._push_no_more()
             self._newest = epoch
 
     def epoch_was_let_go(self, epoch: Epoch) -> None:

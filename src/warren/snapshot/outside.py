@@ -11,7 +11,8 @@ own reading has come to it, so whoever reads the store and lays the log's tail o
 
 A puller that ends by itself is started again after `retry_seconds`, with the same pause and the same safe snapshot
 version; until then `failure` says how it ended. Nothing is lost: it goes on behind what it had flushed. Whoever wants
-everything durable (`catch_up`) meanwhile waits for the next one.
+everything durable (`catch_up`) meanwhile waits for the next one. Any other exception of the thread is an alarm as well,
+and the thread looks again after a back-off (base/background).
 
 Always true: the mark that the log was let go of up to <= our reading's mark <= the witness.
 """
@@ -46,6 +47,7 @@ class Outside:
         self._is_stopping = self._is_paused = False
         self._safe: Version = NO_VERSION
         self.failure: WarrenError | None = None
+        self._task = handed.machine.background.task("puller-watch", "the puller is not watched")
         self._start_failure: WarrenError | None = None  # why the next puller could not be started
         self._puller = self._started()
         try:
@@ -126,9 +128,15 @@ class Outside:
                     self._bell.wait(LOOK_SECONDS)
                 if self._is_stopping:
                     return
-            self.failure = self._what_is_wrong()
-            if self._puller.has_ended:
-                self._start_again()
+            if not self._task.run(self._look):
+                self.failure = self._task.failure
+                with self._bell:
+                    self._task.back_off(self._bell, self._handed.machine.clock, lambda: self._is_stopping)
+
+    def _look(self) -> None:
+        self.failure = self._what_is_wrong()
+        if self._puller.has_ended:
+            self._start_again()
 
     def _what_is_wrong(self) -> WarrenError | None:
         if self._puller.has_ended:

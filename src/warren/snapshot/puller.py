@@ -161,6 +161,7 @@ class Puller:
             machine.threads,
             machine.clock,
             takes_over=True,
+            background=machine.background,
         )
 
     def _made_reflection(self) -> Reflection:
@@ -171,7 +172,15 @@ class Puller:
         self._tail = LogTail(machine.files, seen.directory, lambda: seen.state, store.applied.epoch, seen.durable_ends)
         feed = PullFeed(self._tail, applying, settings.step_bytes)
         reflection = Reflection(
-            machine.threads, machine.clock, settings, feed, applying, store, self._look, self._has_flushed
+            machine.threads,
+            machine.clock,
+            settings,
+            feed,
+            applying,
+            store,
+            self._look,
+            self._has_flushed,
+            background=machine.background,
         )
         if order.is_paused:
             reflection.pause()
@@ -261,9 +270,11 @@ def main() -> None:
 
 def _end_with_owner() -> None:
     """Our standard input ends when the owner does. Read without a buffer, whose lock would outlive us."""
-    while os.read(0, 4096):
-        pass
-    os._exit(0)
+    try:
+        while os.read(0, 4096):
+            pass
+    finally:  # an input that cannot be read is as good as ended
+        os._exit(0)
 
 
 def _say(told: Message) -> None:

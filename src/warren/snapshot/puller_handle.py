@@ -10,6 +10,7 @@ process ends, however it ends, so does the puller. What it has to complain about
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from warren.snapshot.control_socket import Message, ask, failure_told
 from warren.snapshot.layout import REFLECTION_SOCKET
 from warren.snapshot.puller import PullerOrder
 
+_LOG = logging.getLogger(__name__)
 READY_SECONDS = 120.0  # only something broken takes so long
 STOP_SECONDS = 60.0
 
@@ -39,9 +41,10 @@ class PullerHandle:
         except OSError as error:
             raise DiskFailure(f"no puller can be started: {error}", "see the limits of this machine") from error
         assert self._process.stdin is not None
+        self._stdin = self._process.stdin
         with suppress(OSError):  # it died at once: that is noticed below
-            self._process.stdin.write(json.dumps(order.to_json()).encode() + b"\n")
-            self._process.stdin.flush()
+            self._stdin.write(json.dumps(order.to_json()).encode() + b"\n")
+            self._stdin.flush()
         self._listening = threads.start("warren-puller", self._listen)
 
     @property
@@ -85,17 +88,25 @@ class PullerHandle:
         return DiskFailure(f"the puller process {self.pid} has ended: {how}", hint)
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None and self._process.stdin is not None
+        """Until the process has ended. One whose output cannot be read is killed: it could fail unnoticed."""
+        try:
+            self._read_lines()
+        except Exception as error:
+            _LOG.error("puller output failed", exc_info=error, extra={"facts": {"pid": self.pid}})
+            self._process.kill()
+        self._process.wait()
+        with suppress(OSError):
+            self._stdin.close()
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
+        self._on_end()
+
+    def _read_lines(self) -> None:
+        assert self._process.stdout is not None
         with self._process.stdout as said:
             for line in said:
                 with self._changed:
                     with suppress(ValueError):  # it was killed in the middle of a line
                         self._told = self._told or json.loads(line)
                     self._changed.notify_all()
-        self._process.wait()
-        with suppress(OSError):
-            self._process.stdin.close()
-        with self._changed:
-            self._has_ended = True
-            self._changed.notify_all()
-        self._on_end()

@@ -8,9 +8,9 @@ flushes now and then. The safe snapshot version follows the durable epoch by its
 own may move it himself (`advance`).
 
 Writers are never held back: what is not reflected yet stays in the log, and the log is on disk. A little lag is wanted,
-since what is removed meanwhile never reaches the store. Log files may go only behind a flush (`on_flushed`). If the
-store takes nothing more (its disk failed or is full), reflection stops and says so (`failure`), the log grows, and it
-goes on when the store does.
+since what is removed meanwhile never reaches the store. Log files may go only behind a flush (`on_flushed`). If a round
+fails (the store's disk failed or is full, a block is damaged, a defect), `failure` says why, the log grows, and the
+round is tried again after `retry_seconds`, however many epochs become durable meanwhile (base/background).
 
 Always true: applied <= durable.
 """
@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from warren.base.background import Background
 from warren.base.clock import Clock
-from warren.base.errors import DiskFailure, OutOfRoom, WarrenError
+from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.base.threads import Condition, Threads
 from warren.durability.participant import Part
@@ -69,6 +70,7 @@ class Reflection:
         bulk: Bulk | None = None,
         by_itself: bool = True,
         flushed: Applied | None = None,
+        background: Background | None = None,
     ) -> None:
         """`flushed` is what the store has on disk, if that is less than it holds."""
         self._clock = clock
@@ -91,7 +93,8 @@ class Reflection:
         self._is_quiet = False  # whether it waits for more than the lag
         self._new_bytes = 0  # durable since the last round; counted by those who lead commits, one at a time
         self._flushed, self._flushed_ns, self._flushed_bytes = flushed or store.applied, clock.monotonic_ns(), 0
-        self.failure: WarrenError | None = None
+        background = background or Background()
+        self._task = background.task("reflection", "reflection stands still", settings.retry_seconds)
         self._thread = threads.start("warren-reflection", self._run)
 
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
@@ -100,6 +103,11 @@ class Reflection:
         if self._settings.quiet_seconds:
             self._count(parts)
         self._ring()
+
+    @property
+    def failure(self) -> WarrenError | None:
+        """Why the last round failed; None: it was good."""
+        return self._task.failure
 
     @property
     def safe(self) -> Version:
@@ -210,32 +218,28 @@ class Reflection:
             with self._bell:
                 if self._is_stopping:
                     return
-            with self._turn:
-                is_well = self._is_paused or self._try()
-            if not is_well:
+            if self._is_paused and self.failure is not None:
+                continue  # a round that does nothing would clear the alarm
+            if not self._task.run(lambda: self._round(is_idle)):  # noqa: B023 - called at once
                 with self._bell:
-                    self._bell.wait(self._settings.retry_seconds)
+                    self._task.back_off(self._bell, self._clock, lambda: self._is_stopping)
                     self._is_rung = True
-            elif is_idle:
-                self._rest()
 
-    def _try(self) -> bool:
-        """One round. What goes wrong is kept, and tried again later: the log has everything."""
-        try:
-            if self._store.failure is not None:
-                self._resume_store()
-            if self._by_itself:
-                self._reflect(self._durable(), is_patient=True)
-            if self._is_flush_due():
-                self._flush()
-        except (DiskFailure, OutOfRoom) as error:
-            self.failure = error
-            return False
-        except WarrenError as error:
-            self.failure = error  # damage, or a fault: trying again would say the same
-            return True
-        self.failure = None
-        return True
+    def _round(self, is_idle: bool) -> None:
+        """What goes wrong is an alarm, and is tried again later: the log has everything."""
+        with self._turn:
+            if not self._is_paused:
+                self._bring()
+        if is_idle:
+            self._rest()
+
+    def _bring(self) -> None:
+        if self._store.failure is not None:
+            self._resume_store()
+        if self._by_itself:
+            self._reflect(self._durable(), is_patient=True)
+        if self._is_flush_due():
+            self._flush()
 
     def _resume_store(self) -> None:
         """It may be back at the last mark that is on its disk: what came behind that is brought once more. A late entry
@@ -279,10 +283,7 @@ class Reflection:
             self._has_worked = False
             if self._bulk is not None:
                 self._bulk.rest()
-        try:
-            self._store.tidy()
-        except WarrenError as error:
-            self.failure = error
+        self._store.tidy()
 
     def safe_at(self, epoch: Epoch) -> Version:
         """The safe snapshot version, of a log that is read up to an epoch."""

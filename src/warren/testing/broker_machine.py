@@ -18,6 +18,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from warren.base.background import Background
+from warren.base.errors import WarrenError
 from warren.base.ids import ChannelId, StreamId, TimelineId
 from warren.base.threads import Threads
 from warren.broker.confirms import Confirms
@@ -179,7 +181,9 @@ class BrokerLife:
     def __init__(self, machine: BrokerMachine, files: FaultyFiles, threads: SteppedThreads, loop: SteppedLoop) -> None:
         self.threads = threads
         self.loop = loop
-        below = Machine(files, machine.clock, threads, machine.chance)
+        self._defect: Exception | None = None  # of a background task
+        below = Machine(files, machine.clock, threads, machine.chance, Background(self._task_failed))
+        self._background = below.background
         self.database = machine.open_database(below)
         self.catalog = machine.open_catalog(self.database, threads)
         self.catalog.change(_first_user)
@@ -187,7 +191,7 @@ class BrokerLife:
         self.storage = QueueStorage(self.database, self.catalog, QUEUES, VARIABLE_QUEUES, STORES)
         self.realms = Realms(self.storage, below, QUEUES)
         self.realms.begin()
-        self.confirms = Confirms(threads, self.database.log.wait)
+        self.confirms = Confirms(threads, self.database.log.wait, below.background)
         doorman = Doorman(self.catalog, below, SERVER)
         self.server = Server(self.realms, self.storage, doorman, SERVER, Counts(), below, self.confirms, self.loop.pool)
 
@@ -199,10 +203,17 @@ class BrokerLife:
         finally:
             if self.loop.failure is not None:
                 raise self.loop.failure
+            if self._defect is not None:
+                raise self._defect
         if self.server.failed is not None:
             raise self.server.failed
         if stops:
             self._close()
+
+    def _task_failed(self, name: str, error: Exception) -> None:
+        """An alarm would hide a defect: it ends the run."""
+        if not isinstance(error, WarrenError):
+            self._defect = self._defect or error
 
     async def _serve(self, acts: Sequence[Sequence[Part]], stops: bool) -> None:
         await self.server.start()
@@ -250,7 +261,7 @@ class BrokerLife:
     def problems(self) -> list[str]:
         """What anybody has to complain about."""
         told = [*self.realms.problems(), *self.catalog.problems, *self.storage.alarms(), *self.database.problems]
-        return [*told, *self.storage.stores.collector.alarms()]
+        return [*told, *self.storage.stores.collector.alarms(), *self._background.alarms()]
 
 
 class Doorman(Users):
