@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import uvloop
 
@@ -33,6 +34,7 @@ GENERATION_0 = 50_000  # new objects between two looks for garbage in cycles
 GENERATIONS_1_2 = (20, 50)
 SWITCH_SECONDS = 0.0001  # how long a thread that comes back from the disk waits for the interpreter, about
 FAILURE_POLL_SECONDS = 0.25
+CALLBACK_ALARM_SECONDS = 10.0  # the alarm of a failed callback is cleared when none has failed for so long
 
 _LOG = logging.getLogger(__name__)
 Say = Callable[[str], None]
@@ -89,6 +91,7 @@ class Ending:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
         broker.server.on_failure = lambda error: self._failed()
+        self._callbacks = LoopCallbacks(loop, broker)
         self._watching = loop.create_task(self._watch(broker))
 
     def _signalled(self, number: signal.Signals) -> None:
@@ -108,10 +111,36 @@ class Ending:
 
     async def _watch(self, broker: Broker) -> None:
         """Nobody may be waiting for the disk when it fails."""
-        while broker.failure is None:
-            await asyncio.sleep(FAILURE_POLL_SECONDS)
+        try:
+            while broker.failure is None:
+                await asyncio.sleep(FAILURE_POLL_SECONDS)
+                self._callbacks.clear_if_quiet()
+        except Exception as error:  # a failure of the log would pass unnoticed from now on
+            broker.server.fail(error)
         _LOG.critical("the log has failed: nothing is confirmed any more", extra={"facts": {"why": broker.failure}})
         self._failed()
+
+
+class LoopCallbacks:
+    """Exceptions of the loop's callbacks, timers and protocols: an alarm of the background task `event-loop`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
+        self._loop = loop
+        self._task = broker.machine.background.task("event-loop", "a callback of the event loop failed")
+        self._failed_at = 0.0
+        loop.set_exception_handler(self._handle)
+
+    def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, Exception):
+            loop.default_exception_handler(context)
+            return
+        self._failed_at = loop.time()
+        self._task.failed(error)
+
+    def clear_if_quiet(self) -> None:
+        if self._loop.time() - self._failed_at >= CALLBACK_ALARM_SECONDS:
+            self._task.succeeded()
 
 
 async def _drain(broker: Broker, ending: Ending) -> None:

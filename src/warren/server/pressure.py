@@ -3,6 +3,7 @@
     unsafe    more is published than the disk has taken        until half of it is durable
     paging    memory is full of messages                       until they are on disk
     garbage   files fill with what nobody wants                until that is cleared away
+    cleanup   garbage has held publishers for a second         until that is cleared away   clients are told: blocked
     disk      there is little room left                        until there is more      clients are told: blocked
     memory    all of memory is in consumers' hands             until they settle        clients are told: blocked
 
@@ -18,8 +19,8 @@ from typing import Final
 
 _LOG = logging.getLogger(__name__)
 UNSAFE, PAGING, GARBAGE = "unsafe", "paging", "garbage"
-DISK, MEMORY = "disk", "memory"
-ALARMS: Final = (DISK, MEMORY)
+DISK, MEMORY, CLEANUP = "disk", "memory", "cleanup"
+BLOCKED: Final = {DISK: "low on disk", MEMORY: "low on memory", CLEANUP: "cleaning up disk space"}  # for clients
 
 
 class Pressure:
@@ -48,4 +49,4 @@ class Pressure:
 
     @property
     def alarms(self) -> list[str]:
-        return [reason for reason in ALARMS if reason in self._reasons]
+        return [reason for reason in BLOCKED if reason in self._reasons]

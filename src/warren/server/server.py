@@ -8,21 +8,21 @@ All of it happens in one loop. What blocks (SQL, hashes, paging) is done by a sm
 results back to the loop.
 
 Always true: no confirm is written before its epoch is durable, and confirms of a channel are in order. If the disk
-fails nothing is confirmed any more, and `failed` says why.
+fails nothing is confirmed any more, and `failed` says why. An exception in the batch of a vhost, or in the output of a
+connection, concerns that vhost's batch or that connection alone, and is an alarm (base/background).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
 from warren.amqp.errors import ReplyCode
 from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose, ConnectionUnblocked
-from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.broker.confirms import Confirms
 from warren.broker.counts import Counts
@@ -36,7 +36,7 @@ from warren.log.machine import Machine
 from warren.server.authentication import Users
 from warren.server.connection import ServedConnection
 from warren.server.consumer import ServedConsumer
-from warren.server.pressure import MEMORY, UNSAFE, Pressure
+from warren.server.pressure import BLOCKED, UNSAFE, Pressure
 from warren.server.served_realm import Confirming, ServedRealm
 from warren.server.settings import ServerSettings
 from warren.server.watch import Watch
@@ -74,6 +74,9 @@ class Server:
         self.failed: BaseException | None = None  # why nothing is confirmed any more
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.pressure = Pressure(self._pressure_changed, self._alarms_changed)
+        self._batches = machine.background.task("request-batch", "a batch of client requests failed")
+        self._clients = machine.background.task("connection", "a connection failed and was closed")
+        self._cleanups = machine.background.task("cleanup", "queues are not started, or not removed with their client")
         self._confirms = confirms
         self._served: dict[str, ServedRealm] = {}
         self._half_open: dict[ServedConnection, None] = {}
@@ -101,7 +104,7 @@ class Server:
             lambda: ServedConnection(self), settings.host, settings.port, backlog=BACKLOG
         )
         self._watch.begin(self._loop)
-        self.offload(self.realms.warm_up, _logged)
+        self.offload(self.realms.warm_up, self._cleaned_up)
         host, port = self._listener.sockets[0].getsockname()[:2]
         return host, port
 
@@ -164,7 +167,7 @@ class Server:
         self.counts.connections_closed += 1
         if connection.access is not None:  # also if it owns nothing yet: a declaration may be under way
             self.run(connection.served)
-            self.offload(partial(connection.served.topology.release, connection.owner), _logged)
+            self.offload(partial(connection.served.topology.release, connection.owner), self._cleaned_up)
 
     def served(self, name: str) -> ServedRealm:
         """A vhost, by name; refused if there is none. Any thread."""
@@ -197,22 +200,35 @@ class Server:
         self._flush()
 
     def run(self, served: ServedRealm) -> None:
-        """Do what was gathered, and have those told who wait for it."""
+        """Do what was gathered, and have those told who wait for it. Raises nothing: other vhosts wait behind it."""
         confirming = served.take_confirming()
-        done = served.turn.end()
+        done = self._executed(served)
         if done.error is not None:
             self._not_done(confirming, done.error)
         self.newest = max(self.newest, done.epoch)
         self.counts.received_bytes += done.size_bytes
         self._flush()  # deliveries do not wait for the disk
         if done.error is None and (done.epoch or confirming):
-            self._wait_for(done, confirming)
+            try:
+                self._wait_for(done, confirming)
+            except Exception as error:  # these publishers would wait for ever
+                self.fail(error)
         self._watch.after_turn(done.size_bytes)
+
+    def _executed(self, served: ServedRealm) -> Done:
+        try:
+            done = served.turn.end()
+        except Exception as error:
+            self._batches.failed(error)
+            return Done(Epoch(0), error, 0)
+        if done.error is None:
+            self._batches.succeeded()
+        return done
 
     def _wait_for(self, done: Done, confirming: list[Confirming]) -> None:
         epoch = max(done.epoch, self._unsafe_epoch if self._unsafe_turns else Epoch(0))
         if not epoch:
-            _confirm(confirming)
+            self._confirm(confirming)
             return
         if not confirming and not done.size_bytes:  # acknowledgements: nobody waits for them
             self.realms.settle_soon()
@@ -225,29 +241,52 @@ class Server:
         self._confirms.add(epoch, told)
 
     def _durable_soon(self, confirming: list[Confirming], size_bytes: int, error: BaseException | None) -> None:
-        self.loop.call_soon_threadsafe(self._durable, confirming, size_bytes, error)
+        if not self.loop.is_closed():  # else there is no client left to confirm to
+            self.loop.call_soon_threadsafe(self._durable, confirming, size_bytes, error)
 
     def _durable(self, confirming: list[Confirming], size_bytes: int, error: BaseException | None) -> None:
-        self._unsafe_turns -= 1
-        self._unsafe_bytes -= size_bytes
         if error is not None:
             self.fail(error)
             return
-        _confirm(confirming)
-        self._flush()
-        if self.pressure.has(UNSAFE) and self._unsafe_bytes <= self.settings.unsafe_bytes_max // 2:
-            self.pressure.set(UNSAFE, False)
+        try:
+            self._unsafe_turns -= 1
+            self._unsafe_bytes -= size_bytes
+            self._confirm(confirming)
+            self._flush()
+            if self.pressure.has(UNSAFE) and self._unsafe_bytes <= self.settings.unsafe_bytes_max // 2:
+                self.pressure.set(UNSAFE, False)
+        except Exception as defect:  # these publishers would wait for ever
+            self.fail(defect)
 
     def _not_done(self, confirming: list[Confirming], error: BaseException) -> None:
         _LOG.error("what clients asked for was not done", extra={"facts": {"why": error}})
-        for channel, first, last in confirming:
-            channel.refused(first, last + 1 - first)
+        self._for_each(
+            (channel.connection, partial(channel.refused, first, last + 1 - first))
+            for channel, first, last in confirming
+        )
+
+    def _confirm(self, confirming: Iterable[Confirming]) -> None:
+        self._for_each((channel.connection, partial(channel.confirm, last)) for channel, _, last in confirming)
+
+    def _for_each(self, calls: Iterable[tuple[ServedConnection, Callable[[], None]]]) -> None:
+        """Call for each connection. One whose call raises is cut off: its client does not wait for what never comes."""
+        is_good = True
+        for connection, call in calls:
+            try:
+                call()
+            except Exception as error:
+                is_good = False
+                self._clients.failed(error)
+                if connection.transport is not None:
+                    connection.transport.abort()
+        if is_good:
+            self._clients.succeeded()
 
     def fail(self, error: BaseException) -> None:
         """Nothing is confirmed any more."""
         if self.failed is None:
             self.failed = error
-            _LOG.critical("the disk has failed", extra={"facts": {"why": error}})
+            _LOG.critical("the commit has failed", exc_info=error, extra={"facts": {"why": error}})
             self.on_failure(error)
 
     # -- output --------------------------------------------------------------------------------------------------
@@ -260,10 +299,15 @@ class Server:
 
     def _flush(self) -> None:
         self._is_flushing = True
+        try:
+            self._for_each(self._flushes())
+        finally:
+            self._is_flushing = False
+
+    def _flushes(self) -> Iterator[tuple[ServedConnection, Callable[[], None]]]:
         while self._with_output:
             connection, _ = self._with_output.popitem()
-            connection.flush()
-        self._is_flushing = False
+            yield connection, connection.flush
 
     # -- other threads -------------------------------------------------------------------------------------------
 
@@ -289,7 +333,7 @@ class Server:
     def _is_disk_full(self) -> bool:
         try:
             free = self.machine.files.free_bytes(self.storage.directory)
-        except WarrenError:  # nobody knows; whoever tries is told
+        except Exception:  # unknown: the catalog's own error is the answer; the watch of the disk raises the alarm
             return False
         return free < DISK_FULL_BYTES or self.storage.is_out_of_room
 
@@ -312,7 +356,13 @@ class Server:
 
     def _unused(self, served: ServedRealm, child: Supervised) -> None:
         self.run(served)
-        self.offload(partial(served.topology.consumer_left, child.id), _logged)
+        self.offload(partial(served.topology.consumer_left, child.id), self._cleaned_up)
+
+    def _cleaned_up(self, result: object, error: BaseException | None) -> None:
+        if isinstance(error, Exception):
+            self._cleanups.failed(error)
+        else:
+            self._cleanups.succeeded()
 
     def cancelled(self, connection: ServedConnection, consumer: ServedConsumer) -> None:
         """The queue has gone, so has the consumer. Any thread."""
@@ -329,16 +379,12 @@ class Server:
 
     def _pressure_changed(self) -> None:
         publishers = [connection for connection in self.connections if connection.is_publisher]
-        for connection in publishers:
-            if self.pressure.is_on:
-                connection.pause_reading()
-            else:
-                connection.resume_reading()
+        is_on = self.pressure.is_on
+        self._for_each((each, each.pause_reading if is_on else each.resume_reading) for each in publishers)
 
     def _alarms_changed(self) -> None:
-        for connection in self.connections:
-            if connection.access is not None:
-                self._tell_blocked(connection)
+        opened = [connection for connection in self.connections if connection.access is not None]
+        self._for_each((each, partial(self._tell_blocked, each)) for each in opened)
 
     def _tell_blocked(self, connection: ServedConnection) -> None:
         alarms = self.pressure.alarms
@@ -346,20 +392,10 @@ class Server:
             return
         connection.is_blocked = bool(alarms)
         if alarms:
-            what = " and ".join("low on memory" if each == MEMORY else "low on disk" for each in alarms)
+            what = " and ".join(BLOCKED[each] for each in alarms)
             connection.say(0, ConnectionBlocked(what))
         else:
             connection.say(0, ConnectionUnblocked())
-
-
-def _confirm(confirming: Iterable[Confirming]) -> None:
-    for channel, _, last in confirming:
-        channel.confirm(last)
-
-
-def _logged(result: object, error: BaseException | None) -> None:
-    if error is not None:
-        _LOG.error("what was to be cleared away was not", extra={"facts": {"why": error}})
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:

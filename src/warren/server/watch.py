@@ -5,6 +5,9 @@
     after some MB       room on the disk: a fast publisher fills it between two looks
 
 A client is dead when nothing was heard of it for twice its heartbeat; one that we do not read is never silent.
+
+Each look is a background task (base/background): an exception is an alarm until a later look is good, and the next one
+comes in its time. Garbage that holds publishers for more than a second becomes a reason of which clients are notified.
 """
 
 from __future__ import annotations
@@ -13,8 +16,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from warren.base.errors import WarrenError
-from warren.server.pressure import DISK, GARBAGE, MEMORY, PAGING
+from warren.server.pressure import CLEANUP, DISK, GARBAGE, MEMORY, PAGING
 
 if TYPE_CHECKING:
     from warren.server.server import Server
@@ -23,6 +25,7 @@ _LOG = logging.getLogger(__name__)
 TICK_SECONDS: Final = 0.5
 DISK_SHARE: Final = 8  # of the room that is kept: after so much was published it is looked at again
 GARBAGE_POLL_SECONDS: Final = 0.02
+GARBAGE_SECONDS_MAX: Final = 1.0  # clients are notified of a garbage pressure that lasts longer
 PAGING_SLACK: Final = 1.1  # of the watermark: above it publishers wait for paging
 MEMORY_SLACK: Final = 1.5  # of the watermark: above it nothing helps but consumers who settle
 
@@ -33,7 +36,15 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._is_paging = False
+        self._paging_due_ns = 0  # no paging before that: the last one failed
         self._since_look_bytes = 0  # published since we looked at the disk
+        self._garbage_since_ns = 0
+        background = server.machine.background
+        self._clients = background.task("client-watch", "silent clients are not closed")
+        self._memory = background.task("memory-watch", "memory of messages is not watched")
+        self._paging = background.task("paging", "messages are not moved from memory to disk")
+        self._disk = background.task("disk-watch", "free disk space is not watched")
+        self._garbage = background.task("garbage-watch", "garbage does not slow down publishers")
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = loop.call_later(TICK_SECONDS, self._tick)
@@ -46,10 +57,10 @@ class Watch:
     def _tick(self) -> None:
         if self._is_stopped:
             return
-        self._look_at_clients()
-        self._look_at_memory()
-        self._look_at_disk()
         self._timer = self._server.loop.call_later(TICK_SECONDS, self._tick)
+        self._clients.run(self._look_at_clients)
+        self._memory.run(self._look_at_memory)
+        self._disk.run(self._look_at_disk)
 
     # -- clients -------------------------------------------------------------------------------------------------
 
@@ -76,22 +87,24 @@ class Watch:
     def after_turn(self, size_bytes: int) -> None:
         server = self._server
         if server.realms.monitor.is_over and not self._is_paging:
-            self._is_paging = True
-            server.offload(self._page, self._paged)
+            self._memory.run(self._begin_paging)
         if size_bytes:
             self._since_look_bytes += size_bytes
             if self._since_look_bytes * DISK_SHARE > server.settings.disk_free_min_bytes:
-                self._look_at_disk()
-            self._look_at_memory()
-            if server.storage.upkeep.is_behind() and not server.pressure.has(GARBAGE):
-                server.pressure.set(GARBAGE, True)
-                server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
+                self._disk.run(self._look_at_disk)
+            self._memory.run(self._look_at_memory)
+            self._garbage.run(self._hold_back_for_garbage)
 
     def _look_at_memory(self) -> None:
         monitor, pressure = self._server.realms.monitor, self._server.pressure
         pressure.set(PAGING, self._is_paging and monitor.used_bytes > PAGING_SLACK * monitor.limit_bytes)
         most = MEMORY_SLACK if not pressure.has(MEMORY) else PAGING_SLACK
         pressure.set(MEMORY, not self._is_paging and monitor.used_bytes > most * monitor.limit_bytes)
+
+    def _begin_paging(self) -> None:
+        if self._server.machine.clock.monotonic_ns() >= self._paging_due_ns:
+            self._server.offload(self._page, self._paged)
+            self._is_paging = True
 
     def _page(self) -> None:
         """In a thread: what is not durable cannot leave memory."""
@@ -100,26 +113,41 @@ class Watch:
 
     def _paged(self, result: object, error: BaseException | None) -> None:
         self._is_paging = False
-        if error is not None:
+        if error is not None and self._server.storage.commit_failure is not None:
             self._server.fail(error)
             return
-        self._look_at_memory()
+        if isinstance(error, Exception):
+            self._paging.failed(error)
+            now_ns = self._server.machine.clock.monotonic_ns()
+            self._paging_due_ns = now_ns + int(self._paging.retry_seconds * 1e9)
+        else:
+            self._paging.succeeded()
+        self._memory.run(self._look_at_memory)
+
+    def _hold_back_for_garbage(self) -> None:
+        server = self._server
+        if server.storage.upkeep.is_behind() and not server.pressure.has(GARBAGE):
+            self._garbage_since_ns = server.machine.clock.monotonic_ns()
+            server.pressure.set(GARBAGE, True)
+            server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
 
     def _look_at_garbage(self) -> None:
         if self._is_stopped:
             return
-        if self._server.storage.upkeep.is_behind():
+        pressure = self._server.pressure
+        behind: list[bool] = []  # empty if that is unknown: then publishers are not held back
+        self._garbage.run(lambda: behind.append(self._server.storage.upkeep.is_behind()))
+        if any(behind):
+            lasted_ns = self._server.machine.clock.monotonic_ns() - self._garbage_since_ns
+            pressure.set(CLEANUP, lasted_ns > GARBAGE_SECONDS_MAX * 1e9)
             self._server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
         else:
-            self._server.pressure.set(GARBAGE, False)
+            pressure.set(CLEANUP, False)
+            pressure.set(GARBAGE, False)
 
     def _look_at_disk(self) -> None:
         server = self._server
         self._since_look_bytes = 0
-        try:
-            free = server.machine.files.free_bytes(server.storage.directory)
-        except WarrenError as error:
-            _LOG.error("nobody knows how much room the disk has", extra={"facts": {"why": error.what}})
-            return
+        free = server.machine.files.free_bytes(server.storage.directory)
         is_full = server.storage.is_out_of_room or server.storage.is_on_ballast
         server.pressure.set(DISK, is_full or free < server.settings.disk_free_min_bytes)
