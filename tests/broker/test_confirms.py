@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from warren.base.background import Background
 from warren.base.errors import SyncFailed
 from warren.base.ids import Epoch
 from warren.base.threads import SystemThreads
@@ -46,3 +47,21 @@ def test_a_failure_is_told_too() -> None:
 def test_nobody_asked_and_nothing_was_started() -> None:
     Confirms(SystemThreads(), lambda epoch: None).stop()
     assert not [thread for thread in threading.enumerate() if thread.name == "warren-confirms"]
+
+
+def test_a_callback_that_raises_is_an_alarm_and_the_others_are_called() -> None:
+    background, called, served = Background(), list[int](), threading.Event()
+    confirms = Confirms(SystemThreads(), lambda epoch: None, background)
+
+    def fail(error: BaseException | None) -> None:
+        raise ValueError("a defect")
+
+    confirms.add(Epoch(1), fail)
+    confirms.add(Epoch(1), lambda error: served.set())
+    assert served.wait(10)
+    while not (alarms := background.alarms()):
+        continue
+    assert "ValueError('a defect')" in alarms[0]
+    confirms.add(Epoch(2), lambda error: called.append(2))
+    confirms.stop()
+    assert (called, background.alarms()) == ([2], [])

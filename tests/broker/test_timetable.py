@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from warren.base.background import Background
 from warren.base.threads import SystemThreads
 from warren.broker.timetable import Timetable
 from warren.testing.manual_clock import ManualClock
@@ -38,3 +39,27 @@ def test_the_thread_sleeps_until_then() -> None:
 
     threads.run(main)
     assert called == [(8, 200), (7, 500)]
+
+
+def test_a_call_that_raises_is_repeated_later_and_the_others_are_called_in_time() -> None:
+    clock, background, called = ManualClock(), Background(), list[int]()
+
+    def call(key: int) -> None:
+        called.append(key)
+        if key == 1 and called.count(1) <= 2:
+            raise ValueError("a defect")
+
+    table = Timetable(SystemThreads(), clock, call, background)
+    table.at(1, 10)
+    table.at(2, 10)
+    clock.advance_ns(10_000_000)
+    assert (table.turn(), called) == (2, [1, 2])
+    assert len(background.alarms()) == 1, "the good call of another key does not clear the alarm"
+    clock.advance_ns(1_000_000_000)
+    assert (table.turn(), called) == (1, [1, 2, 1])
+    clock.advance_ns(1_000_000_000)
+    assert table.turn() == 0, "the second pause is longer"
+    clock.advance_ns(1_000_000_000)
+    assert (table.turn(), background.alarms()) == (1, [])
+    clock.advance_ns(10**12)
+    assert table.turn() == 0, "a good call is not repeated"

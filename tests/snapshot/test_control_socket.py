@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from warren.base.background import Background
 from warren.base.errors import Damage, DiskFailure, Gone, Locked, Misuse, OutOfRoom, Refused, WarrenError
 from warren.snapshot.control_socket import (
     ANSWER_BYTES_MAX,
@@ -247,3 +248,20 @@ def test_nothing_stays_open(tmp_path: Path, make: Callable[[str], None]) -> None
     for _ in range(5):
         make(str(tmp_path / "s"))
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_answer_that_cannot_be_written_is_an_alarm_and_the_next_order_is_answered(tmp_path: Path) -> None:
+    background = Background()
+    handlers: dict[str, Handler] = {"bad": lambda request: {"told": object()}, "good": lambda request: {}}
+    server = ControlServer(str(tmp_path / "sock"), handlers, background=background)
+    try:
+        with pytest.raises(NobodyListens):
+            ask(server.path, {"command": "bad"}, ENOUGH)
+        while not (alarms := background.alarms()):
+            continue
+        assert "not JSON serializable" in alarms[0]
+        assert ask(server.path, {"command": "good"}, ENOUGH)["status"] == "ok"
+        while background.alarms():
+            continue
+    finally:
+        server.close()

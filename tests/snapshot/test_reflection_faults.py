@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from warren.snapshot.feeds import Mode
 from warren.testing.faulty_files import Fault, FaultyFiles, Kind
 from warren.testing.forgetful_store import ForgetfulStore
 from warren.testing.memory_files import CrashModel
+from warren.testing.stepped_threads import SteppedThreads
 
 
 @pytest.mark.parametrize("mode", FEEDS)
@@ -189,3 +192,73 @@ def test_a_log_that_has_no_room_for_another_file_holds_reflection_up_in_nothing(
     files.faults.clear()
     until(lambda: database.log.rotation.rotations > 0)
     database.close()
+
+
+def test_commits_do_not_cut_the_pause_before_a_broken_store_is_tried_again_short() -> None:
+    stage = DatabaseStage(retry_seconds=1.0)
+    threads = SteppedThreads(7, stage.clock)
+    tries: list[int] = []
+
+    def fail_to_resume() -> None:
+        tries.append(stage.clock.monotonic_ns())
+        raise DiskFailure("the store does not open")
+
+    def body() -> None:
+        database = stage.open(threads=threads)
+        store: Any = stage.store
+        store.resume, store._failure = fail_to_resume, "broken"
+        pause = threads.condition()
+        for number in range(40):
+            put(database, {b"%d" % number: b"x"})
+            with pause:
+                pause.wait(0.1)
+        assert any("the store does not open" in alarm for alarm in database.alarms())
+        del store.resume
+        with pause:
+            pause.wait(1.1)
+        assert database.alarms() == []
+        database.close()
+
+    threads.run(body)
+    gaps = [after - before for before, after in pairwise(tries)]
+    assert 3 <= len(tries) <= 5 and min(gaps) >= 1_000_000_000, "once in a second, however many commits there are"
+
+
+def test_a_defect_in_a_round_is_an_alarm_and_reflection_goes_on_behind_it() -> None:
+    stage = DatabaseStage(retry_seconds=0.01)
+    with stage.open() as database:
+        reflection: Any = database.reflection
+        gather, calls = reflection._feed.gather, list[int]()
+
+        def fail_twice(durable: Epoch) -> Epoch:
+            calls.append(durable)
+            if len(calls) <= 2:
+                raise ValueError("a defect")
+            return gather(durable)
+
+        reflection._feed.gather = fail_twice
+        put(database, {b"a": b"1"})
+        until(lambda: len(calls) >= 3 and reflection.failure is None)
+        until(lambda: database.store.applied.epoch == database.log.durable)
+        assert database.log.machine.background.failures()["reflection"] == 2
+
+
+@pytest.mark.parametrize("mode", [Mode.PUSH, Mode.PUSH_THREADED])
+def test_a_defect_in_a_push_fails_no_commit_and_the_epoch_is_pulled(mode: Mode) -> None:
+    stage = DatabaseStage(mode, retry_seconds=0.01)
+    with stage.open() as database:
+        reflection: Any = database.reflection
+        applying = reflection._applying
+        add, calls = applying.add, list[int]()
+
+        def fail_once(block: Any) -> None:
+            calls.append(1)
+            if len(calls) == 1:
+                raise ValueError("a defect")
+            add(block)
+
+        applying.add = fail_once
+        put(database, {b"a": b"1"})
+        put(database, {b"b": b"2"})
+        until(lambda: database.store.applied.epoch == database.log.durable)
+        assert rows(database) == {(1, b"a"): b"1", (1, b"b"): b"2"}

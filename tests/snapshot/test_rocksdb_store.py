@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 import resource
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from weakref import WeakSet
 
 import pytest
 from rocksdict import Options, Rdict
@@ -16,6 +19,7 @@ from tests.snapshot.snapshot_store_suite import QUICK_PLACE, SMALL, TIMELINE, ap
 from warren.base.errors import Damage, DiskFailure, Locked, Misuse, OutOfRoom, Refused
 from warren.snapshot import rocksdb_store
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
+from warren.snapshot.rocksdb_reading import close_all
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.row_format import BEHIND_ALL, GRAVE, MARK_KEY
 
@@ -232,3 +236,41 @@ def test_a_store_whose_files_are_not_sorted_in_says_that_it_is_behind(
     behind.append(store.is_behind)
     assert behind == [False, True, False]
     store.close()
+
+
+def test_figures_of_a_database_that_is_closed_under_the_store_are_errors_of_ours(directory: Path) -> None:
+    store = opened(directory)
+    store._rocksdb.close()
+    for ask in (lambda: store.size_bytes, lambda: store.is_behind, lambda: store.failure, store.tidy, store._look):
+        with pytest.raises(Misuse, match="it is closed"):
+            ask()
+
+
+def test_views_that_are_opened_while_all_are_closed_do_not_break_that() -> None:
+    """Several threads read while reflection opens a broken store anew."""
+
+    class Held:
+        def close(self) -> None:
+            closed.append(1)
+
+    closed, kept, is_over = list[int](), list[Held](), threading.Event()
+    held: WeakSet[Held] = WeakSet()
+
+    def add() -> None:
+        for _ in range(20_000):
+            kept.append(Held())
+            held.add(kept[-1])
+        is_over.set()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread = threading.Thread(target=add)
+        thread.start()
+        while not is_over.is_set():
+            close_all(held)
+        thread.join()
+        close_all(held)
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(closed) == len(kept) == 20_000

@@ -129,7 +129,8 @@ class BackgroundTask:
         """With the condition held: sleep for `retry_seconds`, however often the condition is notified."""
         due_ns = clock.monotonic_ns() + int(self.retry_seconds * 1e9)
         while not is_cut_short() and (left_ns := due_ns - clock.monotonic_ns()) > 0:
-            bell.wait(left_ns / 1e9)
+            if not bell.wait(left_ns / 1e9):
+                return
 
     def alarms(self) -> list[str]:
         failure = self.failure

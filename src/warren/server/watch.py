@@ -36,7 +36,7 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._is_paging = False
-        self._paging_due_ns = 0  # no paging before that: the last one failed
+        self._is_paging_delayed = False  # it failed, and is repeated in a while
         self._since_look_bytes = 0  # published since we looked at the disk
         self._garbage_since_ns = 0
         background = server.machine.background
@@ -102,9 +102,14 @@ class Watch:
         pressure.set(MEMORY, not self._is_paging and monitor.used_bytes > most * monitor.limit_bytes)
 
     def _begin_paging(self) -> None:
-        if self._server.machine.clock.monotonic_ns() >= self._paging_due_ns:
+        if not self._is_paging_delayed:
             self._server.offload(self._page, self._paged)
             self._is_paging = True
+
+    def _repeat_paging(self) -> None:
+        self._is_paging_delayed = False
+        if not self._is_stopped and not self._is_paging:
+            self._memory.run(self._begin_paging)
 
     def _page(self) -> None:
         """In a thread: what is not durable cannot leave memory."""
@@ -118,8 +123,8 @@ class Watch:
             return
         if isinstance(error, Exception):
             self._paging.failed(error)
-            now_ns = self._server.machine.clock.monotonic_ns()
-            self._paging_due_ns = now_ns + int(self._paging.retry_seconds * 1e9)
+            self._is_paging_delayed = True
+            self._server.later(self._paging.retry_seconds, self._repeat_paging)
         else:
             self._paging.succeeded()
         self._memory.run(self._look_at_memory)

@@ -91,8 +91,9 @@ class RocksdbBuffer:
         batch_bytes: int = BATCH_BYTES,
     ) -> None:
         self._database = database if is_owner else None
-        self._family = database.get_column_family(family)
-        self._handle: ColumnFamily | None = database.get_column_family_handle(family)
+        with rocksdb_calls("open the version buffer"):
+            self._family = database.get_column_family(family)
+            self._handle: ColumnFamily | None = database.get_column_family_handle(family)
         self._without_log = WriteOptions()
         setattr(self._without_log, "disable_wal", True)  # noqa: B010 - an attribute, which the stubs call a method
         self._changed = threads.condition()
@@ -110,7 +111,8 @@ class RocksdbBuffer:
 
     @property
     def memory_bytes(self) -> int:
-        return self._family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        with rocksdb_calls("read figures of the version buffer"):
+            return self._family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
 
     def add(self, channel: ChannelId, first_record: int, batch: EntryColumns) -> None:
         if batch.count == 0:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from weakref import WeakSet
 
 from rocksdict import RdictIter, Snapshot
 
@@ -182,6 +184,17 @@ class RocksDbView(RocksDbReading):
 
     def raw_pieces(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> Iterator[list[Pair]]:
         return self._cursor.pieces(low, high, reverse, rows_max)
+
+
+def close_all(held: WeakSet[Any]) -> None:
+    """Close views and cursors. They are taken out one by one: other threads may open some meanwhile, and a set that
+    grows cannot be iterated."""
+    while held:
+        try:
+            each = held.pop()
+        except KeyError:  # the last one was garbage
+            return
+        each.close()
 
 
 def value_in(snapshot: Snapshot, key: bytes, on_damage: OnDamage | None = None) -> bytes | None:

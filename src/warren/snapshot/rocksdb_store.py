@@ -20,12 +20,13 @@ Not here: whether the mark is durable in the log (the caller compares `applied` 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 from weakref import WeakSet
 
 from rocksdict import Rdict, ReadOptions
 
-from warren.base.errors import Damage, DiskFailure, Misuse, OutOfRoom, Refused
+from warren.base.errors import Damage, DiskFailure, Misuse, OutOfRoom, Refused, WarrenError
 from warren.base.ids import TimelineId
 from warren.base.threads import SystemThreads, Threads
 from warren.files.local import LocalFiles
@@ -43,7 +44,7 @@ from warren.snapshot.rocksdb_options import (
     store_options,
     without_wal,
 )
-from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading, RocksDbView, value_in
+from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading, RocksDbView, close_all, value_in
 from warren.snapshot.row_columns import Pair
 from warren.snapshot.row_format import (
     BEHIND_ALL,
@@ -101,7 +102,8 @@ class RocksDbStore(RocksDbReading):
         try:
             return cls(db, directory, timeline, settings, threads or SystemThreads())
         except BaseException:
-            db.close()
+            with suppress(WarrenError), rocksdb_calls("close the snapshot store"):  # the first error says why
+                db.close()
             raise
 
     @property
@@ -200,7 +202,7 @@ class RocksDbStore(RocksDbReading):
 
     @property
     def failure(self) -> str | None:
-        if self._failure is None and self._rocksdb.property_int_value("rocksdb.background-errors"):
+        if self._failure is None and self._figure("rocksdb.background-errors"):
             self._failure = f"RocksDB could not flush or compact: see the file LOG in {self._directory}"
         return self._failure
 
@@ -250,7 +252,8 @@ class RocksDbStore(RocksDbReading):
         self.on_damage(damage)
 
     def _figure(self, name: str) -> int:
-        return int(self._rocksdb.property_value(name) or 0)
+        with rocksdb_calls("read figures of the snapshot store"):
+            return int(self._rocksdb.property_value(name) or 0)
 
     def _cursor(self, bounds: ReadOptions) -> Cursor:
         with rocksdb_calls("read the snapshot store"):
@@ -298,12 +301,12 @@ class RocksDbStore(RocksDbReading):
         if data is None:
             # RocksDB 9.8 confuses a snapshot taken before the first write with none, and its compaction then drops rows
             # of ingested files: so there is a write before there can be a snapshot or a file.
-            self._rocksdb.put(MARK_KEY, mark_bytes(mark), self._write_options)
+            with rocksdb_calls("mark the snapshot store"):
+                self._rocksdb.put(MARK_KEY, mark_bytes(mark), self._write_options)
 
     def _let_go(self) -> None:
         """Close RocksDB, and first whatever keeps it open."""
-        for held in list(self._held):
-            held.close()
+        close_all(self._held)
         db, self._db = self._db, None
         if db is not None and self._failure is None:
             with rocksdb_calls("close the snapshot store"):

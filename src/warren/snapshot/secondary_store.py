@@ -17,18 +17,19 @@ Not here: anything that writes. The options that matter are the owner's, which i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from weakref import WeakSet
 
 from rocksdict import AccessType, Rdict, ReadOptions
 
-from warren.base.errors import DiskFailure, Misuse, Refused
+from warren.base.errors import DiskFailure, Misuse, Refused, WarrenError
 from warren.base.ids import TimelineId
 from warren.base.threads import SystemThreads, Threads
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Applied
 from warren.snapshot.rocksdb_errors import rocksdb_calls
 from warren.snapshot.rocksdb_options import LIVE_BYTES, SnapshotStoreSettings, store_options
-from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading
+from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading, close_all
 from warren.snapshot.row_columns import Pair
 from warren.snapshot.row_format import MARK_KEY, Mark, mark_of, no_mark
 
@@ -97,7 +98,8 @@ class SecondaryStore(RocksDbReading):
         try:
             return cls(db, timeline, settings, threads or SystemThreads())
         except BaseException:
-            db.close()
+            with suppress(WarrenError), rocksdb_calls("close the snapshot store"):  # the first error says why
+                db.close()
             raise
 
     @property
@@ -107,7 +109,7 @@ class SecondaryStore(RocksDbReading):
     @property
     def size_bytes(self) -> int:
         """About how much what it holds takes on disk."""
-        with self._turn:
+        with self._turn, rocksdb_calls("read figures of the snapshot store"):
             return int(self._db.property_value(LIVE_BYTES) or 0) if self._db is not None else 0
 
     def catch_up(self) -> Applied:
@@ -137,8 +139,7 @@ class SecondaryStore(RocksDbReading):
 
     def close(self) -> None:
         with self._turn:
-            for cursor in list(self._held):
-                cursor.close()
+            close_all(self._held)
             db, self._db = self._db, None
             if db is not None:
                 with rocksdb_calls("close the snapshot store"):
