@@ -531,19 +531,18 @@ def test_every_epoch_costs_at_least_one_sync() -> None:
 
 @pytest.mark.parametrize("part", ["witness", "gather"])
 def test_a_defect_in_the_background_thread_ends_the_commit_for_good(part: str) -> None:
-    """Whoever waits afterwards is refused at once: an epoch may be half written."""
+    """An append behind it is refused at once: an epoch may be half written."""
     stage = Stage(1, FaultyFiles(MemoryFiles()))
 
     def fail() -> None:
         raise ValueError("a defect")
 
-    stage.append(0, b"a")
-    stage.commit.wait(Epoch(1))
+    stage.commit.wait(stage.append())
     setattr(stage.commit._turn, part, fail)
-    stage.append(0, b"b")
+    stage.append()
     stage.commit._stale_since_ns = -(10**12)
     stage.commit.ring()
     stage.commit._background.join(30)
     assert isinstance(stage.commit.failure, SyncFailed) and "ValueError('a defect')" in stage.commit.failure.what
     with pytest.raises(SyncFailed):
-        stage.commit.wait(Epoch(2))
+        stage.append()

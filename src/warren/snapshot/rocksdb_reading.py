@@ -189,7 +189,7 @@ class RocksDbView(RocksDbReading):
 def close_all(held: WeakSet[Any]) -> None:
     """Close views and cursors. They are taken out one by one: other threads may open some meanwhile, and a set that
     grows cannot be iterated."""
-    while held:
+    for _ in range(len(held)):  # not those that come meanwhile: the caller would never end
         try:
             each = held.pop()
         except KeyError:  # the last one was garbage
