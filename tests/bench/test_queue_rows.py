@@ -116,7 +116,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def test_the_queue_in_the_log_costs_less_than_the_one_in_sql(tmp_path: Path) -> None:
-    """HS-03: many at once, in and out, by calls: about 420 and 1290, 650 and 7490. `warren bench queue` has the times."""
+    """HS-03: many at once, in and out, counted in calls: 420 and 1290, 650 and 7490. `bench queue` has the times."""
     calls: dict[str | None, list[int]] = {}
     some = bodies(0, 1000, BODY_BYTES)
     for kind in (None, SQL_KIND):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -41,8 +41,10 @@ def tasks_of(stage: Stage, **options: Any) -> list[Task]:
     return share(stage.machine(), planner.plan())
 
 
-def begun(stage: Stage, task: Task) -> Iterator[Any]:
-    return run(task, FIELDS, arrow_schema(FIELDS), stage.machine())
+def begun(stage: Stage, task: Task) -> Generator[Any]:
+    rows = run(task, FIELDS, arrow_schema(FIELDS), stage.machine())
+    assert isinstance(rows, Generator)
+    return rows
 
 
 def test_the_last_task_of_a_read_releases_the_pin_of_the_plan(stage: Stage, store: LogStore) -> None:
@@ -80,7 +82,7 @@ def test_a_task_that_fails_may_be_tried_again_within_that_time(stage: Stage, sto
     rows = begun(stage, first)
     next(rows)
     with pytest.raises(ValueError, match="a worker's own"):
-        rows.throw(ValueError("a worker's own"))  # type: ignore[attr-defined]
+        rows.throw(ValueError("a worker's own"))
     for task in others:
         list(begun(stage, task))
     assert len(store.pins.live()) == 1

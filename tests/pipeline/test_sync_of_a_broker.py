@@ -73,7 +73,7 @@ def depths(broker: BrokerProcess) -> tuple[int, int]:
     channel = connection.channel()
     found = tuple(channel.queue_declare(name, passive=True).method.message_count for name in (QUEUE, DEAD))
     connection.close()
-    return found  # type: ignore[return-value]
+    return found
 
 
 def test_a_running_broker_gets_tables_of_everything_it_has_logged(broker: BrokerProcess) -> None:
@@ -81,7 +81,7 @@ def test_a_running_broker_gets_tables_of_everything_it_has_logged(broker: Broker
     mixed_traffic(broker)
     status = reflection(broker, "status")
     assert status["applied"]["epoch"] < status["durable"]
-    done = sync(None, broker.directory, options=HERE)  # type: ignore[arg-type]
+    done = sync(None, broker.directory, options=HERE)
     assert (done["status"], done["unfit"]) == ("ok", 0) and done["tables"] > 0
     assert done["epoch"] == done["durable"] >= status["durable"]
     assert depths(broker) == (60, 10)
@@ -91,7 +91,7 @@ def test_the_directory_of_a_killed_broker_is_brought_to_its_newest_state(broker:
     reflection(broker, "pause")
     mixed_traffic(broker)
     broker.kill()
-    done = sync(None, broker.directory, options=HERE)  # type: ignore[arg-type]
+    done = sync(None, broker.directory, options=HERE)
     assert (done["status"], done["unfit"]) == ("ok", 0) and done["tables"] > 0 and done["epoch"] == done["durable"]
     broker.start()
     assert depths(broker) == (60, 10)

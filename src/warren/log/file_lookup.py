@@ -31,7 +31,7 @@ from warren.log.manifest import read_manifest
 TRIES = 3
 
 
-class Located(NamedTuple):
+class OpenLogFile(NamedTuple):
     """An open file of the log; the caller closes it."""
 
     file: File
@@ -46,7 +46,7 @@ class Located(NamedTuple):
             self.file.close()
 
 
-def locate(files: Files, directory: str, record: FileRecord) -> Located | None:
+def locate(files: Files, directory: str, record: FileRecord) -> OpenLogFile | None:
     """Open a file of the manifest under the name it has now. None: it is missing. `Gone`: a purge has removed it."""
     for left in reversed(range(TRIES)):
         found = _open_under_any_name(files, directory, record)
@@ -61,7 +61,7 @@ def locate(files: Files, directory: str, record: FileRecord) -> Located | None:
     return found
 
 
-def open_by_name(files: Files, directory: str, record: FileRecord) -> Located:
+def open_by_name(files: Files, directory: str, record: FileRecord) -> OpenLogFile:
     """The same for a caller that judges the bytes itself: without a readable header, the file that has the name."""
     found = locate(files, directory, record)
     if found is None:
@@ -69,7 +69,7 @@ def open_by_name(files: Files, directory: str, record: FileRecord) -> Located:
     return found
 
 
-def open_record(files: Files, directory: str, record: FileRecord) -> Located:
+def open_record(files: Files, directory: str, record: FileRecord) -> OpenLogFile:
     """The same for a caller that relies on it: the file that the record describes, or `Damage`."""
     found = open_by_name(files, directory, record)
     if not found.is_identified:
@@ -123,8 +123,8 @@ def read_epoch_files(files: Files, directory: str) -> list[tuple[str, bytes]]:
     return found
 
 
-def _open_under_any_name(files: Files, directory: str, record: FileRecord) -> Located | None:
-    by_name: Located | None = None
+def _open_under_any_name(files: Files, directory: str, record: FileRecord) -> OpenLogFile | None:
+    by_name: OpenLogFile | None = None
     for name in _names(record):
         path = join(directory, name)
         try:
@@ -139,9 +139,9 @@ def _open_under_any_name(files: Files, directory: str, record: FileRecord) -> Lo
         if is_identified:
             if by_name is not None:
                 by_name.file.close()
-            return Located(file, path, True)
+            return OpenLogFile(file, path, True)
         if is_identified is None and by_name is None and _may_be_called(record, name):
-            by_name = Located(file, path, False)
+            by_name = OpenLogFile(file, path, False)
         else:
             file.close()
     return by_name
