@@ -31,6 +31,7 @@ DOORS: dict[str, set[str]] = {
     "base/clock.py": TIME,
     "base/threads.py": THREADS | {"time"},  # sleeps for no time at all: others may run first
     "base/chance.py": CHANCE,
+    "base/process.py": {"os"},  # called in a forked child
     "files/local.py": FILES,
     "files/lock.py": FILES | {"socket", "time"},  # the holder's text names the host; a dead one is waited for
     "log/worker.py": PROCESSES | {"os"},  # the environment its process gets

@@ -13,6 +13,7 @@ from warren.snapshot.buffer_kinds import open_version_buffer
 from warren.snapshot.database import Database
 from warren.snapshot.outside import Outside
 from warren.snapshot.reflection import ReflectionSettings
+from warren.snapshot.rocksdb_process import check_process
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.snapshot_store import SnapshotStore
 from warren.snapshot.table_worker import ProcessTables
@@ -34,5 +35,6 @@ def open_database(
     def open_buffer(directory: str, timeline: TimelineId) -> VersionBuffer:
         return open_version_buffer(settings.buffer, machine, directory, timeline, settings.buffer_bytes)
 
+    check_process(path)
     tables = ProcessTables()
     return Database.open(path, open_store, log_settings, settings, machine, progress, tables, Outside, open_buffer)

@@ -13,6 +13,9 @@ numbers are entries of the log themselves, in storage 0, which is nobody else's.
 
 `kv` storages read as of now; `snapshot()` holds a moment still; `akv` is `kv` for coroutines. `queue` and `aqueue` are
 durable queues in the same directory (app/queues); what they need is opened when the first one is asked for.
+
+One process owns the directory. In a child forked from it every operation raises `ForkedProcess`, and `close` does
+nothing (base/process).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from warren.app.database import open_database
 from warren.app.embedded_async import AsyncKeyValues
 from warren.app.reflection_control import served
 from warren.base.errors import Misuse
+from warren.base.process import OwningProcess
 from warren.log.machine import Machine
 from warren.log.session import Session
 from warren.log.settings import LogSettings
@@ -81,7 +85,13 @@ class Warren:
         self._room: QueueRoom | None = None
         self._room_lock = machine.threads.condition()
         self._is_closed = False
-        self._writing = Writing(database.begin, database.log.wait, machine.threads.condition(), database.make_durable)
+        self._writing = Writing(
+            database.begin,
+            database.log.wait,
+            machine.threads.condition(),
+            database.make_durable,
+            database.log.owner.check,
+        )
 
     def kv(self, name: str) -> KeyValues:
         """The storage of this name; it is made if there is none."""
@@ -154,6 +164,7 @@ class Warren:
     @property
     def queue_room(self) -> QueueRoom:
         """Everything about queues; opened when it is first asked for."""
+        self.database.log.owner.check()
         room = self._room
         if room is not None and not self._is_closed:
             return room
@@ -171,7 +182,7 @@ class Warren:
 
     def snapshot(self) -> Moment:
         """Everything as of now, held still until it is closed."""
-        return Moment(self.database.view_now())
+        return Moment(self.database.view_now(), self.database.log.owner)
 
     def alarms(self) -> list[str]:
         room = self._room
@@ -179,7 +190,12 @@ class Warren:
         return list(dict.fromkeys([*own, *self._machine.background.alarms()]))  # most tasks are in both
 
     def close(self) -> None:
+        """Close it; a second call does nothing, nor does a call in a forked child."""
+        if not self.database.log.owner.is_this:
+            return
         with self._room_lock:
+            if self._is_closed:
+                return
             self._is_closed = True
         try:
             if self._room is not None:
@@ -201,7 +217,8 @@ class Warren:
         try:
             yield view
         finally:
-            view.close()
+            if self.database.log.owner.is_this:
+                view.close()
 
     def _number_of(self, raw: bytes) -> int | None:
         with self._hold_now() as reading:
@@ -225,17 +242,20 @@ class Warren:
 class Moment:
     """A moment of the whole database, which does not change any more."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, owner: OwningProcess) -> None:
         self._view = view
+        self._owner = owner
 
     def kv(self, name: str) -> ReadKeyValues:
+        self._owner.check()
         found = self._view.get(NAMES, _name(name))
         if found is None:
             raise KeyError(name)
         return ReadKeyValues(int.from_bytes(found.value, "little"), name, self._hold)
 
     def close(self) -> None:
-        self._view.close()
+        if self._owner.is_this:
+            self._view.close()
 
     def __enter__(self) -> Moment:
         return self
@@ -245,6 +265,7 @@ class Moment:
 
     @contextmanager
     def _hold(self) -> Iterator[Reading]:
+        self._owner.check()
         yield self._view
 
 

@@ -66,6 +66,7 @@ class OpenQueues:
         self.settings = settings = queue_settings or QueueSettings()
         of_queues = variable_queue_settings or VariableQueueSettings()
         of_stores = message_store_settings or MessageStoreSettings()
+        self._owner = database.log.owner
         self.clock = machine.clock
         self.threads = machine.threads
         self._close = ExitStack()
@@ -91,13 +92,19 @@ class OpenQueues:
             self.realms.begin()
             self._close = opened.pop_all()
 
+    def check(self) -> None:
+        """Raise in a forked child."""
+        self._owner.check()
+
     @property
     def host(self) -> VirtualHost:
         """The queues of the home vhost."""
+        self.check()
         return self.realms.find(HOME).queues
 
     @property
     def traffic(self) -> Traffic:
+        self.check()
         return self.realms.find(HOME).traffic
 
     @property
@@ -108,4 +115,5 @@ class OpenQueues:
         return [*self.catalog.problems, *self.storage.alarms(), *self.realms.problems()]
 
     def close(self) -> None:
-        self._close.close()
+        if self._owner.is_this:
+            self._close.close()

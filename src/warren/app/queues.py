@@ -32,7 +32,7 @@ from warren.base.threads import Threads
 from warren.broker.consumers import Delivery
 from warren.broker.errors import NotYours
 from warren.broker.supervisor import Supervised
-from warren.broker.traffic import Settling
+from warren.broker.traffic import Settling, Traffic
 
 __all__ = ["Batch", "Message", "Queue", "Tag"]
 
@@ -42,9 +42,15 @@ class Queue:
 
     def __init__(self, queues: OpenQueues, child: Supervised) -> None:
         self._queues = queues
-        self.traffic = queues.traffic
+        self._traffic = queues.traffic
         self.child = child
         self._origin = Origin(routing_key=child.name)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Raises in a forked child."""
+        self._queues.check()
+        return self._traffic
 
     @property
     def threads(self) -> Threads:
@@ -147,6 +153,7 @@ class Queue:
 
     def facts(self) -> Mapping[str, int | float | str]:
         """What an operator may want to know."""
+        self._queues.check()
         with self.child.lock:
             return self.child.serving().backing.facts()
 

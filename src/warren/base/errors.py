@@ -21,6 +21,10 @@ class Misuse(WarrenError):
     """The caller broke the contract: fix the caller."""
 
 
+class ForkedProcess(Misuse):
+    """A forked child used a store of its parent: open one after the fork."""
+
+
 class Refused(WarrenError):
     """Not found, locked, not permitted, of another format: tell whoever asked."""
 

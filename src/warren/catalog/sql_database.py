@@ -16,6 +16,7 @@ from typing import Protocol
 from sqlalchemy import Connection, Engine, RootTransaction, event
 from sqlalchemy.exc import SQLAlchemyError
 
+from warren.base.process import call_in_children, never_destroy
 from warren.catalog.sql_errors import told_plainly
 
 
@@ -30,6 +31,10 @@ class SqlDatabase:
         event.listen(engine, "connect", self._connected)
         with told_plainly(where):
             self.connection: Connection = engine.connect()
+        call_in_children(self)
+
+    def forked(self) -> None:
+        never_destroy(self)
 
     @property
     def is_begun(self) -> bool:

@@ -13,6 +13,7 @@
 Always true: a handle whose sync failed once is dead. The kernel may have marked the lost pages clean, so that a second
 sync would succeed and lie. Directories are made 0700 and files 0600. Every OSError leaves through
 `system_errors.translate`, which names the operation and the path, and says what the reader can do about it.
+A file is written by the process that opened it; a forked child is refused.
 Not here: replacing a file as a whole (`files.atomic`), retrying (nobody does), buffering (the writer's business).
 """
 
@@ -26,6 +27,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from warren.base.errors import Misuse, SyncFailed, WarrenError
+from warren.base.process import forked_process
 from warren.files.lock import LocalLock, take_lock
 from warren.files.protocol import Buffer, FileStat, join, parent
 from warren.files.system_errors import translate, translated
@@ -45,12 +47,13 @@ _sync_data = getattr(os, "fdatasync", os.fsync)
 class LocalFile:
     """One open file descriptor."""
 
-    __slots__ = ("_descriptor", "_is_writable", "_path", "_sync_failure", "_writes_through")
+    __slots__ = ("_descriptor", "_is_writable", "_path", "_pid", "_sync_failure", "_writes_through")
 
     def __init__(self, path: str, descriptor: int, is_writable: bool) -> None:
         self._path = path
         self._descriptor = descriptor
         self._is_writable = is_writable
+        self._pid = os.getpid()
         self._sync_failure: SyncFailed | None = None
         self._writes_through = _DSYNC != 0
 
@@ -145,6 +148,8 @@ class LocalFile:
             raise SyncFailed(f"cannot {operation} {self._path}: an earlier sync failed", self._sync_failure.hint)
         if not self._is_writable:
             raise Misuse(f"cannot {operation} {self._path}: it was opened for reading", "open it with writable=True")
+        if os.getpid() != self._pid:
+            raise forked_process(self._path, self._pid)
         return self._open_descriptor(operation)
 
     def _open_descriptor(self, operation: str) -> int:

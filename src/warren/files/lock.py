@@ -5,10 +5,11 @@ stale; the text may be, and is believed only while the lock is held. Two process
 in one process: an flock belongs to the open file, not to the process. The file is never removed: two openers could then
 hold two files of one name.
 
-A child that was forked without exec shares the open file and keeps the lock alive when the parent is killed: start
-workers by spawn. Even so there is a moment between fork and exec: where the named holder is dead, and the lock is held
-all the same, it is waited for a little. The text is overwritten before the file is cut to its length, so that a full
-disk, on which even one new block is too much, does not keep the owner from coming back.
+A child that was forked without exec shares the open file and would keep the lock alive when the parent is killed: it
+closes its own copy right after the fork, which leaves the parent's lock in force. Even so there is a moment between
+fork and exec: where the named holder is dead, and the lock is held all the same, it is waited for a little. The text is
+overwritten before the file is cut to its length, so that a full disk, on which even one new block is too much, does not
+keep the owner from coming back.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from datetime import UTC, datetime
 
 from warren.base.clock import Clock
 from warren.base.errors import Locked
+from warren.base.process import call_in_children
 from warren.files.system_errors import translated
 
 HOLDER_BYTES_MAX = 4096
@@ -39,10 +41,17 @@ def this_process(clock: Clock) -> str:
 class LocalLock:
     """Held until `release`. Closing would do; unlocking first also ends it for forked children."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("__weakref__", "_descriptor")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        call_in_children(self)
+
+    def forked(self) -> None:
+        """Close the child's copy without unlocking: the lock is the parent's."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from warren.base.ids import Epoch, Lsn, StreamId
+from warren.base.process import OwningProcess
 from warren.durability.group_commit import GroupCommit
 from warren.log.channel import Channel
 from warren.log.rows import Rows
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 
 
 class Appender:
-    def __init__(self, channels: Sequence[Channel], commit: GroupCommit, settings: LogSettings) -> None:
+    def __init__(
+        self, channels: Sequence[Channel], commit: GroupCommit, settings: LogSettings, owner: OwningProcess
+    ) -> None:
         self.channels = channels
+        self._owner = owner
         self._commit = commit
         self._buffers_max = max(1, settings.max_write_buffers)
         self._gathered_max = max(self._buffers_max, settings.gathered_blocks_max)
@@ -35,15 +39,19 @@ class Appender:
         self.flushes = 0  # how often too many buffers were gathered
 
     def session_began(self, session: Session) -> None:
+        self._owner.check()
         with self._commit.gate:
             self._commit.check()
             self.open_sessions.add(session)
 
     def session_ended(self, session: Session) -> None:
+        if not self._owner.is_this:
+            return  # the gate may be held by a thread that the child does not have
         with self._commit.gate:
             self._forget(session)
 
     def append_rows(self, session: Session, channel: int, stream: StreamId, rows: Rows) -> tuple[Epoch, Lsn]:
+        self._owner.check()
         if not len(rows):
             return self._append_nothing(session)
         place = self._channel(channel)
@@ -56,6 +64,7 @@ class Appender:
         return epoch, session.placed[0].lsn
 
     def append_drafts(self, session: Session, channel: int, drafts: Sequence[Draft]) -> tuple[Epoch, Lsn]:
+        self._owner.check()
         if not drafts:
             return self._append_nothing(session)
         place = self._channel(channel)
@@ -73,6 +82,7 @@ class Appender:
         return epoch, session.placed[0].lsn
 
     def wait(self, epoch: Epoch) -> None:
+        self._owner.check()
         self._commit.wait(epoch)
 
     def _append_nothing(self, session: Session) -> tuple[Epoch, Lsn]:

@@ -12,6 +12,7 @@ from typing import Any
 from warren.base.clock import Clock
 from warren.base.errors import Refused
 from warren.base.ids import ChannelId, Epoch, StreamId
+from warren.base.process import OwningProcess
 from warren.base.threads import Threads
 from warren.durability.group_commit import GroupCommit
 from warren.durability.participant import Part
@@ -55,6 +56,7 @@ class LogStore:
         self, directory: str, settings: LogSettings, machine: Machine, lock: DirectoryLock, opened: Opened
     ) -> None:
         self.directory = directory
+        self.owner = OwningProcess(directory)
         self.settings = settings
         self.machine = machine
         self.opened = opened
@@ -99,7 +101,7 @@ class LogStore:
             WallMarks(clock, judgement.monotone_ns),
         )
         turn.commit = self.commit
-        self.appender = Appender(self.channels, self.commit, settings)
+        self.appender = Appender(self.channels, self.commit, settings, self.owner)
         self.rotation = Rotation(
             files,
             directory,
@@ -216,6 +218,7 @@ class LogStore:
 
     def wait(self, epoch: Epoch) -> None:
         """Return when an epoch is durable."""
+        self.owner.check()
         self.commit.wait(epoch)
 
     def call_when_durable(self, callback: Callable[[Epoch], None]) -> None:
@@ -228,13 +231,16 @@ class LogStore:
 
     def flush(self) -> None:
         """Ask for what is gathered to become durable, without waiting."""
+        self.owner.check()
         self.commit.ring()
 
     def witness(self) -> None:
         """Let other processes see now what is durable; by itself that happens within 100 ms."""
+        self.owner.check()
         self.witnesses.write(self.commit)
 
     def rotate(self) -> RotationResult:
+        self.owner.check()
         return self.rotation.rotate()
 
     @property
@@ -243,6 +249,7 @@ class LogStore:
 
     def stream(self, name: str, channel: int | None = None, is_referring: bool = False) -> Stream:
         """A named sequence of records, on a channel of its own unless it shares one."""
+        self.owner.check()
         return self.streams.open(name, channel, is_referring)
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -255,6 +262,7 @@ class LogStore:
 
     def refresh(self) -> Snapshot:
         """A snapshot of what is durable now."""
+        self.owner.check()
         check_has_state(self.manifest.state)
         result = self.rotation.rotate()
         self._snapshot = self._snapshots.make(result.epoch)
@@ -262,6 +270,7 @@ class LogStore:
 
     def cut(self, epoch: Epoch | None = None) -> Cut:
         """The store at an epoch (now, if none is named) as a set of immutable files, pinned."""
+        self.owner.check()
         sealed_to = max((r.sealed_epoch for r in self.manifest.state.files.values()), default=Epoch(0))
         if epoch is None or epoch > sealed_to:
             rotated = self.rotation.rotate()
@@ -285,19 +294,22 @@ class LogStore:
         return [*self.opened.problems, *waits, *failures, *([over] if over else [])]
 
     def compact(self, progress: Progress = lambda share: None) -> dict[str, Any]:
+        self.owner.check()
         return self.compaction.run(progress)
 
     def is_compaction_due(self) -> bool:
         return self.compaction.is_due()
 
     def purge(self) -> Purged:
+        self.owner.check()
         return self.purger.run()
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what is gathered, keep a snapshot for the next start, witness it, let go of the directory."""
-        if not self._is_open:
+        """Commit what is gathered, keep a snapshot for the next start, witness it, let go of the directory. In a forked
+        child nothing happens."""
+        if not self._is_open or not self.owner.is_this:
             return
         self._is_open = False
         try:
@@ -319,6 +331,8 @@ class LogStore:
 
     def abandon(self) -> None:
         """Let go of everything as it is, as if the process had ended here."""
+        if not self.owner.is_this:
+            return
         self._is_open = False
         self._end_compaction()
         self.commit.give_up()

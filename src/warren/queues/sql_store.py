@@ -28,6 +28,7 @@ from sqlalchemy.pool import StaticPool
 
 from warren.base.errors import Damage, DiskFailure, Locked, OutOfRoom, Refused, WarrenError
 from warren.base.ids import Epoch, QueueId
+from warren.base.process import call_in_children, never_destroy
 from warren.base.runs import QueuePlace
 from warren.base.threads import Threads
 from warren.queues.backing import TagRange
@@ -96,6 +97,10 @@ class SqlStore:
         except BaseException:
             self._engine.dispose()
             raise
+        call_in_children(self)
+
+    def forked(self) -> None:
+        never_destroy(self)
 
     def recover(self, place: QueuePlace, is_durable: bool) -> Found:
         """What there is of a queue. What does not outlive a stop goes, and a stop that was clean is one no more."""

@@ -155,16 +155,19 @@ class Database:
 
     def view(self) -> View:
         """The state as of the safe snapshot version, held still."""
+        self.log.owner.check()
         return self.store.view()
 
     def view_now(self) -> View:
         """The state as of now: everything that is durable at this moment is in it, also what the store cannot take yet,
         or at all."""
+        self.log.owner.check()
         return self.store.view() if self.store.applied.epoch >= self.log.durable else self._now.view()
 
     def view_at(self, epoch: Epoch) -> View:
         """A state that has everything up to an epoch, once that is durable; maybe more. Nothing is applied for it: the
         event loop reads by these views, and a round of reflection there would stop every client."""
+        self.log.owner.check()
         if self.log.durable < epoch:
             self.log.wait(epoch)
         return self.store.view() if self.store.applied.epoch >= epoch else self._unapplied.view()
@@ -199,11 +202,13 @@ class Database:
 
     def catch_up(self) -> None:
         """Let the store have everything that is durable at this moment."""
+        self.log.owner.check()
         if self.reflection is not None and self.store.applied.epoch < self.log.durable:
             self.reflection.catch_up()
 
     def make_durable(self) -> None:
         """Let everything that was written so far be durable, and so part of now."""
+        self.log.owner.check()
         while self.log.commit.make_room():
             continue
 
@@ -214,6 +219,7 @@ class Database:
 
     def alarms(self) -> list[str]:
         """What an operator should look at."""
+        self.log.owner.check()
         failure = self.reflection.failure if self.reflection is not None else None
         told = [f"reflection stands still: {failure.what}; {failure.hint}"] if failure is not None else []
         return [*self.log.alarms(), *self.problems, *told]
@@ -221,7 +227,9 @@ class Database:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Reflect what is durable, flush, close both."""
+        """Reflect what is durable, flush, close both. In a forked child nothing happens."""
+        if not self.log.owner.is_this:
+            return
         try:
             if self._noting is not None:
                 self._noting.join()
@@ -238,6 +246,8 @@ class Database:
 
     def abandon(self) -> None:
         """Let go of everything as it is, as if the process had ended here."""
+        if not self.log.owner.is_this:
+            return
         if self.reflection is not None:
             self.reflection.end()
         if self._noting is not None:

@@ -131,10 +131,13 @@ class Writing:
         wait: Callable[[Epoch], None],
         lock: AbstractContextManager[object],
         settle: Callable[[], None],
+        check: Callable[[], None],
     ) -> None:
+        """`check` raises if this process may not write."""
         self._begin = begin
         self._wait = wait
         self._lock = lock
+        self._check = check
         self._settle = settle  # everything that was written so far becomes durable, so that reads see it
 
     @contextmanager
@@ -146,12 +149,14 @@ class Writing:
         except BaseException:
             session.abort()
             raise
+        self._check()
         with self._lock:
             epoch = session.end()
         self._wait(epoch)
 
     def if_so(self, holds: Callable[[], bool], write: Callable[[Session], None]) -> bool:
         """Write if a condition holds, and nothing comes between; whether it did."""
+        self._check()
         with self._lock:
             self._settle()
             if not holds():

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from warren.base.errors import DiskFailure
+from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import Threads
 from warren.files.protocol import join
 from warren.snapshot.control_socket import Message, ask, failure_told
@@ -46,6 +47,13 @@ class PullerHandle:
             self._stdin.write(json.dumps(order.to_json()).encode() + b"\n")
             self._stdin.flush()
         self._listening = threads.start("warren-puller", self._listen)
+        call_in_children(self)
+
+    def forked(self) -> None:
+        """Close the child's copy of the pipe: the puller ends when the parent does."""
+        never_destroy(self)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     @property
     def pid(self) -> int:

@@ -38,12 +38,14 @@ from rocksdict import (
 
 from warren.base.errors import Misuse
 from warren.base.ids import ChannelId
+from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import Threads
 from warren.records.columns import EntryColumns
 from warren.snapshot.added import check_added
 from warren.snapshot.applied import Version
 from warren.snapshot.kept import Kept
 from warren.snapshot.rocksdb_errors import rocksdb_calls
+from warren.snapshot.rocksdb_process import check_process
 from warren.snapshot.rocksdb_rows import KEY, behind, entries_of_rows, row_keys, row_values
 from warren.snapshot.version_order import rows_up_to
 
@@ -70,6 +72,7 @@ def open_buffer(
     path: str, threads: Threads, memtable_bytes: int = MEMTABLE_BYTES, is_restored: bool = False
 ) -> RocksdbBuffer:
     """A buffer in a database of its own."""
+    check_process(path)
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.create_missing_column_families(True)
@@ -104,6 +107,10 @@ class RocksdbBuffer:
             with rocksdb_calls("empty the version buffer"):
                 self._family.delete_range(b"", _BEYOND, self._without_log)
         self._entries = self._count(_BEYOND) if is_restored else 0
+        call_in_children(self)
+
+    def forked(self) -> None:
+        never_destroy(self)
 
     @property
     def entries(self) -> int:

@@ -28,6 +28,7 @@ from rocksdict import Rdict, ReadOptions
 
 from warren.base.errors import Damage, DiskFailure, Misuse, OutOfRoom, Refused, WarrenError
 from warren.base.ids import TimelineId
+from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import SystemThreads, Threads
 from warren.files.local import LocalFiles
 from warren.records.columns import EntryColumns
@@ -44,6 +45,7 @@ from warren.snapshot.rocksdb_options import (
     store_options,
     without_wal,
 )
+from warren.snapshot.rocksdb_process import check_process
 from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading, RocksDbView, close_all, value_in
 from warren.snapshot.row_columns import Pair
 from warren.snapshot.row_format import (
@@ -86,6 +88,7 @@ class RocksDbStore(RocksDbReading):
         self._write_options = without_wal()
         self._mark = no_mark(timeline)
         self._has_graves = False
+        call_in_children(self)
         self._look()
 
     @classmethod
@@ -105,6 +108,9 @@ class RocksDbStore(RocksDbReading):
             with suppress(WarrenError), rocksdb_calls("close the snapshot store"):  # the first error says why
                 db.close()
             raise
+
+    def forked(self) -> None:
+        never_destroy(self, *self._held)
 
     @property
     def _rocksdb(self) -> Rdict:
@@ -315,6 +321,7 @@ class RocksDbStore(RocksDbReading):
 
 
 def _opened(directory: str, settings: SnapshotStoreSettings) -> Rdict:
+    check_process(directory)
     with rocksdb_calls(f"open the snapshot store in {directory}"):
         return Rdict(directory, store_options(settings))
 

@@ -24,11 +24,13 @@ from rocksdict import AccessType, Rdict, ReadOptions
 
 from warren.base.errors import DiskFailure, Misuse, Refused, WarrenError
 from warren.base.ids import TimelineId
+from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import SystemThreads, Threads
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Applied
 from warren.snapshot.rocksdb_errors import rocksdb_calls
 from warren.snapshot.rocksdb_options import LIVE_BYTES, SnapshotStoreSettings, store_options
+from warren.snapshot.rocksdb_process import check_process
 from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading, close_all
 from warren.snapshot.row_columns import Pair
 from warren.snapshot.row_format import MARK_KEY, Mark, mark_of, no_mark
@@ -71,7 +73,11 @@ class SecondaryStore(RocksDbReading):
         self._turn = threads.condition()  # held by whoever catches up or closes
         self._threads = threads
         self._held: WeakSet[Cursor] = WeakSet()  # what keeps RocksDB from closing
+        call_in_children(self)
         self._now = self.view()
+
+    def forked(self) -> None:
+        never_destroy(self, *self._held)
 
     @classmethod
     def open(
@@ -84,6 +90,7 @@ class SecondaryStore(RocksDbReading):
     ) -> SecondaryStore:
         """Open the store that somebody else owns. It must be there."""
         settings = settings or SnapshotStoreSettings()
+        check_process(directory)
         options = store_options(settings)
         options.create_if_missing(False)
         options.set_max_open_files(-1)
