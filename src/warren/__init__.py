@@ -11,14 +11,82 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warren.app.embedded import Warren
+    from os import PathLike
+    from typing import Unpack
+
+    from warren.app.embedded import OpenSettings
+    from warren.app.public import (
+        CatalogSettings,
+        Damage,
+        DiskFailure,
+        ForkedProcess,
+        Gone,
+        Locked,
+        LogSettings,
+        MessageStoreSettings,
+        Misuse,
+        Mode,
+        NotYours,
+        OutOfRoom,
+        QueueDeleted,
+        QueueDown,
+        QueueFull,
+        QueuesClosed,
+        QueueSettings,
+        ReflectionSettings,
+        Refused,
+        SyncFailed,
+        UnknownQueue,
+        VariableQueueSettings,
+        Warren,
+        WarrenError,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "open"]
+__all__ = [
+    "CatalogSettings",
+    "Damage",
+    "DiskFailure",
+    "ForkedProcess",
+    "Gone",
+    "Locked",
+    "LogSettings",
+    "MessageStoreSettings",
+    "Misuse",
+    "Mode",
+    "NotYours",
+    "OutOfRoom",
+    "QueueDeleted",
+    "QueueDown",
+    "QueueFull",
+    "QueueSettings",
+    "QueuesClosed",
+    "ReflectionSettings",
+    "Refused",
+    "SyncFailed",
+    "UnknownQueue",
+    "VariableQueueSettings",
+    "Warren",
+    "WarrenError",
+    "__version__",
+    "open",
+]
 
 
-def open(path: str, **settings: Any) -> Warren:
-    """Open a directory as an embedded store, or make one (app/embedded)."""
+def open(path: str | PathLike[str], **settings: Unpack[OpenSettings]) -> Warren:
+    """Open a directory as an embedded store, or make one. Settings: `app.embedded.OpenSettings`."""
     from warren.app.embedded import open_embedded
 
     return open_embedded(path, **settings)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'warren' has no attribute {name!r}")
+    from warren.app import public
+
+    return getattr(public, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

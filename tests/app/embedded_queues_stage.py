@@ -17,7 +17,8 @@ from tests.broker.queue_crash_stage import EVERYTHING, TINY_QUEUES, found_of
 from tests.log.upkeep_stage import laid_out
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
 from warren.app.embedded import Warren
-from warren.app.queue_assembly import OpenQueues, QueueSide
+from warren.app.queue_assembly import OpenQueues
+from warren.app.queue_side import QueueSide
 from warren.base.threads import Running, SystemThreads
 from warren.broker.paged_queue import PagedQueue
 from warren.broker.settings import QueueSettings

@@ -20,13 +20,18 @@ nothing (base/process).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from difflib import get_close_matches
+from os import PathLike
 from typing import TYPE_CHECKING, Unpack
 
 from warren.app.database import open_database
+from warren.app.directories import directory_path
 from warren.app.embedded_async import AsyncKeyValues
+from warren.app.queue_side import QueueSide
 from warren.app.reflection_control import served
 from warren.base.errors import Misuse
 from warren.base.process import OwningProcess
@@ -41,7 +46,6 @@ from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.snapshot_store import Reading, View
 
 if TYPE_CHECKING:  # a program without queues need not load what they need
-    from warren.app.queue_assembly import QueueSide
     from warren.app.queue_room import QueueOptions, QueueRoom
     from warren.app.queues import Queue
     from warren.app.queues_async import AsyncQueue
@@ -49,18 +53,29 @@ if TYPE_CHECKING:  # a program without queues need not load what they need
 NAMES = 0  # the storage in which names are kept
 _NUMBER_BYTES = 8
 _NAME_BYTES_MAX = 255
+_SETTINGS_CLASS = re.compile(r"\w+Settings\b")
+
+
+class OpenSettings(QueueSide, total=False):
+    """What `warren.open` takes besides the path."""
+
+    log_settings: LogSettings | None
+    reflection: ReflectionSettings | None
+    progress: Progress  # called with the share of the replay that is done
 
 
 def open_embedded(
-    path: str,
+    path: str | PathLike[str],
     log_settings: LogSettings | None = None,
     reflection: ReflectionSettings | None = None,
     progress: Progress = lambda share: None,
     **queue_side: Unpack[QueueSide],
 ) -> Warren:
     """Open a directory, or make one. Nobody else may have it open. Settings of queues: see `QueueSide`."""
+    directory = directory_path(path)
+    _check_settings({"log_settings": log_settings, "reflection": reflection, **queue_side})
     machine, settings = Machine.real(), reflection or ReflectionSettings()
-    database = open_database(path, machine, log_settings, settings, progress)
+    database = open_database(directory, machine, log_settings, settings, progress)
     try:
         return Warren(database, machine, served(database, machine, settings), queue_side)
     except BaseException:
@@ -267,6 +282,20 @@ class Moment:
     def _hold(self) -> Iterator[Reading]:
         self._owner.check()
         yield self._view
+
+
+def _check_settings(settings: Mapping[str, object]) -> None:
+    """Each has a known name, and is an object of the class that its annotation names."""
+    known = OpenSettings.__annotations__
+    for name, value in settings.items():
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise Misuse(f"warren.open has no setting {name!r}", f"{meant}it takes {', '.join(sorted(known))}")
+        expected = _SETTINGS_CLASS.search(str(known[name]))
+        classes = {base.__name__ for base in type(value).__mro__}
+        if value is not None and expected is not None and expected[0] not in classes:
+            raise Misuse(f"{name} is a {expected[0]}, not {value!r}", f"pass warren.{expected[0]}(...)")
 
 
 def _name(name: str) -> bytes:

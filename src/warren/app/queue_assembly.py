@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TypedDict
 
 from warren.broker.backing_kinds import MakeOne
 from warren.broker.confirms import Confirms
@@ -32,16 +31,6 @@ from warren.queues.settings import VariableQueueSettings
 from warren.snapshot.database import Database
 
 HOME = "/"
-
-
-class QueueSide(TypedDict, total=False):
-    """What `warren.open` takes for queues."""
-
-    queue_settings: QueueSettings
-    variable_queue_settings: VariableQueueSettings
-    message_store_settings: MessageStoreSettings
-    catalog_settings: CatalogSettings
-    backing_kinds: Mapping[str, MakeOne]  # other kinds of backing queues, by name (BQ-02)
 
 
 def make_home(catalog: Catalog) -> None:

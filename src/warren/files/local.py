@@ -184,6 +184,11 @@ def _behind(pieces: Sequence[Buffer], written: int) -> list[Buffer]:
     return remaining
 
 
+def expand_user(path: str) -> str:
+    """`~` and `~name` at its beginning replaced by the home directory; unchanged if there is none."""
+    return os.path.expanduser(path)
+
+
 class LocalFiles:
     """`Files` on the operating system."""
 
