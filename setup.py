@@ -3,7 +3,7 @@
 A module asks by a line `# mypyc: compile` among its first lines. Its .py ships beside the .so, so one source serves
 both modes, and `warren.base.compiled.mode()` says which one is running.
 
-    (nothing set)            compile what is marked; if that fails, say so and build without
+    (nothing set)            compile what is marked; if that fails, print a warning with the cause and build without
     WARREN_REQUIRE_EXT=1     compile what is marked or fail (CI, images)
     WARREN_PURE=1            compile nothing
 
@@ -12,8 +12,10 @@ It is all or nothing: modules compiled together share one library, and half of t
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -38,13 +40,19 @@ def extensions() -> list[Extension]:
     modules = [] if PURE or sys.implementation.name != "cpython" else marked_modules()
     if not modules:
         return []
+    printed = io.StringIO()
     try:
         from mypyc.build import mypycify
 
-        made: list[Extension] = mypycify(modules, opt_level="3", debug_level="1")
-    except (ImportError, SystemExit) as reason:  # mypyc is missing, or has printed what it does not accept
-        go_on_without(reason)
+        with redirect_stdout(printed), redirect_stderr(printed):
+            made: list[Extension] = mypycify(modules, opt_level="3", debug_level="1")
+    except ImportError as reason:
+        build_without(f"mypyc cannot be imported: {reason}", reason)
         return []
+    except SystemExit as reason:  # mypyc has printed what it does not accept
+        build_without(printed.getvalue().strip() or f"mypyc ended with {reason.code}", reason)
+        return []
+    sys.stdout.write(printed.getvalue())
     return made
 
 
@@ -53,16 +61,21 @@ class BuildAllOrNothing(build_ext):
         try:
             super().run()
         except Exception as reason:  # no compiler, or one that fails: each platform has its own error for it
-            go_on_without(reason)
+            build_without(f"the C compiler failed: {reason}", reason)
             for output in self.get_outputs():
                 Path(output).unlink(missing_ok=True)
             self.extensions = []
 
 
-def go_on_without(reason: BaseException) -> None:
+def build_without(cause: str, reason: BaseException) -> None:
+    """Print the cause; pip shows it with -v. Fatal if compiled modules are required."""
+    sys.stderr.write(f"{'ERROR' if REQUIRED else 'WARNING'}: warren is built without compiled modules\n{cause}\n")
     if REQUIRED:
         raise reason
-    sys.stderr.write(f"warren: the marked modules are not compiled ({reason!r}); the pure ones will be used\n")
+    sys.stderr.write(
+        "WARNING: warren will run as pure Python, several times slower; WARREN_REQUIRE_EXT=1 makes this an error, "
+        "`python -m warren.base.compiled` prints the mode\n"
+    )
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNothing})
