@@ -65,7 +65,7 @@ peers:  ## install the Debian packages we compare with (RabbitMQ, Redis, NATS) a
 	@.ci/peers
 
 run: setup  ## run the broker on 127.0.0.1:5672, its data in data/; Ctrl-C stops it
-	@echo 'clients: amqp://guest:guest@127.0.0.1:5672/    management: http://127.0.0.1:15672/api/    stop: Ctrl-C'
+	@echo 'clients: amqp://guest:guest@127.0.0.1:5672/    management: http://127.0.0.1:15672/    stop: Ctrl-C'
 	$(BIN)/warren serve --data-dir data
 
 quick: setup  ## unit, golden and conformance tests: under a minute

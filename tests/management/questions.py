@@ -86,9 +86,9 @@ TOLD = {
 
 
 def walk(node: str, port: int) -> dict[str, str]:
-    """Every route, with its names filled in: a path by what stands for it in the answers."""
+    """Every route below /api/, with its names filled in: a path by what stands for it in the answers."""
     found = {}
-    for route in ROUTES:
+    for route in (each for each in ROUTES if each.path.startswith("/api/")):
         for vhost, encoded in VHOSTS.items() if "{vhost}" in route.path else [("", "")]:
             path = route.path.format(vhost=encoded, name=QUEUE, node=node, port=port, protocol="amqp")
             found[f"{route.path} {vhost}".strip()] = path

@@ -66,7 +66,24 @@ def test_every_other_route_needs_a_login(stage: ManagementStage) -> None:
 
 def test_a_route_without_a_line_in_the_table_of_answers_would_be_seen() -> None:
     assert set(WALK) == set(RABBITMQ["statuses"])
-    assert {route.path for route in ROUTES if route.who is Who.ANYBODY} == NOT_IN_3_10
+    assert {route.path for route in ROUTES if route.who is Who.ANYBODY} == NOT_IN_3_10 | {"/", "/api"}
+
+
+def test_the_address_that_a_start_prints_leads_to_the_api(stage: ManagementStage) -> None:
+    with stage.client(None) as client:
+        page = client.get("/", headers={"accept": "text/html"})
+        assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert client.get("/api/version").json() in page.text
+        assert "is running" in page.text
+        links = re.findall(r'href="([^"]+)"', page.text)
+        assert links and all(client.get(link).status_code in (200, 401) for link in links)
+
+
+def test_the_root_of_the_api_lists_the_routes(stage: ManagementStage) -> None:
+    for path in ("/api", "/api/"):
+        listed = stage.get(path, user=None).json()
+        assert [(each["path"], each["method"]) for each in listed] == [(each.path, each.method) for each in ROUTES]
+    assert {"path": "/api/nodes", "method": "GET", "tag": "monitoring"} in listed
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -106,5 +123,5 @@ def _is_same(ours: Any, theirs: Any) -> bool:
 
 
 def test_every_route_is_in_the_documentation() -> None:
-    rows = re.findall(r"^\| `(\w+) (/api/\S+)` \| (\w+) \|", DOCS.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+) (/\S*)` \| (\w+) \|", DOCS.read_text(), re.MULTILINE)
     assert rows == [(route.method, route.path, route.who.name.lower()) for route in ROUTES]

@@ -31,7 +31,7 @@ from warren.base.errors import WarrenError
 from warren.catalog.users import User
 from warren.management.bodies import has_body, json_object, read_body
 from warren.management.refusals import HttpRefusal, login_failed, not_logged_in, refusal_of
-from warren.management.routing import Answer, Asked, Found, Route, Routes, Source
+from warren.management.routing import JSON, Answer, Asked, Found, Route, Routes, Source
 from warren.management.settings import ManagementSettings
 from warren.management.who import SOCKET_USER, Who, entered
 from warren.server.authentication import LoginRefused
@@ -49,7 +49,6 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-_JSON: Final = ("application/json", "application/*", "*/*")
 
 Result = TypeVar("Result")
 
@@ -91,12 +90,12 @@ class Application:
         if route is None:
             return self._response(200, b"", {"allow": _allowed(found)})
         user = await self._user(request, route.who)
-        if not _takes_json(request.headers.get("accept", "*/*")):
+        if not _accepts(request.headers.get("accept", "*/*"), route.content_type):
             raise HttpRefusal(406)
         body = await read_body(request, self._settings)
         query = dict(request.query_params)
         status, content = await self._run(lambda: self._handled(route, user, found.names, query, body))
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": route.content_type}
         return self._response(status, content, headers, is_head=request.method == "HEAD")
 
     def _handled(
@@ -108,7 +107,7 @@ class Application:
         told = json_object(body, self._settings.json_depth_max) if route.method != "GET" else {}
         answer = route.handler(Asked(self._source, user, names, query, told, realm))
         content, status = answer if isinstance(answer, Answer) else (answer, 200)
-        return status, _encoded(content)
+        return status, _encoded(content) if route.content_type == JSON else content.encode()
 
     async def _user(self, request: Request, who: Who) -> User:
         if self._is_local or who is Who.ANYBODY:
@@ -132,7 +131,7 @@ class Application:
     def _refused(self, refusal: HttpRefusal) -> Response:
         if refusal.body is None:
             return self._response(refusal.status, b"", refusal.headers)
-        headers = {"content-type": "application/json", **refusal.headers}
+        headers = {"content-type": JSON, **refusal.headers}
         return self._response(refusal.status, _encoded(refusal.body), headers)
 
     def _response(self, status: int, content: bytes, headers: Mapping[str, str], is_head: bool = False) -> Response:
@@ -172,10 +171,11 @@ def _login(told: str) -> Login:
     return Login(name, password, "HTTP")
 
 
-def _takes_json(accept: str) -> bool:
-    """Whether JSON is among what a client takes; as RabbitMQ, whatever it weighs."""
+def _accepts(accept: str, content_type: str) -> bool:
+    """Whether a type is among what a client takes; as RabbitMQ, whatever it weighs."""
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    return not kinds.isdisjoint(_JSON)
+    wanted = content_type.partition(";")[0]
+    return not kinds.isdisjoint((wanted, f"{wanted.partition('/')[0]}/*", "*/*"))
 
 
 def _encoded(content: Any) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren.management import health, queues, server
+from warren.management import health, index, queues, server
 from warren.management.aliveness import aliveness
 from warren.management.routing import Handler, Route
 from warren.management.who import Who
@@ -21,6 +21,8 @@ def _get(path: str, who: Who, handler: Handler) -> Route:
 
 
 ROUTES: Final[tuple[Route, ...]] = (
+    Route("/", "GET", Who.ANYBODY, index.page, index.HTML),
+    _get("/api", Who.ANYBODY, lambda asked: index.listing(ROUTES)),
     _get("/api/overview", Who.MANAGEMENT, server.overview),
     _get("/api/whoami", Who.MANAGEMENT, server.whoami),
     _get("/api/version", Who.ANYBODY, server.version),

@@ -57,6 +57,7 @@ class Answer(NamedTuple):
 
 
 Handler = Callable[[Asked], Any]
+JSON = "application/json"
 
 
 class Route(NamedTuple):
@@ -64,6 +65,7 @@ class Route(NamedTuple):
     method: str
     who: Who
     handler: Handler
+    content_type: str = JSON  # of another type, the handler returns the text itself
 
 
 class Found(NamedTuple):
