@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
-    from warren.app.embedded import OpenSettings
+    from warren.app.embedded import OpenOptions
     from warren.app.public import (
         CatalogSettings,
         Damage,
@@ -73,8 +73,8 @@ __all__ = [
 ]
 
 
-def open(path: str | PathLike[str], **settings: Unpack[OpenSettings]) -> Warren:
-    """Open a directory as an embedded store, or make one. Settings: `app.embedded.OpenSettings`."""
+def open(path: str | PathLike[str], **settings: Unpack[OpenOptions]) -> Warren:
+    """Open a directory as an embedded store, or make one. Settings: `app.embedded.OpenOptions`."""
     from warren.app.embedded import open_embedded
 
     return open_embedded(path, **settings)

@@ -6,11 +6,14 @@ The embedded API and the broker open theirs here; the simulator opens its own, o
 from __future__ import annotations
 
 from warren.base.ids import TimelineId
+from warren.files.local import restrict
+from warren.files.protocol import join
 from warren.log.machine import Machine
 from warren.log.settings import LogSettings
 from warren.log.worker import Progress
 from warren.snapshot.buffer_kinds import open_version_buffer
 from warren.snapshot.database import Database
+from warren.snapshot.layout import BUFFER, LOG, SECONDARY, SET_ASIDE, STORE, TABLES
 from warren.snapshot.outside import Outside
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb_process import check_process
@@ -18,6 +21,10 @@ from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.snapshot_store import SnapshotStore
 from warren.snapshot.table_worker import ProcessTables
 from warren.snapshot.version_buffer import VersionBuffer
+
+# Each is made with mode 0700. One that has more, such as a copy, or a store that an older version made, is restricted.
+# The last three are those of queues, whose modules a program without queues does not load.
+_OWN_DIRECTORIES = (LOG, STORE, BUFFER, TABLES, SET_ASIDE, SECONDARY, "catalog", "transient", "sql_queues")
 
 
 def open_database(
@@ -36,5 +43,7 @@ def open_database(
         return open_version_buffer(settings.buffer, machine, directory, timeline, settings.buffer_bytes)
 
     check_process(path)
+    for name in _OWN_DIRECTORIES:
+        restrict(join(path, name))
     tables = ProcessTables()
     return Database.open(path, open_store, log_settings, settings, machine, progress, tables, Outside, open_buffer)

@@ -56,7 +56,7 @@ _NAME_BYTES_MAX = 255
 _SETTINGS_CLASS = re.compile(r"\w+Settings\b")
 
 
-class OpenSettings(QueueSide, total=False):
+class OpenOptions(QueueSide, total=False):
     """What `warren.open` takes besides the path."""
 
     log_settings: LogSettings | None
@@ -286,7 +286,7 @@ class Moment:
 
 def _check_settings(settings: Mapping[str, object]) -> None:
     """Each has a known name, and is an object of the class that its annotation names."""
-    known = OpenSettings.__annotations__
+    known = OpenOptions.__annotations__
     for name, value in settings.items():
         if name not in known:
             close = get_close_matches(name, known, 1)

@@ -26,6 +26,7 @@ from warren.catalog.connect_string import POSTGRESQL, SQLITE, parsed
 from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
 from warren.catalog.sql_database import SqlDatabase, SqlPlace
+from warren.files.local import make_private_file, restrict
 from warren.files.protocol import Files, join
 from warren.snapshot.layout import SET_ASIDE
 
@@ -56,6 +57,9 @@ class SqlitePlace:
     def open(self) -> SqlDatabase:
         if self.path.startswith(join(self._directory, DIRECTORY)):
             self._files.make_directories(join(self._directory, DIRECTORY))
+        for end in _BESIDE:
+            restrict(self.path + end)
+        make_private_file(self.path)  # SQLite gives the files beside it the same mode
         url = URL.create(SQLITE, database=self.path)
         arguments = {"check_same_thread": False}
         engine = create_engine(url, poolclass=StaticPool, connect_args=arguments, hide_parameters=True)

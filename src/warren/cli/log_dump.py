@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.output import Directory
+from warren.cli.output import Credentials, Directory
 
 if TYPE_CHECKING:
     from warren.log.scan_verdict import FileScan
@@ -24,6 +24,7 @@ def dump(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per entry, bytes as hex.")] = False,
     epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="Only entries of this epoch.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=0, help="At most so many entries.")] = None,
+    credentials: Credentials = False,
 ) -> None:
     """Print the durable entries of a log directory. Changes nothing; damage ends it."""
     from warren.files.local import LocalFiles
@@ -33,21 +34,25 @@ def dump(
     log = open_for_reading(LocalFiles(), directory)
     records = [record for record in log.records() if record.purpose is not Purpose.SNAPSHOT]
     scans = (log.input_of(record).scan() for record in records)
-    entries = (entry for scan in scans for entry in _entries(scan, epoch, log.durable))
+    entries = (entry for scan in scans for entry in _entries(scan, epoch, log.durable, credentials))
     for entry in islice(entries, limit):
         sys.stdout.write((json.dumps(as_object(entry)) if as_json else as_line(entry)) + "\n")
 
 
-def _entries(scan: FileScan, epoch: int | None, durable: int) -> Iterator[dict[str, Any]]:
+def _entries(scan: FileScan, epoch: int | None, durable: int, credentials: bool) -> Iterator[dict[str, Any]]:
     from warren.base.ids import Epoch
     from warren.log.scan import entries_of
 
     first, last = (0, durable) if epoch is None else (epoch, min(epoch, durable))
     for columns in entries_of(scan, Epoch(last), Epoch(first)):
-        yield from rows_of(columns, scan.record.name)
+        yield from rows_of(columns, scan.record.name, credentials)
 
 
-def rows_of(columns: EntryColumns, name: str) -> Iterator[dict[str, Any]]:
+def rows_of(columns: EntryColumns, name: str, credentials: bool) -> Iterator[dict[str, Any]]:
+    """Each entry; rows of users without their password hashes, unless `credentials`."""
+    from warren.catalog.credentials import without_credentials
+
+    columns = columns if credentials else without_credentials(columns)
     assert columns.epochs is not None
     for row in range(columns.count):
         yield {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.log_dump import as_line, as_object, rows_of
-from warren.cli.output import Directory
+from warren.cli.output import Credentials, Directory
 
 if TYPE_CHECKING:
     from warren.log.tail import TailBlock
@@ -28,6 +28,7 @@ def follow(
     from_epoch: Annotated[
         int | None, typer.Option("--from-epoch", min=1, help="Begin with this epoch, not with the next one.")
     ] = None,
+    credentials: Credentials = False,
 ) -> None:
     """Print the entries of a log directory as they become durable. Changes nothing; ends with SIGINT or SIGTERM."""
     from warren.base.ids import Epoch
@@ -39,7 +40,7 @@ def follow(
     with asked_to_end() as ended:
         for _ in changes(directory, ended):
             for block in follower.read():
-                for entry in _entries(block):
+                for entry in _entries(block, credentials):
                     sys.stdout.write((json.dumps(as_object(entry)) if as_json else as_line(entry)) + "\n")
             sys.stdout.flush()
 
@@ -57,7 +58,7 @@ def asked_to_end() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _entries(block: TailBlock) -> Iterator[dict[str, Any]]:
+def _entries(block: TailBlock, credentials: bool) -> Iterator[dict[str, Any]]:
     from warren.base.ids import file_of_lsn
 
-    return rows_of(block.columns, f"file {file_of_lsn(block.first)}")
+    return rows_of(block.columns, f"file {file_of_lsn(block.first)}", credentials)

@@ -41,6 +41,7 @@ DataDirectory = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Credentials = Annotated[bool, typer.Option("--credentials", help="With the password hashes of users.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 ThreadNum = Annotated[int, typer.Option("--thread-num", min=1, max=64, help="Files scanned at once.")]
 WhichEngine = Annotated[

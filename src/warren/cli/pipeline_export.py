@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.output import AsJson, Directory, say, say_json, size
+from warren.cli.output import AsJson, Credentials, Directory, say, say_json, size
 from warren.cli.pipeline import LOCAL, Master, PinSeconds, Remote, Target
 from warren.pipeline.jobs.tables import TableFormat
 
@@ -39,6 +39,7 @@ def export(
     interval: Annotated[
         float, typer.Option("--interval", min=0.0, metavar="S", help="With --follow: seconds between two looks.")
     ] = 5.0,
+    credentials: Credentials = False,
     pin_seconds: PinSeconds = 3600,
     master: Master = LOCAL,
     remote: Remote = None,
@@ -53,7 +54,7 @@ def export(
         from warren.pipeline.jobs.export import ExportOptions, opened_export
 
         first = None if from_epoch is None else Epoch(from_epoch)
-        options = ExportOptions(source, place, format, first, batch_epochs, batch_bytes, pin_seconds)
+        options = ExportOptions(source, place, format, first, batch_epochs, batch_bytes, pin_seconds, credentials)
         with opened_export(session, options) as opened:
             done = _follow(opened, interval, as_json) if follow else _once(opened)
     if as_json:

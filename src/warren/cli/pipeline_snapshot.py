@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.output import AsJson, Directory, say, say_json, size
+from warren.cli.output import AsJson, Credentials, Directory, say, say_json, size
 from warren.cli.pipeline import LOCAL, Master, PinSeconds, Remote, Target
 from warren.pipeline.jobs.tables import TableFormat
 
@@ -29,6 +29,7 @@ def snapshot(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the Parquet snapshot that TARGET has.")
     ] = False,
+    credentials: Credentials = False,
     pin_seconds: PinSeconds = 3600,
     master: Master = LOCAL,
     remote: Remote = None,
@@ -43,7 +44,9 @@ def snapshot(
         from warren.pipeline.jobs.snapshot import snapshot as make
 
         options = (as_of, format, buckets, overwrite, pin_seconds)
-        made = make(session, source, place, *options, lambda share: bar.reach(round(share * 100)))
+        made = make(
+            session, source, place, *options, lambda share: bar.reach(round(share * 100)), credentials=credentials
+        )
     if as_json:
         say_json({"directory": source, "target": place, "format": format, **as_object(made)})
     else:

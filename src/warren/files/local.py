@@ -35,6 +35,8 @@ from warren.files.system_errors import translate, translated
 PIECES_PER_WRITE_MAX = 1024  # IOV_MAX of Linux; POSIX promises 16, every system we know has 1024
 ZEROS = memoryview(bytes(1 << 20))
 SECTOR_BYTES_UNKNOWN = 4096
+DIRECTORY_MODE = 0o700
+OF_OTHERS = 0o077  # permissions of group and others
 
 _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
@@ -189,6 +191,35 @@ def expand_user(path: str) -> str:
     return os.path.expanduser(path)
 
 
+def make_private(path: str) -> None:
+    """A directory that only its owner may enter: made, or restricted to that. For libraries that create files in it
+    themselves, with modes of their own."""
+    with translated("make private", path):
+        try:
+            os.mkdir(path, DIRECTORY_MODE)
+        except FileExistsError:
+            restrict(path)
+
+
+def make_private_file(path: str) -> None:
+    """An empty file that only its owner may read, unless there is one, which is restricted to that. What cannot be made
+    is left to the library that opens it: it reports the cause."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        restrict(path)
+
+
+def restrict(path: str) -> None:
+    """Take away what group and others may do with a file or directory. Nothing happens where nothing is there."""
+    with translated("restrict the mode of", path):
+        try:
+            found = mode.S_IMODE(os.stat(path).st_mode)
+        except FileNotFoundError:
+            return
+        if found & OF_OTHERS:
+            os.chmod(path, found & ~OF_OTHERS)
+
+
 class LocalFiles:
     """`Files` on the operating system."""
 
@@ -229,7 +260,7 @@ class LocalFiles:
             if parent(path) != path:
                 self.make_directories(parent(path))
             try:
-                os.mkdir(path, 0o700)
+                os.mkdir(path, DIRECTORY_MODE)
             except FileExistsError:
                 if not os.path.isdir(path):
                     raise NotADirectoryError(errno.ENOTDIR, "is a file") from None

@@ -42,8 +42,9 @@ class Chunk:
     _columns: EntryColumns | None = None
 
     @classmethod
-    def of_block(cls, block: EntryBlock) -> Chunk:
-        return cls(block.count, block.columns, block)
+    def of_block(cls, block: EntryBlock, shown: Callable[[EntryColumns], EntryColumns]) -> Chunk:
+        """`shown` makes of the block's columns those that are shown."""
+        return cls(block.count, lambda: shown(block.columns()), block)
 
     @classmethod
     def of_columns(cls, columns: EntryColumns) -> Chunk:

@@ -28,6 +28,7 @@ OPTIONS: dict[str, str] = {  # name → what it means, one line of the table eac
     "pushdown": "`true`: take filters on `epoch` from Spark, which must have `spark.sql.python.filterPushdown.enabled`",
     "maxEpochsPerTrigger": "most epochs of one micro-batch (streams)",
     "maxBytesPerTrigger": "about how many bytes one micro-batch has at most (streams); one epoch always goes whole",
+    "credentials": "`false` (the default): rows of users are shown without their password hashes; `true`: with them",
     "failOnDataLoss": "`true` (the default): a stream that fell behind the horizon fails; `false`: it goes on there",
 }
 ENTRIES_PER_BUCKET = 2_000_000
@@ -49,6 +50,7 @@ class ReadOptions:
     epochs_per_trigger_max: int = 0  # 0: no limit
     bytes_per_trigger_max: int = 0
     fails_on_data_loss: bool = True
+    shows_credentials: bool = False
     only_from: Epoch = Epoch(0)  # what Spark's filters leave of the range that was asked for
     only_to: Epoch = Epoch(UINT64_MAX)
 
@@ -85,6 +87,7 @@ class _Reader:
             self._number("maxEpochsPerTrigger", 0),
             self._number("maxBytesPerTrigger", 0),
             self._choice("failOnDataLoss", ["true", "false"], "true") == "true",
+            self._choice("credentials", ["true", "false"], "false") == "true",
         )
         _check_together(made)
         return made

@@ -55,6 +55,7 @@ class Task:
     buckets: int = 1
     plan_pin: str = ""  # id of the pin that it shares with the other tasks of a batch read (pipeline/plan_pin) …
     part: int = 0  # … and its number among them
+    shows_credentials: bool = False
 
     @property
     def numbers(self) -> list[FileNumber]:
@@ -188,7 +189,18 @@ class Planner:
         self, view: View, parts: tuple[FilePart, ...], first: Epoch, last: Epoch, bucket: int = 0, buckets: int = 1
     ) -> Task:
         options = self.options
-        return Task(options.path, view, parts, first, last, options.skips_damage, options.pin_seconds, bucket, buckets)
+        return Task(
+            options.path,
+            view,
+            parts,
+            first,
+            last,
+            options.skips_damage,
+            options.pin_seconds,
+            bucket,
+            buckets,
+            shows_credentials=options.shows_credentials,
+        )
 
 
 def pins_of(machine: Machine, directory: str) -> Pins:

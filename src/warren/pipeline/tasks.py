@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch
+from warren.catalog.credentials import without_credentials
 from warren.log.buckets import Bucket, newest_values
 from warren.log.entries import KV_STREAM
 from warren.log.file_parts import FilePart
@@ -25,6 +26,7 @@ from warren.pipeline.arrow import Chunk, batches_of
 from warren.pipeline.plan_pin import shared_pin
 from warren.pipeline.planning import Task, pins_of, take_pin
 from warren.pipeline.schema import Field, View
+from warren.records.columns import EntryColumns
 
 MERGE_MEMORY_BYTES = 1 << 30
 EVERY_EPOCH = Epoch((1 << 64) - 1)
@@ -68,14 +70,18 @@ def _chunks(machine: Machine, task: Task) -> Iterator[Chunk]:
     for part in task.parts:
         for block in entry_blocks(_scanned(machine, task, part), task.first, task.last):
             if not task.skips_damage or _undecodable(block) is None:
-                yield Chunk.of_block(block)
+                yield Chunk.of_block(block, _shown(task))
 
 
 def _state(machine: Machine, task: Task, fields: Sequence[Field], schema: Any) -> Iterator[Any]:
     with_values = any(field.name == "value" for field in fields)
     inputs = [Bucket(_input(machine, task, part), task.bucket, task.buckets, with_values) for part in task.parts]
     newest = newest_values(inputs, MERGE_MEMORY_BYTES)
-    return batches_of(map(Chunk.of_columns, newest), fields, schema)
+    return batches_of((Chunk.of_columns(_shown(task)(columns)) for columns in newest), fields, schema)
+
+
+def _shown(task: Task) -> Callable[[EntryColumns], EntryColumns]:
+    return (lambda columns: columns) if task.shows_credentials else without_credentials
 
 
 def _input(machine: Machine, task: Task, part: FilePart) -> PartInput:

@@ -30,7 +30,7 @@ from warren.base.errors import Damage, DiskFailure, Misuse, OutOfRoom, Refused, 
 from warren.base.ids import TimelineId
 from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import SystemThreads, Threads
-from warren.files.local import LocalFiles
+from warren.files.local import LocalFiles, make_private
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Applied
 from warren.snapshot.disk_room import check_room
@@ -322,6 +322,7 @@ class RocksDbStore(RocksDbReading):
 
 def _opened(directory: str, settings: SnapshotStoreSettings) -> Rdict:
     check_process(directory)
+    make_private(directory)
     with rocksdb_calls(f"open the snapshot store in {directory}"):
         return Rdict(directory, store_options(settings))
 

@@ -26,6 +26,7 @@ from warren.base.errors import DiskFailure, Misuse, Refused, WarrenError
 from warren.base.ids import TimelineId
 from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import SystemThreads, Threads
+from warren.files.local import make_private
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Applied
 from warren.snapshot.rocksdb_errors import rocksdb_calls
@@ -91,6 +92,7 @@ class SecondaryStore(RocksDbReading):
         """Open the store that somebody else owns. It must be there."""
         settings = settings or SnapshotStoreSettings()
         check_process(directory)
+        make_private(own_directory)
         options = store_options(settings)
         options.create_if_missing(False)
         options.set_max_open_files(-1)

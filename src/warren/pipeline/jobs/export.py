@@ -66,6 +66,7 @@ class ExportOptions:
     batch_epochs_max: int = 0  # 0: no limit
     batch_bytes_max: int = BATCH_BYTES  # of the log; one epoch always goes whole
     pin_seconds: float = 3600.0
+    credentials: bool = False  # True: with password hashes of users
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,12 @@ class Export:
         self._options = options
         self._table = table
         self._machine = machine
-        read = ReadOptions(options.directory, View.ENTRIES, pin_seconds=options.pin_seconds)
+        read = ReadOptions(
+            options.directory,
+            View.ENTRIES,
+            pin_seconds=options.pin_seconds,
+            shows_credentials=options.credentials,
+        )
         self._planner = Planner(read, machine)
 
     def check_store(self) -> None:

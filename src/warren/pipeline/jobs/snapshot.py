@@ -75,13 +75,14 @@ def snapshot(
     pin_seconds: int = 3600,
     progress: Progress = nobody,
     machine: Machine | None = None,
+    credentials: bool = False,
 ) -> SnapshotMade:
     """Write the state as a table. `overwrite` replaces a Parquet snapshot; in a Delta table it is a new version."""
     check_paths(directory, target)
     machine = machine or Machine.real()
     asked = as_of.isoformat() if isinstance(as_of, datetime) else as_of
     told = {"path": directory, "view": View.KV, "asOf": asked, "buckets": buckets, "pinSeconds": pin_seconds}
-    planner = Planner(ReadOptions.of(text_of(told)), machine)
+    planner = Planner(ReadOptions.of(text_of({**told, "credentials": credentials})), machine)
     table: SnapshotTable
     if TableFormat(format) is TableFormat.DELTA:
         table = DeltaSnapshot(machine, target)
