@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,22 @@ def test_a_closed_store_refuses_to_be_used(tmp_path: Path) -> None:
     for use in (lambda: users.put(b"a", b"b"), lambda: users.get(b"a"), lambda: db.kv("x"), lambda: jobs.put(b"job")):
         with pytest.raises(Misuse, match="closed"):
             use()
+
+
+def test_the_copy_of_a_closed_store_is_a_backup_of_it(tmp_path: Path) -> None:
+    """As docs/operating.md has it: stop, copy, start."""
+    with warren.open(tmp_path / "db") as db:
+        db.kv("users")[b"ada"] = b"countess"
+        db.queue("jobs").put(b"old")
+    shutil.copytree(tmp_path / "db", tmp_path / "backup")
+    with warren.open(tmp_path / "db") as db:
+        db.kv("users").clear()
+        db.queue("jobs").purge()
+    shutil.rmtree(tmp_path / "db")
+    (tmp_path / "backup").rename(tmp_path / "db")
+    with warren.open(tmp_path / "db") as db:
+        assert (dict(db.kv("users")), list(db.queue("jobs").browse())) == ({b"ada": b"countess"}, [b"old"])
+        assert db.alarms() == []
 
 
 def test_exceptions_and_settings_are_names_of_the_package() -> None:
