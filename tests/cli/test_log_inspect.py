@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.stage import make_store, run
 from warren.base.ids import Epoch
+from warren.log.file_header import FILE_HEADER_BYTES
+from warren.log.store import LogStore
 
 
 def test_inspect_lists_files_lives_horizon_timeline_and_witness(
@@ -26,6 +28,38 @@ def test_inspect_lists_files_lives_horizon_timeline_and_witness(
     assert told.code == 0
     for word in ("durable up to epoch 3", "pwal_0000.0000000001", "needed", "witness: epoch 3", found["timeline"]):
         assert word in told.out
+
+
+def test_inspect_counts_what_is_durable_in_active_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside the owner, and of a file that a kill has left active."""
+    with LogStore.open(str(tmp_path)) as store:
+        for number in range(3):
+            with store.begin() as session:
+                session.put_many(1, [b"a", b"b"], [b"1", b"%d" % number])
+        store.witness()
+        [active] = [file for file in run(capsys, "log", "inspect", "--json", tmp_path).json["files"] if file["entries"]]
+        assert (active["state"], active["entries"]) == ("active", 6)
+        assert (active["first_epoch"], active["last_epoch"]) == (1, 3)
+        assert FILE_HEADER_BYTES < active["bytes"] < 4096
+        assert " 6  " in run(capsys, "log", "inspect", tmp_path).out
+
+
+def test_inspect_reports_an_active_file_that_it_cannot_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LogStore.open(str(tmp_path)) as store:
+        with store.begin() as session:
+            session.put(1, b"a", b"x" * 300)
+        store.witness()
+        path = tmp_path / "pwal_0000"
+        data = bytearray(path.read_bytes())
+        data[data.index(b"x" * 300)] ^= 1
+        path.write_bytes(data)
+        found = run(capsys, "log", "inspect", "--json", tmp_path)
+        assert found.code == 0
+        assert any("pwal_0000: its entries cannot be counted" in problem for problem in found.json["problems"])
+        data[data.index(b"x" * 299) - 1] ^= 1
+        path.write_bytes(data)
 
 
 def test_inspect_lists_pins_ancestry_and_voided_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
 """Imports point one way.
 
-    cli → bench → app → management | pipeline → server → broker → queues | transactions | amqp
+    cli → bench → app → management | pipeline → server → broker → queues | amqp
         → message_store | queue_index | catalog → snapshot → log → durability → records → files → base
 
 A room imports itself and rooms further right; rooms joined by | do not know each other. `testing` stands beside the
@@ -12,6 +12,7 @@ it is called. Imports for types count like all others.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("management", "pipeline"),
     ("server",),
     ("broker",),
-    ("queues", "transactions", "amqp"),
+    ("queues", "amqp"),
     ("message_store", "queue_index", "catalog"),
     ("snapshot",),
     ("log",),
@@ -99,6 +100,15 @@ def _origin(node: ast.ImportFrom, module: Module) -> str:
 
 def test_imports_of_warren_point_one_way() -> None:
     assert not wrong_way_imports(SRC)
+
+
+def test_every_room_of_the_order_is_there_and_every_room_is_in_the_order() -> None:
+    rooms = {module.room for module in modules_under(SRC) if module.name.startswith("warren.")} - {"", "__main__"}
+    assert rooms == LEVEL.keys() | {"testing"}
+    drawn = re.search(r"```\n(cli →.*?)```", (SRC.parent / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert drawn is not None
+    levels = " ".join(drawn[1].split()).split(" → ")
+    assert [tuple(level.split(" | ")) for level in levels] == list(ORDER)
 
 
 def test_importing_a_room_does_not_import_the_app() -> None:

@@ -10,6 +10,7 @@ import typer
 from warren.cli.output import AsJson, Directory, say, say_json, size, table
 
 if TYPE_CHECKING:
+    from warren.log.file_record import FileRecord
     from warren.log.reading import ReadOnlyLog
 
 
@@ -25,7 +26,8 @@ def inspect(
     from warren.log.reading import open_for_reading
 
     log = open_for_reading(LocalFiles(), directory)
-    found = {**_overview(log), "files": _files(log), "pins": _pins(log)}
+    found = {**_overview(log), "pins": _pins(log)}
+    found["files"] = _files(log, found["problems"])
     if epoch is not None:
         found["epoch"] = _closing(log, epoch)
     if as_json:
@@ -71,8 +73,9 @@ def _overview(log: ReadOnlyLog) -> dict[str, Any]:
     }
 
 
-def _files(log: ReadOnlyLog) -> list[dict[str, Any]]:
-    """Every file the manifest knows. Lives are judged by the default retention: settings are not in the directory."""
+def _files(log: ReadOnlyLog, problems: list[str]) -> list[dict[str, Any]]:
+    """Every file the manifest knows. Lives are judged by the default retention: settings are not in the directory.
+    The manifest has no figures of an active file: its durable blocks are counted; what prevents that is a problem."""
     from warren.base.clock import SystemClock
     from warren.log.lives import lives
     from warren.log.settings import LogSettings
@@ -85,6 +88,7 @@ def _files(log: ReadOnlyLog) -> list[dict[str, Any]]:
         settings.retention_seconds,
         settings.retention_bytes,
     )
+    records = [(number, _counted(log, record, problems)) for number, record in sorted(log.state.files.items())]
     return [
         {
             "number": number,
@@ -99,8 +103,30 @@ def _files(log: ReadOnlyLog) -> list[dict[str, Any]]:
             "sources": list(record.sources),
             "voided": [{"start": v.start, "end": v.end, "reason": v.reason} for v in record.voided],
         }
-        for number, record in sorted(log.state.files.items())
+        for number, record in records
     ]
+
+
+def _counted(log: ReadOnlyLog, record: FileRecord, problems: list[str]) -> FileRecord:
+    """The record, of an active file with the figures of what is durable in it."""
+    from warren.base.errors import WarrenError
+    from warren.base.ids import Epoch
+    from warren.log.file_record import FileState
+    from warren.log.scan_part import entry_blocks
+
+    if record.state is not FileState.ACTIVE:
+        return record
+    try:
+        scan = log.input_of(record).scan()
+    except WarrenError as error:
+        problems.append(f"{record.name}: its entries cannot be counted: {error.what}")
+        return record
+    headers = [block.header for block in entry_blocks(scan, Epoch(0), log.durable)]
+    if not headers:
+        return record.changed(end=scan.end)
+    first, last = headers[0].epoch, headers[-1].epoch
+    entries = sum(header.entries for header in headers)
+    return record.changed(end=scan.end, entries=entries, first_epoch=first, last_epoch=last)
 
 
 def _pins(log: ReadOnlyLog) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The epoch file: the durable witness.
 
-    slot 0 at byte 0, slot 1 at byte 4096; the one that was not synced last is written:
+    slot 0 at byte 0, slot 1 at byte 8192; the one that was not synced last is written:
     | magic u32 | checksum u32 | format u16 | files u16 | 0 u32 | sequence u64 | timeline u64 | durable u64 |
     | manifest edits u64 | wall ns i64 | monotone wall ns i64 | digest 16 bytes |
     | files × ( number u64, incarnation u64, end u64, running u32, 0 u32 ) |

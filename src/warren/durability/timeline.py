@@ -1,8 +1,9 @@
 """Timelines: which past a number belongs to.
 
-A timeline is a random 64-bit id, new on create, restore, fork and on opening a backup. Its ancestry says where each
-earlier timeline was left. Epoch numbers go on rising across a fork, so (timeline, epoch) never names two things; a
-reader that stands on a branch which was abandoned before its epoch is told where the fork was.
+A timeline is a random 64-bit id, new when a store is made, when a cut is opened as a store (log/cut), and when a repair
+goes back to an epoch. A copy of a directory keeps it, also when it is put in the place of its origin. Its ancestry says
+where each earlier timeline was left. Epoch numbers go on rising across a fork, so (timeline, epoch) never names two
+things; a reader that stands on a branch which was abandoned before its epoch is told where the fork was.
 """
 
 from __future__ import annotations
