@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +30,7 @@ from warren.amqp import frames, methods
 HANDSHAKE_SECONDS = 2
 CUT_OFF_SECONDS_MAX = 60  # of a socket's read: passes only if the broker does not cut it off
 STRANGERS = 1000
+HALF_OPEN = 10_000
 CHANNELS = 2047
 MIB = 1 << 20
 
@@ -73,6 +77,32 @@ def test_a_client_gets_in_among_a_thousand_who_say_nothing(broker: BrokerProcess
     assert taken[1] < taken[0] + 8 * MIB
     with client_of(broker) as client:
         client.declare("in")
+
+
+def test_a_client_gets_in_beside_ten_thousand_half_open_connections(tmp_path: Path) -> None:
+    """The broker waits a minute for each of those: without dropping some, none of their places would be free."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(HALF_OPEN, hard - 1000)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        with broker_with(tmp_path, "handshake_timeout = 60000") as broker, ExitStack() as strangers:
+            for number in range(count):
+                strangers.enter_context(_resetting(_stranger(broker.port)))
+                if number % (count // 4) == 0:
+                    with client_of(broker) as client:
+                        client.declare("in")
+            with client_of(broker) as client:
+                client.declare("in")
+            until(lambda: "half-open connections dropped" in broker.log, "what was dropped is logged")
+            assert "a handshake took too long" not in broker.log
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _resetting(socket_: socket.socket) -> socket.socket:
+    """Its end leaves no port behind."""
+    socket_.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return socket_
 
 
 def test_a_connection_has_2047_channels_and_gives_them_back(broker: BrokerProcess) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import uvloop
 
+from warren.app import open_files
 from warren.app.broker import Broker
 from warren.base.compiled import mode
 from warren.base.errors import Refused
@@ -44,6 +45,7 @@ def run(broker: Broker, say: Say, began_ns: int) -> bool:
     """Serve until a signal comes, then close the broker. Raises what ended it, if something did. `began_ns`: when all
     of it began, by the monotonic clock. False: threads are left that wait for room on the disk."""
     sys.setswitchinterval(SWITCH_SECONDS)
+    open_files.raise_limit(broker.settings.half_open_max)
     pid_file = broker.configuration.pid_file
     try:
         if pid_file:

@@ -43,7 +43,7 @@ class BackOff:
 
     def may_try(self, peer: str) -> bool:
         """Whether a login from there is worth a hash now. No address is a socket of this machine: always."""
-        now, found = self._clock.monotonic_ns(), self._failed.get(_network(peer))
+        now, found = self._clock.monotonic_ns(), self._failed.get(network_of(peer))
         if not peer or found is None or found.count <= FREE_FAILURES or now - found.last_ns > _FORGOTTEN_NS:
             return True
         if now - found.looked_at_ns < _PACE_NS:
@@ -53,7 +53,7 @@ class BackOff:
 
     def failed(self, peer: str) -> float:
         """Note a failure; after how many seconds it should be answered."""
-        now, network = self._clock.monotonic_ns(), _network(peer)
+        now, network = self._clock.monotonic_ns(), network_of(peer)
         found = self._failed.get(network)
         if found is None or now - found.last_ns > _FORGOTTEN_NS:
             found = self._failed[network] = _Failures(0, now, now)
@@ -69,7 +69,7 @@ class BackOff:
         return len(self._failed)
 
 
-def _network(peer: str) -> str:
+def network_of(peer: str) -> str:
     try:
         address: IPv4Address | IPv6Address = ip_address(peer.partition("%")[0])
     except ValueError:

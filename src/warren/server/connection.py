@@ -107,8 +107,7 @@ class ServedConnection(asyncio.Protocol):
         peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
         self.owner.name = f"{_told(peer)} -> {_told(here)}"
-        if not self.server.joined(self):
-            transport.abort()
+        self.server.joined(self)
 
     def data_received(self, data: bytes) -> None:
         self.heard_ns = self.clock.monotonic_ns()

@@ -36,6 +36,7 @@ from warren.log.machine import Machine
 from warren.server.authentication import Users
 from warren.server.connection import ServedConnection
 from warren.server.consumer import ServedConsumer
+from warren.server.half_open import HalfOpen
 from warren.server.pressure import BLOCKED, UNSAFE, Pressure
 from warren.server.served_realm import Confirming, ServedRealm
 from warren.server.settings import ServerSettings
@@ -79,7 +80,7 @@ class Server:
         self._cleanups = machine.background.task("cleanup", "queues are not started, or not removed with their client")
         self._confirms = confirms
         self._served: dict[str, ServedRealm] = {}
-        self._half_open: dict[ServedConnection, None] = {}
+        self.half_open: HalfOpen[ServedConnection] = HalfOpen(settings.half_open_max)
         self._woken: dict[ServedRealm, None] = {}
         self._with_output: dict[ServedConnection, None] = {}
         self._is_flushing = False
@@ -139,30 +140,25 @@ class Server:
 
     # -- connections ---------------------------------------------------------------------------------------------
 
-    def joined(self, connection: ServedConnection) -> bool:
-        """Whether it may stay: those who have not opened a vhost are counted."""
-        if len(self._half_open) >= self.settings.half_open_max:
-            _LOG.warning("a connection was turned away", extra={"facts": {"client": connection.owner.name}})
-            return False
+    def joined(self, connection: ServedConnection) -> None:
+        """Those who have not opened a vhost are counted; if they are too many, one of them is dropped."""
         self.connections[connection] = None
-        self._half_open[connection] = None
         self.counts.connections_opened += 1
-        return True
+        dropped = self.half_open.add(connection, connection.peer)
+        if dropped is not None:
+            self._watch.half_open_dropped += 1
+            dropped.reset()
 
     def opened(self, connection: ServedConnection) -> None:
-        self._half_open.pop(connection, None)
+        self.half_open.remove(connection)
         if self.pressure.alarms:
             self._tell_blocked(connection)
-
-    @property
-    def half_open(self) -> list[ServedConnection]:
-        return list(self._half_open)
 
     def left(self, connection: ServedConnection) -> None:
         if connection not in self.connections:
             return
         self.connections.pop(connection, None)
-        self._half_open.pop(connection, None)
+        self.half_open.remove(connection)
         self._with_output.pop(connection, None)
         self.counts.connections_closed += 1
         if connection.access is not None:  # also if it owns nothing yet: a declaration may be under way

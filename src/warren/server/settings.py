@@ -19,7 +19,7 @@ class ServerSettings:
     initial_frame_max: int = 8192  # bytes of a frame, before it is agreed on with the client
     heartbeat_seconds: int = 60
     handshake_seconds: float = 10.0  # a client has so long until it has opened a vhost; the broker's own time is extra
-    half_open_max: int = 1024  # connections that have not; more are turned away
+    half_open_max: int = 1024  # connections that have not; one more drops the oldest of the address with the most
     message_bytes_max: int = 128 << 20
     mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
     loopback_users: tuple[str, ...] = ("guest",)  # may log in from this machine only

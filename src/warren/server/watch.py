@@ -37,6 +37,7 @@ class Watch:
         self._is_stopped = False
         self._is_paging = False
         self._is_paging_delayed = False  # it failed, and is repeated in a while
+        self.half_open_dropped = 0  # since the last tick
         self._since_look_bytes = 0  # published since we looked at the disk
         self._garbage_since_ns = 0
         background = server.machine.background
@@ -67,7 +68,11 @@ class Watch:
     def _look_at_clients(self) -> None:
         server = self._server
         now = server.machine.clock.monotonic_ns()
-        for connection in server.half_open:
+        if self.half_open_dropped:
+            facts = {"count": self.half_open_dropped, "most": server.settings.half_open_max}
+            _LOG.warning("half-open connections dropped", extra={"facts": facts})
+            self.half_open_dropped = 0
+        for connection in list(server.half_open):
             is_late = connection.handshake_ns(now) > server.settings.handshake_seconds * 1e9
             if is_late and connection.transport is not None:
                 _LOG.warning("a handshake took too long", extra={"facts": {"client": connection.owner.name}})
