@@ -44,6 +44,13 @@ def test_messages_are_ready_and_unacknowledged_together(tmp_path: Path) -> None:
         assert (told["messages"], told["messages_ready"], told["messages_unacknowledged"]) == (3, 2, 1)
         assert (told["message_bytes_ready"], told["state"], told["consumers"]) == (5, "running", 0)
         assert told["memory"] > 0
+        parts = ("", "_ready", "_unacknowledged", "_ram", "_persistent", "_paged_out")
+        assert [told[f"message_bytes{part}"] for part in parts] == [6, 5, 1, 6, 6, 0]
+        parts = ("_ram", "_ready_ram", "_unacknowledged_ram", "_persistent", "_paged_out")
+        assert [told[f"messages{part}"] for part in parts] == [3, 2, 1, 3, 0]
+        samples = stage.metrics()
+        for name, value in [("bytes", 6), ("unacked_bytes", 1), ("persistent_bytes", 6), ("ram_bytes", 6)]:
+            assert f"rabbitmq_queue_messages_{name} {value}.0" in samples
         assert stage.get("/api/overview").json()["queue_totals"]["messages"] == 3
 
 
@@ -114,6 +121,9 @@ def test_a_look_starts_no_queue_and_tells_what_is_in_it(tmp_path: Path) -> None:
         for _ in range(2):
             told = {name: (each["messages"], each["message_bytes_ready"]) for name, each in asked(stage).items()}
             assert told == {"plain": (2, 3), "ranked": (2, 4), "empty": (0, 0)}
+            resting = asked(stage)["ranked"]
+            parts = ("", "_unacknowledged", "_ram", "_persistent", "_paged_out")
+            assert [resting[f"message_bytes{part}"] for part in parts] == [4, 0, 0, 4, 4]
         assert realm.queues.started() == {}
         assert realm.traffic.get(realm.queues.find("plain"), 1) is not None
         told_now = asked(stage)["plain"]

@@ -36,9 +36,7 @@ NOT_TOLD = {
 _OF_QUEUES = {
     *("backing_queue_status", "consumer_capacity", "consumer_utilisation", "exclusive_consumer_tag"),
     *("garbage_collection", "head_message_timestamp", "idle_since", "message_stats", "recoverable_slaves"),
-    *("reductions", "single_active_consumer_tag", "messages_ram", "messages_ready_ram", "messages_unacknowledged_ram"),
-    *("messages_paged_out", "messages_persistent", "message_bytes", "message_bytes_paged_out"),
-    *("message_bytes_persistent", "message_bytes_ram", "message_bytes_unacknowledged"),
+    *("reductions", "single_active_consumer_tag"),
 }
 NOT_TOLD |= {"queues": _OF_QUEUES, "queue": {*_OF_QUEUES, "deliveries", "incoming"}}
 OUR_OWN = {"overview": {"problems"}}

@@ -47,7 +47,31 @@ COARSE: Final = (
 )
 CONSUMERS: Final = (OfQueue("queue_consumers", "Consumers of a queue", lambda n: n.consumers),)
 SIZES: Final = (
+    OfQueue("queue_messages_bytes", "Bytes of messages, ready or not acknowledged", lambda n: n.size_bytes),
     OfQueue("queue_messages_ready_bytes", "Bytes of messages that are ready", lambda n: n.ready_bytes),
+    OfQueue(
+        "queue_messages_unacked_bytes",
+        "Bytes of messages that were delivered and not acknowledged",
+        lambda n: n.sizes.pending_bytes,
+    ),
+    OfQueue("queue_messages_persistent", "Messages that are persistent", lambda n: n.sizes.persistent),
+    OfQueue(
+        "queue_messages_persistent_bytes", "Bytes of messages that are persistent", lambda n: n.sizes.persistent_bytes
+    ),
+    OfQueue(
+        "queue_messages_ram", "Messages whose contents are in memory", lambda n: n.sizes.ready_ram + n.sizes.pending_ram
+    ),
+    OfQueue("queue_messages_ready_ram", "Messages that are ready and in memory", lambda n: n.sizes.ready_ram),
+    OfQueue(
+        "queue_messages_unacked_ram", "Messages not acknowledged that are in memory", lambda n: n.sizes.pending_ram
+    ),
+    OfQueue("queue_messages_ram_bytes", "Bytes of messages in memory", lambda n: n.sizes.ram_bytes),
+    OfQueue("queue_messages_paged_out", "Messages whose contents are on disk only", lambda n: n.paged_out),
+    OfQueue(
+        "queue_messages_paged_out_bytes",
+        "Bytes of messages whose contents are on disk only",
+        lambda n: n.size_bytes - n.sizes.ram_bytes,
+    ),
     OfQueue("queue_process_memory_bytes", "Memory that its messages take", lambda n: n.memory_bytes),
 )
 # What /metrics/detailed can be asked for, by RabbitMQ's names.

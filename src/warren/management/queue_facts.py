@@ -25,6 +25,7 @@ from warren.broker.supervisor import Supervised
 from warren.catalog import queues
 from warren.catalog.queues import Queue as Row
 from warren.management.running import Running
+from warren.queues.backing import Sizes
 
 _NEVER = Epoch(0)
 
@@ -36,6 +37,16 @@ class Numbers(NamedTuple):
     ready_bytes: int = 0
     memory_bytes: int = 0
     consumers: int = 0
+    sizes: Sizes = Sizes()
+
+    @property
+    def size_bytes(self) -> int:
+        return self.ready_bytes + self.sizes.pending_bytes
+
+    @property
+    def paged_out(self) -> int:
+        """Messages whose contents are on disk only."""
+        return self.ready + self.unacked - self.sizes.ready_ram - self.sizes.pending_ram
 
 
 class QueueFact(NamedTuple):
@@ -106,8 +117,9 @@ class QueueFacts:
         if not row.durable:
             return Numbers("running")
         counters = [storage.recover(place, _NEVER) for place in places_of(row.id, arguments)]
-        sizes = sum(each.size_bytes for each in counters)
-        return Numbers("running", sum(each.count for each in counters), ready_bytes=sizes)
+        count, size_bytes = sum(each.count for each in counters), sum(each.size_bytes for each in counters)
+        sizes = Sizes(persistent=count, persistent_bytes=size_bytes)
+        return Numbers("running", count, ready_bytes=size_bytes, sizes=sizes)
 
 
 def _at_work(child: Supervised) -> Numbers:
@@ -123,4 +135,5 @@ def _at_work(child: Supervised) -> Numbers:
             backing.ready_bytes,
             backing.ram_bytes,
             len(queue.subscribers),
+            backing.sizes(),
         )

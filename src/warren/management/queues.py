@@ -41,7 +41,7 @@ def _listed(asked: Asked, facts: list[QueueFact]) -> Any:
 
 
 def queue_item(fact: QueueFact, node: str) -> dict[str, Any]:
-    row, numbers = fact.row, fact.numbers
+    row, numbers, sizes = fact.row, fact.numbers, fact.numbers.sizes
     return {
         "arguments": shown(row.arguments) if row.arguments else {},
         "auto_delete": row.auto_delete,
@@ -50,10 +50,20 @@ def queue_item(fact: QueueFact, node: str) -> dict[str, Any]:
         "effective_policy_definition": {},
         "exclusive": row.exclusive,
         "memory": numbers.memory_bytes,
+        "message_bytes": numbers.size_bytes,
+        "message_bytes_paged_out": numbers.size_bytes - sizes.ram_bytes,
+        "message_bytes_persistent": sizes.persistent_bytes,
+        "message_bytes_ram": sizes.ram_bytes,
         "message_bytes_ready": numbers.ready_bytes,
+        "message_bytes_unacknowledged": sizes.pending_bytes,
         "messages": numbers.ready + numbers.unacked,
+        "messages_paged_out": numbers.paged_out,
+        "messages_persistent": sizes.persistent,
+        "messages_ram": sizes.ready_ram + sizes.pending_ram,
         "messages_ready": numbers.ready,
+        "messages_ready_ram": sizes.ready_ram,
         "messages_unacknowledged": numbers.unacked,
+        "messages_unacknowledged_ram": sizes.pending_ram,
         "name": row.name,
         "node": node,
         "operator_policy": None,

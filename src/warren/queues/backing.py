@@ -39,6 +39,20 @@ class Fetched(NamedTuple):
         return self.tag, self.tag + len(self.slice)
 
 
+class Sizes(NamedTuple):
+    """Messages that are ready or pending, by where their contents are. Bytes are those of contents."""
+
+    pending_bytes: int = 0
+    ready_ram: int = 0  # messages
+    pending_ram: int = 0
+    ram_bytes: int = 0
+    persistent: int = 0  # messages
+    persistent_bytes: int = 0
+
+    def plus(self, other: Sizes) -> Sizes:
+        return Sizes(*(ours + others for ours, others in zip(self, other, strict=True)))
+
+
 class BackingQueue(Protocol):
     def publish(self, publication: Publication, changes: Changes) -> None:
         """Put messages at the rear. They can be fetched at once, before they are durable."""
@@ -92,6 +106,10 @@ class BackingQueue(Protocol):
     @property
     def ram_bytes(self) -> int:
         """About how much memory its messages take."""
+        ...
+
+    def sizes(self) -> Sizes:
+        """At once, however many messages there are."""
         ...
 
     def set_ram_duration_target(self, seconds: float | None) -> None:

@@ -21,7 +21,7 @@ from warren.base.ids import SequenceId
 from warren.base.runs import Publication, Run, Slice
 from warren.queue_index.changes import Changes
 from warren.queue_index.why import Why
-from warren.queues.backing import Fetched, TagRange
+from warren.queues.backing import Fetched, Sizes, TagRange
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +44,7 @@ class MemoryQueue:
         self._pending: set[int] = set()
         self._ready_bytes = 0
         self._pending_bytes = 0
+        self._persistent = self._persistent_bytes = 0  # messages, and their bytes
         self._next = 0
         self._version = 0  # of what is ready: tells a browser that it changed
 
@@ -54,6 +55,7 @@ class MemoryQueue:
             first = SequenceId(self._next)
             run = Run(first, 1, len(content), is_persistent, p.expires_ms, p.published_ms, p.origin)
             self._entries[first] = _Entry(run, content)
+            self._count_persistent(self._entries[first], 1)
             self._make_ready(first)
             self._next += 1
 
@@ -75,7 +77,7 @@ class MemoryQueue:
     def ack(self, tags: Sequence[TagRange], why: Why, changes: Changes) -> int:
         taken = self._take_pending(tags)
         for tag in taken:
-            del self._entries[tag]
+            self._count_persistent(self._entries.pop(tag), -1)
         return len(taken)
 
     def look(self, tags: Sequence[TagRange]) -> list[Slice]:
@@ -93,7 +95,7 @@ class MemoryQueue:
     def drop(self, count: int, why: Why, changes: Changes) -> int:
         dropped = min(count, len(self._ready))
         for _ in range(dropped):
-            del self._entries[self._take()]
+            self._count_persistent(self._entries.pop(self._take()), -1)
         return dropped
 
     def purge(self, changes: Changes) -> int:
@@ -121,6 +123,10 @@ class MemoryQueue:
     def ram_bytes(self) -> int:
         return self._ready_bytes + self._pending_bytes
 
+    def sizes(self) -> Sizes:
+        ready, pending = len(self._ready), len(self._pending)
+        return Sizes(self._pending_bytes, ready, pending, self.ram_bytes, self._persistent, self._persistent_bytes)
+
     def set_ram_duration_target(self, seconds: float | None) -> None:
         """Everything stays in memory, whatever the target."""
 
@@ -135,13 +141,18 @@ class MemoryQueue:
 
     def delete(self, changes: Changes) -> None:
         self._entries, self._ready, self._pending = {}, [], set()
-        self._ready_bytes = self._pending_bytes = 0
+        self._ready_bytes = self._pending_bytes = self._persistent = self._persistent_bytes = 0
         self._version += 1
 
     def facts(self) -> Mapping[str, int | float | str]:
         return {"kind": "memory", "ready": len(self), "ready_bytes": self._ready_bytes, "pending": self.pending_count}
 
     # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _count_persistent(self, entry: _Entry, sign: int) -> None:
+        if entry.run.is_persistent:
+            self._persistent += sign
+            self._persistent_bytes += sign * len(entry.content)
 
     def _make_ready(self, sequence_id: int) -> None:
         heapq.heappush(self._ready, sequence_id)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import groupby
 
 from warren.base.errors import Damage, Misuse
@@ -36,7 +37,7 @@ from warren.base.runs import Publication, Slice
 from warren.queue_index.changes import Changes
 from warren.queue_index.format import LEVEL_MAX
 from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, Fetched, SetsAside, TagRange
+from warren.queues.backing import BackingQueue, Fetched, SetsAside, Sizes, TagRange
 from warren.queues.tag_ranges import TagRanges
 
 LEVEL_SHIFT = 56
@@ -138,6 +139,9 @@ class PriorityQueue:
     @property
     def ram_bytes(self) -> int:
         return sum(level.ram_bytes for level in self._levels)
+
+    def sizes(self) -> Sizes:
+        return reduce(Sizes.plus, (level.sizes() for level in self._levels))
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
         for level in self._levels:

@@ -26,8 +26,8 @@ from warren.base.errors import Refused
 from warren.base.runs import Publication, QueuePlace, Slice
 from warren.queue_index.changes import Changes
 from warren.queue_index.why import Why
-from warren.queues.backing import Fetched, TagRange
-from warren.queues.sql_rows import CONTENT, SEQUENCE, SIZE, Row, SqlFilter, rows_of, slices_of
+from warren.queues.backing import Fetched, Sizes, TagRange
+from warren.queues.sql_rows import CONTENT, PERSISTENT, SEQUENCE, SIZE, Row, SqlFilter, rows_of, slices_of
 from warren.queues.sql_session import SqlSession
 from warren.queues.sql_store import OfPlace, SqlStore
 from warren.queues.tag_ranges import TagRanges
@@ -51,6 +51,9 @@ class SqlQueue:
         self._fetched_to = 0
         self._requeued = TagRanges()
         self._pending = TagRanges()
+        self._pending_rows: dict[int, tuple[int, int]] = {}  # tag → size, and 1 if it is persistent
+        self._pending_bytes = 0
+        self._persistent, self._persistent_bytes = (found.count, found.size_bytes) if is_durable else (0, 0)
         self._unwritten: list[Row] = []  # published by the changes under way
         self._unwritten_bytes = 0
         self._has_taken = False  # the changes under way did more than publish
@@ -68,6 +71,7 @@ class SqlQueue:
             return
         rows = rows_of(publication, self._next, self._is_durable and publication.is_persistent)
         self._of(changes).rows += rows
+        self._count_persistent(rows, 1)
         size_bytes = sum(map(len, publication.contents))
         self._is_removed = False
         self._unwritten += rows
@@ -81,6 +85,9 @@ class SqlQueue:
         self._check_astray()
         delivered_to = self._delivered_to
         rows = self._take(count, bytes_max)
+        for row in rows:
+            self._pending_rows[row[SEQUENCE]] = row[SIZE], row[PERSISTENT]
+            self._pending_bytes += row[SIZE]
         slices = slices_of(rows, edge=delivered_to)
         for each in slices:
             self._pending.add(each.first, each.end)
@@ -94,6 +101,7 @@ class SqlQueue:
         taken = self._pending.take(tags)
         if taken:
             self._let_go(taken, changes)
+            self._settled(taken, is_gone=True)
         return sum(stop - first for first, stop in taken)
 
     def look(self, tags: Sequence[TagRange]) -> list[Slice]:
@@ -107,6 +115,7 @@ class SqlQueue:
             self._requeued.add(first, stop)
             self._count += stop - first
             self._ready_bytes += self._size_of(first, stop)
+        self._settled(taken, is_gone=False)
         self._version += 1
         return sum(stop - first for first, stop in taken)
 
@@ -117,6 +126,7 @@ class SqlQueue:
         rows = self._take(count, has_contents=False)
         if rows:
             self._let_go([(each.first, each.end) for each in slices_of(rows)], changes)
+            self._count_persistent(rows, -1)
         return len(rows)
 
     def purge(self, changes: Changes) -> int:
@@ -128,6 +138,8 @@ class SqlQueue:
         self._requeued.clear()
         self._fetched_to = self._next
         self._count = self._ready_bytes = 0
+        sizes = [size for size, is_persistent in self._pending_rows.values() if is_persistent]
+        self._persistent, self._persistent_bytes = len(sizes), sum(sizes)
         self._version += 1
         return purged
 
@@ -138,6 +150,8 @@ class SqlQueue:
         self._unwritten, self._unwritten_bytes = [], 0
         self._requeued.clear()
         self._pending.clear()
+        self._pending_rows.clear()
+        self._pending_bytes = self._persistent = self._persistent_bytes = 0
         self._fetched_to = self._next
         self._count = self._ready_bytes = 0
         self._version += 1
@@ -171,6 +185,10 @@ class SqlQueue:
     @property
     def ram_bytes(self) -> int:
         return self._unwritten_bytes
+
+    def sizes(self) -> Sizes:
+        in_ram, ram_bytes = len(self._unwritten), self._unwritten_bytes
+        return Sizes(self._pending_bytes, in_ram, 0, ram_bytes, self._persistent, self._persistent_bytes)
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
         """Nothing stays in memory, whatever the target."""
@@ -215,6 +233,7 @@ class SqlQueue:
         if self._has_taken or (rows and self._fetched_to > rows[0][SEQUENCE]):
             self._is_astray = True
             return
+        self._count_persistent(rows, -1)
         self._next -= len(rows)
         self._count -= len(rows)
         self._ready_bytes -= self._unwritten_bytes
@@ -231,6 +250,19 @@ class SqlQueue:
     def _let_go(self, ranges: Sequence[TagRange], changes: Changes) -> None:
         self._of(changes).gone += ranges
         self._has_taken = True
+
+    def _settled(self, ranges: Sequence[TagRange], is_gone: bool) -> None:
+        for tag in chain.from_iterable(range(first, stop) for first, stop in ranges):
+            size_bytes, is_persistent = self._pending_rows.pop(tag)
+            self._pending_bytes -= size_bytes
+            if is_gone and is_persistent:
+                self._persistent -= 1
+                self._persistent_bytes -= size_bytes
+
+    def _count_persistent(self, rows: Sequence[Row], sign: int) -> None:
+        sizes = [row[SIZE] for row in rows if row[PERSISTENT]]
+        self._persistent += sign * len(sizes)
+        self._persistent_bytes += sign * sum(sizes)
 
     def _check_astray(self) -> None:
         if self._is_astray:

@@ -21,7 +21,7 @@ Row = tuple[Any, ...]
 
 COLUMNS_BARE = "sequence, size, is_persistent, expires_ms, published_ms, exchange, routing_key, user_name, content_kind"
 COLUMNS = f"{COLUMNS_BARE}, content"
-SEQUENCE, SIZE, CONTENT = 0, 1, 9
+SEQUENCE, SIZE, PERSISTENT, CONTENT = 0, 1, 2, 9
 _TOLD = slice(2, 9)  # what is said of a message
 
 
