@@ -15,9 +15,9 @@ def head(method: str, path: str, *lines: str) -> bytes:
     return "\r\n".join(told).encode() + b"\r\n\r\n"
 
 
-def raw(stage: ManagementStage, sent: bytes) -> bytes:
+def raw(stage: ManagementStage, sent: bytes, address: str = "http") -> bytes:
     """Everything that comes back until the server hangs up, or is silent."""
-    with socket.create_connection(stage.serving.addresses["http"], timeout=5) as client:
+    with socket.create_connection(stage.serving.addresses[address], timeout=5) as client:
         with suppress(ConnectionError):  # hung up on while it sends
             client.sendall(sent)
         got = b""

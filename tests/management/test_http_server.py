@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from tests.management.raw_http import head, raw
 from tests.management.stage import ManagementStage
+from tests.server.load import until
 from warren.management.routing import Asked, Route
 from warren.management.settings import ManagementSettings
 from warren.management.who import Who
@@ -70,6 +72,37 @@ def test_a_head_that_is_too_long_is_refused(stage: ManagementStage) -> None:
 @pytest.mark.parametrize("sent", [b"AMQP\x00\x00\x09\x01\r\n\r\n", b"\x00" * 100 + b"\r\n\r\n", b"GET  HTTP/9\r\n\r\n"])
 def test_what_is_no_http_is_refused(stage: ManagementStage, sent: bytes) -> None:
     assert raw(stage, sent).split(b"\r\n")[0].split()[1:2] == [b"400"]
+
+
+BROKEN = {
+    "not http": b"nonsense\r\n\r\n",
+    "no host": b"GET /api/echo HTTP/1.1\r\n\r\n",
+    "two lengths": head("PUT", "/api/echo", "Content-Length: 5", "Content-Length: 6"),
+    "a length of letters": head("PUT", "/api/echo", "Content-Length: five"),
+    "a coding that is not known": head("PUT", "/api/echo", "Transfer-Encoding: gzip"),
+    "a chunk without a size": head("PUT", "/api/echo", "Transfer-Encoding: chunked") + b"zz\r\nhello\r\n0\r\n\r\n",
+    "a chunk without an end": head("GET", "/api/echo", "Transfer-Encoding: chunked") + b"5\r\nhelloXX0\r\n\r\n",
+    "a chunk behind HEAD": head("HEAD", "/api/echo/a/of/b", "Transfer-Encoding: chunked") + b"zz\r\n",
+    "a login with a zero byte": b"GET /api/echo HTTP/1.1\r\nHost: x\r\nAuthorization: Basic secret\x00\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize("address", ["http", "http/prometheus"])
+def test_a_broken_request_is_a_400_and_one_line_in_the_log(
+    stage: ManagementStage, caplog: pytest.LogCaptureFixture, address: str, sent: bytes
+) -> None:
+    with caplog.at_level(logging.INFO):
+        answer = raw(stage, sent, address)
+        until(lambda: caplog.records, "the request is logged")
+        stage.get("/api/echo/a/of/b")  # what the broken one left behind has run
+    start, _, body = answer.partition(b"\r\n\r\n")
+    assert start.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/json" in start
+    assert json.loads(body) == {"error": "bad_request", "reason": "The request is not valid HTTP"}
+    [record] = [each for each in caplog.records if each.levelno >= logging.INFO and each.name != "httpx"]
+    assert (record.getMessage(), record.exc_info) == ("HTTP request not valid", None)
+    assert "secret" not in str(record.__dict__)
 
 
 def test_one_connection_serves_several_requests(stage: ManagementStage) -> None:

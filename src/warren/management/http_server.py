@@ -3,20 +3,33 @@
     a socket that listens ──▶ HttpServer.start ──▶ requests ──▶ the application       stop: what is under way ends first
 
 uvicorn reads requests with h11. What it does not do is limit the time that a client takes to send the head of a request
-or to read its answer: `PatientProtocol` does. Requests that are none are answered and not logged: anybody sends them.
+or to read its answer: `PatientProtocol` does. A request that is not valid HTTP, in its head or in its body, is answered
+by 400 in the API's form, and logged in one line.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import socket
+import sys
+from typing import Final
 
 import h11
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from warren.management.refusals import bad_request
 from warren.management.settings import ManagementSettings
+
+_LOG = logging.getLogger(__name__)
+_BAD_REQUEST: Final = json.dumps(bad_request("The request is not valid HTTP").body).encode()
+_BAD_REQUEST_HEAD: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+    % len(_BAD_REQUEST)
+)
 
 
 class HttpServer:
@@ -94,6 +107,20 @@ class PatientProtocol(H11Protocol):
         super().timeout_keep_alive_handler()
         if self.transport.get_write_buffer_size():  # else what it does not read keeps the connection open
             self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called by uvicorn while it handles what h11 says of the request. The application may be reading the body: its
+        answer is not sent any more. Not written by h11, which refuses to after some of these errors."""
+        why, _, _ = str(sys.exception()).partition(": bytearray(")  # what was sent may be a password
+        facts = {"client": self.client[0] if self.client else "", "why": why}
+        _LOG.info("HTTP request not valid", extra={"facts": facts})
+        is_answered = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if not is_answered:
+            self.transport.write(_BAD_REQUEST_HEAD + _BAD_REQUEST)
+        self.transport.close()
 
     def _wait_for_head(self) -> None:
         self._hanging_up = self.loop.call_later(self.header_seconds, self._hang_up)
