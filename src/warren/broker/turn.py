@@ -16,6 +16,7 @@ before it is durable (DESIGN rule 24). All calls come from one thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
@@ -33,6 +34,8 @@ from warren.broker.supervisor import Supervised
 from warren.broker.virtual_host import VirtualHost
 from warren.broker.work import Work
 from warren.queues.backing import Fetched, TagRange
+
+_LOG = logging.getLogger(__name__)
 
 
 class How(Enum):
@@ -185,11 +188,12 @@ class Turn:
         try:
             _, epoch = self._host.do(list(children), act, _is_wide(children), is_patient=False)
         except Exception as error:
+            failure = error if isinstance(error, WarrenError) else NotYours(f"the queue failed: {error!r}")
             for _, _, told in gets:
-                told(error if isinstance(error, WarrenError) else NotYours(f"the queue failed: {error!r}"))
+                _notify(told, failure)
             return Done(Epoch(0), error, size_bytes)
         for told, outcome in got:
-            told(outcome)
+            _notify(told, outcome)
         for child in children:
             if (queue := child.queue) is not None and queue.arguments.is_bounded and queue.is_over():
                 self.look(child)
@@ -260,6 +264,14 @@ class Turn:
         queue.serve(work)
         if queue.arguments.is_bounded and queue.is_over():
             queue.shrink(work)
+
+
+def _notify(callback: Callable[[Got | WarrenError], None], outcome: Got | WarrenError) -> None:
+    """A callback that raises affects its own client only."""
+    try:
+        callback(outcome)
+    except Exception:
+        _LOG.exception("callback of a get failed")
 
 
 def _is_wide(children: Iterable[Supervised]) -> bool:

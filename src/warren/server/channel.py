@@ -238,11 +238,11 @@ class ServedChannel:
     def close(self) -> None:
         """Whatever the reason: consumers go, and what is not settled is ready again."""
         self.is_open = False
-        for consumer in list(self.consumers.values()):
-            if self.leave(consumer):
-                self.connection.served.last_consumer_left(consumer.child)
+        without_consumers = [consumer.child for consumer in list(self.consumers.values()) if self.leave(consumer)]
         self.recover()
         self.connection.counts.channels_closed += 1
+        for child in without_consumers:
+            self.connection.served.last_consumer_left(child)
 
 
 def tags_of(pieces: Sequence[Piece[Holder]]) -> int:

@@ -122,8 +122,10 @@ class ServedConnection(asyncio.Protocol):
         self.is_gone = True
         self.has_room = False
         self._out.clear()
-        self.let_go()
-        self.server.left(self)
+        try:
+            self.let_go()
+        finally:
+            self.server.left(self)
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
@@ -162,8 +164,7 @@ class ServedConnection(asyncio.Protocol):
             except PeerError as error:
                 self.refuse(_channel_of(event), error)
             except Exception as error:
-                _LOG.exception("a client could not be served", extra={"facts": {"client": self.owner.name}})
-                self.refuse(0, PeerError(ReplyCode.INTERNAL_ERROR, f"{type(error).__name__}: see the broker's log"))
+                self.fail(error)
             if self._is_held or self.is_gone:
                 return
         self._events = None
@@ -205,8 +206,7 @@ class ServedConnection(asyncio.Protocol):
         except PeerError as refusal:
             self.refuse(channel, refusal)
         except Exception as failure:
-            _LOG.exception("a client could not be served", extra={"facts": {"client": self.owner.name}})
-            self.refuse(0, PeerError(ReplyCode.INTERNAL_ERROR, f"{type(failure).__name__}: see the broker's log"))
+            self.fail(failure)
         if not self._is_held:
             self._go_on()
 
@@ -302,10 +302,24 @@ class ServedConnection(asyncio.Protocol):
 
     def let_go(self, channel: int | None = None) -> None:
         """Of one channel, or of all: they take and give nothing any more."""
-        for number in [channel] if channel is not None else list(self.channels):
-            there = self.channels.pop(number, None)
-            if there is not None:
-                there.close()
+        numbers = [channel] if channel is not None else list(self.channels)
+        closing = [there for number in numbers if (there := self.channels.pop(number, None)) is not None]
+        for there in closing:  # all of them first: closing one may run the batch that another has requests in
+            there.is_open = False
+        for there in closing:
+            there.close()
+
+    def fail(self, error: Exception) -> None:
+        """A defect met while this client was served: its connection is closed with 541."""
+        _LOG.error("a client could not be served", exc_info=error, extra={"facts": {"client": self.owner.name}})
+        self.refuse(0, PeerError(ReplyCode.INTERNAL_ERROR, f"{type(error).__name__}: see the broker's log"))
+
+    def fail_soon(self, error: Exception) -> None:
+        """The same from inside a batch, which must not be disturbed: output of its channels ends now, the rest follows
+        from the loop."""
+        for channel in self.channels.values():
+            channel.is_open = False
+        self.server.later(0.0, partial(self.fail, error))
 
     def end(self) -> None:
         """Close the socket when what was said is out."""

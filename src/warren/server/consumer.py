@@ -106,6 +106,9 @@ class ServedConsumer:
                 self._take(each._replace(slice=half))
                 self._take(Fetched(each.tag + count // 2, others, each.is_redelivered))
             return
+        except Exception as error:  # a defect: the messages are requeued when the connection is closed
+            channel.connection.fail_soon(error)
+            data = b""
         first = channel.next_tags(count)
         if not self.is_auto_ack:
             channel.unacked.add(first, count, each.tag, self._holder)

@@ -21,6 +21,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+from warren.amqp.connection_states import State
 from warren.amqp.errors import ReplyCode
 from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose, ConnectionUnblocked
 from warren.base.ids import Epoch
@@ -385,6 +386,8 @@ class Server:
     def _tell_blocked(self, connection: ServedConnection) -> None:
         alarms = self.pressure.alarms
         if "connection.blocked" not in connection.capabilities or connection.is_blocked == bool(alarms):
+            return
+        if connection.amqp.state is not State.RUNNING:  # it is closing
             return
         connection.is_blocked = bool(alarms)
         if alarms:

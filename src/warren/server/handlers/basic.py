@@ -30,7 +30,7 @@ from warren.broker.errors import UnknownQueue
 from warren.broker.permissions import AccessRefused, Operation, Role, authorize
 from warren.broker.subscribers import InUse
 from warren.broker.supervisor import Supervised
-from warren.broker.turn import Got
+from warren.broker.turn import Got, How
 from warren.broker.type_names import is_integer, type_of
 from warren.server.channel import ServedChannel
 from warren.server.consumer import Holder, ServedConsumer, contents_of
@@ -118,10 +118,20 @@ def _get(channel: ServedChannel, asked: BasicGet) -> None:
 
 
 def _got(channel: ServedChannel, child: Supervised, asked: BasicGet, got: Got | WarrenError) -> None:
-    connection, counts = channel.connection, channel.connection.counts
+    """Called by the batch, which a reply that fails must not disturb."""
     channel.pending_gets -= 1
-    if not channel.is_open:
-        return
+    if channel.is_open:
+        try:
+            _reply(channel, child, asked, got)
+        except Exception as error:
+            channel.connection.fail_soon(error)
+    elif isinstance(got, Got) and not asked.no_ack:  # closed meanwhile: the message is ready again
+        for each in got.fetched:
+            channel.connection.served.turn.settle(child, How.REQUEUE, got.life, each.tags)
+
+
+def _reply(channel: ServedChannel, child: Supervised, asked: BasicGet, got: Got | WarrenError) -> None:
+    connection, counts = channel.connection, channel.connection.counts
     if isinstance(got, WarrenError):
         code = ReplyCode.INTERNAL_ERROR if isinstance(got, Damage) else ReplyCode.NOT_FOUND
         connection.refuse(channel.number, _refusal(code, got.what, asked))
