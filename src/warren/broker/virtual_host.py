@@ -255,7 +255,7 @@ class VirtualHost:
         return Working(self.storage.begin, children, failed, is_patient=is_patient)
 
     def _failed(self, work: Work, error: BaseException, is_patient: bool = True) -> BaseException:
-        ids = [queue.id for queue in work.touched]
+        ids = {queue.id for queue in work.touched}
         failed = [child for child in work.held if child.id in ids]
         return self.supervisor.failed(failed, work, error, is_patient)
 

@@ -66,7 +66,7 @@ class Work:
         self._by_id = {each.id: each for each in held}
         self._reached = reached  # queues that messages may move to, whether they can be held or not
         self.is_wide = is_wide  # everything that messages may move to is held
-        self.touched: list[Queue] = []
+        self.touched: dict[Queue, None] = {}
         self.at_work: Queue | None = None  # whose code runs: what goes wrong now is its fault
         self.over: list[Queue] = []  # they may hold more than they should
         self.left_over: list[QueueId] = []  # they do: there was too much for one session
@@ -84,8 +84,7 @@ class Work:
     def touch(self, queue: Queue) -> None:
         """Its memory may be ahead of the log from now on."""
         self.at_work = queue
-        if queue not in self.touched:
-            self.touched.append(queue)
+        self.touched[queue] = None
 
     # -- queues that messages move to ----------------------------------------------------------------------------
 
@@ -172,7 +171,7 @@ class Working(AbstractContextManager[Work]):
         try:
             if error is None:
                 work.end()
-                for queue in work.touched:
+                for queue in list(work.touched):
                     queue.attend(work)
                 work.end()  # what could not be handed over was requeued
                 if work.epoch:
@@ -180,7 +179,7 @@ class Working(AbstractContextManager[Work]):
                         child.epoch = work.epoch
         except BaseException as failure:
             own = failure
-        failed = [] if isinstance(own, Wider) else work.touched
+        failed = [] if isinstance(own, Wider) else list(work.touched)
         try:
             if own is not None:
                 work.abort()

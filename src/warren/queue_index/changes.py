@@ -107,7 +107,7 @@ class Changes:
         self._writing = writing or nullcontext()  # held while the session ends: cleaning must not come between
         self._places: dict[QueuePlace, _OfPlace] = {}
         self._removed_queues: dict[QueueId, None] = {}
-        self._joined: list[Joining] = []
+        self._joined: dict[int, Joining] = {}  # by identity
         self._is_open = True
 
     # -- what happens --------------------------------------------------------------------------------------------
@@ -166,8 +166,7 @@ class Changes:
     def join(self, participant: Joining) -> None:
         """Take part in the end; once, however often it is asked for."""
         self._check_open()
-        if not any(participant is joined for joined in self._joined):
-            self._joined.append(participant)
+        self._joined.setdefault(id(participant), participant)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -177,7 +176,7 @@ class Changes:
         try:
             wanted = self._wanted()
             elsewhere = [(place, run) for place, run, contents in wanted if contents is None]
-            for participant in self._joined:
+            for participant in self._joined.values():
                 participant.before_end(elsewhere)
             _check_stored(elsewhere)
             epoch = self._write()
@@ -186,7 +185,7 @@ class Changes:
             raise
         for _, run, _ in wanted:
             run.epoch = epoch
-        for participant in self._joined:
+        for participant in self._joined.values():
             participant.after_end(epoch)
         self._let_go()
         return epoch
@@ -217,13 +216,13 @@ class Changes:
         self._is_open = False
 
     def _tell_aborted(self) -> None:
-        for participant in self._joined:
+        for participant in self._joined.values():
             participant.aborted()
         self._let_go()
 
     def _let_go(self) -> None:
         """Of contents, and of those who have joined: they know us, and a circle stays in memory for a while."""
-        self._joined, self._places = [], {}
+        self._joined, self._places = {}, {}
 
     def _wanted(self) -> list[tuple[QueuePlace, Run, Contents]]:
         return [(place, *each) for place, of_place in self._places.items() for each in of_place.published.values()]
