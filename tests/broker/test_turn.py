@@ -47,8 +47,8 @@ class Reader(Taker):
 
 
 class TurnStage:
-    def __init__(self) -> None:
-        self.broker = BrokerStage().up()
+    def __init__(self, broker: BrokerStage | None = None) -> None:
+        self.broker = (broker or BrokerStage()).up()
         self.woken = 0
         self.turn = Turn(self.broker.host, self.broker.clock, self._wake)
         self._routes: dict[tuple[str, ...], Route] = {}

@@ -24,7 +24,7 @@ from warren.broker.arguments import Address, Overflow, QueueArguments
 from warren.broker.dead_letters import Dead, Leave, Letters, letters_of
 from warren.broker.expiry import wall_ms
 from warren.broker.limits import count_within
-from warren.broker.work import Wider, Work
+from warren.broker.work import RejectedPublish, Wider, Work
 from warren.queue_index.why import Why
 from warren.queues.backing import BackingQueue, SetsAside, TagRange
 from warren.queues.priority import LEVEL_SHIFT
@@ -101,12 +101,20 @@ class Leaving:
         return count
 
     def turn_away(self, publication: Publication, work: Work) -> None:
-        """What does not fit: to the dead letters, if the queue was asked for that."""
+        """What does not fit is dead-lettered at the end of the work, if the queue was asked for that."""
         if self._turns_away and self._leads():
-            dead = Dead(publication.contents, publication.origin, publication.is_persistent, publication.priority)
-            letters = self._letters(dead, Why.OVER_LIMIT, work)
-            if letters is not None:
-                _deliver(letters, work)
+            work.rejected.append(RejectedPublish(self._id, publication))
+
+    def dead_letter(self, publication: Publication, work: Work) -> None:
+        """A publish that was turned away. If the routing has changed since the locks were taken it waits."""
+        if not self._leads():
+            return
+        dead = Dead(publication.contents, publication.origin, publication.is_persistent, publication.priority)
+        letters = self._letters(dead, Why.OVER_LIMIT, work)
+        if letters is None:
+            work.rejected.appendleft(RejectedPublish(self._id, publication))
+        else:
+            _deliver(letters, work)
 
     def set_aside(self, error: Damage) -> int:
         """What stands at the head and cannot be read; how many it were."""

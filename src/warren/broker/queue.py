@@ -36,7 +36,7 @@ from warren.broker.subscribers import Subscribers
 from warren.broker.ways import NO_WAYS, Ways
 from warren.broker.work import Work
 from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, Fetched, TagRange
+from warren.queues.backing import BackingQueue, Fetched, RollsBack, TagRange
 
 Result = TypeVar("Result")
 
@@ -264,6 +264,10 @@ class Queue:
         work.touch(self)
         self.backing.delete(work.changes)
         return count
+
+    def is_rolled_back(self) -> bool:
+        """Whether it is as before, now that the session was aborted: it needs no restart."""
+        return isinstance(self.backing, RollsBack) and not self.backing.is_astray
 
     def fail(self, error: BaseException) -> None:
         """Do nothing any more, and tell whoever waits."""

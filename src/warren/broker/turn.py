@@ -10,6 +10,9 @@ that stands before one it is in already.
 A queue that takes no more refuses what does not fit; the others get it all the same, and the client is told (as
 RabbitMQ does). What moves to another queue moves in the same session.
 
+A queue whose code fails is left out: the session is aborted, and everything else is executed again without it. Its
+publishers get a nack, its gets an error; what other queues were to settle is settled.
+
 Always true: whoever is told that it was taken is told after `end`, by the epoch; what is handed to consumers may leave
 before it is durable (DESIGN rule 24). All calls come from one thread.
 """
@@ -18,24 +21,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from warren.base.clock import Clock
 from warren.base.errors import Damage, WarrenError
 from warren.base.ids import Epoch
 from warren.base.runs import Publication
-from warren.broker.errors import NotYours
+from warren.broker.errors import NotYours, QueueDown
 from warren.broker.expiry import wall_ms
 from warren.broker.leaving import behind
 from warren.broker.queue import Queue
 from warren.broker.routes import Route
 from warren.broker.supervisor import Supervised
 from warren.broker.virtual_host import VirtualHost
-from warren.broker.work import Work
+from warren.broker.work import RejectedPublish, Work
 from warren.queues.backing import Fetched, TagRange
 
 _LOG = logging.getLogger(__name__)
+FAILING_MAX = 8  # queues that may fail in one turn; then all of it is refused
 
 
 class How(Enum):
@@ -77,8 +83,74 @@ class Group:
 
 class Done(NamedTuple):
     epoch: Epoch  # when it is durable, so is everything of this turn; 0: there is nothing to wait for
-    error: BaseException | None  # nothing of it was done
+    error: BaseException | None  # why some queue failed; publishers to it were refused, the rest was done
     size_bytes: int  # of what was published
+
+
+_Callback = Callable[[Got | WarrenError], None]
+_Settlements = dict[Supervised, list[tuple[How, int, list[TagRange]]]]
+
+
+class _Requests:
+    """What is executed in one unit of work."""
+
+    __slots__ = ("gets", "groups", "is_urgent", "looks", "rejected", "settled")
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+        self.settled: _Settlements = {}
+        self.gets: list[tuple[Supervised, bool, _Callback]] = []
+        self.looks: dict[Supervised, None] = {}
+        self.rejected: list[tuple[Supervised, RejectedPublish]] = []
+        self.is_urgent = True
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self.groups or self.settled or self.gets or self.looks or self.rejected)
+
+    def children(self) -> dict[Supervised, None]:
+        children: dict[Supervised, None] = {}
+        for group in self.groups:
+            children.update(dict.fromkeys(group.route.children))
+        if self.settled:
+            children.update(dict.fromkeys(self.settled))
+        if self.gets:
+            children.update(dict.fromkeys([child for child, _, _ in self.gets]))
+        if self.looks:
+            children.update(self.looks)
+        if self.rejected:
+            children.update(dict.fromkeys([child for child, _ in self.rejected]))
+        return children
+
+    def settle(self, child: Supervised, how: How, life: int, tags: TagRange) -> None:
+        _add_settlement(self.settled, child, how, life, tags)
+
+    def requeue_got(self, failed: _Attempt) -> None:
+        """What gets have fetched in an attempt that failed: it is pending if its queue was not restarted."""
+        for child, outcome in failed.fetched:
+            for each in outcome.fetched:
+                self.settle(child, How.REQUEUE, outcome.life, each.tags)
+
+
+class _Attempt:
+    """One execution of requests. What it gathers counts if the session has ended."""
+
+    __slots__ = ("children", "epoch", "fetched", "got", "later", "refused", "requests", "work")
+
+    def __init__(self, requests: _Requests) -> None:
+        self.requests = requests
+        self.children = requests.children()
+        self.work: Work | None = None
+        self.epoch = Epoch(0)
+        self.refused: list[tuple[Publisher, int, int]] = []
+        self.got: list[tuple[_Callback, Got | WarrenError]] = []
+        self.fetched: list[tuple[Supervised, Got]] = []  # and not acknowledged
+        self.later = _Requests()  # was too much for one session
+
+    def failing(self) -> Supervised | None:
+        """The queue whose code has failed, if it is one of those that the requests are for."""
+        queue = None if self.work is None else self.work.at_work
+        return None if queue is None else next((child for child in self.children if child.id == queue.id), None)
 
 
 class Turn:
@@ -91,9 +163,12 @@ class Turn:
         self._groups: list[Group] = []
         self._open: dict[tuple[Route, bool, int, int], Group] = {}
         self._last: dict[Publisher, int] = {}  # the last group that a publisher is in
-        self._settled: dict[Supervised, list[tuple[How, int, list[TagRange]]]] = {}
-        self._gets: list[tuple[Supervised, bool, Callable[[Got | WarrenError], None]]] = []
+        self._settled: _Settlements = {}
+        self._gets: list[tuple[Supervised, bool, _Callback]] = []
         self._looks: dict[Supervised, None] = {}
+        self._rejected: list[tuple[Supervised, RejectedPublish]] = []
+        self._failing: set[Supervised] = set()  # queues whose code has failed in this turn
+        self._attempt = _Attempt(_Requests())
         self._size_bytes = 0
 
     # -- gathering -----------------------------------------------------------------------------------------------
@@ -122,15 +197,7 @@ class Turn:
         self.ask()
 
     def settle(self, child: Supervised, how: How, life: int, tags: TagRange) -> None:
-        asked = self._settled.setdefault(child, [])
-        if asked and asked[-1][0] is how and asked[-1][1] == life:
-            ranges = asked[-1][2]
-            if ranges[-1][1] == tags[0]:
-                ranges[-1] = (ranges[-1][0], tags[1])
-            else:
-                ranges.append(tags)
-        else:
-            asked.append((how, life, [tags]))
+        _add_settlement(self._settled, child, how, life, tags)
         self.ask()
 
     def get(self, child: Supervised, is_auto_ack: bool, told: Callable[[Got | WarrenError], None]) -> None:
@@ -153,51 +220,107 @@ class Turn:
 
     def end(self) -> Done:
         self._is_woken = False
-        groups, self._groups, self._open, self._last = self._groups, [], {}, {}
-        settled, self._settled = self._settled, {}
-        gets, self._gets = self._gets, []
-        looks, self._looks = self._looks, {}
+        requests = self._take_requests()
         size_bytes, self._size_bytes = self._size_bytes, 0
-        children: dict[Supervised, None] = {}
-        for group in groups:
-            children.update(dict.fromkeys(group.route.children))
-        if settled:
-            children.update(dict.fromkeys(settled))
-        if gets:
-            children.update(dict.fromkeys([child for child, _, _ in gets]))
-        if looks:
-            children.update(looks)
-        if not children:
+        if not requests.has_any:
             return Done(Epoch(0), None, size_bytes)
-        got: list[tuple[Callable[[Got | WarrenError], None], Got | WarrenError]] = []
+        self._failing = set()
+        attempt, error = self._execute(requests)
+        self._requeue(attempt.later)
+        for publisher, tag, count in attempt.refused:
+            _notify(partial(publisher.refused, tag, count))
+        for told, outcome in attempt.got:
+            _notify(partial(told, outcome))
+        return Done(attempt.epoch, error, size_bytes)
 
-        def act(work: Work) -> None:
-            for group in groups:
+    def _take_requests(self) -> _Requests:
+        requests = _Requests()
+        requests.groups, self._groups, self._open, self._last = self._groups, [], {}, {}
+        requests.settled, self._settled = self._settled, {}
+        requests.gets, self._gets = self._gets, []
+        requests.looks, self._looks = self._looks, {}
+        requests.rejected, self._rejected = self._rejected, []
+        return requests
+
+    def _requeue(self, requests: _Requests) -> None:
+        """For the next turn."""
+        for child, asked in requests.settled.items():
+            self._settled.setdefault(child, []).extend(asked)
+        self._gets += requests.gets
+        self._looks.update(requests.looks)
+        self._rejected += requests.rejected
+        if requests.is_urgent and requests.has_any:
+            self.ask()
+
+    def _execute(self, requests: _Requests) -> tuple[_Attempt, BaseException | None]:
+        """As one unit of work. If the code of a queue fails, the session is aborted: nothing of it was done. Then the
+        same is executed without that queue, whose publishers get a nack; it is made again meanwhile."""
+        error: BaseException | None = None
+        while True:
+            attempt = self._attempt = _Attempt(requests)
+            try:
+                _, work = self._host.do_once(
+                    list(attempt.children), self._act, _is_wide(attempt.children), is_patient=False
+                )
+            except Exception as failure:
+                error = error or failure
+                if attempt.work is not None and attempt.work.has_ended:  # everything was done; only then a queue failed
+                    work = attempt.work
+                    break
+                failing = attempt.failing()
+                if failing is None or failing in self._failing or len(self._failing) >= FAILING_MAX:
+                    return self._abandon(attempt, failure), error
+                self._failing.add(failing)
+                requests.requeue_got(attempt)
+                continue
+            break
+        attempt.epoch = work.epoch
+        for child in map(self._host.served, work.left_over):
+            if child is not None:
+                attempt.later.looks[child] = None
+        attempt.later.rejected += [(child, each) for each in work.rejected if (child := self._host.served(each.queue))]
+        return attempt, error
+
+    def _abandon(self, failed: _Attempt, error: Exception) -> _Attempt:
+        """Nothing of it was done, and no queue of it can be left out: the session itself failed, or a queue that
+        messages were moved to. What is to be settled waits for the next turn. If the cause may last, it does not bring
+        that turn about."""
+        requests = failed.requests
+        requests.requeue_got(failed)
+        attempt = _Attempt(requests)
+        for group in requests.groups:
+            attempt.refused += group.parts
+        failure = error if isinstance(error, WarrenError) else QueueDown(f"request batch failed: {error!r}")
+        attempt.got += [(told, failure) for _, _, told in requests.gets]
+        attempt.later.settled, attempt.later.looks = requests.settled, requests.looks
+        attempt.later.rejected = requests.rejected
+        attempt.later.is_urgent = failed.work is not None and failed.work.at_work is not None
+        return attempt
+
+    def _act(self, work: Work) -> None:
+        attempt = self._attempt
+        attempt.work = work
+        requests = attempt.requests
+        try:
+            for group in requests.groups:
                 self._put(group, work)
-            for child, asked in settled.items():
+            for child, asked in requests.settled.items():
                 self._settle(child, asked, work)
-            for child, is_auto_ack, told in gets:
+            work.rejected.extend([each for _, each in requests.rejected])
+            for child, is_auto_ack, told in requests.gets:
                 outcome = self._got(child, is_auto_ack, work)
                 if outcome is None:  # very much has expired before it, or is over the limit: in the next turn
-                    self.get(child, is_auto_ack, told)
+                    attempt.later.gets.append((child, is_auto_ack, told))
                 else:
-                    got.append((told, outcome))
-            for child in children:
+                    attempt.got.append((told, outcome))
+                    if isinstance(outcome, Got) and not is_auto_ack:
+                        attempt.fetched.append((child, outcome))
+            for child in attempt.children:
                 self._serve(child, work)
-
-        try:
-            _, epoch = self._host.do(list(children), act, _is_wide(children), is_patient=False)
-        except Exception as error:
-            failure = error if isinstance(error, WarrenError) else NotYours(f"the queue failed: {error!r}")
-            for _, _, told in gets:
-                _notify(told, failure)
-            return Done(Epoch(0), error, size_bytes)
-        for told, outcome in got:
-            _notify(told, outcome)
-        for child in children:
-            if (queue := child.queue) is not None and queue.arguments.is_bounded and queue.is_over():
-                self.look(child)
-        return Done(epoch, None, size_bytes)
+        except Exception:
+            if work.at_work is not None:  # its code has failed: it is made again, even if nothing has changed yet
+                work.touch(work.at_work)
+            raise
 
     def _put(self, group: Group, work: Work) -> None:
         contents, route = group.contents, group.route
@@ -213,9 +336,10 @@ class Turn:
         fewest = len(contents)
         for child in route.children:
             queue = child.queue
-            if queue is None:  # deleted in this moment: it is not there, or it is down: nobody takes it
+            if queue is None or child in self._failing:  # deleted after routing: as if it was not there; down: a nack
                 fewest = fewest if child.is_deleted else 0
                 continue
+            work.at_work = queue
             fewest = min(fewest, queue.accept(publication, work))
         if fewest < len(contents):
             self._refuse(group, fewest)
@@ -223,7 +347,7 @@ class Turn:
     def _refuse(self, group: Group, taken: int) -> None:
         for publisher, tag, count in group.parts:
             if taken < count:
-                publisher.refused(tag + taken, count - taken)
+                self._attempt.refused.append((publisher, tag + taken, count - taken))
             taken = max(taken - count, 0)
 
     def _settle(self, child: Supervised, asked: list[tuple[How, int, list[TagRange]]], work: Work) -> None:
@@ -231,21 +355,31 @@ class Turn:
         for how, life, tags in asked:
             if queue is None or queue.life != life:  # made again since: what was delivered before is ready again
                 continue
-            if how is How.ACK:
-                queue.ack(tags, work)
-            elif how is How.REQUEUE:
-                queue.requeue(tags, work)
-            else:
-                self._reject(child, queue, tags, work)
+            work.at_work = queue
+            try:
+                self._settle_tags(child, queue, how, tags, work)
+            except NotYours as error:  # nothing has changed; the tags that are pending are settled one range at a time
+                if not self._failing:  # else a requeue was done in the attempt that failed
+                    self._host.tell(f"settlement refused: {error.what}")
+                for each in tags if len(tags) > 1 else ():
+                    with suppress(NotYours):
+                        self._settle_tags(child, queue, how, [each], work)
 
-    def _reject(self, child: Supervised, queue: Queue, tags: list[TagRange], work: Work) -> None:
-        done = queue.reject(tags, work)
-        for left in behind(tags, done):  # too much for one session
-            self.settle(child, How.REJECT, queue.life, left)
+    def _settle_tags(self, child: Supervised, queue: Queue, how: How, tags: list[TagRange], work: Work) -> None:
+        if how is How.ACK:
+            queue.ack(tags, work)
+        elif how is How.REQUEUE:
+            queue.requeue(tags, work)
+        else:
+            done = queue.reject(tags, work)
+            for left in behind(tags, done):  # too much for one session
+                self._attempt.later.settle(child, How.REJECT, queue.life, left)
 
     def _got(self, child: Supervised, is_auto_ack: bool, work: Work) -> Got | WarrenError | None:
+        if child in self._failing:
+            return QueueDown(f"queue {child.name!r} has just failed", "it is made again: get once more")
         try:
-            queue = child.serving()
+            queue = work.at_work = child.serving()
             if queue.expire(work) or not queue.is_ready_for_get(work):
                 return None
             fetched = queue.get(1, None, work)
@@ -257,21 +391,37 @@ class Turn:
 
     def _serve(self, child: Supervised, work: Work) -> None:
         queue = child.queue
-        if queue is None:
+        if queue is None or child in self._failing:
             return
+        work.at_work = queue
         if queue.expire(work):
-            self.look(child)
-        queue.serve(work)
+            self._attempt.later.looks[child] = None
+        try:
+            queue.serve(work)
+        except Damage as error:  # nothing has changed: it stands at the head, and cannot be set aside
+            self._host.tell(f"queue {child.name!r}: delivery failed: {error}")
         if queue.arguments.is_bounded and queue.is_over():
             queue.shrink(work)
 
 
-def _notify(callback: Callable[[Got | WarrenError], None], outcome: Got | WarrenError) -> None:
+def _add_settlement(settled: _Settlements, child: Supervised, how: How, life: int, tags: TagRange) -> None:
+    asked = settled.setdefault(child, [])
+    if asked and asked[-1][0] is how and asked[-1][1] == life:
+        ranges = asked[-1][2]
+        if ranges[-1][1] == tags[0]:
+            ranges[-1] = (ranges[-1][0], tags[1])
+        else:
+            ranges.append(tags)
+    else:
+        asked.append((how, life, [tags]))
+
+
+def _notify(callback: Callable[[], None]) -> None:
     """A callback that raises affects its own client only."""
     try:
-        callback(outcome)
+        callback()
     except Exception:
-        _LOG.exception("callback of a get failed")
+        _LOG.exception("callback of a request batch failed")
 
 
 def _is_wide(children: Iterable[Supervised]) -> bool:

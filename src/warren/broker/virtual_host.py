@@ -14,9 +14,8 @@ name waits. Messages that a crash leaves without a queue are passed over by the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Protocol, TypeVar
 
 from warren.base.errors import Refused, WarrenError
@@ -34,7 +33,7 @@ from warren.broker.settings import QueueSettings
 from warren.broker.supervisor import Supervised, Supervisor
 from warren.broker.timetable import Timetable
 from warren.broker.ways import NamedWays, Ways
-from warren.broker.work import Wider, Work, Working
+from warren.broker.work import RejectedPublish, Wider, Work, Working
 from warren.catalog import queues
 from warren.catalog.catalog import Catalog, Deleted
 from warren.catalog.change import Change
@@ -212,27 +211,41 @@ class VirtualHost:
     # -- work ----------------------------------------------------------------------------------------------------
 
     def do(
+        self, children: Sequence[Supervised], act: Callable[[Work], Result], is_wide: bool = False
+    ) -> tuple[Result, Epoch]:
+        """Do something to queues under their locks; what it came to, and the epoch to wait for. `is_wide`: messages may
+        move on from them, in the middle of it. Queues that hold more than they should afterwards are brought back
+        within their limits, piece by piece."""
+        result, work = self.do_once(children, act, is_wide)
+        epoch = work.epoch
+        while work.left_over or work.rejected:
+            work = self._resume(work.left_over, work.rejected)
+            epoch = max(epoch, work.epoch)
+        return result, epoch
+
+    def _resume(self, over: Sequence[QueueId], rejected: Collection[RejectedPublish]) -> Work:
+        """Go on with dead-lettering that was too much for one session."""
+        ids = dict.fromkeys([*over, *(each.queue for each in rejected)])
+        children = [child for child in map(self.served, ids) if child is not None]
+
+        def act(work: Work) -> None:
+            for child in children:
+                if child.queue is not None and child.queue.is_over():
+                    child.queue.shrink(work)
+            work.rejected.extend(rejected)
+
+        _, work = self.do_once(children, act, is_wide=bool(rejected))
+        return work
+
+    def do_once(
         self,
         children: Sequence[Supervised],
         act: Callable[[Work], Result],
         is_wide: bool = False,
         is_patient: bool = True,
-    ) -> tuple[Result, Epoch]:
-        """Do something to queues under their locks; what it came to, and the epoch to wait for. `is_wide`: messages may
-        move on from them, in the middle of it. Queues that hold more than they should afterwards are brought back
-        within their limits, piece by piece. Not `is_patient` (the event loop): queues are restarted by another thread,
-        and serve nobody until then."""
-        result, work = self._done(children, act, is_wide, is_patient)
-        epoch, left = work.epoch, work.left_over
-        while left:
-            over = [child for child in map(self.served, dict.fromkeys(left)) if child is not None]
-            _, work = self._done(over, partial(_shrunk, over), is_wide=False, is_patient=is_patient)
-            epoch, left = max(epoch, work.epoch), work.left_over
-        return result, epoch
-
-    def _done(
-        self, children: Sequence[Supervised], act: Callable[[Work], Result], is_wide: bool, is_patient: bool
     ) -> tuple[Result, Work]:
+        """One unit of work. What `left_over` and `rejected` of it hold afterwards is for the caller to go on with. Not
+        `is_patient` (the event loop): queues are restarted by another thread, and serve nobody until then."""
         if not is_wide:
             with suppress(Wider):
                 with self._working(children, is_patient) as work:
@@ -418,9 +431,3 @@ class VirtualHost:
 def _check_unused(queue: Queue) -> None:
     if not queue.is_unused():
         raise Refused(f"queue {queue.name!r} is in use")
-
-
-def _shrunk(children: Sequence[Supervised], work: Work) -> None:
-    for child in children:
-        if child.queue is not None:
-            child.queue.shrink(work)

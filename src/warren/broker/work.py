@@ -8,18 +8,26 @@ Most work needs one lock. Where a message may move on to another queue the first
 has changed, and is made again with the locks of all queues that the move may touch. Locks are always taken in the
 order of queue ids, so that nobody waits in a circle.
 
+Dead-lettering is a worklist, not a recursion: a queue that goes over its limit, or rejects a publish, is noted, and the
+end of the work moves what it has to move, which may note further queues. Where that is too much for one session, or the
+targets are not held, the rest is in `left_over` and `rejected` for the next unit of work. A publish that was rejected
+exists in memory only until then.
+
 An error before anything was touched is a refusal, and passes. Once something was touched memory may be ahead of the
-log: the session is given up, and every queue that was touched has failed (supervisor).
+log: the session is given up. The queue at fault has failed (supervisor), and so has every other one that was touched,
+unless its backing queue could undo what was published to it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from warren.base.ids import Epoch, QueueId
+from warren.base.runs import Publication
 from warren.broker.expiry import STEP_BYTES
 from warren.queue_index.changes import Changes
 
@@ -34,6 +42,13 @@ class Wider(Exception):
     """Nothing has changed yet: try again with the queues that messages may move to."""
 
 
+class RejectedPublish(NamedTuple):
+    """Messages that a full queue did not accept, and that are to be dead-lettered by it."""
+
+    queue: QueueId
+    publication: Publication
+
+
 class Work:
     """With the locks of some queues held."""
 
@@ -45,11 +60,13 @@ class Work:
         "at_work",
         "epoch",
         "fresh",
+        "has_ended",
         "held",
         "is_wide",
         "left_over",
         "moved_bytes",
         "over",
+        "rejected",
         "touched",
     )
 
@@ -70,7 +87,9 @@ class Work:
         self.at_work: Queue | None = None  # whose code runs: what goes wrong now is its fault
         self.over: list[Queue] = []  # they may hold more than they should
         self.left_over: list[QueueId] = []  # they do: there was too much for one session
+        self.rejected: deque[RejectedPublish] = deque()  # not dead-lettered yet
         self.fresh: set[Queue] = set()  # they were empty, somebody waited, and something came
+        self.has_ended = False  # what was done is in the log; an error after that undoes nothing
         self.moved_bytes = 0  # from queue to queue
         self.epoch = _NOTHING  # when this is durable, so is everything that was done
 
@@ -89,8 +108,10 @@ class Work:
     # -- queues that messages move to ----------------------------------------------------------------------------
 
     def knows(self, id_: QueueId) -> bool:
-        """Whether it is held, or is known to serve nobody; else the routing has changed since the locks were taken."""
-        return id_ in self._by_id or id_ in self._reached
+        """Whether it is held, or is known to serve nobody; else the routing has changed since the locks were taken, or
+        it is being restarted: messages for it stay where they are."""
+        child = self._by_id.get(id_)
+        return id_ in self._reached if child is None else not child.is_starting
 
     def queue(self, id_: QueueId) -> Queue | None:
         """The queue of this id, among those that are held; None if it does not serve."""
@@ -114,15 +135,34 @@ class Work:
     # -- its end -------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        while self.over:
-            queue = self.over.pop()
-            queue.bound(self)
-            if queue.is_over():
-                self.left_over.append(queue.id)
+        self._dead_letter()
         self.at_work = None
         changes, self._changes = self._changes, None
         if changes is not None:
             self.epoch = max(self.epoch, changes.end())  # of a second session that wrote nothing there is no epoch
+        self.has_ended = True
+
+    def _dead_letter(self) -> None:
+        while True:
+            if self.over:
+                queue = self.over.pop()
+                queue.bound(self)
+                if queue.is_over():
+                    self.left_over.append(queue.id)
+            elif self.rejected and self.is_wide and self.room_bytes > 0:
+                id_, publication = self.rejected.popleft()
+                if (rejecting := self.queue(id_)) is not None:
+                    self.at_work = rejecting
+                    rejecting.leaving.dead_letter(publication, self)
+            else:
+                return
+
+    def failed(self) -> list[Queue]:
+        """After `abort`: the queue at fault, and those whose memory is ahead of the log. If the session itself failed,
+        all of them."""
+        if self.at_work is None:
+            return list(self.touched)
+        return [queue for queue in self.touched if queue is self.at_work or not queue.is_rolled_back()]
 
     def abort(self) -> None:
         changes, self._changes = self._changes, None
@@ -174,15 +214,16 @@ class Working(AbstractContextManager[Work]):
                 for queue in list(work.touched):
                     queue.attend(work)
                 work.end()  # what could not be handed over was requeued
-                if work.epoch:
-                    for child in self._held:
-                        child.epoch = work.epoch
         except BaseException as failure:
             own = failure
-        failed = [] if isinstance(own, Wider) else list(work.touched)
+        if work.epoch:
+            for child in self._held:
+                child.epoch = work.epoch
+        failed: list[Queue] = []
         try:
             if own is not None:
                 work.abort()
+                failed = [] if isinstance(own, Wider) else work.failed()
                 for queue in failed:
                     queue.fail(own)
         finally:

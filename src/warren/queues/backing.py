@@ -146,3 +146,13 @@ class SetsAside(Protocol):
         """Take up to so many messages from the head without reading them, all of one slice; how many. They are pending,
         and nobody has their tags: they stay on disk as they are, and are ready again at the next start."""
         ...
+
+
+@runtime_checkable
+class RollsBack(Protocol):
+    """What a backing queue can do besides: undo publishes of changes that were aborted."""
+
+    @property
+    def is_astray(self) -> bool:
+        """Whether aborted changes have taken messages from it, so that it differs from what is on disk."""
+        ...

@@ -37,7 +37,7 @@ from warren.base.runs import Publication, Slice
 from warren.queue_index.changes import Changes
 from warren.queue_index.format import LEVEL_MAX
 from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, Fetched, SetsAside, Sizes, TagRange
+from warren.queues.backing import BackingQueue, Fetched, RollsBack, SetsAside, Sizes, TagRange
 from warren.queues.tag_ranges import TagRanges
 
 LEVEL_SHIFT = 56
@@ -142,6 +142,10 @@ class PriorityQueue:
 
     def sizes(self) -> Sizes:
         return reduce(Sizes.plus, (level.sizes() for level in self._levels))
+
+    @property
+    def is_astray(self) -> bool:
+        return any(not isinstance(level, RollsBack) or level.is_astray for level in self._levels)
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
         for level in self._levels:

@@ -264,6 +264,10 @@ class SqlQueue:
         self._persistent += sign * len(sizes)
         self._persistent_bytes += sign * sum(sizes)
 
+    @property
+    def is_astray(self) -> bool:
+        return self._is_astray
+
     def _check_astray(self) -> None:
         if self._is_astray:
             what = f"queue {self.place.queue}: changes that took messages from it were not written"

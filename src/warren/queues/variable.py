@@ -383,6 +383,10 @@ class VariableQueue:
     def _report_alive(self) -> None:
         self._stores.report_alive(self._place, self.lanes.size_bytes + self.pending.size_bytes)
 
+    @property
+    def is_astray(self) -> bool:
+        return self._is_astray
+
     def _check_astray(self) -> None:
         if self._is_astray:
             what = f"queue {self._place.queue}: changes that took messages from it were not written"

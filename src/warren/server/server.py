@@ -199,28 +199,25 @@ class Server:
     def run(self, served: ServedRealm) -> None:
         """Do what was gathered, and have those told who wait for it. Raises nothing: other vhosts wait behind it."""
         confirming = served.take_confirming()
-        done = self._executed(served)
+        try:
+            done = served.turn.end()
+        except Exception as error:  # a defect of the batch itself: nothing of it is confirmed
+            self._batches.failed(error)
+            self._not_done(confirming)
+            self._flush()
+            return
+        self._batches.succeeded()
         if done.error is not None:
-            self._not_done(confirming, done.error)
+            _LOG.error("request batch failed for some queue", extra={"facts": {"why": done.error}})
         self.newest = max(self.newest, done.epoch)
         self.counts.received_bytes += done.size_bytes
         self._flush()  # deliveries do not wait for the disk
-        if done.error is None and (done.epoch or confirming):
+        if done.epoch or confirming:
             try:
                 self._wait_for(done, confirming)
             except Exception as error:  # these publishers would wait for ever
                 self.fail(error)
         self._watch.after_turn(done.size_bytes)
-
-    def _executed(self, served: ServedRealm) -> Done:
-        try:
-            done = served.turn.end()
-        except Exception as error:
-            self._batches.failed(error)
-            return Done(Epoch(0), error, 0)
-        if done.error is None:
-            self._batches.succeeded()
-        return done
 
     def _wait_for(self, done: Done, confirming: list[Confirming]) -> None:
         epoch = max(done.epoch, self._unsafe_epoch if self._unsafe_turns else Epoch(0))
@@ -255,8 +252,7 @@ class Server:
         except Exception as defect:  # these publishers would wait for ever
             self.fail(defect)
 
-    def _not_done(self, confirming: list[Confirming], error: BaseException) -> None:
-        _LOG.error("what clients asked for was not done", extra={"facts": {"why": error}})
+    def _not_done(self, confirming: list[Confirming]) -> None:
         self._for_each(
             (channel.connection, partial(channel.refused, first, last + 1 - first))
             for channel, first, last in confirming

@@ -1,0 +1,200 @@
+"""A queue whose code fails inside a batch affects its own clients only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.faulty_queue import Faults
+from tests.broker.stage import BrokerStage
+from tests.broker.test_turn import Reader, Sender, TurnStage
+from warren.base.errors import WarrenError
+from warren.base.ids import Epoch
+from warren.broker.arguments import Overflow
+from warren.broker.errors import QueueDown
+from warren.broker.queue import Queue
+from warren.broker.turn import Got, How
+from warren.broker.work import Work
+from warren.queue_index.changes import Changes
+
+CHAIN = 450
+
+
+class FailingStage(TurnStage):
+    """The backing queue of `weak` fails as `faults` asks."""
+
+    def __init__(self) -> None:
+        self.faults = Faults()
+        kinds = {"faulty": lambda wanted: self.faults.over(self.broker.storage._variable(wanted))}
+        self.broker = BrokerStage(kinds=kinds)
+        super().__init__(self.broker)
+        self.broker.queue("weak", backing="faulty")
+        for name in ("acked", "requeued", "rejected", "published", "idle"):
+            self.broker.queue(name)
+
+    def counts(self, name: str) -> tuple[int, int]:
+        """Ready and unacknowledged."""
+        child = self.broker.host.find(name)
+        child.come_up()
+        backing = child.serving().backing
+        return len(backing), backing.pending_count
+
+    def settle(self, name: str, how: How) -> None:
+        """A message that is delivered already."""
+        self.broker.put(b"old", to=name)
+        delivery = self.broker.take(name)
+        self.turn.settle(self.broker.host.find(name), how, delivery.life, delivery.fetched[0].tags)
+
+
+@pytest.fixture
+def stage() -> Iterator[FailingStage]:
+    stage = FailingStage()
+    yield stage
+    stage.faults.once.clear()
+    stage.faults.always.clear()
+    stage.broker.down()
+
+
+def test_settlements_of_other_queues_survive_a_publish_that_fails(stage: FailingStage) -> None:
+    """Issue 12, number 3: they were forgotten, and the messages were unacknowledged until a restart."""
+    stage.settle("acked", How.ACK)
+    stage.settle("requeued", How.REQUEUE)
+    stage.settle("rejected", How.REJECT)
+    stage.broker.put(b"waits", to="idle")
+    reader = Reader(10)
+    stage.consume("idle", reader)
+    stage.faults.always["publish"] = RuntimeError("a defect")
+    unlucky, lucky, both = Sender(), Sender(), Sender()
+    stage.publish(unlucky, 1, b"1", to=stage.route("weak"))
+    stage.publish(lucky, 1, b"2", to=stage.route("published"))
+    stage.publish(both, 7, b"3", b"4", to=stage.route("weak", "published"))
+    done = stage.end()
+    assert isinstance(done.error, QueueDown) and done.epoch
+    assert (unlucky.nacks, lucky.nacks, both.nacks) == ([(1, 1)], [], [(7, 2)])
+    assert [stage.counts(name) for name in ("acked", "requeued", "rejected")] == [(0, 0), (1, 0), (0, 0)]
+    assert stage.runs("published") == [[b"2"], [b"3", b"4"]]
+    assert reader.contents == [b"waits"]
+
+
+@pytest.mark.parametrize("priorities", [None, 4])
+def test_a_queue_that_was_reached_before_the_one_that_failed_loses_nothing(
+    stage: FailingStage, priorities: int | None
+) -> None:
+    """What was published to it is undone, and published again; it is not restarted."""
+    strong = stage.broker.queue("strong", max_priority=priorities)
+    stage.broker.put(b"old", to="strong")
+    delivery = stage.broker.take("strong")
+    stage.turn.settle(strong, How.ACK, delivery.life, delivery.fetched[0].tags)
+    stage.faults.always["publish"] = RuntimeError("a defect")
+    early, late = Sender(), Sender()
+    for persistent in (True, False):
+        stage.publish(early, 1, b"%d" % persistent, to=stage.route("strong"), persistent=persistent)
+    stage.publish(late, 1, b"1", to=stage.route("weak"))
+    assert isinstance(stage.end().error, QueueDown)
+    assert (early.nacks, late.nacks, strong.life) == ([], [(1, 1)], 1)
+    assert (stage.counts("strong"), stage.runs("strong")) == ((2, 0), [[b"1"], [b"0"]])
+
+
+def test_what_was_fetched_before_a_queue_failed_is_fetched_again(stage: FailingStage) -> None:
+    stage.broker.put(b"old", to="idle")
+    stage.broker.put(b"old", to="weak")
+    stage.faults.always["fetch"] = RuntimeError("a defect")
+    got: list[Got | WarrenError] = []
+    stage.turn.get(stage.broker.host.find("idle"), False, got.append)
+    stage.turn.get(stage.broker.host.find("weak"), False, lambda outcome: None)
+    stage.end()
+    [found] = got
+    assert isinstance(found, Got) and [each.slice.contents for each in found.fetched] == [[b"old"]]
+    assert stage.counts("idle") == (0, 1)
+
+
+def test_what_was_done_is_not_done_again_when_a_queue_fails_behind_it(
+    stage: FailingStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session has ended when queues note their times."""
+    attend = Queue.attend
+
+    def failing(queue: Queue, work: Work) -> None:
+        if queue.name == "idle":
+            raise RuntimeError("a defect")
+        attend(queue, work)
+
+    sender = Sender()
+    stage.publish(sender, 1, b"1", to=stage.route("published", "idle"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Queue, "attend", failing)
+        done = stage.end()
+    assert isinstance(done.error, QueueDown) and done.epoch
+    assert (sender.nacks, stage.counts("published"), stage.counts("idle")) == ([], (1, 0), (1, 0))
+
+
+def test_gets_of_other_queues_are_answered_once(stage: FailingStage) -> None:
+    stage.broker.put(b"old", to="idle")
+    stage.faults.always["publish"] = RuntimeError("a defect")
+    got: list[Got | WarrenError] = []
+    failed: list[Got | WarrenError] = []
+    stage.publish(Sender(), 1, b"1", to=stage.route("weak"))
+    stage.turn.get(stage.broker.host.find("idle"), True, got.append)
+    stage.turn.get(stage.broker.host.find("weak"), True, failed.append)
+    stage.end()
+    [found], [error] = got, failed
+    assert isinstance(found, Got) and [each.slice.contents for each in found.fetched] == [[b"old"]]
+    assert isinstance(error, QueueDown)
+
+
+def test_a_queue_that_has_failed_serves_the_next_turn(stage: FailingStage) -> None:
+    stage.faults.once["publish"] = RuntimeError("a defect")
+    sender = Sender()
+    stage.publish(sender, 1, b"1", to=stage.route("weak"))
+    stage.end()
+    stage.broker.host.find("weak").come_up()
+    stage.publish(sender, 2, b"2", to=stage.route("weak"))
+    assert stage.end().error is None
+    assert (sender.nacks, stage.runs("weak")) == ([(1, 1)], [[b"2"]])
+
+
+def test_a_session_that_cannot_end_refuses_publishes_and_keeps_settlements(
+    stage: FailingStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No queue is the cause: nothing is tried again, and what was touched is ready again."""
+    stage.settle("acked", How.ACK)
+    sender = Sender()
+    stage.publish(sender, 1, b"1", to=stage.route("published"))
+    write, failures = Changes._write, [RuntimeError("a defect")]
+
+    def failing_once(changes: Changes) -> Epoch:
+        if failures:
+            raise failures.pop()
+        return write(changes)
+
+    monkeypatch.setattr(Changes, "_write", failing_once)
+    assert stage.end().error is not None
+    assert sender.nacks == [(1, 1)]
+    assert stage.end().error is None
+    assert (stage.counts("acked"), stage.counts("published")) == ((1, 0), (0, 0))
+
+
+def test_a_settlement_of_a_tag_that_is_not_pending_leaves_the_others_alone(stage: FailingStage) -> None:
+    stage.broker.put(b"1", b"2", b"3", to="acked")
+    delivery = stage.broker.take("acked", 3)
+    child, [first, stop] = stage.broker.host.find("acked"), delivery.fetched[0].tags
+    stage.turn.settle(child, How.ACK, delivery.life, (stop + 5, stop + 6))
+    stage.turn.settle(child, How.ACK, delivery.life, (first, stop))
+    assert stage.end().error is None
+    assert stage.counts("acked") == (0, 0)
+
+
+def test_a_long_chain_of_full_queues_passes_a_message_on_to_its_end(stage: FailingStage) -> None:
+    """Issue 12, number 3: dead-lettering was a recursion, and a chain of 450 was too deep for it."""
+    broker = stage.broker
+    for number in range(CHAIN):
+        broker.queue(f"q{number}", max_length=0, overflow=Overflow.REJECT_PUBLISH_DLX, dead_letter=f"q{number + 1}")
+    broker.queue(f"q{CHAIN}")
+    stage.settle("acked", How.ACK)
+    sender = Sender()
+    stage.publish(sender, 1, b"1", to=stage.route("q0"))
+    assert stage.end().error is None
+    assert sender.nacks == [(1, 1)]
+    assert stage.runs(f"q{CHAIN}") == [[b"1"]]
+    assert stage.counts("acked") == (0, 0)
