@@ -14,7 +14,7 @@ from warren.amqp.content import body_of, properties_of
 from warren.amqp.errors import PeerError
 from warren.amqp.properties import Properties, write_properties
 from warren.amqp.types import Long, RawString, write_table
-from warren.broker.death_headers import DEATHS_MAX, Death, Undertaker, bury_properties, is_circle, with_death
+from warren.broker.death_headers import Death, Undertaker, bury_properties, is_circle, with_death
 
 DEATH = Death("work", "expired", 0x6AFACF76, "in", "k", None)
 
@@ -150,9 +150,14 @@ def test_a_client_may_write_what_it_likes_into_x_death() -> None:
     for count in ("4", None, True, -3):
         told = with_death({"x-death": [ours | {"count": count}]}, DEATH, None)
         assert told["x-death"][0]["count"] == Long(1)
-    many = [{"queue": f"q{number}", "reason": "expired", "count": Long(1)} for number in range(DEATHS_MAX)]
+
+
+def test_no_death_is_dropped_or_a_cycle_would_not_be_noticed() -> None:
+    """Issue 12, number 4: 64 were kept."""
+    many = [{"queue": f"q{number}", "reason": "expired", "count": Long(1)} for number in range(200)]
     told = with_death({"x-death": many}, DEATH, None)
-    assert (len(told["x-death"]), told["x-death"][0]["queue"]) == (DEATHS_MAX, "work")
+    assert [each["queue"] for each in told["x-death"]] == ["work", *(each["queue"] for each in many)]
+    assert is_circle("q199", told["x-death"])
 
 
 def entries(*deaths: str) -> list[dict[str, Any]]:

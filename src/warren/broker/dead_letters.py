@@ -12,7 +12,9 @@ run, in place of the exchange:
     dead-letter:12:expired:1,7:rejected:3            queue 12 let it expire, before that somebody rejected it in 7
 
 A message that goes round in a circle by itself is dropped: the target is among its deaths, and nobody has rejected it
-since (or there). Rejections are somebody's decision, so they may go round as often as they like.
+since (or there). Rejections are somebody's decision, so they may go round as often as they like. No death that this
+needs is dropped from the note: those since the last rejection stay, so a message is in each queue once. A note that is
+too long for an origin ends the message's way, like a cycle.
 
 A letter has no time of its own any more, else it would expire again at once. It keeps its priority (the one in its
 properties; of a plain body the level it stood at) and whether it is persistent (a plain body in a queue that is not
@@ -39,7 +41,8 @@ from warren.broker.ways import Ways
 from warren.queue_index.why import Why
 
 PREFIX = "dead-letter:"
-DEATHS_MAX = 64  # in a note; the oldest are forgotten
+OLDER_DEATHS_MAX = 64  # in a note, with those since the last rejection, of which none is dropped
+NOTE_BYTES_MAX = 60_000  # an origin has room for 65,535
 _WORDS = {
     Why.EXPIRED: "expired",
     Why.OVER_LIMIT: "maxlen",
@@ -95,6 +98,8 @@ def letters_of(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId]
     deaths = with_death(deaths_of(dead.origin), leave.queue, leave.why)
     targets = [id_ for id_ in ways.forward(leave.address.exchange, key, {}) if not is_circle(deaths, id_)]
     note = PREFIX + ",".join(f"{each.queue}:{_WORDS[each.why]}:{each.times}" for each in deaths)
+    if len(note) > NOTE_BYTES_MAX:
+        return Letters([], {})
     origin = dead.origin._replace(exchange=note, routing_key=key)
     publication = Publication(dead.contents, dead.is_persistent, 0, leave.now_ms, dead.priority, origin, len(targets))
     return Letters([Letter(tuple(targets), publication)] if targets else [], {})
@@ -160,7 +165,9 @@ def with_death(deaths: list[Death], queue: QueueId, why: Why) -> list[Death]:
     """One more: the same queue and reason are counted, and come first."""
     before = next((each.times for each in deaths if (each.queue, each.why) == (queue, why)), 0)
     others = [each for each in deaths if (each.queue, each.why) != (queue, why)]
-    return [Death(queue, why, before + 1), *others][:DEATHS_MAX]
+    told = [Death(queue, why, before + 1), *others]
+    rejected = next((at for at, each in enumerate(told) if each.why is Why.REJECTED), len(told))
+    return told[: max(rejected + 1, OLDER_DEATHS_MAX)]
 
 
 def is_circle(deaths: list[Death], target: QueueId) -> bool:

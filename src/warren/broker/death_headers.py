@@ -2,7 +2,8 @@
 
     x-death                   an array of tables, newest first: count (l), reason, queue, time (T), exchange,
                               routing-keys, and original-expiration if it had one; the same queue and reason are
-                              counted in one entry, also if they came in several
+                              counted in one entry, also if they came in several. No entry is dropped, or a cycle
+                              would not be noticed: there are as many as queues that let the message go
     x-first-death-exchange, x-first-death-queue, x-first-death-reason            of the first death of all
 
 Only what changes is opened: the table of headers, and how long the other properties are. Their bytes stay as they came.
@@ -27,7 +28,6 @@ from warren.broker.exchanges.copies import OPEN, copies_of
 from warren.broker.exchanges.errors import BadCopies
 
 X_DEATH: Final = "x-death"
-DEATHS_MAX: Final = 64  # in a header; the oldest are forgotten
 
 _HEADERS, _DELIVERY_MODE, _PRIORITY, _EXPIRATION, _TIMESTAMP = 0x2000, 0x1000, 0x0800, 0x0100, 0x0040
 _FLAGS: Final = [1 << bit for bit in range(15, 1, -1)]
@@ -102,7 +102,7 @@ def with_death(headers: Mapping[str, Any], death: Death, expiration: bytes | Non
             "x-first-death-reason": death.reason,
         }
     if isinstance(before, list):
-        told[X_DEATH] = _counted(before, entry)[:DEATHS_MAX]
+        told[X_DEATH] = _counted(before, entry)
     else:
         told[X_DEATH] = [entry]
     if death.new_key is not None:

@@ -58,7 +58,7 @@ class Leaving:
 
     def movable(self, head: Slice, work: Work) -> int:
         """How many of the slice at the head may go in this session; if they go nowhere, all of them."""
-        return count_within(head, work.room_bytes) if self._leads() else len(head)
+        return min(count_within(head, work.room_bytes), work.room_messages) if self._leads() else len(head)
 
     def let_go(self, count: int, why: Why, work: Work) -> int:
         """So many from the head; how many it were. Fewer only if the routing has changed."""
@@ -186,7 +186,8 @@ def _deliver(letters: Letters, work: Work) -> None:
         if len(takers) < len(targets):  # one is down, or was deleted in this moment
             publication = replace(publication, fan_out=len(takers))
         if takers:
-            work.moved_bytes += sum(map(len, publication.contents))
+            work.moved_bytes += sum(map(len, publication.contents)) * len(takers)
+            work.hops += len(takers)
         for queue in takers:
             queue.accept(publication, work)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from warren.broker.supervisor import Supervised
 
 _NOTHING = Epoch(0)
+HOPS_MAX = 1000  # publishes into dead-letter targets in one unit of work
 
 
 class Wider(Exception):
@@ -62,6 +63,7 @@ class Work:
         "fresh",
         "has_ended",
         "held",
+        "hops",
         "is_wide",
         "left_over",
         "moved_bytes",
@@ -91,6 +93,7 @@ class Work:
         self.fresh: set[Queue] = set()  # they were empty, somebody waited, and something came
         self.has_ended = False  # what was done is in the log; an error after that undoes nothing
         self.moved_bytes = 0  # from queue to queue
+        self.hops = 0  # the same, in publishes: a small message may go through very many queues
         self.epoch = _NOTHING  # when this is durable, so is everything that was done
 
     @property
@@ -126,7 +129,12 @@ class Work:
     @property
     def room_bytes(self) -> int:
         """How much may still move: what is more is left for another session."""
-        return STEP_BYTES - self.moved_bytes
+        return STEP_BYTES - self.moved_bytes if self.hops < HOPS_MAX else 0
+
+    @property
+    def room_messages(self) -> int:
+        """The same in messages, each of which may become a publish of its own; one at least."""
+        return max(HOPS_MAX - self.hops, 1)
 
     def stop_moving(self) -> None:
         """Nothing more in this piece of work: the routing is not any more what the locks were taken for."""
