@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -279,3 +279,48 @@ def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: TurnStage)
     [found] = got
     assert isinstance(found, Got) and turns > 1
     assert [each.slice.contents for each in found.fetched] == [[b"stays"]]
+
+
+def over_the_limit(stage: TurnStage) -> None:
+    stage.broker.queue("jobs", max_length=1, dead_letter="dead")
+    stage.publish(Sender(), 1, b"1", b"2", to=stage.route("jobs"))
+
+
+def refused(stage: TurnStage) -> None:
+    stage.broker.queue("jobs", max_length=1, overflow=Overflow.REJECT_PUBLISH_DLX, dead_letter="dead")
+    stage.publish(Sender(), 1, b"2", b"1", to=stage.route("jobs"))
+
+
+def expired(stage: TurnStage) -> None:
+    stage.broker.queue("jobs", dead_letter="dead")
+    now_ms = stage.broker.clock.wall_ns() // 1_000_000
+    stage.publish(Sender(), 1, b"1", to=stage.route("jobs"), expires_ms=now_ms + 50)
+    stage.publish(Sender(), 1, b"2", to=stage.route("jobs"))
+    stage.end()
+    stage.broker.clock.advance_ns(100_000_000)
+
+
+def given_back_too_often(stage: TurnStage) -> None:
+    child = stage.broker.queue("jobs", delivery_limit=0, queue_type="quorum", dead_letter="dead")
+    stage.broker.put(b"1", b"2", to="jobs")
+    delivery = stage.broker.take("jobs")
+    stage.turn.settle(child, How.REQUEUE, delivery.life, delivery.fetched[0].tags)
+
+
+@pytest.mark.parametrize("prepare", [over_the_limit, refused, expired, given_back_too_often])
+def test_what_must_be_moved_has_moved_at_the_end_of_the_turn(
+    stage: TurnStage, prepare: Callable[[TurnStage], None]
+) -> None:
+    """In a second unit of work, with the locks of the targets; a get of that queue comes behind it."""
+    stage.broker.queue("dead")
+    prepare(stage)
+    got: list[Got | WarrenError] = []
+    is_got = prepare is expired or prepare is given_back_too_often
+    if is_got:
+        stage.turn.get(stage.broker.host.find("jobs"), True, got.append)
+    done = stage.end()
+    assert done.error is None and done.epoch
+    assert stage.runs("dead") == [[b"1"]]
+    if is_got:
+        [found] = got
+        assert isinstance(found, Got) and [each.slice.contents for each in found.fetched] == [[b"2"]]

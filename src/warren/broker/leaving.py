@@ -58,12 +58,12 @@ class Leaving:
 
     def movable(self, head: Slice, work: Work) -> int:
         """How many of the slice at the head may go in this session; if they go nowhere, all of them."""
-        return min(count_within(head, work.room_bytes), work.room_messages) if self._leads() else len(head)
+        return min(count_within(head, work.room_bytes), work.room_messages) if self.leads() else len(head)
 
     def let_go(self, count: int, why: Why, work: Work) -> int:
         """So many from the head; how many it were. Fewer only if the routing has changed."""
         backing, gone = self._backing, 0
-        if not self._leads():
+        if not self.leads():
             return backing.drop(count, why, work.changes)
         while gone < count:
             try:
@@ -83,7 +83,7 @@ class Leaving:
     def reject(self, tags: Sequence[TagRange], why: Why, work: Work) -> int:
         """Pending messages; how many it were: the first ones, if all would make the session too large. Of a tag that
         is not pending nothing has changed if it is the first."""
-        if not self._leads():
+        if not self.leads():
             return self._backing.ack(tags, why, work.changes)
         count = 0
         for some in in_pieces(tags, REJECT_STEP):
@@ -102,12 +102,12 @@ class Leaving:
 
     def turn_away(self, publication: Publication, work: Work) -> None:
         """What does not fit is dead-lettered at the end of the work, if the queue was asked for that."""
-        if self._turns_away and self._leads():
+        if self._turns_away and self.leads():
             work.rejected.append(RejectedPublish(self._id, publication))
 
     def dead_letter(self, publication: Publication, work: Work) -> None:
         """A publish that was turned away. If the routing has changed since the locks were taken it waits."""
-        if not self._leads():
+        if not self.leads():
             return
         dead = Dead(publication.contents, publication.origin, publication.is_persistent, publication.priority)
         letters = self._letters(dead, Why.OVER_LIMIT, work)
@@ -124,10 +124,11 @@ class Leaving:
             self._tell(head.first, str(error))
         return count
 
-    # -- helpers -------------------------------------------------------------------------------------------------
-
-    def _leads(self) -> bool:
+    def leads(self) -> bool:
+        """Whether messages that leave come to another queue."""
         return self._address is not None and self._around.ways.leads(*self._address)
+
+    # -- helpers -------------------------------------------------------------------------------------------------
 
     def _rejected(self, tags: TagRange, why: Why, work: Work) -> int:
         """How many of them. What cannot be read stays as it is, set aside."""

@@ -146,6 +146,8 @@ class Queue:
         piece of work: see `is_over`."""
         backing, arguments = self.backing, self.arguments
         work.touch(self)
+        if not work.is_wide and self.leaving.leads():
+            return
         while self.is_over() and work.room_bytes > 0 and (head := backing.head()) is not None:
             over = count_over(arguments, len(backing), backing.ready_bytes, head)
             self.leaving.let_go(min(over, self.leaving.movable(head, work)), Why.OVER_LIMIT, work)
@@ -178,6 +180,7 @@ class Queue:
         is too much for one session."""
         self.serve(work)
         if self.arguments.is_bounded and self.is_over():
+            self.leaving.check_wide(work)
             self.bound(work)
         return not (self.arguments.is_bounded and self.is_over())
 
@@ -201,8 +204,9 @@ class Queue:
         """Ready again, where they stood. What is given back too often is let go of, if there is a limit for that."""
         if self.arguments.delivery_limit is None:
             return self._settle(lambda: self.backing.requeue(tags, work.changes), work)
-        self.leaving.check_wide(work)
         over, back = self.counted.split(tags)
+        if over:
+            self.leaving.check_wide(work)
         if over and back:
             self._refusing(lambda: self.backing.look(back), work)  # whether they are pending, before anything changes
         gone = self._settle(lambda: self.leaving.reject(over, Why.DELIVERY_LIMIT, work), work) if over else 0

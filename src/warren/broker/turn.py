@@ -8,7 +8,11 @@ of a lock and of a block in the log is shared by all. Messages of one client kee
 that stands before one it is in already.
 
 A queue that takes no more refuses what does not fit; the others get it all the same, and the client is told (as
-RabbitMQ does). What moves to another queue moves in the same session.
+RabbitMQ does).
+
+Only the queues that requests are for are locked. Where something must be dead-lettered, nothing of that is done yet: it
+is executed right afterwards, in a second unit of work that holds the locks of all queues it may move messages to. What
+leaves a queue there arrives in the others in the same session.
 
 A queue whose code fails is left out: the session is aborted, and everything else is executed again without it. Its
 publishers get a nack, its gets an error; what other queues were to settle is settled.
@@ -20,7 +24,7 @@ before it is durable (DESIGN rule 24). All calls come from one thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
@@ -37,7 +41,7 @@ from warren.broker.queue import Queue
 from warren.broker.routes import Route
 from warren.broker.supervisor import Supervised
 from warren.broker.virtual_host import VirtualHost
-from warren.broker.work import RejectedPublish, Work
+from warren.broker.work import RejectedPublish, Wider, Work
 from warren.queues.backing import Fetched, TagRange
 
 _LOG = logging.getLogger(__name__)
@@ -135,7 +139,7 @@ class _Requests:
 class _Attempt:
     """One execution of requests. What it gathers counts if the session has ended."""
 
-    __slots__ = ("children", "epoch", "fetched", "got", "later", "refused", "requests", "work")
+    __slots__ = ("children", "epoch", "fetched", "got", "later", "refused", "requests", "wide", "work")
 
     def __init__(self, requests: _Requests) -> None:
         self.requests = requests
@@ -145,6 +149,7 @@ class _Attempt:
         self.refused: list[tuple[Publisher, int, int]] = []
         self.got: list[tuple[_Callback, Got | WarrenError]] = []
         self.fetched: list[tuple[Supervised, Got]] = []  # and not acknowledged
+        self.wide = _Requests()  # moves messages to queues that are not held
         self.later = _Requests()  # was too much for one session
 
     def failing(self) -> Supervised | None:
@@ -225,13 +230,19 @@ class Turn:
         if not requests.has_any:
             return Done(Epoch(0), None, size_bytes)
         self._failing = set()
-        attempt, error = self._execute(requests)
-        self._requeue(attempt.later)
-        for publisher, tag, count in attempt.refused:
-            _notify(partial(publisher.refused, tag, count))
-        for told, outcome in attempt.got:
-            _notify(partial(told, outcome))
-        return Done(attempt.epoch, error, size_bytes)
+        attempt, error = self._execute(requests, is_wide=False)
+        attempts = [attempt]
+        if attempt.wide.has_any:
+            attempt, failure = self._execute(attempt.wide, is_wide=True)
+            attempts, error = [*attempts, attempt], error or failure
+        for attempt in attempts:
+            self._requeue(attempt.later)
+        for attempt in attempts:  # behind everything else: a callback may end another turn
+            for publisher, tag, count in attempt.refused:
+                _notify(partial(publisher.refused, tag, count))
+            for told, outcome in attempt.got:
+                _notify(partial(told, outcome))
+        return Done(max([attempt.epoch for attempt in attempts]), error, size_bytes)
 
     def _take_requests(self) -> _Requests:
         requests = _Requests()
@@ -252,16 +263,14 @@ class Turn:
         if requests.is_urgent and requests.has_any:
             self.ask()
 
-    def _execute(self, requests: _Requests) -> tuple[_Attempt, BaseException | None]:
+    def _execute(self, requests: _Requests, is_wide: bool) -> tuple[_Attempt, BaseException | None]:
         """As one unit of work. If the code of a queue fails, the session is aborted: nothing of it was done. Then the
         same is executed without that queue, whose publishers get a nack; it is made again meanwhile."""
         error: BaseException | None = None
         while True:
             attempt = self._attempt = _Attempt(requests)
             try:
-                _, work = self._host.do_once(
-                    list(attempt.children), self._act, _is_wide(attempt.children), is_patient=False
-                )
+                _, work = self._host.do_once(list(attempt.children), self._act, is_wide, is_patient=False)
             except Exception as failure:
                 error = error or failure
                 if attempt.work is not None and attempt.work.has_ended:  # everything was done; only then a queue failed
@@ -275,10 +284,11 @@ class Turn:
                 continue
             break
         attempt.epoch = work.epoch
+        rest = attempt.later if is_wide else attempt.wide
         for child in map(self._host.served, work.left_over):
             if child is not None:
-                attempt.later.looks[child] = None
-        attempt.later.rejected += [(child, each) for each in work.rejected if (child := self._host.served(each.queue))]
+                rest.looks[child] = None
+        rest.rejected += [(child, each) for each in work.rejected if (child := self._host.served(each.queue))]
         return attempt, error
 
     def _abandon(self, failed: _Attempt, error: Exception) -> _Attempt:
@@ -308,7 +318,11 @@ class Turn:
                 self._settle(child, asked, work)
             work.rejected.extend([each for _, each in requests.rejected])
             for child, is_auto_ack, told in requests.gets:
-                outcome = self._got(child, is_auto_ack, work)
+                try:
+                    outcome = self._got(child, is_auto_ack, work)
+                except Wider:
+                    attempt.wide.gets.append((child, is_auto_ack, told))
+                    continue
                 if outcome is None:  # very much has expired before it, or is over the limit: in the next turn
                     attempt.later.gets.append((child, is_auto_ack, told))
                 else:
@@ -358,6 +372,9 @@ class Turn:
             work.at_work = queue
             try:
                 self._settle_tags(child, queue, how, tags, work)
+            except Wider:
+                for each in tags:
+                    self._attempt.wide.settle(child, how, life, each)
             except NotYours as error:  # nothing has changed; the tags that are pending are settled one range at a time
                 if not self._failing:  # else a requeue was done in the attempt that failed
                     self._host.tell(f"settlement refused: {error.what}")
@@ -394,14 +411,16 @@ class Turn:
         if queue is None or child in self._failing:
             return
         work.at_work = queue
-        if queue.expire(work):
-            self._attempt.later.looks[child] = None
         try:
+            if queue.expire(work):
+                self._attempt.later.looks[child] = None
             queue.serve(work)
+            if queue.arguments.is_bounded and queue.is_over():
+                queue.shrink(work)
+        except Wider:
+            self._attempt.wide.looks[child] = None
         except Damage as error:  # nothing has changed: it stands at the head, and cannot be set aside
             self._host.tell(f"queue {child.name!r}: delivery failed: {error}")
-        if queue.arguments.is_bounded and queue.is_over():
-            queue.shrink(work)
 
 
 def _add_settlement(settled: _Settlements, child: Supervised, how: How, life: int, tags: TagRange) -> None:
@@ -422,9 +441,3 @@ def _notify(callback: Callable[[], None]) -> None:
         callback()
     except Exception:
         _LOG.exception("callback of a request batch failed")
-
-
-def _is_wide(children: Iterable[Supervised]) -> bool:
-    """Whether messages may move on from any of them; of one that is being made again nobody knows yet. It must be known
-    before anything changes: a turn cannot be begun once more in the middle."""
-    return any(child.queue is None or child.queue.arguments.dead_letters_to is not None for child in children)

@@ -210,13 +210,10 @@ class VirtualHost:
 
     # -- work ----------------------------------------------------------------------------------------------------
 
-    def do(
-        self, children: Sequence[Supervised], act: Callable[[Work], Result], is_wide: bool = False
-    ) -> tuple[Result, Epoch]:
-        """Do something to queues under their locks; what it came to, and the epoch to wait for. `is_wide`: messages may
-        move on from them, in the middle of it. Queues that hold more than they should afterwards are brought back
-        within their limits, piece by piece."""
-        result, work = self.do_once(children, act, is_wide)
+    def do(self, children: Sequence[Supervised], act: Callable[[Work], Result]) -> tuple[Result, Epoch]:
+        """Do something to queues under their locks; what it came to, and the epoch to wait for. Queues that hold more
+        than they should afterwards are brought back within their limits, piece by piece."""
+        result, work = self.do_once(children, act)
         epoch = work.epoch
         while work.left_over or work.rejected:
             work = self._resume(work.left_over, work.rejected)
@@ -244,7 +241,8 @@ class VirtualHost:
         is_wide: bool = False,
         is_patient: bool = True,
     ) -> tuple[Result, Work]:
-        """One unit of work. What `left_over` and `rejected` of it hold afterwards is for the caller to go on with. Not
+        """One unit of work; `is_wide`: with the locks of all queues that messages may move on to, else only if `act`
+        raises `Wider`. What `left_over` and `rejected` of it hold afterwards is for the caller to go on with. Not
         `is_patient` (the event loop): queues are restarted by another thread, and serve nobody until then."""
         if not is_wide:
             with suppress(Wider):

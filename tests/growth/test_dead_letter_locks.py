@@ -1,0 +1,47 @@
+"""A queue with a dead-letter exchange costs as much as one without, as long as nothing is dead-lettered."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.routed_stage import RoutedStage, wire
+from tests.broker.test_turn import Sender, TurnStage
+from tests.growth.counting import count_calls
+from warren.broker.turn import How
+from warren.broker.work import Working
+
+FEW, MANY = 20, 80
+
+
+def calls_of_a_publish_and_an_ack(targets: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """And how many queues were locked for them."""
+    stage = TurnStage(RoutedStage())
+    broker = stage.broker
+    assert isinstance(broker, RoutedStage)
+    broker.exchange("dlx", "fanout")
+    for number in range(targets):
+        broker.queue(f"dead{number}")
+        broker.bind("dlx", f"dead{number}")
+    jobs = broker.queue("jobs", dead_letter_exchange="dlx", max_length=10, message_ttl_ms=60_000)
+    held: list[int] = []
+    enter = Working.__enter__
+    with monkeypatch.context() as patch:
+        patch.setattr(Working, "__enter__", lambda working: held.append(len(working._held)) or enter(working))
+        calls = 0
+        for _ in range(2):  # the first one warms caches up
+            stage.publish(Sender(), 1, wire(b"1"), to=stage.route("jobs"))
+            calls = count_calls(stage.turn.end)
+        held.clear()
+        delivery = broker.take("jobs")
+        stage.turn.settle(jobs, How.ACK, delivery.life, delivery.fetched[0].tags)
+        calls += count_calls(stage.turn.end)
+    broker.down()
+    return calls, max(held)
+
+
+def test_publishes_and_acks_do_not_cost_more_with_more_dead_letter_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 12, number 17: all queues that could be reached were locked in every turn."""
+    few, few_held = calls_of_a_publish_and_an_ack(FEW, monkeypatch)
+    many, many_held = calls_of_a_publish_and_an_ack(MANY, monkeypatch)
+    assert (few_held, many_held) == (1, 1)
+    assert many <= 1.05 * few
