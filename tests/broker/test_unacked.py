@@ -72,6 +72,12 @@ def test_those_before_an_unknown_one_are_taken() -> None:
 
 @given(st.data())
 def test_it_is_a_dictionary_of_tags(data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warren.broker.unacked.BITS", data.draw(st.sampled_from([1, 3, 10])))
+        compare_with_a_dictionary(data)
+
+
+def compare_with_a_dictionary(data: st.DataObject) -> None:
     unacked: Unacked[str] = Unacked()
     model: dict[int, tuple[str, int]] = {}
     next_tag, next_own = 1, 1

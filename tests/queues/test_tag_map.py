@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,8 +11,14 @@ from warren.queues.tag_map import TagMap
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(1, 6), st.integers(0, 50)), max_size=40)
 
 
-@given(STEPS)
-def test_a_map_of_pieces_is_what_a_plain_dict_would_be(steps: list[tuple[bool, int, int, int]]) -> None:
+@given(STEPS, st.sampled_from([2, 10]))
+def test_a_map_of_pieces_is_what_a_plain_dict_would_be(steps: list[tuple[bool, int, int, int]], bits: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warren.queues.tag_ranges.BITS", bits)
+        compare_with_a_dict(steps)
+
+
+def compare_with_a_dict(steps: list[tuple[bool, int, int, int]]) -> None:
     tags, plain = TagMap(), dict[int, int]()
     for is_adding, first, size, theirs in steps:
         stop = first + size

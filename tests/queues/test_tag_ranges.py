@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.base.errors import Misuse
-from warren.queues.tag_ranges import TagRanges
+from warren.queues.tag_ranges import BITS, TagRanges
 
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(0, 6)), max_size=40)
 
@@ -18,8 +18,14 @@ def tags_in(ranges: TagRanges) -> set[int]:
     return {tag for first, stop in ranges for tag in range(first, stop)}
 
 
-@given(STEPS)
-def test_ranges_hold_what_a_plain_set_would(steps: list[tuple[bool, int, int]]) -> None:
+@given(STEPS, st.sampled_from([2, 10]))
+def test_ranges_hold_what_a_plain_set_would(steps: list[tuple[bool, int, int]], bits: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warren.queues.tag_ranges.BITS", bits)
+        compare_with_a_set(steps)
+
+
+def compare_with_a_set(steps: list[tuple[bool, int, int]]) -> None:
     ranges, plain = TagRanges(), set[int]()
     for is_adding, first, size in steps:
         named = set(range(first, first + size))
@@ -53,4 +59,14 @@ def test_the_first_are_taken_piece_by_piece() -> None:
     ranges.add(3, 8)
     ranges.add(10, 12)
     assert [ranges.take_first(3), ranges.take_first(9), ranges.take_first(9)] == [(3, 6), (6, 8), (10, 12)]
+    assert not ranges
+
+
+def test_the_first_are_taken_from_bucket_to_bucket() -> None:
+    ranges, edge = TagRanges(), 1 << BITS
+    ranges.add(edge - 2, edge + 3)
+    ranges.add(5, 6)
+    assert list(ranges) == [(5, 6), (edge - 2, edge + 3)]
+    taken = [ranges.take_first(9) for _ in range(3)]
+    assert taken == [(5, 6), (edge - 2, edge), (edge, edge + 3)]
     assert not ranges

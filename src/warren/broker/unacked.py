@@ -6,6 +6,9 @@
 A piece is what was delivered together. Acknowledging takes whole pieces from the front as long as clients settle in
 order, and splits one where they do not. Nothing is made for each message.
 
+Pieces are kept in buckets of 1,024 tags, and are cut at the edges of those: taking one from anywhere among a million
+moves a thousand references at most.
+
 Always true: tags only grow, pieces do not overlap and stand in the order of tags. What is not there is refused before
 anything of it is taken (AMQP: 406).
 """
@@ -19,7 +22,8 @@ from typing import Generic, NamedTuple, TypeVar
 from warren.base.errors import Refused
 
 Holder = TypeVar("Holder")
-_SHORTEN = 512  # pieces taken from the front before the lists are cut
+BITS = 10  # a bucket holds 1 << BITS delivery tags
+_ANY_LENGTH = 1 << 62
 
 
 class UnknownTag(Refused):
@@ -38,45 +42,56 @@ class Piece(NamedTuple, Generic[Holder]):
 
 
 class Unacked(Generic[Holder]):
-    __slots__ = ("_firsts", "_from", "_pieces", "count")
+    __slots__ = ("_buckets", "_low", "count")
 
     def __init__(self) -> None:
-        self._firsts: list[int] = []
-        self._pieces: list[Piece[Holder]] = []
-        self._from = 0  # what stands before was taken
+        self._buckets: dict[int, list[Piece[Holder]]] = {}  # by number; none is empty
+        self._low = 0  # there is no bucket below this number
         self.count = 0
 
     def __len__(self) -> int:
         return self.count
 
     def add(self, first: int, count: int, tag: int, holder: Holder) -> None:
-        self._firsts.append(first)
-        self._pieces.append(Piece(first, count, tag, holder))
         self.count += count
+        while count:
+            number = first >> BITS
+            room = (number + 1 << BITS) - first
+            length = count if count <= room else room
+            piece = Piece(first, length, tag, holder)
+            bucket = self._buckets.get(number)
+            if bucket is None:
+                self._buckets[number] = [piece]
+            else:
+                bucket.append(piece)
+            first, count, tag = first + length, count - length, tag + length
 
     def pieces(self) -> list[Piece[Holder]]:
-        return self._pieces[self._from :]
+        return [piece for number in sorted(self._buckets) for piece in self._buckets[number]]
 
     def take_all(self) -> list[Piece[Holder]]:
         taken = self.pieces()
-        self._firsts, self._pieces, self._from, self.count = [], [], 0, 0
+        self._buckets, self.count = {}, 0
         return taken
 
     def take_to(self, tag: int) -> list[Piece[Holder]]:
         """Everything up to a tag, which must be there; 0 is everything there is."""
         if tag == 0:
             return self.take_all()
-        at = self._at(tag)
-        taken = self._pieces[self._from : at]
-        last = self._pieces[at]
+        number = tag >> BITS
+        bucket, at = self._find(tag)
+        taken: list[Piece[Holder]] = []
+        while self._low < number:  # each number is passed once, however often this is called
+            taken += self._buckets.pop(self._low, ())
+            self._low += 1
+        last = bucket[at]
+        taken += bucket[:at]
         upto = tag + 1 - last.first
         taken.append(last._replace(length=upto))
-        self._from = at
-        if upto == last.length:
-            self._from += 1
-        else:
-            self._put(at, Piece(last.first + upto, last.length - upto, last.tag + upto, last.holder))
-        self._shorten()
+        rest = [Piece(last.first + upto, last.length - upto, last.tag + upto, last.holder)]
+        bucket[: at + 1] = rest if upto < last.length else []
+        if not bucket:
+            del self._buckets[number]
         self.count -= sum([piece.length for piece in taken])
         return taken
 
@@ -93,41 +108,27 @@ class Unacked(Generic[Holder]):
 
     def _take_range(self, first: int, stop: int, taken: list[Piece[Holder]]) -> None:
         while first < stop:
-            at = self._at(first)
-            piece = self._pieces[at]
+            bucket, at = self._find(first)
+            piece = bucket[at]
             start = first - piece.first
             count = min(stop - first, piece.length - start)
             taken.append(Piece(first, count, piece.tag + start, piece.holder))
             behind = piece.length - start - count
-            if start and behind:
-                rest = Piece(first + count, behind, piece.tag + start + count, piece.holder)
-                self._pieces.insert(at + 1, rest)
-                self._firsts.insert(at + 1, rest.first)
-                self._pieces[at] = piece._replace(length=start)
-            elif start:
-                self._pieces[at] = piece._replace(length=start)
-            elif behind:
-                self._put(at, Piece(first + count, behind, piece.tag + count, piece.holder))
-            elif at == self._from:
-                self._from += 1
-            else:
-                del self._pieces[at], self._firsts[at]
+            left = [piece._replace(length=start)] if start else []
+            if behind:
+                left.append(Piece(first + count, behind, piece.tag + start + count, piece.holder))
+            bucket[at : at + 1] = left
+            if not bucket:
+                del self._buckets[first >> BITS]
             self.count -= count
             first += count
-        self._shorten()
 
-    def _at(self, tag: int) -> int:
-        """The piece that this tag is in."""
-        at = bisect_right(self._firsts, tag, self._from) - 1
-        if at < self._from or tag >= self._pieces[at].first + self._pieces[at].length:
+    def _find(self, tag: int) -> tuple[list[Piece[Holder]], int]:
+        """The piece that this tag is in: its bucket, and where it stands there."""
+        bucket = self._buckets.get(tag >> BITS)
+        if bucket is None:
             raise UnknownTag(tag)
-        return at
-
-    def _put(self, at: int, piece: Piece[Holder]) -> None:
-        self._pieces[at] = piece
-        self._firsts[at] = piece.first
-
-    def _shorten(self) -> None:
-        if self._from > _SHORTEN:
-            del self._firsts[: self._from], self._pieces[: self._from]
-            self._from = 0
+        at = bisect_right(bucket, (tag, _ANY_LENGTH)) - 1
+        if at < 0 or tag >= bucket[at].first + bucket[at].length:
+            raise UnknownTag(tag)
+        return bucket, at

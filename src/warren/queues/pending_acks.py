@@ -109,7 +109,10 @@ class PendingAcks:
         bucket = self._buckets.get(number)
         if bucket is None:
             bucket = self._buckets[number] = []
-            heapq.heappush(self._numbers, number)
+            if len(self._numbers) > 2 * len(self._buckets):  # mostly of buckets that are gone
+                self._numbers = sorted(self._buckets)
+            else:
+                heapq.heappush(self._numbers, number)
         if slice_.contents is not None:
             self._with_contents.add(number)
         self._count(slice_, 1)
