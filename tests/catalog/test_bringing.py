@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, event, insert
+from sqlalchemy import delete, event, insert, text
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, copy_of, declared, home, names, rows_in_sql
 from tests.catalog.sql_places import SqlPlaces
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, TimelineId
 from warren.base.threads import SystemThreads
-from warren.catalog import queues, vhosts
+from warren.catalog import permissions, queues, topic_permissions, users, vhosts
 from warren.catalog.bringing import Stranger, bring, read_mark
 from warren.catalog.catalog import Catalog
 from warren.catalog.row_format import CATALOG, LAST_CHANGE, Kind, LastChange, encode, key_of
@@ -196,6 +196,38 @@ def test_sql_whose_rows_somebody_removed_is_made_again(place: SqlPlace) -> None:
     assert rows_in_sql(stage.begin()) == seen[-1]
     assert "did not hold what it had" in stage.catalog.problems[0]
     stage.stop()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE vhosts SET description = 'x'",
+        "UPDATE exchanges SET name = 'amq.fan0ut' WHERE name = 'amq.fanout'",
+        "UPDATE queues SET durable = NOT durable",
+        "UPDATE bindings SET routing_key = 'x'",
+        "UPDATE users SET password_hash = 'x'",
+        "UPDATE permissions SET configure = '.*x'",
+        "UPDATE topic_permissions SET write = '.*x'",
+    ],
+)
+def test_sql_that_has_a_row_unlike_the_logs_is_set_aside_and_made_again(places: SqlPlaces, statement: str) -> None:
+    stage = CatalogStage(places.new())
+    here = home(stage.begin())
+    bound(stage.catalog, "amq.topic", declared(stage.catalog, here.id, "orders"), "order.*")
+    ann = stage.catalog.change(lambda change: users.put(change, "ann", "hash", "sha256"))
+    stage.catalog.change(lambda change: permissions.put(change, ann.id, here.id, "", "", ""))
+    stage.catalog.change(lambda change: topic_permissions.put(change, ann.id, here.id, "amq.topic", "", ""))
+    before = rows_in_sql(stage.catalog)
+    stage.stop()
+    sql = stage.place.open()
+    with sql.transaction() as connection:
+        assert connection.execute(text(statement)).rowcount
+    sql.close()
+    assert rows_in_sql(stage.begin()) == before
+    assert f"its table {statement.split()[1]} differs from the log" in stage.catalog.problems[0]
+    check(stage.catalog, stage.database)
+    stage.stop()
+    assert len(places.aside(stage.place)) == 1
 
 
 def test_a_log_that_lacks_rows_of_its_catalog_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from tests.catalog.catalog_stage import CatalogStage, check, declared, home, names
 from warren.base.errors import DiskFailure, Locked, Misuse, OutOfRoom
+from warren.catalog import queues
 from warren.catalog.database import SqlitePlace, place_of
 from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
@@ -109,6 +111,33 @@ def test_a_damaged_file_is_set_aside_and_made_again(tmp_path: Path, rubbish: byt
     assert "set aside and made again" in catalog.problems[0]
     [aside] = (tmp_path / "set-aside").glob("catalog-*.sqlite")
     assert aside.read_bytes() == rubbish
+    stage.stop()
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x80])
+@pytest.mark.parametrize("which", ["the first", "the last", "all of them"])
+def test_a_flipped_bit_in_the_name_of_a_queue_is_found_at_the_next_start(tmp_path: Path, which: str, bit: int) -> None:
+    """The name stands in the row and in an index: either differs from the other, or both differ from the log."""
+    stage = CatalogStage(sqlite_at(tmp_path))
+    here = home(stage.begin())
+    declared(stage.catalog, here.id, "orders-of-today")
+    stage.stop()
+    path = tmp_path / "catalog" / "warren.sqlite"
+    raw = bytearray(path.read_bytes())
+    found = [match.start() for match in re.finditer(b"orders-of-today", raw)]
+    assert len(found) == 2
+    for at in {"the first": found[:1], "the last": found[1:]}.get(which, found):
+        raw[at] ^= bit
+    path.write_bytes(raw)
+    catalog = stage.begin()
+    assert names(catalog) == ["orders-of-today"]
+    with catalog.reading() as connection:
+        assert queues.get(connection, here.id, "orders-of-today") is not None
+    check(catalog, stage.database)
+    assert "set aside and made again: the SQL catalog is damaged" in catalog.problems[0]
+    assert len(list((tmp_path / "set-aside").glob("catalog-*.sqlite"))) == 1
+    stage.stop()
+    assert not stage.begin().problems
     stage.stop()
 
 

@@ -1,7 +1,7 @@
 """Changes of the catalog, and what follows from them in memory, in one order.
 
-    work, in the catalog: 1 2 3 …  ──▶ in the log ──▶ durable, several at once ──▶ follow, in memory: 1, then 2, then 3 …
-                                       appended       prepare
+    work, in the catalog: 1 2 3 … ──▶ in the log ──▶ durable, several at once ──▶ follow, in memory: 1, then 2, then 3 …
+                                      appended       prepare
 
 The catalog does one change after the other, and makes several durable together. Whoever is durable first must not be
 the first to tell the routing, or a queue would be forgotten before it is known. So each change takes a number as the
@@ -9,8 +9,8 @@ last thing that it does, and what follows from it waits until those before it ha
 
 Always true: an answer follows everything that was changed before it was found; of a change that failed nothing follows,
 and of a change that is durable everything does, also if `appended` or `prepare` raises. `appended` runs when the change
-can be refused no more and is not durable yet, `prepare` when it is durable and before it follows; both with no lock held,
-and neither may wait for other changes. Every number that was taken is released.
+can be refused no more and is not durable yet, `prepare` when it is durable and before it follows. Both run without a
+lock, and neither may wait for other changes. Every number that was taken is released.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Queues start when they are first asked for; those that have to do with time star
 the vhost does, so that messages expire whether anybody asks or not.
 
 Deleting: the name goes first, by a change of the catalog that may be refused; as soon as the log has it, what is in the
-queue goes. Both are durable when `delete` returns. Meanwhile the queue takes what is routed to it, and who asks for it by
-name waits. Messages that a crash leaves without a queue are passed over by the next start (HS-06, RC-02).
+queue goes. Both are durable when `delete` returns. Meanwhile the queue takes what is routed to it, and a request for it
+by name waits. Messages that a crash leaves without a queue are passed over by the next start (HS-06, RC-02).
 """
 
 from __future__ import annotations

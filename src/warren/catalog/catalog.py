@@ -8,8 +8,8 @@
 
 Several declarations in one `change` are one session: all of them, or none. Nothing is answered before it is durable.
 
-A start asks it which queues there are (`queue_ids`) before it reads a message. An SQL database that is damaged is set
-aside and made again from the log. What the log does not cover is refused, unless it is forced (`forcing`).
+A start asks it which queues there are (`queue_ids`) before it reads a message. An SQL database that is damaged, or has a
+row that differs from the log's, is set aside and made again from the log. What the log does not cover is refused, unless it is forced (`forcing`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, QueueId
 from warren.base.threads import Threads
 from warren.catalog import queues
-from warren.catalog.bringing import RowsMissing, Stranger, Truth, bring
+from warren.catalog.bringing import RowsMissing, Stranger, Truth, bring, check_rows
 from warren.catalog.change import Change
 from warren.catalog.forcing import make_whole
 from warren.catalog.migrations import migrate
@@ -116,6 +116,7 @@ def _brought(database: Database, place: SqlPlace, problems: list[str]) -> tuple[
         view = database.view_now()
         try:
             truth, told = bring(sql, view, database.log.manifest.state.timeline)
+            check_rows(sql, view)
         finally:
             view.close()
     except BaseException:

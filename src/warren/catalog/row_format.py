@@ -58,9 +58,12 @@ def id_of(key: bytes) -> int:
     return int(KEY.unpack(key)[1])
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def canonical(value: object) -> str:
     """JSON in one spelling only."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def encode(image: Mapping[str, Any]) -> bytes:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from warren.base.errors import Damage, DiskFailure, Locked, OutOfRoom, Refused, WarrenError
 
-_DAMAGED = ("not a database", "malformed", "file is encrypted")
+_DAMAGED = ("not a database", "malformed", "file is encrypted", "Could not decode to UTF-8")
 _DAMAGED_CODES = ("XX001", "XX002")
 _NO_ROOM_CODES = ("53100", "53200")  # disk, memory
 _LOCKED_CODES = ("55P03", "55006")
