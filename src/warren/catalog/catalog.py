@@ -8,8 +8,9 @@
 
 Several declarations in one `change` are one session: all of them, or none. Nothing is answered before it is durable.
 
-A start asks it which queues there are (`queue_ids`) before it reads a message. An SQL database that is damaged, or has a
-row that differs from the log's, is set aside and made again from the log. What the log does not cover is refused, unless it is forced (`forcing`).
+A start asks it which queues there are (`queue_ids`) before it reads a message. An SQL database that is damaged, or has
+a row that differs from the log's, is set aside and made again from the log. What the log does not cover is refused,
+unless it is forced (`forcing`).
 """
 
 from __future__ import annotations

@@ -14,13 +14,17 @@ bytes of it; but true is not 1, and the decimals 1.5 and 1.50 differ. Inside of 
 What differs from RabbitMQ, since the catalog keeps neither: in arrays and tables an integer's width does not count, nor
 does a time differ from a number, and the entries of an inner table may stand in any order.
 
+Bindings are indexed by a header that they want, name and value: `any` by each of them, `all` by the one that the fewest
+others are indexed by at the time it is bound. So a message is compared with the bindings that share such a header with
+it, and not with all of them; those that want nothing match every message.
+
 Always true: arguments are read once, when they are bound, and a header is made comparable at most once per message. An
 unknown x-match is refused by `check_arguments`, before it is written; one that was written long ago counts as all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -38,20 +42,54 @@ KINDS = ("all", "any", "all-with-x", "any-with-x")
 class Headers:
     looks_at_headers = True
 
-    __slots__ = ("_bound",)
+    __slots__ = ("_always", "_indexed", "_places")
 
     def __init__(self) -> None:
-        self._bound: dict[BindingId, tuple[_Wanted, Destination]] = {}
+        self._always: dict[BindingId, Destination] = {}  # they want nothing
+        self._indexed: dict[str, dict[Hashable | None, _Slot]] = {}  # by name and value; None: whatever the value is
+        self._places: dict[BindingId, list[tuple[str, Hashable | None]]] = {}  # where each is indexed
 
     def add(self, binding: Binding) -> None:
-        self._bound[binding.id] = (_wanted(binding.arguments), destination_of(binding))
+        self.remove(binding)
+        wanted, to = _wanted(binding.arguments), destination_of(binding)
+        if not wanted.values and not wanted.is_any:
+            self._always[binding.id] = to
+        places = list(wanted.values) if wanted.is_any else sorted(wanted.values, key=self._crowd)[:1]
+        self._places[binding.id] = places
+        for name, value in places:
+            self._indexed.setdefault(name, {}).setdefault(value, {})[binding.id] = wanted, to
 
     def remove(self, binding: Binding) -> None:
-        self._bound.pop(binding.id, None)
+        self._always.pop(binding.id, None)
+        for name, value in self._places.pop(binding.id, ()):
+            by_value = self._indexed[name]
+            del by_value[value][binding.id]
+            if not by_value[value]:
+                del by_value[value]
+            if not by_value:
+                del self._indexed[name]
 
     def match(self, routing_key: str, headers: Table) -> Iterable[Destination]:
         known: dict[str, Hashable] = {}
-        return [to for wanted, to in self._bound.values() if _is_met(wanted, headers, known)]
+        found = list(self._always.values())
+        for name in headers:
+            if name in self._indexed:
+                candidates = self._candidates(name, headers, known)
+                found += [to for wanted, to in candidates if _is_met(wanted, headers, known)]
+        return found
+
+    def _candidates(
+        self, name: str, headers: Table, known: dict[str, Hashable]
+    ) -> Iterator[tuple[_Wanted, Destination]]:
+        by_value = self._indexed[name]
+        yield from by_value.get(None, {}).values()
+        if len(by_value) > (None in by_value):
+            yield from by_value.get(_value_of(name, headers, known), {}).values()
+
+    def _crowd(self, place: tuple[str, Hashable | None]) -> int:
+        """How many bindings are indexed there."""
+        name, value = place
+        return len(self._indexed.get(name, {}).get(value, ()))
 
 
 def check_arguments(arguments: Table) -> None:
@@ -66,6 +104,9 @@ class _Wanted(NamedTuple):
     values: tuple[tuple[str, Hashable | None], ...]  # None: whatever the value is
 
 
+_Slot = dict[BindingId, tuple[_Wanted, Destination]]
+
+
 def _wanted(arguments: Table) -> _Wanted:
     kind = arguments.get(MATCH, "all")
     if not isinstance(kind, str) or kind not in KINDS:
@@ -76,18 +117,20 @@ def _wanted(arguments: Table) -> _Wanted:
 
 
 def _is_met(wanted: _Wanted, headers: Table, known: dict[str, Hashable]) -> bool:
-    met = (_is_one_met(name, value, headers, known) for name, value in wanted.values)
-    return any(met) if wanted.is_any else all(met)
+    """By a message that has one of them at least."""
+    return wanted.is_any or all(_is_one_met(name, value, headers, known) for name, value in wanted.values)
 
 
 def _is_one_met(name: str, value: Hashable | None, headers: Table, known: dict[str, Hashable]) -> bool:
     if name not in headers:
         return False
-    if value is None:
-        return True
+    return value is None or _value_of(name, headers, known) == value
+
+
+def _value_of(name: str, headers: Table, known: dict[str, Hashable]) -> Hashable:
     if name not in known:
         known[name] = comparable(headers[name])
-    return known[name] == value
+    return known[name]
 
 
 def comparable(value: Any) -> Hashable:

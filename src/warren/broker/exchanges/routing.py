@@ -9,7 +9,8 @@ are asked for in two places only: the default exchange, and an alternate exchang
 
 Always true: a queue stands once in a result, results are in the order of ids, which is the order of declaration; the
 same message over the same rows comes to the same result in every life. A result that no headers were asked for is
-remembered by (exchange, routing key); any change of rows forgets them all. A change that is refused changes nothing.
+remembered by (exchange, routing key) until a row of an exchange on its way changes (`route_cache`). A change that is
+refused changes nothing.
 
 As RabbitMQ does, an exchange that handed a message on to another exchange has matched, whatever comes of it there.
 Unlike it, the default exchange also works as somebody's alternate exchange.
@@ -32,13 +33,13 @@ from warren.broker.exchanges.errors import InternalExchange, UnknownExchange, Un
 from warren.broker.exchanges.fanout import Fanout
 from warren.broker.exchanges.headers import Headers
 from warren.broker.exchanges.matching import Destination, Matcher, destination_of
+from warren.broker.exchanges.route_cache import RouteCache
 from warren.broker.exchanges.topic import Topic
 from warren.catalog.bindings import Binding
 from warren.catalog.exchanges import Exchange
 from warren.catalog.queues import Queue
 
 ALTERNATE: Final = "alternate-exchange"
-REMEMBERED_MAX: Final = 16_384  # results; keys may be random, so it must end somewhere
 KINDS: Final[dict[str, Callable[[], Matcher]]] = {
     "direct": Direct,
     "fanout": Fanout,
@@ -60,7 +61,18 @@ class _Known(NamedTuple):
 
 
 class Routing:
-    __slots__ = ("_exchanges", "_names", "_queue_names", "_queues", "_reachable", "_remembered", "_to", "version")
+    __slots__ = (
+        "_alternate_of",
+        "_default",
+        "_exchanges",
+        "_names",
+        "_queue_names",
+        "_queues",
+        "_reachable",
+        "_remembered",
+        "_to",
+        "version",
+    )
 
     def __init__(self) -> None:
         self._exchanges: dict[ExchangeId, _Known] = {}
@@ -68,8 +80,10 @@ class Routing:
         self._queues: dict[QueueId, str] = {}
         self._queue_names: dict[str, QueueId] = {}
         self._to: dict[Destination, dict[BindingId, Binding]] = {}
-        self._remembered: dict[tuple[ExchangeId, str], Routed] = {}
-        self._reachable: dict[tuple[ExchangeId, str | None], frozenset[QueueId]] = {}
+        self._alternate_of: dict[str, set[ExchangeId]] = {}  # by name: the exchanges whose alternate it is, or would be
+        self._default: ExchangeId | None = None
+        self._remembered: RouteCache[Routed] = RouteCache()
+        self._reachable: RouteCache[frozenset[QueueId]] = RouteCache()
         self.version = 0  # grows with every change of rows: what somebody else remembers is good as long as it stays
 
     # ---------------------------------------------------------------------------------------------------- messages
@@ -89,16 +103,16 @@ class Routing:
             return Routed(self._walk(self._known(exchange), keys, headers)[0], copies)
         if (found := self._remembered.get((exchange, routing_key))) is not None:
             return found
-        queues, looked_at_headers = self._walk(self._known(exchange), (routing_key,), headers)
+        queues, looked_at_headers, visited = self._walk(self._known(exchange), (routing_key,), headers)
         routed = Routed(queues, NO_COPIES)
         if not looked_at_headers:
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered.clear()
-            self._remembered[exchange, routing_key] = routed
+            self._remembered.keep((exchange, routing_key), routed, visited)
         return routed
 
-    def _walk(self, first: _Known, keys: Iterable[str], headers: Table) -> tuple[tuple[QueueId, ...], bool]:
-        """The queues, and whether headers were looked at on the way."""
+    def _walk(
+        self, first: _Known, keys: Iterable[str], headers: Table
+    ) -> tuple[tuple[QueueId, ...], bool, set[ExchangeId]]:
+        """The queues, whether headers were looked at on the way, and the exchanges that were visited."""
         queues: set[QueueId] = set()
         seen = {first.row.id}
         open_ = [first]
@@ -113,39 +127,42 @@ class Routing:
                 elif exchange is not None and exchange not in seen:
                     seen.add(exchange)
                     open_.append(self._exchanges[exchange])
-        return tuple(sorted(queues)), looked_at_headers
+        return tuple(sorted(queues)), looked_at_headers, seen
 
     def reachable(self, exchange: ExchangeId, routing_key: str | None = None) -> frozenset[QueueId]:
         """All queues that a message may come to from there: with this key, or with any, and with whatever headers, but
-        for further keys in them. Remembered until a row changes."""
+        for further keys in them. Remembered until a row of an exchange on the way changes."""
         found = self._reachable.get((exchange, routing_key))
         if found is None:
-            found = self._reachable[exchange, routing_key] = self._reached(self._known(exchange), routing_key)
+            found, visited, is_any = self._reached(self._known(exchange), routing_key)
+            self._reachable.keep((exchange, routing_key), found, visited, is_any)
         return found
 
-    def _reached(self, first: _Known, routing_key: str | None) -> frozenset[QueueId]:
+    def _reached(self, first: _Known, routing_key: str | None) -> tuple[frozenset[QueueId], set[ExchangeId], bool]:
+        """The queues, the exchanges visited, and whether bindings of any key were followed."""
+        visited: set[ExchangeId] = set()
         if routing_key is not None:
-            matched, looked_at_headers = self._walk(first, (routing_key,), _NO_HEADERS)
+            matched, looked_at_headers, visited = self._walk(first, (routing_key,), _NO_HEADERS)
             if not looked_at_headers:
-                return frozenset(matched)
+                return frozenset(matched), visited, False
         queues: set[QueueId] = set()
         seen = {first.row.id}
         open_ = [first]
         while open_:
             known = open_.pop()
             if not known.row.name:
-                return frozenset(self._queues)
+                return frozenset(self._queues), visited | seen, True
             for queue, exchange in {*map(destination_of, known.bound.values()), *self._alternate(known)}:
                 if queue is not None:
                     queues.add(queue)
                 elif exchange is not None and exchange not in seen:
                     seen.add(exchange)
                     open_.append(self._exchanges[exchange])
-        return frozenset(queues)
+        return frozenset(queues), visited | seen, True
 
     def _alternate(self, known: _Known) -> set[Destination]:
-        name = known.row.arguments.get(ALTERNATE)
-        id_ = self._names.get(name) if isinstance(name, str) else None
+        name = _alternate_name(known.row)
+        id_ = None if name is None else self._names.get(name)
         return set() if id_ is None else {Destination(None, id_)}
 
     # ------------------------------------------------------------------------------------------------------- rows
@@ -157,9 +174,13 @@ class Routing:
             raise Misuse(f"there is an exchange {row.name!r} already", "remove that one first")
         if row.name and row.type not in KINDS:
             raise UnknownExchangeType(row.type)
-        self._changed()
         self._exchanges[row.id] = _Known(row, KINDS[row.type]() if row.name else Default(self._queue_names), {})
         self._names[row.name] = row.id
+        if not row.name:
+            self._default = row.id
+        if (alternate := _alternate_name(row)) is not None:
+            self._alternate_of.setdefault(alternate, set()).add(row.id)
+        self._exchange_changed(row.id, row.name)
 
     def remove_exchange(self, id_: ExchangeId) -> list[Binding]:
         """The bindings from it and to it, which went with it."""
@@ -167,17 +188,23 @@ class Routing:
         gone = {**known.bound, **self._to.get(Destination(None, id_), {})}
         for binding in gone.values():
             self.remove_binding(binding)
-        self._changed()
         del self._exchanges[id_]
         del self._names[known.row.name]
+        if not known.row.name:
+            self._default = None
+        if (alternate := _alternate_name(known.row)) is not None:
+            self._alternate_of[alternate].remove(id_)
+            if not self._alternate_of[alternate]:
+                del self._alternate_of[alternate]
+        self._exchange_changed(id_, known.row.name)
         return list(gone.values())
 
     def add_queue(self, row: Queue) -> None:
         if self._queue_names.get(row.name, row.id) != row.id:
             raise Misuse(f"there is a queue {row.name!r} already", "remove that one first")
-        self._changed()
         self._queues[row.id] = row.name
         self._queue_names[row.name] = row.id
+        self._queue_changed(row.name)
 
     def remove_queue(self, id_: QueueId) -> list[Binding]:
         """The bindings to it, which went with it."""
@@ -186,8 +213,9 @@ class Routing:
         gone = list(self._to.get(Destination(id_, None), {}).values())
         for binding in gone:
             self.remove_binding(binding)
-        self._changed()
-        del self._queue_names[self._queues.pop(id_)]
+        name = self._queues.pop(id_)
+        del self._queue_names[name]
+        self._queue_changed(name)
         return gone
 
     def add_binding(self, row: Binding) -> None:
@@ -196,7 +224,13 @@ class Routing:
             self._known(row.exchange_id)
         elif row.queue_id not in self._queues:
             raise Misuse(f"there is no queue {row.queue_id} to bind")
-        self._changed()
+        self.version += 1
+        self._remembered.forget(row.source_id)
+        if row.queue_id is not None:
+            added = {row.queue_id}
+            self._reachable.update_any(row.source_id, lambda queues: queues | added)
+        else:
+            self._reachable.forget(row.source_id)
         source.matcher.add(row)
         source.bound[row.id] = row
         self._to.setdefault(destination_of(row), {})[row.id] = row
@@ -206,7 +240,7 @@ class Routing:
         source = self._exchanges.get(row.source_id)
         if source is None or row.id not in source.bound:
             return
-        self._changed()
+        self._bindings_changed(row.source_id)
         bound = source.bound.pop(row.id)  # as it was added, whatever the caller's row says of its key
         source.matcher.remove(bound)
         there = self._to[destination_of(bound)]
@@ -233,16 +267,33 @@ class Routing:
         """Whether anything is bound from it: what auto-delete and if-unused ask."""
         return bool(self._known(id_).bound)
 
-    def _changed(self) -> None:
-        self._remembered.clear()
-        self._reachable.clear()
+    def _bindings_changed(self, source: ExchangeId) -> None:
         self.version += 1
+        self._remembered.forget(source)
+        self._reachable.forget(source)
+
+    def _exchange_changed(self, id_: ExchangeId, name: str) -> None:
+        """Walks that visited it, and those that visited an exchange whose alternate it is."""
+        for each in (id_, *self._alternate_of.get(name, ())):
+            self._bindings_changed(each)
+
+    def _queue_changed(self, name: str) -> None:
+        """A queue without bindings is found by the default exchange only, by its name."""
+        self.version += 1
+        if self._default is not None:
+            self._remembered.forget_key(self._default, name)
+            self._reachable.forget_key(self._default, name)
 
     def _known(self, id_: ExchangeId) -> _Known:
         known = self._exchanges.get(id_)
         if known is None:
             raise UnknownExchange(id_)
         return known
+
+
+def _alternate_name(row: Exchange) -> str | None:
+    name = row.arguments.get(ALTERNATE)
+    return name if isinstance(name, str) else None
 
 
 def load(exchanges: Iterable[Exchange], queues: Iterable[Queue], bindings: Iterable[Binding]) -> Routing:
