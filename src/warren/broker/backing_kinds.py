@@ -15,6 +15,8 @@ from warren.base.errors import Refused
 from warren.base.ids import Epoch, QueueId
 from warren.base.runs import QueuePlace
 from warren.broker.arguments import QueueArguments
+from warren.queue_index.changes import Changes
+from warren.queue_index.format import Counters
 from warren.queues.backing import BackingQueue
 from warren.queues.memory import MemoryQueue
 
@@ -26,6 +28,8 @@ class Wanted(NamedTuple):
     is_durable: bool
     is_fresh: bool  # nothing of it is on disk
     newest: Epoch  # of what is
+    counters: Counters | None = None  # as the queue index has them; None: they were not read
+    starting: Changes | None = None  # what a start has to write joins these, whose end is waited for; None: its own
 
 
 MakeOne = Callable[[Wanted], BackingQueue]
@@ -48,11 +52,22 @@ class BackingKinds:
             raise Refused("a queue with priorities cannot be made here", "leave x-max-priority out")
 
     def make(
-        self, queue: QueueId, is_durable: bool, arguments: QueueArguments, is_fresh: bool, newest: Epoch
+        self,
+        queue: QueueId,
+        is_durable: bool,
+        arguments: QueueArguments,
+        found: Mapping[QueuePlace, Counters],
+        newest: Epoch,
+        starting: Changes | None = None,
     ) -> BackingQueue:
+        """`found`: the counters of its sub-queues, if it is durable."""
         self.check(arguments)
         make = self._kinds[arguments.backing or self._default]
-        levels = [make(Wanted(place, is_durable, is_fresh, newest)) for place in places_of(queue, arguments)]
+        is_fresh = all(each == Counters() for each in found.values())
+        levels = [
+            make(Wanted(place, is_durable, is_fresh, newest, found.get(place), starting))
+            for place in places_of(queue, arguments)
+        ]
         return levels[0] if self._priority is None or len(levels) == 1 else self._priority(levels)
 
 

@@ -22,6 +22,7 @@ from warren.broker.arguments import QueueArguments
 from warren.broker.backing_kinds import BackingKinds, places_of
 from warren.broker.queue import Queue, Surroundings
 from warren.catalog.queues import Queue as Row
+from warren.queue_index.changes import Changes
 from warren.queue_index.format import Counters
 from warren.queues.backing import BackingQueue
 
@@ -67,23 +68,28 @@ class Prequeue:
         self._role_of = role_of
         self._proxies = dict(proxies or {})
 
-    def start(self, id_: QueueId, life: int, newest: Epoch, new: Row | None = None) -> tuple[Beginning, Queue]:
-        """A queue, ready to serve, with everything that was written up to an epoch. `new`: the row of a queue that was
-        declared just now; neither the catalog nor the index is read for it."""
+    def start(
+        self,
+        id_: QueueId,
+        life: int,
+        newest: Epoch,
+        row: Row | None = None,
+        is_new: bool = False,
+        starting: Changes | None = None,
+    ) -> tuple[Beginning, Queue]:
+        """A queue, ready to serve, with everything that was written up to an epoch. `row`: as the catalog has it now;
+        looked up if it is not given. `is_new`: it was declared just now, and the index is not read. `starting`: what
+        is written before the queue may serve goes there, and the caller ends it and waits for it."""
         self._wait(newest)  # what was written and is on its way is there then, and what is read is durable
-        row = new or self._look_up(id_)
+        row = row or self._look_up(id_)
         arguments = QueueArguments.from_table(row.arguments)
-        beginning = Beginning(self._role_of(row), True) if new is not None else self._decide(row, arguments, newest)
-        backing = self._kinds.make(id_, row.durable, arguments, beginning.is_fresh, newest)
+        places = places_of(row.id, arguments) if row.durable else []
+        found = {place: Counters() if is_new else self._recover(place, newest) for place in places}
+        beginning = Beginning(self._role_of(row), all(each == Counters() for each in found.values()))
+        backing = self._kinds.make(id_, row.durable, arguments, found, newest, starting)
         if beginning.role is not Role.REGULAR:
             backing = self._proxied(beginning.role, row, backing)
         return beginning, Queue(id_, row.name, arguments, backing, life, self._around)
-
-    def _decide(self, row: Row, arguments: QueueArguments, newest: Epoch) -> Beginning:
-        is_fresh = not row.durable or all(
-            self._recover(place, newest) == Counters() for place in places_of(row.id, arguments)
-        )
-        return Beginning(self._role_of(row), is_fresh)
 
     def _proxied(self, role: Role, row: Row, backing: BackingQueue) -> BackingQueue:
         if role not in self._proxies:

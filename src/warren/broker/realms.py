@@ -14,7 +14,7 @@ from warren.broker.realm import Realm
 from warren.broker.settings import QueueSettings
 from warren.broker.storage import QueueStorage
 from warren.broker.traffic import Traffic
-from warren.broker.virtual_host import VirtualHost
+from warren.broker.virtual_host import TOGETHER, VirtualHost
 from warren.broker.ways import RoutedWays
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.vhosts import Vhost
@@ -76,19 +76,19 @@ class Realms:
         return [self._by_name[name] for name in sorted(self._by_name)]
 
     def warm_up(self) -> None:
-        """Start every queue that nobody has asked for yet, one after the other; ends early when all is closed."""
+        """Start every queue that was not asked for yet, some at a time; ends early when all is closed."""
         for realm in self.every():
             with self._storage.catalog.reading() as connection:
                 rows = queues.every(connection, realm.vhost.id)
-            for row in rows:
+            for start in range(0, len(rows), TOGETHER):
                 if self._is_closing:
                     return
                 try:
-                    realm.queues.start(row)
+                    realm.queues.start_together(rows[start : start + TOGETHER])
                 except QueuesClosed:
                     return
-                except WarrenError as error:  # whoever asks for it is told again
-                    realm.queues.tell(f"queue {row.name!r} could not be started: {error.what}")
+                except WarrenError as error:  # a request for one of them gets the error again
+                    realm.queues.tell(f"queues could not be started: {error.what}")
 
     def settle_soon(self) -> None:
         """What was written is to be durable in a moment; nobody waits for it."""

@@ -129,6 +129,7 @@ class QueueStorage:
 
     def recover(self, place: QueuePlace, newest: Epoch) -> Counters:
         """How a sub-queue stands; runs that cannot be read are told, and left out."""
+        newest = max(newest, self._begun.get(place, newest))
         return self._telling.recover(place, newest, lambda first, damage: None)
 
     def wait(self, epoch: Epoch) -> None:
@@ -161,12 +162,14 @@ class QueueStorage:
     def _variable(self, wanted: Wanted) -> BackingQueue:
         place = wanted.place
         newest = max(wanted.newest, self._begun.get(place, wanted.newest))
-        queue = VariableQueue(place, wanted.is_durable, self._below, self._clock, self._of_queues, newest)
+        settings = self._of_queues
+        queue = VariableQueue(place, wanted.is_durable, self._below, self._clock, settings, newest, wanted.counters)
         if wanted.is_durable and not wanted.is_fresh:
-            changes = self.index.begin()
+            changes = wanted.starting or self.index.begin()
+            changes.join(_Begun(place, self._begun))
             queue.go_on(changes)
-            self._begun[place] = changes.end()
-            self.wait(self._begun[place])
+            if wanted.starting is None:
+                self.wait(changes.end())
         return queue
 
     def _tell_damage(self, place: QueuePlace, first: SequenceId, damage: Damage) -> None:
@@ -179,6 +182,23 @@ class QueueStorage:
         else:
             self.cleaning.note_dead(size_bytes)
         self.upkeep.note_dead(size_bytes)
+
+
+class _Begun:
+    """Notes in which epoch a sub-queue went on from an earlier life. Is a `Joining`."""
+
+    def __init__(self, place: QueuePlace, begun: dict[QueuePlace, Epoch]) -> None:
+        self._place = place
+        self._begun = begun
+
+    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+        """It has nothing to write."""
+
+    def after_end(self, epoch: Epoch) -> None:
+        self._begun[self._place] = epoch
+
+    def aborted(self) -> None:
+        """Then it has not gone on."""
 
 
 class QueueRows:

@@ -30,6 +30,7 @@ from warren.broker.settings import QueueSettings
 from warren.broker.subscribers import Subscribers
 from warren.broker.work import Work
 from warren.catalog.queues import Queue as Row
+from warren.queue_index.changes import Changes
 
 _NEVER = Epoch(0)
 
@@ -117,13 +118,20 @@ class Supervisor:
         self._clock = clock
         self._told = told  # what an operator should know
 
-    def start(self, id_: QueueId, name: str, new: Row | None = None) -> Supervised:
+    def start(
+        self,
+        id_: QueueId,
+        name: str,
+        row: Row | None = None,
+        is_new: bool = False,
+        starting: Changes | None = None,
+    ) -> Supervised:
         """A queue that was not served yet. What goes wrong with the first start is told to whoever asked, except damage:
-        with that the queue is down. `new`: its row, if it was declared just now."""
+        with that the queue is down. The rest is as in `Prequeue.start`."""
         child = Supervised(id_, name, self._threads.condition())
         child.life = 1
         try:
-            _, queue = self._prequeue.start(id_, child.life, child.epoch, new)
+            _, queue = self._prequeue.start(id_, child.life, child.epoch, row, is_new, starting)
         except Damage as damage:  # it stays: another try would read the same bytes
             why = QueueDown(
                 f"queue {name!r} is down: {damage}", "what is durable is kept: mend the cause, then restart"

@@ -45,6 +45,7 @@ Result = TypeVar("Result")
 _SETTLE = 0  # no queue has this id: in the timetable it means the acknowledgements
 _MONITOR = -1
 _PROBLEMS_MAX = 100
+TOGETHER = 100  # so many queues are started or stopped in one session
 
 
 class Storage(Protocol):
@@ -110,13 +111,17 @@ class VirtualHost:
         """Start the queues that have to do with time, and the clockwork."""
         with self.storage.catalog.reading() as connection:
             rows = queues.every(connection, self.id)
+        timed: list[queues.Queue] = []
         for row in rows:
             try:
                 arguments = QueueArguments.from_table(row.arguments)
-                if arguments.message_ttl_ms is not None or arguments.expires_ms is not None:
-                    self._started(row)
             except WarrenError as error:  # whoever asks for it is told again
                 self.tell(f"queue {row.name!r} could not be started: {error.what}")
+                continue
+            if arguments.message_ttl_ms is not None or arguments.expires_ms is not None:
+                timed.append(row)
+        for start in range(0, len(timed), TOGETHER):
+            self.start_together(timed[start : start + TOGETHER])
         self.timetable.at(_MONITOR, self._now_ms() + self._tick_ms)
         self.timetable.begin()
 
@@ -125,11 +130,9 @@ class VirtualHost:
         with self._lock:
             self._is_closed = True
         self.timetable.stop()
-        for child in list(self._by_id.values()):
-            with suppress(WarrenError):  # one that is down has nothing to say
-                self.do([child], lambda work: self._stopped(child, work))  # noqa: B023 - called at once
-            with child.lock:
-                child.end(QueuesClosed())
+        children = list(self._by_id.values())
+        for start in range(0, len(children), TOGETHER):
+            self._stop_together(children[start : start + TOGETHER])
 
     # -- which queues there are ----------------------------------------------------------------------------------
 
@@ -189,6 +192,31 @@ class VirtualHost:
         of a deletion that is under way. `is_new`: it was declared just now, and a deletion of it has not followed yet
         (`ordered_changes`): the row is taken as it is, and nothing is read."""
         return self._started(row, is_patient, is_new)
+
+    def start_together(self, rows: Sequence[queues.Queue]) -> None:
+        """Start those of the queues that were not started yet and are still there, up to `TOGETHER`: with one read of
+        the catalog, one session and one sync. One that fails to start is told of, and starts when it is asked for."""
+        with self._lock:
+            self._check_open()
+            missing = [row.id for row in rows if row.id not in self._by_id]
+            with self.storage.catalog.reading() as connection:
+                there = queues.some(connection, missing)
+            starting, started = self.storage.begin(), list[Supervised]()
+            try:
+                for row in there:
+                    try:
+                        started.append(self.supervisor.start(row.id, row.name, row, starting=starting))
+                    except Exception as error:
+                        what = error.what if isinstance(error, WarrenError) else repr(error)
+                        self.tell(f"queue {row.name!r} could not be started: {what}")
+            except BaseException:
+                starting.abort()
+                raise
+            self.storage.wait(starting.end())
+            for child in started:
+                self._by_id[child.id] = self._by_name[child.name] = child
+            serving = [child for child in started if not child.is_ended]  # what they take, and when they are due
+            self.do(serving, lambda work: [work.touch(child.serving()) for child in serving])
 
     def delete(self, child: Supervised, check: Callable[[Queue], None] | None = None) -> int:
         """How many messages went with it. `check` is called before, with its lock held, and may refuse. If the catalog
@@ -360,7 +388,7 @@ class VirtualHost:
                 self._lock.wait()  # until its name has gone, too
             if child is None:
                 try:
-                    child = self.supervisor.start(row.id, row.name, row if is_new else None)
+                    child = self.supervisor.start(row.id, row.name, row if is_new else None, is_new)
                 except Deleted as error:
                     raise UnknownQueue(row.name) from error
                 self._by_id[row.id] = self._by_name[row.name] = child
@@ -399,10 +427,25 @@ class VirtualHost:
             self.monitor.forget(child.id)
             self.storage.queue_has_gone(child.id)
 
-    def _stopped(self, child: Supervised, work: Work) -> None:
-        """Nobody comes between what it writes down and its end."""
-        child.serving().stop(work)
-        child.end(QueuesClosed())
+    def _stop_together(self, children: Sequence[Supervised]) -> None:
+        """They write down where they stand in one session, and end. If one of them fails each writes by itself."""
+        try:
+            self.do(children, lambda work: self._stopped(children, work))
+        except WarrenError:
+            for child in children:
+                with suppress(WarrenError):  # the next start finds it as after a crash
+                    self.do([child], lambda work: self._stopped([child], work))  # noqa: B023 - called at once
+        for child in children:
+            with child.lock:
+                child.end(QueuesClosed())
+
+    def _stopped(self, children: Sequence[Supervised], work: Work) -> None:
+        """No request comes between what a queue writes down and its end. One that is down writes nothing."""
+        for child in children:
+            if child.queue is not None:
+                child.queue.stop(work)
+        for child in children:
+            child.end(QueuesClosed())
 
     def _emptied(self, child: Supervised, work: Work) -> int:
         queue = child.serving()

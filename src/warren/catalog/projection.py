@@ -42,6 +42,7 @@ from warren.snapshot.database import Database
 Result = TypeVar("Result")
 _LOG = logging.getLogger(__name__)
 _NONE = Epoch(0)
+_IDS_AT_ONCE = 32  # reserved by one session; what is left of them at a stop is never used
 
 
 class _Asked:
@@ -74,6 +75,7 @@ class Projection:
         self.behind = ""  # why SQL lacks durable changes; empty if it has them all
         self._connects = sql.connects  # by which connection SQL was brought up
         self._waiting: deque[_Asked] = deque()
+        self._ids: deque[int] = deque()  # reserved
 
     @property
     def applied(self) -> Epoch:
@@ -229,12 +231,16 @@ class Projection:
         self._last = change.last
 
     def _take_id(self) -> int:
-        """A place in the log that nobody else ever has. What is written there says nothing."""
-        session = self._database.begin()
-        session.add_storage(CATALOG)
-        session.end()
-        assert session.first_lsn is not None, "a session that has ended has a place"
-        return session.first_lsn
+        """A place in the log that nobody else ever has. What is written there says nothing. Entries of one session
+        stand one behind the other."""
+        if not self._ids:
+            session = self._database.begin()
+            for _ in range(_IDS_AT_ONCE):
+                session.add_storage(CATALOG)
+            session.end()
+            assert session.first_lsn is not None, "a session that has ended has a place"
+            self._ids.extend(range(session.first_lsn, session.first_lsn + _IDS_AT_ONCE))
+        return self._ids.popleft()
 
     # -- one transaction -----------------------------------------------------------------------------------------
 

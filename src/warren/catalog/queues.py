@@ -7,7 +7,7 @@ was deleted: whatever the log still says about such a queue is passed over (chec
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -79,6 +79,12 @@ def get(connection: Connection, vhost_id: VhostId, name: str) -> Queue | None:
 def by_id(connection: Connection, id_: QueueId) -> Queue | None:
     row = connection.execute(select(queues).where(queues.c.id == id_)).mappings().one_or_none()
     return None if row is None else _queue(row)
+
+
+def some(connection: Connection, of: Collection[QueueId]) -> list[Queue]:
+    """Those of the ids that are there; SQL takes only so many values in one statement."""
+    found = connection.execute(select(queues).where(queues.c.id.in_(of)).order_by(queues.c.id)).mappings()
+    return [_queue(row) for row in found]
 
 
 def every(connection: Connection, vhost_id: VhostId | None = None) -> list[Queue]:

@@ -30,7 +30,7 @@ from warren.base.ids import Epoch, SequenceId
 from warren.base.runs import Publication, QueuePlace, Run, Slice, sizes_of
 from warren.queue_index.changes import NOTHING, Changes
 from warren.queue_index.cutting import cuts
-from warren.queue_index.format import Counters
+from warren.queue_index.format import FIRST, Counters
 from warren.queue_index.why import Why
 from warren.queues import looking
 from warren.queues.backing import Fetched, Sizes, TagRange
@@ -59,13 +59,17 @@ class VariableQueue:
         clock: Clock,
         settings: VariableQueueSettings | None = None,
         newest: Epoch = NOTHING,
+        counters: Counters | None = None,
     ) -> None:
-        """`newest`: in which a former life of this queue wrote last, if it had one since the log was opened."""
+        """`newest`: in which a former life of this queue wrote last, if it had one since the log was opened.
+        `counters`: as the index has them, if they were read already."""
         self._place = place
         self._is_durable = is_durable
         self._stores = stores
         self.settings = settings or VariableQueueSettings()
-        counters = stores.index.recover(place, newest, pass_over) if is_durable else Counters()
+        if counters is None:
+            counters = stores.index.recover(place, newest, pass_over) if is_durable else Counters()
+        self._is_blank = counters == Counters()  # the index has nothing of it
         self._transients = Transients(stores.transient)
         self.ledger = Ledger(place, counters, self.settings.counters_every_runs, stores)
         self.pending = PendingAcks()
@@ -347,7 +351,8 @@ class VariableQueue:
             self.ledger.tell(self._oldest(), changes)
 
     def stop(self, changes: Changes) -> None:
-        if self._is_durable:
+        """Nothing is written of a queue that never had a message: the next start finds it as this one did."""
+        if self._is_durable and not (self._is_blank and self.ledger.next == FIRST):
             changes.counters(self._place, self.ledger.counters(self._oldest(), is_clean=True))
 
     def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:

@@ -44,7 +44,7 @@ from warren.server.settings import ServerSettings
 from warren.server.watch import Watch
 
 _LOG = logging.getLogger(__name__)
-POOL_SIZE: Final = 4
+POOL_SIZE: Final = 16  # they wait for the disk, mostly: as many declarations share one sync
 DOOR_SIZE: Final = 2  # threads for those who log in: they must not wait for declarations that wait for the disk
 ROOM_POLL_SECONDS: Final = 0.1
 DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
