@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from warren.base.background import RETRY_SECONDS_MAX, Background, BackgroundTask
-from warren.base.errors import DiskFailure, Fault, OutOfRoom
+from warren.base.errors import DiskFailure, InternalError, OutOfRoom
 from warren.testing.stepped_threads import SteppedThreads
 
 
@@ -26,9 +26,9 @@ def test_a_failed_round_is_an_alarm_until_the_next_good_round() -> None:
     assert other.run(lambda: None)
     [alarm] = background.alarms()
     assert alarm.startswith("garbage stays: unexpected ValueError('a defect')")
-    assert isinstance(task.failure, Fault) and isinstance(task.failure.__cause__, ValueError)
+    assert isinstance(task.failure, InternalError) and isinstance(task.failure.__cause__, ValueError)
     assert task.run(lambda: None)
-    assert (background.alarms(), background.failing(), task.failure) == ([], [], None)
+    assert (background.alarms(), background.failing(), task.alarms()) == ([], [], [])
     assert background.failures() == {"upkeep": 1, "gc": 0}, "the count of failures stays"
 
 

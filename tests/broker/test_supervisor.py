@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -203,3 +204,23 @@ def test_an_interrupt_in_the_middle_leaves_nothing_half_done(stage: FaultyStage)
     with pytest.raises(KeyboardInterrupt):
         stage.put(b"2", to="weak")
     assert stage.get("weak") == [b"1"]
+
+
+def test_a_restart_that_raises_is_an_alarm_and_the_queue_is_down(stage: FaultyStage) -> None:
+    """A restart for the loop runs on a thread of its own, which has no caller to raise to."""
+    supervisor: Any = stage.host.supervisor
+    child = stage.host.find("weak")
+    queue = child.serving()
+    queue.fail(RuntimeError("a bug"))
+
+    def fail(told: str) -> None:
+        raise ValueError("a defect")
+
+    supervisor._told = fail
+    supervisor._restart(child, RuntimeError("a bug"), is_to_blame=False, is_patient=False)
+    child.come_up()
+    with pytest.raises(QueueDown, match="could not be restarted: ValueError"):
+        child.serving()
+    while not (alarms := supervisor._task.alarms()):
+        continue
+    assert "a queue that failed is not restarted" in alarms[0]

@@ -234,7 +234,7 @@ def test_a_defect_in_a_round_is_an_alarm_and_reflection_goes_on_behind_it() -> N
             calls.append(durable)
             if len(calls) <= 2:
                 raise ValueError("a defect")
-            return gather(durable)
+            return Epoch(gather(durable))
 
         reflection._feed.gather = fail_twice
         put(database, {b"a": b"1"})

@@ -25,7 +25,7 @@ import logging
 from collections.abc import Callable
 
 from warren.base.clock import Clock
-from warren.base.errors import DiskFailure, Fault, OutOfRoom, WarrenError
+from warren.base.errors import DiskFailure, InternalError, OutOfRoom, WarrenError
 from warren.base.threads import Condition
 
 _LOG = logging.getLogger(__name__)
@@ -140,10 +140,10 @@ class BackgroundTask:
 
 
 def as_warren_error(error: Exception) -> WarrenError:
-    """The error itself, or a `Fault` for an exception that nothing in Warren raises on purpose."""
+    """The error itself, or a `InternalError` for an exception that nothing in Warren raises on purpose."""
     if isinstance(error, WarrenError):
         return error
-    fault = Fault(
+    fault = InternalError(
         f"unexpected {error!r}", "this is a defect of Warren: please report it, with the traceback in the log"
     )
     fault.__cause__ = error

@@ -2,7 +2,7 @@
 
 Every error says what happened, where, and ends in a hint. `Misuse` is the caller's to fix; `Refused` is an answer;
 `Damage` means bytes are not what we wrote; `OutOfRoom` passes when room is made; `DiskFailure` and `SyncFailed` end
-the writer: a sync that failed once is never retried and believed; `Fault` is a defect of Warren itself.
+the writer: a sync that failed once is never retried and believed; `InternalError` is a defect of Warren itself.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SyncFailed(DiskFailure):
     """A sync failed: nothing written since the last good one may be believed. Fatal for its writer."""
 
 
-class Fault(WarrenError):
+class InternalError(WarrenError):
     """An exception that nothing in Warren raises on purpose: a defect to report."""
 
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from warren.base.background import Background
 from warren.base.clock import Clock
 from warren.base.errors import Damage, Refused, WarrenError
 from warren.base.ids import Epoch, QueueId
@@ -110,8 +111,15 @@ class Supervised:
 
 class Supervisor:
     def __init__(
-        self, prequeue: Prequeue, settings: QueueSettings, threads: Threads, clock: Clock, told: Callable[[str], None]
+        self,
+        prequeue: Prequeue,
+        settings: QueueSettings,
+        threads: Threads,
+        clock: Clock,
+        told: Callable[[str], None],
+        background: Background | None = None,
     ) -> None:
+        self._task = (background or Background()).task("queue-restart", "a queue that failed is not restarted")
         self._prequeue = prequeue
         self._settings = settings
         self._threads = threads
@@ -162,11 +170,14 @@ class Supervisor:
         restart = partial(self._restarted, child, error, is_to_blame)
         try:
             if not is_patient:
-                self._threads.start("warren-restart", restart)
+                self._threads.start("warren-restart", partial(self._restarted_in_background, restart))
                 return
         except RuntimeError as no_thread:
             self._told(f"queue {child.name!r} is restarted without a thread of its own: {no_thread}")
         restart()
+
+    def _restarted_in_background(self, restart: Callable[[], None]) -> None:
+        self._task.run(restart)
 
     def _restarted(self, child: Supervised, error: BaseException, is_to_blame: bool) -> None:
         try:
@@ -177,6 +188,10 @@ class Supervisor:
                 error = failure
                 if self._is_counted_down(child, error):
                     return
+        except Exception as defect:
+            with child.lock:
+                child.end(QueueDown(f"queue {child.name!r} could not be restarted: {defect!r}", "restart the broker"))
+            raise
         finally:
             with child.lock:
                 child.is_starting = False

@@ -105,7 +105,9 @@ class VirtualHost:
         self._ways = ways or NamedWays(self._id_of, self._id_of_started, self._ids)
         around = Surroundings(machine.clock, self.timetable.at, self.monitor.takes, self.tell, self._ways)
         self.prequeue = Prequeue(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around)
-        self.supervisor = Supervisor(self.prequeue, settings, machine.threads, machine.clock, self.tell)
+        self.supervisor = Supervisor(
+            self.prequeue, settings, machine.threads, machine.clock, self.tell, machine.background
+        )
 
     def begin(self) -> None:
         """Start the queues that have to do with time, and the clockwork."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import typer
 
-from warren.base.errors import Damage, DiskFailure, Fault, OutOfRoom, WarrenError
+from warren.base.errors import Damage, DiskFailure, InternalError, OutOfRoom, WarrenError
 from warren.cli import (
     bench,
     compact,
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def exit_code(error: WarrenError) -> int:
     if isinstance(error, Damage):
         return DAMAGE
-    return DISK if isinstance(error, DiskFailure | OutOfRoom | Fault) else USAGE
+    return DISK if isinstance(error, DiskFailure | OutOfRoom | InternalError) else USAGE
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ from warren.base.clock import Clock, SystemClock
 from warren.base.errors import (
     Damage,
     DiskFailure,
-    Fault,
     Gone,
+    InternalError,
     Locked,
     Misuse,
     NotFound,
@@ -54,7 +54,8 @@ _PIECE_BYTES = 64 << 10
 _WAITING_MAX = 16
 _PAUSE_SECONDS = 0.1
 _FAMILIES: dict[str, type[WarrenError]] = {
-    family.__name__: family for family in (Misuse, Refused, NotFound, Locked, Gone, OutOfRoom, DiskFailure, Fault)
+    family.__name__: family
+    for family in (Misuse, Refused, NotFound, Locked, Gone, OutOfRoom, DiskFailure, InternalError)
 }
 
 Message = dict[str, Any]

@@ -314,7 +314,11 @@ class Database:
         if self._damage is None:
             self._damage = damage
             self.problems.append(self._told_of_damage(damage.what))
-            self._noting = self._machine.threads.start("warren-store-damage", self._note_damage)
+            self._noting = self._machine.threads.start("warren-store-damage", self._note_damage_in_background)
+
+    def _note_damage_in_background(self) -> None:
+        effect = "damage of the safe snapshot store could not be noted"
+        self._machine.background.task("store-damage", effect).run(self._note_damage)
 
     def _note_damage(self) -> None:
         assert self._damage is not None
