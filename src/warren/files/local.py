@@ -193,12 +193,15 @@ def expand_user(path: str) -> str:
 
 def make_private(path: str) -> None:
     """A directory that only its owner may enter: made, or restricted to that. For libraries that create files in it
-    themselves, with modes of their own."""
-    with translated("make private", path):
+    themselves, with modes of their own. What cannot be a directory is left to the library, which reports the cause."""
+    with translated("make directory", path):
         try:
             os.mkdir(path, DIRECTORY_MODE)
         except FileExistsError:
-            restrict(path)
+            if os.path.isdir(path):
+                restrict(path)
+        except NotADirectoryError:
+            return
 
 
 def make_private_file(path: str) -> None:
