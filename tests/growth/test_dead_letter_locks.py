@@ -8,7 +8,7 @@ from tests.broker.routed_stage import RoutedStage, wire
 from tests.broker.test_turn import Sender, TurnStage
 from tests.growth.counting import count_calls
 from warren.broker.turn import How
-from warren.broker.work import Working
+from warren.broker.work import Work, Working
 
 FEW, MANY = 20, 80
 
@@ -25,8 +25,13 @@ def calls_of_a_publish_and_an_ack(targets: int, monkeypatch: pytest.MonkeyPatch)
     jobs = broker.queue("jobs", dead_letter_exchange="dlx", max_length=10, message_ttl_ms=60_000)
     held: list[int] = []
     enter = Working.__enter__
+
+    def entered(working: Working) -> Work:
+        held.append(len(working._held))
+        return enter(working)
+
     with monkeypatch.context() as patch:
-        patch.setattr(Working, "__enter__", lambda working: held.append(len(working._held)) or enter(working))
+        patch.setattr(Working, "__enter__", entered)
         calls = 0
         for _ in range(2):  # the first one warms caches up
             stage.publish(Sender(), 1, wire(b"1"), to=stage.route("jobs"))

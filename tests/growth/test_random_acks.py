@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,30 +19,30 @@ from warren.queues.tag_ranges import TagRanges
 FEW, MANY = 10_000, 40_000
 
 
-class Moved(list[object]):
+class Moved(list[Any]):
     """A list that counts the references it moves when something in the middle comes or goes."""
 
-    count = 0
+    moved = 0
 
-    def __setitem__(self, at: object, value: object) -> None:
-        if isinstance(at, slice) and len(range(*at.indices(len(self)))) != len(value):  # type: ignore[arg-type]
-            Moved.count += len(self) - at.indices(len(self))[1]
-        super().__setitem__(at, value)  # type: ignore[index]
+    def __setitem__(self, at: Any, value: Any) -> None:
+        if isinstance(at, slice) and len(range(*at.indices(len(self)))) != len(value):
+            Moved.moved += len(self) - at.indices(len(self))[1]
+        super().__setitem__(at, value)
 
-    def __delitem__(self, at: object) -> None:
-        Moved.count += len(self) - (at if isinstance(at, int) else at.indices(len(self))[1])  # type: ignore[attr-defined]
-        super().__delitem__(at)  # type: ignore[arg-type]
+    def __delitem__(self, at: Any) -> None:
+        Moved.moved += len(self) - (at.indices(len(self))[1] if isinstance(at, slice) else at)
+        super().__delitem__(at)
 
-    def insert(self, at: object, value: object) -> None:
-        Moved.count += len(self) - at  # type: ignore[operator]
-        super().insert(at, value)  # type: ignore[arg-type]
+    def insert(self, at: Any, value: Any) -> None:
+        Moved.moved += len(self) - at
+        super().insert(at, value)
 
-    def pop(self, at: object = -1) -> object:
-        Moved.count += len(self) - at if at != -1 else 0  # type: ignore[operator]
-        return super().pop(at)  # type: ignore[arg-type]
+    def pop(self, at: Any = -1) -> Any:
+        Moved.moved += len(self) - at if at != -1 else 0
+        return super().pop(at)
 
 
-def counted(value: object) -> object:
+def counted(value: Any) -> Any:
     """The same with lists that count, at any depth."""
     if isinstance(value, tuple):
         return tuple(map(counted, value))
@@ -82,17 +83,17 @@ def of_a_mirror(deliveries: int) -> Callable[[int], object]:
     return lambda tag: tags.take([(2 * tag, 2 * tag + 1)])
 
 
-def count_moves(owner: object) -> None:
-    for name in type(owner).__slots__:  # type: ignore[attr-defined]
+def count_moves(owner: Any) -> None:
+    for name in type(owner).__slots__:
         setattr(owner, name, counted(getattr(owner, name)))
 
 
 def moved_by_acks(deliveries: int, kind: Callable[[int], Callable[[int], object]]) -> int:
     acknowledge = kind(deliveries)
-    Moved.count = 0
+    Moved.moved = 0
     for tag in random.Random(1).sample(range(deliveries), 1000):
         acknowledge(tag)
-    return Moved.count
+    return Moved.moved
 
 
 @pytest.mark.parametrize("kind", [of_a_channel, of_a_queue, of_a_proxy, of_a_mirror])

@@ -17,7 +17,6 @@ from warren.queue_index.format import (
     ACK_ROW,
     RUN_COUNT_MAX,
     RUN_ROW,
-    SEGMENT_COUNT,
     Counters,
     ack_key,
     check_place,
@@ -28,7 +27,6 @@ from warren.queue_index.format import (
     encode_gone,
     read_key,
     run_key,
-    segment_of,
 )
 from warren.queue_index.why import Why
 
@@ -73,12 +71,6 @@ def test_the_numbers_of_reasons_are_for_good() -> None:
         ("TRANSACTION", 9),
         ("DELIVERY_LIMIT", 10),
     ]
-
-
-def test_a_segment_is_a_fixed_range_of_sequence_ids() -> None:
-    assert SEGMENT_COUNT == 16384
-    assert segment_of(0) == segment_of(16383) == (0, 16384)
-    assert segment_of(16384) == (16384, 32768)
 
 
 # -- what is gone ----------------------------------------------------------------------------------------------------

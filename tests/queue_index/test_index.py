@@ -189,11 +189,12 @@ def test_a_segment_is_a_range_of_keys_that_is_read_without_the_others(stage: Ind
     stage.dequeue(runs[part + 1], 0b010, 0b010)
     asked = Asked(stage)
     index = asked.index(stage)
-    found = {
-        at: [(each.run.first, each.gone) for each in index.scan(ORDERS, at * part, (at + 1) * part, stage.newest)]
-        for at in (0, 1, 3)
-    }
-    assert found == {
+
+    def segment(at: int) -> list[tuple[int, int]]:
+        first, stop = SequenceId(at * part), SequenceId((at + 1) * part)
+        return [(each.run.first, each.gone) for each in index.scan(ORDERS, first, stop, stage.newest)]
+
+    assert {at: segment(at) for at in (0, 1, 3)} == {
         0: [(0, 0), (7, 0), (part - 1, 0)],
         1: [(part, 0), (part + 1, 0b010), (part + 9, 0)],
         3: [],
