@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.log.upkeep_stage import Stage
+from tests.log.upkeep_stage import Stage, put
 from tests.pipeline.histories import STEPS, History, Step
 from tests.pipeline.table_stage import (
     delta,
@@ -28,11 +28,13 @@ from tests.pipeline.table_stage import (
 from tests.pipeline.ten_epochs import ENTRIES_PER_EPOCH, ten_epochs, write
 from warren.base.errors import Gone, Misuse, Refused
 from warren.base.ids import Epoch
+from warren.catalog.row_format import CATALOG, Kind, encode, key_of
 from warren.files.local import LocalFiles
 from warren.log.store import LogStore
 from warren.pipeline.jobs import export as module
 from warren.pipeline.jobs.export import ExportOptions, export, opened_export
 from warren.pipeline.jobs.parquet_file import table_schema
+from warren.pipeline.jobs.snapshot import snapshot
 from warren.pipeline.jobs.tables import TableFormat
 from warren.pipeline.schema import View
 from warren.testing.faulty_files import FaultyFiles, PowerCut
@@ -332,3 +334,15 @@ def test_bad_options_are_said_before_anything_is_done(store: LogStore, tmp_path:
     with pytest.raises(Refused, match="no log directory"):
         export(NO_SPARK, str(tmp_path / "nothing"), str(tmp_path / "entries"))
     assert not (tmp_path / "entries").exists()
+
+
+def test_an_export_has_no_password_hashes_unless_they_are_asked_for(spark: Any, tmp_path: Path) -> None:
+    user, row = key_of(Kind.USER, 7), encode({"name": "ada", "password_hash": "c2VjcmV0"})
+    with LogStore.open(str(tmp_path / "log")) as store:
+        put(store, {user: row}, storage=CATALOG)
+    for credentials, shown in ((False, encode({"name": "ada", "password_hash": ""})), (True, row)):
+        target = str(tmp_path / f"table-{credentials}")
+        export(spark, store.directory, target, format="parquet", credentials=credentials)
+        snapshot(spark, store.directory, f"{target}-state", credentials=credentials)
+        for table in (f"{target}/batch-*", f"{target}-state"):
+            assert [bytes(found.value) for found in spark.read.parquet(table).collect()] == [shown]
