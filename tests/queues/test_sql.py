@@ -54,12 +54,12 @@ def test_bq_02_a_queue_can_be_configured_to_be_in_sql() -> None:
         {"sql": lambda wanted: SqlQueue(wanted.place, wanted.is_durable, store)}, "memory", PriorityQueue
     )
     asked = QueueArguments.from_table({"x-backing": "sql", "x-max-priority": 2})
-    queue = kinds.make(QueueId(7), True, asked, True, Epoch(0))
+    queue = kinds.make(QueueId(7), True, asked, {}, Epoch(0))
     changes = without_log()
     queue.publish(Publication([b"x"], priority=1), changes)
     changes.end()
     assert queue.facts()["levels_kind"] == "sql"
-    again = kinds.make(QueueId(7), True, asked, False, Epoch(0))
+    again = kinds.make(QueueId(7), True, asked, {}, Epoch(0))
     assert (len(again), again.facts()["ready_at_1"]) == (1, 1)
 
 

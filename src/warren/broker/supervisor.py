@@ -134,8 +134,8 @@ class Supervisor:
         is_new: bool = False,
         starting: Changes | None = None,
     ) -> Supervised:
-        """A queue that was not served yet. What goes wrong with the first start is told to whoever asked, except damage:
-        with that the queue is down. The rest is as in `Prequeue.start`."""
+        """A queue that was not served yet. An error of the first start is raised to the caller, except damage: with
+        that the queue is down. The rest is as in `Prequeue.start`."""
         child = Supervised(id_, name, self._threads.condition())
         child.life = 1
         try:

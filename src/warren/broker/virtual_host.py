@@ -218,7 +218,7 @@ class VirtualHost:
             for child in started:
                 self._by_id[child.id] = self._by_name[child.name] = child
             serving = [child for child in started if not child.is_ended]  # what they take, and when they are due
-            self.do(serving, lambda work: [work.touch(child.serving()) for child in serving])
+            self.do(serving, lambda work: _touched(serving, work))
 
     def delete(self, child: Supervised, check: Callable[[Queue], None] | None = None) -> int:
         """How many messages went with it. `check` is called before, with its lock held, and may refuse. If the catalog
@@ -474,3 +474,8 @@ class VirtualHost:
 def _check_unused(queue: Queue) -> None:
     if not queue.is_unused():
         raise Refused(f"queue {queue.name!r} is in use")
+
+
+def _touched(children: Sequence[Supervised], work: Work) -> None:
+    for child in children:
+        work.touch(child.serving())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from tests.broker.exchanges.rows import binding, exchange, queue
 from warren.base.ids import ExchangeId
@@ -46,7 +47,7 @@ class Rows:
             self._forget(self.routing.remove_exchange(ExchangeId(id_)))
             return
         alternate = self.chance.choice([None, "", "x101", "x102", "x103"])
-        more = {} if alternate is None else {"alternate_exchange": alternate}
+        more: dict[str, Any] = {} if alternate is None else {"alternate_exchange": alternate}
         self.exchanges[id_] = exchange(id_, self.chance.choice(["direct", "fanout", "headers"]), **more)
         self.routing.add_exchange(self.exchanges[id_])
 
