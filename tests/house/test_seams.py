@@ -50,6 +50,7 @@ DOORS: dict[str, set[str]] = {
     "management/": {"concurrent", "socket"},  # threads that answer, and what is listened at; the loop is asyncio's
     "management/sockets.py": {"os"},  # the name of a socket in its directory
     "server/server.py": {"concurrent"},  # the threads that do what blocks
+    "server/reset.py": {"socket"},  # the option by which a connection is reset
     "app/lifecycle.py": {"signal"},  # how a broker is asked to stop
     "pipeline/ending.py": {"signal"},  # how Spark ends the process of a stream's reader
     "pipeline/java.py": FILES | PROCESSES,  # finds a Java runtime, before there is any Spark

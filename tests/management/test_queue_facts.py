@@ -46,8 +46,8 @@ def test_messages_are_ready_and_unacknowledged_together(tmp_path: Path) -> None:
         assert told["memory"] > 0
         parts = ("", "_ready", "_unacknowledged", "_ram", "_persistent", "_paged_out")
         assert [told[f"message_bytes{part}"] for part in parts] == [6, 5, 1, 6, 6, 0]
-        parts = ("_ram", "_ready_ram", "_unacknowledged_ram", "_persistent", "_paged_out")
-        assert [told[f"messages{part}"] for part in parts] == [3, 2, 1, 3, 0]
+        counts = ("_ram", "_ready_ram", "_unacknowledged_ram", "_persistent", "_paged_out")
+        assert [told[f"messages{count}"] for count in counts] == [3, 2, 1, 3, 0]
         samples = stage.metrics()
         for name, value in [("bytes", 6), ("unacked_bytes", 1), ("persistent_bytes", 6), ("ram_bytes", 6)]:
             assert f"rabbitmq_queue_messages_{name} {value}.0" in samples

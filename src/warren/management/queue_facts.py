@@ -25,7 +25,7 @@ from warren.broker.supervisor import Supervised
 from warren.catalog import queues
 from warren.catalog.queues import Queue as Row
 from warren.management.running import Running
-from warren.queues.backing import Sizes
+from warren.queues.backing import MessageSizes
 
 _NEVER = Epoch(0)
 
@@ -37,7 +37,7 @@ class Numbers(NamedTuple):
     ready_bytes: int = 0
     memory_bytes: int = 0
     consumers: int = 0
-    sizes: Sizes = Sizes()
+    sizes: MessageSizes = MessageSizes()
 
     @property
     def size_bytes(self) -> int:
@@ -118,7 +118,7 @@ class QueueFacts:
             return Numbers("running")
         counters = [storage.recover(place, _NEVER) for place in places_of(row.id, arguments)]
         count, size_bytes = sum(each.count for each in counters), sum(each.size_bytes for each in counters)
-        sizes = Sizes(persistent=count, persistent_bytes=size_bytes)
+        sizes = MessageSizes(persistent=count, persistent_bytes=size_bytes)
         return Numbers("running", count, ready_bytes=size_bytes, sizes=sizes)
 
 

@@ -39,7 +39,7 @@ class Fetched(NamedTuple):
         return self.tag, self.tag + len(self.slice)
 
 
-class Sizes(NamedTuple):
+class MessageSizes(NamedTuple):
     """Messages that are ready or pending, by where their contents are. Bytes are those of contents."""
 
     pending_bytes: int = 0
@@ -49,8 +49,8 @@ class Sizes(NamedTuple):
     persistent: int = 0  # messages
     persistent_bytes: int = 0
 
-    def plus(self, other: Sizes) -> Sizes:
-        return Sizes(*(ours + others for ours, others in zip(self, other, strict=True)))
+    def plus(self, other: MessageSizes) -> MessageSizes:
+        return MessageSizes(*(ours + others for ours, others in zip(self, other, strict=True)))
 
 
 class BackingQueue(Protocol):
@@ -108,7 +108,7 @@ class BackingQueue(Protocol):
         """About how much memory its messages take."""
         ...
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """At once, however many messages there are."""
         ...
 

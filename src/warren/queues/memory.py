@@ -21,7 +21,7 @@ from warren.base.ids import SequenceId
 from warren.base.runs import Publication, Run, Slice
 from warren.queue_index.changes import Changes
 from warren.queue_index.why import Why
-from warren.queues.backing import Fetched, Sizes, TagRange
+from warren.queues.backing import Fetched, MessageSizes, TagRange
 
 
 @dataclass(slots=True, eq=False)
@@ -123,9 +123,11 @@ class MemoryQueue:
     def ram_bytes(self) -> int:
         return self._ready_bytes + self._pending_bytes
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         ready, pending = len(self._ready), len(self._pending)
-        return Sizes(self._pending_bytes, ready, pending, self.ram_bytes, self._persistent, self._persistent_bytes)
+        return MessageSizes(
+            self._pending_bytes, ready, pending, self.ram_bytes, self._persistent, self._persistent_bytes
+        )
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
         """Everything stays in memory, whatever the target."""

@@ -34,7 +34,7 @@ from warren.base.errors import Misuse, Refused, WarrenError
 from warren.base.runs import Publication, Slice
 from warren.queue_index.changes import Changes
 from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, Fetched, Sizes, TagRange
+from warren.queues.backing import BackingQueue, Fetched, MessageSizes, TagRange
 from warren.queues.mirror_copy import as_publication, fetched_whole, in_order, paired
 from warren.queues.tag_map import TagMap
 from warren.queues.tag_ranges import TagRanges
@@ -239,7 +239,7 @@ class MirrorQueue:
     def ram_bytes(self) -> int:
         return self._master.ram_bytes + (0 if self._second is None else self._second.ram_bytes)
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """The master's: messages are counted once."""
         return self._master.sizes()
 

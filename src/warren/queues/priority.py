@@ -37,7 +37,7 @@ from warren.base.runs import Publication, Slice
 from warren.queue_index.changes import Changes
 from warren.queue_index.format import LEVEL_MAX
 from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, Fetched, RollsBack, SetsAside, Sizes, TagRange
+from warren.queues.backing import BackingQueue, Fetched, MessageSizes, RollsBack, SetsAside, TagRange
 from warren.queues.tag_ranges import TagRanges
 
 LEVEL_SHIFT = 56
@@ -140,8 +140,8 @@ class PriorityQueue:
     def ram_bytes(self) -> int:
         return sum(level.ram_bytes for level in self._levels)
 
-    def sizes(self) -> Sizes:
-        return reduce(Sizes.plus, (level.sizes() for level in self._levels))
+    def sizes(self) -> MessageSizes:
+        return reduce(MessageSizes.plus, (level.sizes() for level in self._levels))
 
     @property
     def is_astray(self) -> bool:

@@ -26,7 +26,7 @@ from warren.base.errors import Refused
 from warren.base.runs import Publication, QueuePlace, Slice
 from warren.queue_index.changes import Changes
 from warren.queue_index.why import Why
-from warren.queues.backing import Fetched, Sizes, TagRange
+from warren.queues.backing import Fetched, MessageSizes, TagRange
 from warren.queues.sql_rows import CONTENT, PERSISTENT, SEQUENCE, SIZE, Row, SqlFilter, rows_of, slices_of
 from warren.queues.sql_session import SqlSession
 from warren.queues.sql_store import OfPlace, SqlStore
@@ -186,9 +186,9 @@ class SqlQueue:
     def ram_bytes(self) -> int:
         return self._unwritten_bytes
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         in_ram, ram_bytes = len(self._unwritten), self._unwritten_bytes
-        return Sizes(self._pending_bytes, in_ram, 0, ram_bytes, self._persistent, self._persistent_bytes)
+        return MessageSizes(self._pending_bytes, in_ram, 0, ram_bytes, self._persistent, self._persistent_bytes)
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
         """Nothing stays in memory, whatever the target."""

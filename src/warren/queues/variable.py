@@ -33,7 +33,7 @@ from warren.queue_index.cutting import cuts
 from warren.queue_index.format import FIRST, Counters
 from warren.queue_index.why import Why
 from warren.queues import looking
-from warren.queues.backing import Fetched, Sizes, TagRange
+from warren.queues.backing import Fetched, MessageSizes, TagRange
 from warren.queues.contents import ContentReader, Stores, fitting
 from warren.queues.delta import Delta, pass_over
 from warren.queues.lanes import Lanes
@@ -306,10 +306,12 @@ class VariableQueue:
         messages = lanes.ram_count + pending.ram_count + reader.ahead_count
         return lanes.ram_bytes + pending.ram_bytes + reader.ahead_bytes + messages * MESSAGE_BYTES
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         lanes, pending, ledger = self.lanes, self.pending, self.ledger
         ram_bytes = lanes.ram_bytes + pending.ram_bytes
-        return Sizes(pending.size_bytes, lanes.ram_count, pending.ram_count, ram_bytes, ledger.count, ledger.size_bytes)
+        return MessageSizes(
+            pending.size_bytes, lanes.ram_count, pending.ram_count, ram_bytes, ledger.count, ledger.size_bytes
+        )
 
     def facts(self) -> Mapping[str, int | float | str]:
         lanes = self.lanes

@@ -17,10 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
@@ -49,6 +46,7 @@ from warren.broker.counts import Counts
 from warren.broker.permissions import Access
 from warren.server.channel import ServedChannel
 from warren.server.handlers import channel_methods, handshake
+from warren.server.reset import reset
 from warren.server.targets import Targets
 
 if TYPE_CHECKING:
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 UNREAD_TIMES: Final = 4  # so many times `unsent_bytes_max` wait for a client: then we do not read it either
 CLOSE_SECONDS: Final = 5.0  # a client has so long to agree to its end
-_LINGER_NONE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, by RST
 
 
 class ServedConnection(asyncio.Protocol):
@@ -328,14 +325,9 @@ class ServedConnection(asyncio.Protocol):
             self.transport.close()
 
     def reset(self) -> None:
-        """Drop the connection by RST: the client's next write fails. After a FIN it would be lost without an error."""
-        if self.transport is None:
-            return
-        socket_ = self.transport.get_extra_info("socket")
-        if socket_ is not None:
-            with suppress(OSError):  # the client has reset it already
-                socket_.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
-        self.transport.abort()
+        """Drop the connection at once: the client's next write fails."""
+        if self.transport is not None:
+            reset(self.transport)
 
     # -- events --------------------------------------------------------------------------------------------------
 
