@@ -40,8 +40,8 @@ def _published_until_the_end(port: int) -> int:
     """How many were confirmed before the broker had gone. Half of them are acknowledged behind a get, which nobody
     waits for: the background thread commits that."""
     confirmed = 0
-    with suppress(Closed, ConnectionError, TimeoutError, AssertionError), RawClient(port).log_in() as client:
-        client.channel(confirms=True)
+    with suppress(Closed, ConnectionError, TimeoutError, AssertionError), RawClient(port) as client:
+        client.log_in().channel(confirms=True)
         client.say(1, methods.QueueDeclare(queue="q", durable=True))
         client.expect(methods.QueueDeclareOk)
         client.say(1, methods.QueueDeclare(queue="got", durable=True))
