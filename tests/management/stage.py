@@ -71,6 +71,7 @@ class StageRunning:
     started_ns: int = 0
     listeners: Sequence[Listener] = (AMQP,)
     alarms: Sequence[Alarm] = ()
+    damage: Sequence[str] = ()
     problems: Sequence[str] = ()
     memory_limit_bytes: int = 1 << 30
     is_draining: bool = False

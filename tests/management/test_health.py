@@ -47,3 +47,13 @@ def test_our_own_listeners_are_among_those_that_are_found(stage: ManagementStage
     assert stage.get(f"{CHECKS}/protocol-listener/http%2Fprometheus").status_code == 200
     for nonsense in ("70000", "-1", "1e3", "²"):
         assert stage.get(f"{CHECKS}/port-listener/{nonsense}").status_code == 400
+
+
+def test_damage_is_an_alarm_with_its_reason_and_a_metric(tmp_path: Path) -> None:
+    with ManagementStage(tmp_path / "data") as stage:
+        assert "warren_damage 0.0" in stage.metrics()
+        stage.running.damage = ("queue 'a': 2 runs of messages cannot be read",)
+        response = stage.get(f"{CHECKS}/alarms")
+        assert response.status_code == 503
+        assert response.json()["alarms"] == [{"node": NODE, "resource": "damage", "reason": stage.running.damage[0]}]
+        assert "warren_damage 1.0" in stage.metrics()

@@ -139,7 +139,16 @@ def test_no_sequence_id_of_a_run_that_cannot_be_read_is_given_again(stage: Index
         stage.index.recover(ORDERS, stage.newest)
     told: list[int] = []
     found = stage.index.recover(ORDERS, stage.newest, on_damage=lambda first, _: told.append(first))
-    assert (told, found.next, found.count, found.is_clean) == ([3], 3 + RUN_COUNT_MAX, 0, False)
+    assert (told, found.head, found.next, found.is_clean) == ([3], 3, 3 + RUN_COUNT_MAX, False)
+    assert found.count == RUN_COUNT_MAX, "as many as it may have: none is left behind when it can be read again"
+
+
+def test_a_run_that_cannot_be_read_has_no_more_messages_than_there_is_room_for(stage: IndexStage) -> None:
+    runs = [stage.publish(first, large("a")) for first in (0, 3, 6)]
+    stage.database.settle()
+    spoil(stage, runs[1])
+    found = stage.index.recover(ORDERS, stage.newest, on_damage=lambda first, damage: None)
+    assert (found.head, found.count, found.next) == (0, 9, 3 + RUN_COUNT_MAX)
 
 
 def test_a_queue_that_starts_again_beside_the_others_names_what_it_wrote_last(stage: IndexStage) -> None:

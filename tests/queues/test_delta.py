@@ -128,7 +128,7 @@ def test_what_left_and_is_not_durable_does_not_come_back_either() -> None:
     assert contents_of(stage.backing.get(12)) == [*numbered(0, 4), *numbered(8, 12)]
 
 
-# -- an index that is behind the log ------------------------------------------------------------------------------------
+# -- an index that is behind the log ---------------------------------------------------------------------------------
 
 
 def lagging(applied: int, unapplied: int) -> VariableStage:

@@ -236,7 +236,25 @@ def test_runs_that_delta_cannot_find_are_counted_and_the_others_served() -> None
     stage.queue.lanes.push_betas_to_deltas(7)
     stage.index.damaged.add((PLACE.queue, 5))
     assert contents_of(stage.queue.fetch(8)) == [*numbered(0, 5), *numbered(6, 8)]
-    assert (stage.queue.facts()["missing"], len(stage.queue), stage.queue.ledger.count) == (1, 0, 7)
+    assert (stage.queue.facts()["missing"], len(stage.queue), stage.queue.ledger.count) == (1, 0, 8)
+
+
+def test_a_run_that_could_not_be_read_is_there_again_when_it_can_be() -> None:
+    """Also if everything else was acknowledged meanwhile, and the queue was started again in between."""
+    stage = VariableStage(TINY)
+    for number in range(8):
+        stage.backing.put(*numbered(number, number + 1))
+    stage.index.damaged.add((PLACE.queue, 5))
+    for _ in range(2):
+        queue = stage.stop_and_open()
+        changes = stage.begin()
+        queue.ack([fetched.tags for fetched in queue.fetch(8)], Why.ACKED, changes)
+        changes.end()
+        assert (len(queue), queue.facts()["missing"]) == (0, 1)
+    stage.index.damaged.clear()
+    queue = stage.stop_and_open()
+    assert (len(queue), queue.facts()["missing"]) == (1, 0)
+    assert contents_of(queue.fetch(8)) == numbered(5, 6)
 
 
 def test_what_was_published_by_aborted_changes_never_was() -> None:

@@ -95,6 +95,10 @@ class Broker:
         return sum(len(connection.channels) for connection in list(self.server.connections))
 
     @property
+    def damage(self) -> list[str]:
+        return [*self.database.damage(), *self._queues.storage.damage()]
+
+    @property
     def problems(self) -> list[str]:
         own = [*self.database.alarms(), *self._queues.alarms()]
         return list(dict.fromkeys([*own, *self.machine.background.alarms()]))  # most tasks are in both

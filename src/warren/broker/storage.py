@@ -12,7 +12,8 @@ Always true: a start from a clean stop is durably no clean stop any more before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
@@ -22,6 +23,7 @@ from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.runs import QueuePlace, Run
 from warren.broker.alive_bytes import AliveBytes
 from warren.broker.backing_kinds import BackingKinds, MakeOne, Wanted
+from warren.broker.scrub import Scrub
 from warren.broker.settings import QueueSettings
 from warren.broker.telling_index import TellingIndex
 from warren.broker.upkeep import Upkeep
@@ -45,6 +47,7 @@ from warren.queues.variable import VariableQueue
 from warren.snapshot.database import Database
 from warren.snapshot.snapshot_store import Found
 
+_LOG = logging.getLogger(__name__)
 VARIABLE = "variable"
 
 
@@ -75,7 +78,8 @@ class QueueStorage:
         stream = log.stream(MESSAGES, is_referring=True)
         self.cleaning = Cleaning(database, stream, catalog.queue_ids, self.index.writing)
         self._alive = AliveBytes()
-        self.upkeep = Upkeep(machine, database, self.cleaning, self.stores.collect, self.alive_bytes)
+        scrub = Scrub(database, self.stores.persistent, catalog.queue_ids, machine.clock, self._tell_damage)
+        self.upkeep = Upkeep(machine, database, self.cleaning, self.stores.collect, self.alive_bytes, scrub.step)
         database.referred_bytes = self.alive_bytes
         self._telling = TellingIndex(self.index, self._tell_damage)
         self._below = Stores(
@@ -90,7 +94,7 @@ class QueueStorage:
         kinds: dict[str, MakeOne] = {VARIABLE: self._variable, **(more_kinds or {})}
         self.kinds = BackingKinds(kinds, settings.backing, PriorityQueue)
         self._begun: dict[QueuePlace, Epoch] = {}  # when each went on from an earlier life, whose word counts no more
-        self.problems: dict[str, str] = {}
+        self._unread: dict[tuple[QueueId, str], dict[tuple[int, SequenceId], Damage]] = {}  # by queue and file
 
     def begin_upkeep(self, seconds: float) -> None:
         """Let garbage be looked for, beside everything else."""
@@ -155,7 +159,16 @@ class QueueStorage:
 
     def alarms(self) -> list[str]:
         damaged = [f"file {number} of the messages stays: {why.what}" for number, why in self.cleaning.damaged.items()]
-        return [*self.stores.alarms(), *damaged, *self.upkeep.alarms(), *self.problems.values()]
+        return [*self.stores.alarms(), *damaged, *self.upkeep.alarms(), *self.damage()]
+
+    def damage(self) -> list[str]:
+        """Messages that cannot be read, by queue and file. They are kept, and count neither as ready nor as settled."""
+        there = self.catalog.queue_ids() if self._unread else ()
+        return [
+            _told(self.catalog.queue(queue).name, runs)
+            for (queue, _), runs in list(self._unread.items())
+            if queue in there
+        ]
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -173,8 +186,14 @@ class QueueStorage:
         return queue
 
     def _tell_damage(self, place: QueuePlace, first: SequenceId, damage: Damage) -> None:
-        told = f"{damage.bare} ({damage.path} at byte {damage.offset})" if damage.path else damage.bare
-        self.problems[f"{place.queue}/{place.level}/{first}"] = f"messages are passed over, they cannot be read: {told}"
+        known = self._unread.setdefault((place.queue, damage.path), {})
+        if not known:
+            _LOG.error("messages cannot be read", extra={"facts": self._facts_of(place.queue, first, damage)})
+        known[place.level, first] = damage
+
+    def _facts_of(self, queue: QueueId, first: SequenceId, damage: Damage) -> dict[str, object]:
+        name = self.catalog.queue(queue).name
+        return {"queue": name, "file": damage.path, "offset": damage.offset, "sequence_id": first, "what": damage.bare}
 
     def _note_dead(self, run: Run, size_bytes: int, is_all: bool) -> None:
         if run.stored:
@@ -199,6 +218,12 @@ class _Begun:
 
     def aborted(self) -> None:
         """Then it has not gone on."""
+
+
+def _told(queue: str, runs: Mapping[tuple[int, SequenceId], Damage]) -> str:
+    damage = next(iter(runs.values()))
+    where = f" ({damage.path} at byte {damage.offset})" if damage.path else ""
+    return f"queue {queue!r}: {len(runs)} runs of messages cannot be read, and are kept: {damage.bare}{where}"
 
 
 class QueueRows:

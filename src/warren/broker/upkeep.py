@@ -39,15 +39,19 @@ class Upkeep:
         cleaning: Cleaning,
         collect: Callable[[], None],
         alive_bytes: Callable[[], int],
+        scrub: Callable[[], None] = lambda: None,
     ) -> None:
-        """`collect` has the message stores collect their garbage; `alive_bytes` tells how much is in the queues."""
+        """`collect` has the message stores collect their garbage; `alive_bytes` tells how much is in the queues;
+        `scrub` reads a little of what is alive, to find damage."""
         self._threads = machine.threads
         self._clock = machine.clock
         self._task = machine.background.task("upkeep", "garbage is not cleared away")
+        self._scrub_task = machine.background.task("scrub", "messages on disk are not checked")
         self._database = database
         self._cleaning = cleaning
         self._collect = collect
         self._alive_bytes = alive_bytes
+        self._scrub = scrub
         self._bell = machine.threads.condition()
         self._is_rung = self._is_stopping = False
         self._garbage_bytes = 0  # noted since the last pass began
@@ -117,6 +121,8 @@ class Upkeep:
                     return
             if is_asked or self._cleaning.is_due():
                 self._pass()
+            if not is_asked:
+                self._scrub_task.run(self._scrub)
 
     def _pass(self) -> None:
         is_good = self._task.run(self.run)

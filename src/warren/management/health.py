@@ -1,6 +1,6 @@
 """Health checks: one question each, 200 and "ok", or 503 and why not. For probes, which read the status only.
 
-    alarms, local-alarms                     no publisher is blocked, and no background task fails
+    alarms, local-alarms                     no publisher is blocked, no background task fails, nothing is damaged
     virtual-hosts                            every vhost of the catalog is served
     port-listener, protocol-listener         somebody listens there
     is-in-service, ready-to-serve-clients    new clients are taken: false from the moment the server is being stopped
@@ -29,6 +29,7 @@ def alarms(asked: Asked) -> Any:
         for task in running.machine.background.failing()
         for alarm in task.alarms()
     ]
+    told += [{"node": running.node, "resource": "damage", "reason": reason} for reason in running.damage]
     return _failed("There are alarms in effect", alarms=told) if told else _OK
 
 

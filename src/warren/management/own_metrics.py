@@ -23,6 +23,7 @@ def own_metrics(running: Running) -> Iterator[Metric]:
         "wal_bytes": ("What the files of the log take", wal_bytes(log)),
         "queue_memory_bytes": ("What messages of all queues take in memory", monitor.used_bytes),
         "queue_memory_limit_bytes": ("Above it messages are paged out", monitor.limit_bytes),
+        "damage": ("Damaged places of the store and of queues' messages: see /api/overview", len(running.damage)),
         "problems": ("What an operator should look at: see /api/overview", len(running.problems)),
     }
     for name, (told, value) in facts.items():

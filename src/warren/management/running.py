@@ -93,6 +93,11 @@ class Running(Protocol):
         ...
 
     @property
+    def damage(self) -> Sequence[str]:
+        """What cannot be read on disk, by queue and file; part of `problems`."""
+        ...
+
+    @property
     def problems(self) -> Sequence[str]:
         """What an operator should look at, in words."""
         ...

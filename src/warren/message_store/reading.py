@@ -50,6 +50,21 @@ class Reader:
             raise Misuse(f"messages {start} … {stop} of a run were asked for, {len(found)} of them are stored")
         return found
 
+    def check(self, stored: bytes) -> None:
+        """Read every unit of a run, one record at a time."""
+        told = decode_stored(stored)
+        for unit in told.units:
+            located = Located(told.chunk_bytes, (unit,))
+            try:
+                for _ in self.pieces(located):
+                    pass
+            except (Gone, Damage) as error:
+                moved = location_of(self._index, unit.id)
+                if moved is None or moved.unit.places == unit.places:
+                    raise self._lost(unit, 0, unit.messages, error) from error
+                for _ in self.pieces(moved):
+                    pass
+
     def pieces(self, located: Located) -> Iterator[memoryview]:
         """The bytes of a whole unit, record by record, for whoever writes them again."""
         for (begin, end), place in self._spans(located):

@@ -162,6 +162,10 @@ class MessageStore:
         for run in runs:
             self.note_dead(written[run], run.size_of(0, run.count))
 
+    def check(self, stored: bytes) -> None:
+        """Read what a run has stored, and keep nothing of it. `Damage` names file and offset."""
+        self._reader.check(stored)
+
     # -- letting go ----------------------------------------------------------------------------------------------
 
     def note_dead(self, stored: bytes, dead_bytes: int, ends_run: bool = True) -> None:

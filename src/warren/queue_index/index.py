@@ -115,10 +115,12 @@ class QueueIndex:
             counters = decode_counters(place, self._reads.resolve(found.value)) if found is not None else Counters()
             unread: list[SequenceId] = []
             tell = None if on_damage is None else _noting(unread, on_damage)
+            starts: list[SequenceId] = []
             for indexed in self._from(view, place, counters.next, None, tell):
+                starts.append(indexed.run.first)
                 counters = _with_run(counters, *indexed)
-        behind = [SequenceId(first + RUN_COUNT_MAX) for first in unread]  # as far as a run may go: none is given twice
-        counters = replace(counters, next=max([counters.next, *behind]), is_clean=counters.is_clean and not unread)
+        if unread:
+            counters = _with_unread(counters, unread, starts)
         return counters if counters.is_clean else replace(counters, delivered_to=counters.next)
 
     def scan(
@@ -227,8 +229,8 @@ class QueueIndex:
     # -- values --------------------------------------------------------------------------------------------------
 
     def _value_at(self, place: QueuePlace, run: Run) -> Buffer | None:
-        """The row of a run from its position. None: it has none, or cannot be read there. It may have been written again
-        elsewhere: the index has its newest position."""
+        """The row of a run from its position. None: it has none, or cannot be read there. It may have been written
+        again elsewhere: the index has its newest position."""
         if not run.block:
             return None
         try:
@@ -250,7 +252,7 @@ class QueueIndex:
                     raise Damage(f"{named(place, first)}: {error.what}") from error
             except Damage as error:
                 raise Damage(f"{named(place, first)}: {error.bare}", error.path, error.offset) from error
-            # Cleaning releases a file after the store has applied the row's new position; a store that is down has not.
+            # Cleaning releases a file after the store has applied the row's new position, unless the store is down.
             with closing(self._reads.view_at(NOTHING) if left == TRIES - 1 else self._reads.view_durable()) as view:
                 row = view.get(place.queue, key or run_key(place.level, first))
         raise AssertionError("the last try returns or raises")
@@ -284,6 +286,20 @@ def _paired(place: QueuePlace, rows: Iterator[Row]) -> Iterator[tuple[SequenceId
         held = first, row
     if held is not None:
         yield *held, None
+
+
+def _with_unread(counters: Counters, unread: Sequence[SequenceId], starts: Sequence[SequenceId]) -> Counters:
+    """Counters that know of runs which cannot be read. How many messages those have is not known: as many as there is
+    room for, so that all are looked for when they can be read again, and no sequence id is given twice."""
+    following = sorted([*unread, *starts])
+    behind = [min([at for at in following if at > first] + [first + RUN_COUNT_MAX]) for first in unread]
+    return replace(
+        counters,
+        next=SequenceId(max(counters.next, *(first + RUN_COUNT_MAX for first in unread))),
+        head=min([counters.head] * bool(counters.count) + [*unread]),
+        count=counters.count + sum(end - first for first, end in zip(unread, behind, strict=True)),
+        is_clean=False,
+    )
 
 
 def _with_run(counters: Counters, run: Run, gone: int) -> Counters:

@@ -9,8 +9,9 @@ both by sequence id and leaves out what is gone, what is pending, and what is ju
 fetched, or acknowledged, has not left the index yet when the range it stood in is read again.
 
 Always true: everything from `start` up to `end` that is neither gone nor pending is in delta. Only runs that the index
-can scan are put here, so reading waits for no sync and applies nothing. What an index cannot give any more (damage) is
-counted in `missing`, and the rest is served.
+can scan are put here, so reading waits for no sync and applies nothing. Runs that an index cannot read (damage) are
+left out until the queue is opened again, and counted in `missing`. They stay in the books, as neither ready nor
+settled: if their file is mended, the next opening finds them.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Delta:
         self.size_bytes = 0
         self.newest = Epoch(0)  # in which this queue wrote last
         self._recovered = Epoch(0)  # in which an earlier life wrote last: all of that is here, scannable or not
-        self.missing = 0  # messages that were lost by damage
+        self.missing = 0  # messages that cannot be read
 
     def __len__(self) -> int:
         return self.count
@@ -87,7 +88,8 @@ class Delta:
         self.start = edge
         if edge == self.end:
             self.missing += self.count
-            self._ledger.lost(self.count, self.size_bytes)
+            if not self._ledger.unread:  # every row was read: the messages are not there at all
+                self._ledger.lost(self.count, self.size_bytes)
             self.count = 0
         if not self.count:
             self.start = self.end = NOWHERE
@@ -115,16 +117,21 @@ class Delta:
         seen = 0
         scannable = min(self.newest, self._stores.scannable_epoch())
         newest = max(self._recovered, self._ledger.forgotten, scannable)
-        runs = self._stores.index.scan(self._place, first, edge, newest, messages_max=messages_max, on_damage=pass_over)
+        left_out = self._left_out
+        runs = self._stores.index.scan(self._place, first, edge, newest, messages_max=messages_max, on_damage=left_out)
         for indexed in runs:
             low, high = max(indexed.run.first, first), min(indexed.run.end, edge)
-            slices += self._ready_of(indexed, low, high)
+            if indexed.run.first not in self._ledger.unread:
+                slices += self._ready_of(indexed, low, high)
             seen += high - low
             if seen >= messages_max:
                 edge = SequenceId(high)
                 break
         transient = self._transients_between(first, edge)
         return (sorted([*slices, *transient], key=first_of) if transient else slices), edge
+
+    def _left_out(self, first: SequenceId, damage: Damage) -> None:
+        self._ledger.unread.add(first)
 
     def _ready_of(self, indexed: IndexedRun, low: int, high: int) -> list[Slice]:
         run = indexed.run
@@ -174,7 +181,7 @@ class Delta:
 
 
 def pass_over(first: SequenceId, damage: Damage) -> None:
-    """A run that cannot be read: the others are served, and its messages are missed when delta is at its end."""
+    """A run that cannot be read: the others are served."""
 
 
 def ones_of(bits: int, width: int) -> Iterator[tuple[int, int]]:

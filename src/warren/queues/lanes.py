@@ -216,8 +216,8 @@ class Lanes:
             self.q1.appendleft(self.q4.take_last(len(slice_)))
 
     def _move_fresh_to_q2(self, scannable: Epoch) -> None:
-        """Delta is empty, and the rear of q3 is too new for it: the place of that is q2, unless its contents are still in
-        memory, or it was delivered before: messages are never put back into q2."""
+        """Delta is empty, and the rear of q3 is too new for it: the place of that is q2, unless its contents are still
+        in memory, or it was delivered before: messages are never put back into q2."""
         fresh = list(takewhile(lambda slice_: not _is_pageable(slice_.run, scannable), reversed(self.q3.slices)))
         stays = (slice_.contents is not None or slice_.first < self._ledger.delivered_to for slice_ in fresh)
         if len(fresh) == len(self.q3.slices) or any(stays):

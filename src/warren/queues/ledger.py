@@ -37,6 +37,7 @@ class Ledger:
         self._settling: list[tuple[Run, int, bool]] = []  # what left by changes that have not ended: bytes, is it all?
         self._ended: deque[tuple[Epoch, SequenceId]] = deque()  # wholly gone, and perhaps still seen by a scan
         self.forgotten = Epoch(0)  # a scan must have the removals up to this epoch: they are in the books no more
+        self.unread: set[SequenceId] = set()  # runs that cannot be read, by their first message: they stay on disk
         self.next = counters.next
         self.delivered_to = counters.delivered_to  # everything below was delivered, nothing else was
         self.count = counters.count
@@ -97,6 +98,7 @@ class Ledger:
     def clear(self) -> None:
         """All of them are gone at once."""
         self._gone, self._settling, self._ended = {}, [], deque()
+        self.unread.clear()
         self.count = self.size_bytes = 0
 
     def tell(self, head: Slice | None, changes: Changes, is_due: bool = True) -> None:
@@ -106,7 +108,7 @@ class Ledger:
             self._runs_untold = 0
 
     def counters(self, head: Slice | None, is_clean: bool) -> Counters:
-        first = self.next if head is None else head.run.first
+        first = min([self.next if head is None else head.run.first, *self.unread])  # the next start reads these again
         return Counters(self.next, first, self.count, self.size_bytes, self.delivered_to, is_clean)
 
     def settled(self, epoch: Epoch) -> None:

@@ -8,8 +8,8 @@
 Opening: log → store, is it ours, whole, and not ahead of the log? → replay of what lies behind its mark → reflection.
 A store that is missing, damaged, of another timeline, too new, or ahead of the log is set aside and built again from
 the log, if the log still has everything; else opening is refused: what left the log is in that store only. Damage that
-a read meets later is noted in `store.damaged`, for the next opening. If the log no longer has everything, the store stays
-in use, and readers of the damaged rows get the error.
+a read meets later is noted in `store.damaged`, for the next opening. If the log no longer has everything, the store
+stays in use, and readers of the damaged rows get the error.
 
 Freeing: the store is flushed, the mark is written into the log's manifest (`reflected`), and only then are files free
 to go (checklist X-03, C-15; DESIGN rule 14). The mark is that of the store at hand: nothing is purged before the store
@@ -18,6 +18,7 @@ was judged on opening, for a lost one leaves a mark behind that says nothing any
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -55,6 +56,7 @@ from warren.snapshot.version_buffer import VersionBuffer
 
 __all__ = ["LOG", "STORE", "TABLES", "Database", "OpenBuffer", "OpenOutside", "OpenStore"]
 
+_LOG = logging.getLogger(__name__)
 _ACTIVE_CONTAINERS = 2  # so much of the log, or as much as the store holds, may be in the store and lie in active files
 
 OpenStore = Callable[[str, TimelineId], SnapshotStore]
@@ -83,7 +85,7 @@ class Database:
         self._open_store = open_store
         self._store_lock = store_lock
         self.problems: list[str] = []
-        self._damage: Damage | None = None  # that a read of the store has met
+        self._damage: str | None = None  # that a read of the store has met, now or before
         self._noting: Running | None = None
         self._own_store = self._opened_store()
         self._own_store.on_damage = self._store_is_damaged
@@ -217,12 +219,16 @@ class Database:
         self.make_durable()
         self.catch_up()
 
+    def damage(self) -> list[str]:
+        """Of the store, as far as reads have met it."""
+        return [self._told_of_damage(self._damage)] if self._damage is not None else []
+
     def alarms(self) -> list[str]:
         """What an operator should look at."""
         self.log.owner.check()
         failure = self.reflection.failure if self.reflection is not None else None
         told = [f"reflection stands still: {failure.what}; {failure.hint}"] if failure is not None else []
-        return [*self.log.alarms(), *self.problems, *told]
+        return [*self.log.alarms(), *self.problems, *self.damage(), *told]
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -306,14 +312,15 @@ class Database:
             noted = bytes(file.read_at(0, file.size())).decode(errors="replace")
         if self._is_covered:
             return noted
-        self.problems.append(self._told_of_damage(noted))
+        self._damage = noted
         return None
 
     def _store_is_damaged(self, damage: Damage) -> None:
         """A read has met it, in any thread, maybe with locks held: it is noted in a thread of its own."""
         if self._damage is None:
-            self._damage = damage
-            self.problems.append(self._told_of_damage(damage.what))
+            self._damage = damage.what
+            facts = {"file": damage.path, "offset": damage.offset, "what": damage.bare}
+            _LOG.error("the snapshot store is damaged", extra={"facts": facts})
             self._noting = self._machine.threads.start("warren-store-damage", self._note_damage_in_background)
 
     def _note_damage_in_background(self) -> None:
@@ -323,7 +330,7 @@ class Database:
     def _note_damage(self) -> None:
         assert self._damage is not None
         try:
-            replace_file(self._machine.files, join(self.directory, STORE_DAMAGED), [self._damage.what.encode()])
+            replace_file(self._machine.files, join(self.directory, STORE_DAMAGED), [self._damage.encode()])
             if self._is_covered and self.log.manifest.state.reflected:  # from now on the log keeps what it has
                 self.log.manifest.commit([set_change(reflected=Epoch(0))])
         except WarrenError as error:

@@ -1,7 +1,7 @@
 """Verifying the safe snapshot store: every block that holds rows is read, and its checksum compared.
 
-The store is opened for reading only, beside its owner if it has one: what the owner has flushed is checked. The owner may
-remove files while they are opened; then the store is opened again.
+The store is opened for reading only, beside its owner if it has one: what the owner has flushed is checked. The owner
+may remove files while they are opened; then the store is opened again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from rocksdict import AccessType, Rdict, ReadOptions
 from warren.base.errors import Damage, DiskFailure, Refused
 from warren.files.protocol import Files, join
 from warren.snapshot.layout import LOG, STORE
-from warren.snapshot.rocksdb_errors import rocksdb_calls
+from warren.snapshot.rocksdb_errors import NO_SUCH_FILE, rocksdb_calls
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings, store_options
 
-TRIES = 3
+TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +35,40 @@ def store_beside(files: Files, log_directory: str) -> str | None:
 
 
 def verify_store(directory: str) -> VerifiedStore:
-    rows = 0
-    try:
-        db = _opened(directory)
+    for left in reversed(range(TRIES)):
+        rows = _Rows()
         try:
-            options = ReadOptions()
-            options.set_verify_checksums(True)
-            options.fill_cache(False)
-            with rocksdb_calls(f"read the snapshot store in {directory}"):
-                iterator = db.iter(options)
-                iterator.seek_to_first()
-                while iterator.valid():
-                    rows += 1
-                    iterator.next()
-                iterator.status()
-        finally:
-            db.close()
-    except Damage as damage:
-        return VerifiedStore(directory, rows, damage)
-    return VerifiedStore(directory, rows, None)
+            _read_all(directory, rows)
+            return VerifiedStore(directory, rows.count, None)
+        except (Damage, Refused, DiskFailure) as error:
+            is_gone = NO_SUCH_FILE in error.what  # its owner has compacted it meanwhile; or it is missing for good
+            if is_gone and left:
+                continue
+            if isinstance(error, Damage):
+                return VerifiedStore(directory, rows.count, error)
+            raise
+    raise AssertionError("the last try returns or raises")
 
 
-def _opened(directory: str) -> Rdict:
+class _Rows:
+    def __init__(self) -> None:
+        self.count = 0
+
+
+def _read_all(directory: str, rows: _Rows) -> None:
     options = store_options(SnapshotStoreSettings())
     options.create_if_missing(False)
-    for left in reversed(range(TRIES)):
+    reading = ReadOptions()
+    reading.set_verify_checksums(True)
+    reading.fill_cache(False)  # type: ignore[call-arg]  # the stub lacks the argument
+    with rocksdb_calls(f"read the snapshot store in {directory}"):
+        db = Rdict(directory, options, access_type=AccessType.read_only())
         try:
-            with rocksdb_calls(f"read the snapshot store in {directory}"):
-                return Rdict(directory, options, access_type=AccessType.read_only())
-        except (Refused, DiskFailure):
-            if not left:
-                raise
-    raise AssertionError("the last try returns or raises")
+            iterator = db.iter(reading)
+            iterator.seek_to_first()
+            while iterator.valid():
+                rows.count += 1
+                iterator.next()
+            iterator.status()
+        finally:
+            db.close()
