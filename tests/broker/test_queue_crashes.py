@@ -30,7 +30,7 @@ from warren.testing.memory_files import SYNCED, CrashModel
 from warren.testing.stepped_threads import SteppedThreads
 
 DOINGS = 16  # of each client in each life
-SEEDS = 25, 28  # together they do everything that clients and upkeep can
+SEEDS = 28, 38  # together they do everything that clients and upkeep can
 STRIDE = 37
 
 
