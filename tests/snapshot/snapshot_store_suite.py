@@ -8,11 +8,12 @@ The suite itself is test_snapshot_store.py, its state machine test_snapshot_stor
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tests.log.merge_model import Entry, columns_of, entries_of, merged_by_hand
+from warren.base.errors import Damage
 from warren.base.ids import Epoch, TimelineId
 from warren.log.entries import CLEARING, EntryKind
 from warren.records.columns import EntryColumns
@@ -62,6 +63,7 @@ class ReadBesideOwner(SecondaryStore):
     """Everything is written by an owner, flushed, and read as secondary. Is a `SnapshotStore`."""
 
     owner: RocksDbStore
+    on_damage: Callable[[Damage], None]
 
     @classmethod
     def opened(cls, path: str, timeline: TimelineId, settings: SnapshotStoreSettings) -> ReadBesideOwner:

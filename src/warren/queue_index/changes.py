@@ -68,7 +68,10 @@ class Joining(Protocol):
 class MessageSession(Protocol):
     """What is used of a session of the message stream."""
 
-    placed: Sequence[Placed]  # after `end`: positions of its entries, block by block
+    @property
+    def placed(self) -> Sequence[Placed]:
+        """After `end`: positions of its entries, block by block."""
+        ...
 
     def put(self, storage: int, key: bytes, value: bytes) -> None: ...
 
