@@ -274,3 +274,16 @@ class AgainstADict(RuleBasedStateMachine):
 
 _TUNED = ("lag_seconds", "step_bytes", "chunk_bytes", "buffer_bytes", "flush_bytes")
 TestAgainstADict = AgainstADict.TestCase
+
+
+def test_retention_is_a_setting_of_open(tmp_path: Path) -> None:
+    """What is in the store leaves the log, at once without retention and not at all with it."""
+    for name, seconds, is_kept in (("kept", 3600.0, True), ("gone", 0.0, False)):
+        with warren.open(str(tmp_path / name), retention_seconds=seconds, retention_bytes=1 << 30) as db:
+            db.kv("users")[b"ada"] = b"countess"
+            db.database.log.rotate()
+            db.database.settle()
+            assert db.database.reflection is not None
+            db.database.reflection.flush()
+            db.database.log.purge()
+            assert bool(list((tmp_path / name / "log").glob("pwal_0000.*"))) == is_kept

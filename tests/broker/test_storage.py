@@ -187,3 +187,16 @@ def puts_to_the_store(stage: BrokerStage, storage: int) -> list[bytes]:
 
     stage.store.apply = watched  # type: ignore[method-assign]
     return told
+
+
+def test_a_deleted_queue_counts_as_garbage_by_what_it_held(stage: BrokerStage, size: int) -> None:
+    """An empty one requests no pass of upkeep, and so no rotation; a full one is cleared away as acked messages are."""
+    rung = []
+    stage.storage.upkeep.ring = lambda: rung.append(1)  # type: ignore[method-assign]
+    stage.queue("reply")
+    stage.host.delete(stage.host.find("reply"))
+    assert not rung and not stage.storage.upkeep._garbage_bytes
+    stage.queue("full")
+    stage.put(*[bytes(size)] * 10, to="full")
+    stage.host.delete(stage.host.find("full"))
+    assert stage.storage.upkeep._garbage_bytes == 10 * size

@@ -74,7 +74,7 @@ class Kept:
     def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.meanwhile = meanwhile
         self.compactions = self.purges = self.running = self.most = 0
-        self.is_due = False
+        self.is_due = self.is_short = False
         self.handover = Orders()
         self.ballast = Ballast(MemoryFiles(), DIRECTORY, SystemThreads(), 0)
 
@@ -92,6 +92,9 @@ class Kept:
     def purge(self) -> object:
         self.purges += 1
         return None
+
+    def is_short_of_room(self) -> bool:
+        return self.is_short
 
 
 def maintained(kept: Kept, body: Callable[[SteppedThreads, CompactionThread], None], files: MemoryFiles) -> None:

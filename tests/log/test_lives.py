@@ -272,8 +272,40 @@ def test_a_file_lives_through_active_needed_retained_pinned_and_free() -> None:
         assert life_of(store, record) is Life.FREE
 
 
-def test_what_a_log_file_takes_of_the_disk_is_whole_containers() -> None:
-    """So that history does not take more of it than it may, however little is in each file."""
+def test_a_file_that_was_sealed_with_little_in_it_counts_with_its_bytes_and_not_with_whole_containers() -> None:
+    """500 rotations of nearly empty files used to displace a history of 1 GiB."""
+    stage = Stage(retention_seconds=60.0, retention_bytes=2000)
+    with stage.store() as store:
+        for number in range(3):
+            put(store, {b"%d" % number: b""})
+            store.rotate()
+        records = sealed(store)
+        assert sum(record.end for record in records) < 2000 < store.manifest.state.container_bytes
+        store.compact()
+        assert {life_of(store, record) for record in records} == {Life.RETAINED}
+
+
+# -- when the disk is short of space -----------------------------------------------------------------------------------
+
+
+def released(state: ManifestState, size: int, *pins: Pin) -> list[str]:
+    found = lives(state, pins, 0, 1e9, 1 << 40, size)
+    return [str(found[number]) for number in sorted(found)]
+
+
+def test_history_yields_its_oldest_stretches_until_so_many_bytes_are_free() -> None:
+    state = stretches(3)
+    for size, gone in ((0, 0), (1, 1), (1000, 1), (1001, 3), (3000, 3), (3001, 5), (1 << 40, 5)):
+        assert released(state, size) == ["free"] * gone + ["retained"] * (5 - gone) + ["needed"]
+
+
+def test_pinned_history_does_not_yield_and_what_no_pin_holds_yields_in_its_place() -> None:
+    state = stretches(3)
+    assert released(state, 1000, pin(None, 1)) == ["pinned", "free", "free", "retained", "retained", "needed"]
+    assert released(state, 1 << 40, pin(1)) == ["pinned"] * 5 + ["needed"]
+
+
+def test_the_removal_of_a_log_file_frees_whole_containers() -> None:
     state = replace(manifest(), container_bytes=1000, initial_containers=2)
     sizes = [disk_bytes(state, replace(log_file(1, 1), end=end)) for end in (1, 2000, 2001, 3500)]
     assert sizes == [2000, 2000, 3000, 4000]

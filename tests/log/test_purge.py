@@ -27,9 +27,10 @@ from warren.files.protocol import join
 from warren.log.file_header import Purpose
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import epoch_of_name
-from warren.log.lives import Life, disk_bytes, reach
+from warren.log.lives import Life, reach
 from warren.log.manifest import read_manifest
 from warren.log.pins import Pins
+from warren.log.quarantine import set_aside_bytes
 from warren.log.store import LogStore
 from warren.records.block import Header
 from warren.records.walk import walk
@@ -85,9 +86,8 @@ def test_history_goes_when_there_is_more_of_it_than_wanted() -> None:
             rounds(store, 1)
             store.compact()
         logs, bases = sealed(store), sealed(store, Purpose.COMPACTED)
-        state = store.manifest.state
     kept, gone = [*logs[2:], *bases[1:3]], [*logs[:2], bases[0]]
-    with stage.store(retention_bytes=sum(disk_bytes(state, record) for record in kept)) as store:
+    with stage.store(retention_bytes=sum(record.end for record in kept)) as store:
         purged = store.purge()
         assert set(purged.files) == {record.name for record in gone}
         assert purged.freed_bytes == sum(record.end for record in gone)
@@ -95,6 +95,62 @@ def test_history_goes_when_there_is_more_of_it_than_wanted() -> None:
         assert numbers(sealed(store, Purpose.COMPACTED)) == numbers(bases[1:])
         assert purged.horizon == logs[1].sealed_epoch
         assert store.purge().files == ()
+
+
+def short_disk(stage: Stage, store: LogStore, missing_bytes: int) -> int:
+    """So much is missing of the free space that the store is to keep; what is free."""
+    stage.disk.capacity_bytes = stage.disk.used_bytes + store.settings.free_bytes_min - missing_bytes
+    return stage.disk.free_bytes(DIRECTORY)
+
+
+def test_history_yields_oldest_first_when_the_disk_is_short_of_space() -> None:
+    stage = Stage(**FOREVER, free_bytes_min=40_000)
+    with stage.store() as store:
+        rounds(store, 6)
+        store.compact()
+        for _ in range(2):
+            rounds(store, 6)
+            store.compact()
+        logs = sealed(store)
+        assert store.purge().files == (), "the disk has more than enough"
+        short_disk(stage, store, 1)
+        purged = store.purge()
+        assert purged.files and set(purged.files) >= {record.name for record in logs[:6]}, "the oldest"
+        assert stage.disk.free_bytes(DIRECTORY) >= 40_000, "there is enough again"
+        assert sealed(store), "and history that need not yield is left"
+        assert store.purge().files == () and store.alarms() == []
+
+
+def test_pins_and_quarantine_do_not_yield_and_are_named_as_long_as_the_disk_is_short() -> None:
+    stage = Stage(**FOREVER, free_bytes_min=1 << 20)
+    with stage.store() as store:
+        rounds(store, 2)
+        store.compact()
+        first, second = sealed(store)
+        pin, _ = store.pins.take("nightly export", 3600.0, numbers=[first.number])
+        set_aside_bytes(stage.disk, DIRECTORY, "old.voided", bytes(777))
+        assert store.purge().files == () and store.alarms() == []
+        short_disk(stage, store, 1 << 19)
+        assert store.purge().files == (second.name,), "what no pin holds yields"
+        pinned, quarantined = store.alarms()
+        assert pin.id in pinned and "nightly export" in pinned and str(first.end) in pinned
+        assert f"{DIRECTORY}/quarantine keeps 777 bytes" in quarantined
+        stage.disk.capacity_bytes = None
+        store.purge()
+        assert store.alarms() == [], "the shortage is over"
+
+
+def test_history_yields_to_writers_who_wait_for_room() -> None:
+    """Without a limit of its own: an embedded store whose disk is full removes history before it stands still."""
+    stage = Stage(**FOREVER, compaction_poll_seconds=0.01)
+    with stage.store() as store:
+        rounds(store, 3)
+        store.compact()
+        history = sealed(store)
+        stage.disk.capacity_bytes = stage.disk.used_bytes + 2000
+        put(store, {b"large": bytes(20_000)})
+        assert not set(numbers(history)) & set(numbers(sealed(store)))
+        stage.disk.capacity_bytes = None
 
 
 def test_nothing_that_recovery_needs_ever_goes() -> None:

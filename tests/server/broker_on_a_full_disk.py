@@ -5,7 +5,8 @@
 `alarm`: publishers fill it up to what is to be kept free. `full`: somebody else fills it to the last byte, under load;
 then once more, and the broker is killed. `bare`: the same without a ballast. `acked`: it is killed when it has got
 acknowledgements, for which the ballast has room. `still`: it becomes full while nobody writes. `stopped`: it is stopped
-while it waits. Clients look at everything meanwhile, and an assertion that fails ends it.
+while it waits. `history`: messages pass through an empty queue. Clients look at everything meanwhile, and an assertion
+that fails ends it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ MORE = 200  # messages behind the moment at which there was room again
 TAKEN = 300  # consumed while there was none
 PREFETCH = 50
 SETTLED_SECONDS = 1.0  # acknowledgements are on the disk after 50 ms, if it takes them
+HISTORY_ROUNDS, HISTORY_AT_ONCE, HISTORY_SIZE = 100, 80, 100_000
 DECLARERS = 8  # more than the server has threads: each of them waits for the disk
 
 
@@ -202,6 +204,27 @@ def stopped(place: Path) -> None:
         assert seen == sorted(set(seen)) and set(range(confirmed)) <= set(seen)
 
 
+def history(place: Path) -> None:
+    """Four times as much passes through an empty queue as the disk has: history yields, and no publisher is blocked."""
+    broker, _ = opened(place, 200, 1, "60MB")
+    with broker, client_of_the_blocked(broker) as publisher, client_of(broker) as consumer:
+        declared(broker, "jobs")
+        publisher.channel(confirms=True)
+        consume(consumer, "jobs", no_ack=True)
+        sent = confirmed = 0
+        for _ in range(HISTORY_ROUNDS):
+            publisher.publish(1, "jobs", *[bytes(HISTORY_SIZE)] * HISTORY_AT_ONCE)
+            sent += HISTORY_AT_ONCE
+            while confirmed < sent:
+                told = publisher.method()
+                assert isinstance(told, methods.BasicAck), f"a publisher is blocked by history: {told}"
+                confirmed = told.delivery_tag
+            for _ in range(HISTORY_AT_ONCE):
+                consumer.expect(methods.BasicDeliver)
+                consumer.body()
+
+
 if __name__ == "__main__":
     scenarios = {"alarm": alarm, "full": full, "bare": bare, "acked": acked, "still": still, "stopped": stopped}
+    scenarios |= {"history": history}
     scenarios[sys.argv[1]](Path(sys.argv[2]))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from warren import __version__
 from warren.app.configuration.configuration import Configuration
@@ -24,7 +25,7 @@ from warren.broker.counts import Counts
 from warren.broker.realms import Realms
 from warren.catalog.catalog import Catalog
 from warren.log.machine import Machine
-from warren.log.settings import LogSettings
+from warren.log.settings import CONTAINER_BYTES_MIN, LogSettings
 from warren.log.worker import Progress
 from warren.management.running import Alarm, Listener
 from warren.server.authentication import Users
@@ -32,12 +33,10 @@ from warren.server.server import Server
 from warren.server.settings import ServerSettings
 from warren.snapshot.control_socket import ControlServer
 from warren.snapshot.database import Database
-from warren.snapshot.reflection import ReflectionSettings
 
 GATHERED_BLOCKS_MAX = 1 << 16  # the loop never waits for the disk; the server stops reading publishers instead
-BALLAST_BYTES = 18 << 20  # two containers of the log, two memtables of the store
-ROTATE_BYTES = 256 << 20  # a rotation is ten syncs: with large bodies a disk fills 64 MiB several times a second
-QUIET_SECONDS = 5.0  # reflecting takes the loop's time: fewer messages feel one long round than many short ones
+MEMTABLES_BYTES = 16 << 20  # two of the store
+BALLAST_BYTES = MEMTABLES_BYTES + (2 << 20)  # with two containers of the log
 
 
 class Broker:
@@ -131,13 +130,10 @@ def open_broker(
     configuration: Configuration, progress: Progress = lambda share: None, machine: Machine | None = None
 ) -> Broker:
     """Open the directory that it names, or make it. Returns when everything durable is there."""
-    machine, settings = machine or Machine.real(), ReflectionSettings(quiet_seconds=QUIET_SECONDS)
+    machine, settings = machine or Machine.real(), configuration.reflection
     directory = configuration.places.directory
     machine.files.make_directories(directory)
-    log_settings = LogSettings(
-        gathered_blocks_max=GATHERED_BLOCKS_MAX, rotate_bytes=ROTATE_BYTES, ballast_bytes=BALLAST_BYTES
-    )
-    database = open_database(directory, machine, log_settings, settings, progress)
+    database = open_database(directory, machine, _log_settings(configuration), settings, progress)
     undo: list[Callable[[], None]] = [database.close]
     try:
         queues = OpenQueues(
@@ -157,6 +153,16 @@ def open_broker(
         for step in reversed(undo):
             step()
         raise
+
+
+def _log_settings(configuration: Configuration) -> LogSettings:
+    chosen = configuration.log
+    return replace(
+        chosen,
+        gathered_blocks_max=GATHERED_BLOCKS_MAX,
+        ballast_bytes=MEMTABLES_BYTES + 2 * max(chosen.container_bytes, CONTAINER_BYTES_MIN),
+        free_bytes_min=configuration.server.disk_free_min_bytes,
+    )
 
 
 def _prepare(catalog: Catalog, machine: Machine, configuration: Configuration) -> None:

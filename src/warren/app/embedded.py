@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from os import PathLike
 from typing import TYPE_CHECKING, Unpack
@@ -62,6 +63,8 @@ class OpenOptions(QueueSide, total=False):
     log_settings: LogSettings | None
     reflection: ReflectionSettings | None
     progress: Progress  # called with the share of the replay that is done
+    retention_seconds: float | None  # with the next: in place of those of `log_settings`
+    retention_bytes: int | None
 
 
 def open_embedded(
@@ -69,12 +72,20 @@ def open_embedded(
     log_settings: LogSettings | None = None,
     reflection: ReflectionSettings | None = None,
     progress: Progress = lambda share: None,
+    retention_seconds: float | None = None,
+    retention_bytes: int | None = None,
     **queue_side: Unpack[QueueSide],
 ) -> Warren:
-    """Open a directory, or make one. Nobody else may have it open. Settings of queues: see `QueueSide`."""
+    """Open a directory, or make one. Nobody else may have it open. Settings of queues: see `QueueSide`. The two limits
+    of retention, if given, replace those of `log_settings`."""
     directory = directory_path(path)
     _check_settings({"log_settings": log_settings, "reflection": reflection, **queue_side})
     machine, settings = Machine.real(), reflection or ReflectionSettings()
+    log_settings = log_settings or LogSettings()
+    if retention_seconds is not None:
+        log_settings = replace(log_settings, retention_seconds=retention_seconds)
+    if retention_bytes is not None:
+        log_settings = replace(log_settings, retention_bytes=retention_bytes)
     database = open_database(directory, machine, log_settings, settings, progress)
     try:
         return Warren(database, machine, served(database, machine, settings), queue_side)

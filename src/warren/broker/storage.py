@@ -28,6 +28,7 @@ from warren.broker.settings import QueueSettings
 from warren.broker.telling_index import TellingIndex
 from warren.broker.upkeep import Upkeep
 from warren.catalog.catalog import Catalog
+from warren.log.purge import Purge
 from warren.message_store.format import Holder
 from warren.message_store.liveness import Held
 from warren.message_store.memory_index import MemoryIndex
@@ -90,6 +91,7 @@ class QueueStorage:
             self._note_dead,
             lambda: database.indexed,
             self._alive.report,
+            self._note_deleted,
         )
         kinds: dict[str, MakeOne] = {VARIABLE: self._variable, **(more_kinds or {})}
         self.kinds = BackingKinds(kinds, settings.backing, PriorityQueue)
@@ -122,7 +124,14 @@ class QueueStorage:
         """All that was in it is garbage, and nobody has looked at it run by run."""
         self._alive.remove(queue)
         self.stores.collector.queue_has_gone(queue)
-        self.upkeep.ring()
+
+    @property
+    def purges(self) -> Purge:
+        return self._database.log.purger
+
+    def purge_soon(self) -> None:
+        """Have free files purged, and history if the disk is short of space. Waits for nothing."""
+        self._database.log.purge_soon()
 
     def forget(self, queues: Collection[QueueId]) -> None:
         """These have left the catalog, and whatever is in them goes: a storage for each, whatever it holds."""
@@ -201,6 +210,12 @@ class QueueStorage:
         else:
             self.cleaning.note_dead(size_bytes)
         self.upkeep.note_dead(size_bytes)
+
+    def _note_deleted(self, size_bytes: int) -> None:
+        """A durable queue was deleted that held so much. An empty one costs no pass, and so no rotation."""
+        if size_bytes:
+            self.cleaning.note_dead(size_bytes)
+            self.upkeep.note_dead(size_bytes)
 
 
 class _Begun:

@@ -25,6 +25,8 @@ def _option(name: str, metavar: str, text: str, **more: Any) -> Any:
 
 _NO_DATA_DIR = "There is no data directory: --store-dir must be given."
 _FORCE = "Make the catalog of what the log has, where that does not cover it."
+_WRITE_BUFFERS = "Blocks gathered before the log is flushed. Default: 10."
+_REFLECTION = "notify (default), push, push-threaded, watch, spark or off."
 _DRAIN = "Clients have so long to go at the end. Default: 10."
 
 DataDir = Annotated[str | None, _option("--data-dir", "D", "Where everything is kept.")]
@@ -40,6 +42,14 @@ PrometheusPort = Annotated[int | None, _option("--prometheus-port", "P", "For me
 Config = Annotated[str | None, _option("--config", "F", "rabbitmq.conf, or a directory of such files.")]
 DrainSeconds = Annotated[float | None, _option("--drain-seconds", "N", _DRAIN, min=0.0)]
 Product = Annotated[str | None, _option("--product", "NAME", "What clients are told they talk to. Default: Warren.")]
+ContainerSize = Annotated[str | None, _option("--container-size", "B", "Unit of allocation in the log. Default: 1MiB.")]
+InitialContainers = Annotated[str | None, _option("--initial-containers", "N", "Of a new log file. Default: 2.")]
+MaxWriteBuffers = Annotated[str | None, _option("--max-write-buffers", "N", _WRITE_BUFFERS)]
+RotateBytes = Annotated[str | None, _option("--rotate-bytes", "B", "Size of a log file. Default: 256MiB.")]
+RetentionSeconds = Annotated[str | None, _option("--retention-seconds", "S", "Age limit of history. Default: 86400.")]
+RetentionBytes = Annotated[str | None, _option("--retention-bytes", "B", "Size limit of history. Default: 1GiB.")]
+Reflection = Annotated[str | None, _option("--reflection", "MODE", _REFLECTION)]
+ReflectionBuffer = Annotated[str | None, _option("--reflection-buffer", "KIND", "memory (default) or rocksdb.")]
 LogLevel = Annotated[str | None, _option("--log-level", "L", "debug, info, warning, error, critical. Default: info.")]
 LogFile = Annotated[str | None, _option("--log-file", "F", "Where events are logged. Default: standard error.")]
 PidFile = Annotated[str | None, _option("--pid-file", "F", "Gets the process id while it runs.")]
@@ -59,12 +69,21 @@ def serve(
     config: Config = None,
     drain_seconds: DrainSeconds = None,
     product: Product = None,
+    container_size: ContainerSize = None,
+    initial_containers: InitialContainers = None,
+    max_write_buffers: MaxWriteBuffers = None,
+    rotate_bytes: RotateBytes = None,
+    retention_seconds: RetentionSeconds = None,
+    retention_bytes: RetentionBytes = None,
+    reflection: Reflection = None,
+    reflection_buffer: ReflectionBuffer = None,
     log_level: LogLevel = None,
     log_file: LogFile = None,
     pid_file: PidFile = None,
 ) -> None:
     """Run the broker: AMQP 0-9-1, the management API, metrics."""
     from warren.app.configuration.choices import Choices
+    from warren.app.configuration.store_options import read_flags
     from warren.app.configuration.values import log_level as known_level
 
     told = Choices(
@@ -84,14 +103,28 @@ def serve(
         log_level=None if log_level is None else known_level(log_level),
         log_file=log_file,
         pid_file=pid_file,
+        **read_flags(
+            container_size=container_size,
+            initial_containers=initial_containers,
+            max_write_buffers=max_write_buffers,
+            rotate_bytes=rotate_bytes,
+            retention_seconds=retention_seconds,
+            retention_bytes=retention_bytes,
+            reflection=reflection,
+            reflection_buffer=reflection_buffer,
+        ),
     )
+    _serve(told)
+
+
+def _serve(told: Any) -> None:
     try:
-        _serve(told)
+        _open_and_run(told)
     except KeyboardInterrupt:  # while it was being opened: what is durable is there at the next start
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _serve(told: Any) -> None:
+def _open_and_run(told: Any) -> None:
     from warren.app.broker import open_broker
     from warren.app.configuration.options import configuration_of
     from warren.app.lifecycle import run

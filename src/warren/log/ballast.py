@@ -32,6 +32,11 @@ class Ballast:
         self._is_laid = False
         self.is_in_use = False  # it was given back, and the disk has had no room for it since
 
+    @property
+    def room_bytes(self) -> int:
+        """Free space with which it is laid."""
+        return ROOM_TIMES * self._size_bytes
+
     def lay(self) -> None:
         """Unless it lies there, or the disk has too little room: then somebody calls again."""
         if not self._size_bytes:
@@ -42,7 +47,7 @@ class Ballast:
             if not self._is_whole():
                 if self._files.exists(self._path):
                     self._files.remove(self._path)
-                if self._files.free_bytes(self._directory) < ROOM_TIMES * self._size_bytes or not self._made():
+                if self._files.free_bytes(self._directory) < self.room_bytes or not self._made():
                     return
             self._is_laid, self.is_in_use = True, False
 

@@ -59,6 +59,10 @@ class Maintained(Protocol):
 
     def purge(self) -> object: ...
 
+    def is_short_of_room(self) -> bool:
+        """Whether history is to yield before anything else is done."""
+        ...
+
     @property
     def handover(self) -> Ordering: ...
 
@@ -84,11 +88,17 @@ class CompactionThread:
         self._poll_seconds = poll_seconds
         self._due_ns = 0  # a poll that failed is repeated then, or when there is a request
         self._bell = threads.condition()
-        self._is_stopping = False
+        self._is_stopping = self._is_rung = False
         background = background or Background()
         self._task = background.task("compaction", "the log is not compacted or purged", poll_seconds)
         files.make_directories(self._home)
         self._thread = threads.start("warren-compaction", self._run)
+
+    def ring(self) -> None:
+        """Poll at once, also behind a poll that failed."""
+        with self._bell:
+            self._is_rung, self._due_ns = True, 0
+            self._bell.notify_all()
 
     def stop(self, give_up: Callable[[], None] = lambda: None) -> None:
         """End the thread; `give_up` ends the job it may be waiting for."""
@@ -108,8 +118,9 @@ class CompactionThread:
     def _run(self) -> None:
         while True:
             with self._bell:
-                if not self._is_stopping:
+                if not self._is_stopping and not self._is_rung:
                     self._bell.wait(self._poll_seconds)
+                self._is_rung = False
                 if self._is_stopping:
                     return
             if not self._looks():
@@ -130,6 +141,8 @@ class CompactionThread:
         return True
 
     def _look(self, maintained: Maintained) -> None:
+        if maintained.is_short_of_room():
+            maintained.purge()
         maintained.ballast.lay()
         start = join(self._home, START)
         if self._files.exists(start):

@@ -10,6 +10,9 @@ free       nobody does
 History is given up from its old end only, and by whole stretches: from one compacted file to the next, which together
 with the log between them show every moment of that time, and without any of them none. So every epoch behind the
 horizon can be cut (log/cut). A stretch is too old when its newest file is, whatever the clock said in between.
+
+Retention counts the bytes in use of a file: a file that was sealed with little in it does not displace the history of
+others. `release_bytes` shortens history further, oldest first, when the disk is short of free space.
 """
 
 from __future__ import annotations
@@ -53,12 +56,18 @@ def is_needed(state: ManifestState, record: FileRecord) -> bool:
 
 
 def lives(
-    state: ManifestState, pins: Sequence[Pin], now_ns: int, retention_seconds: float, retention_bytes: int
+    state: ManifestState,
+    pins: Sequence[Pin],
+    now_ns: int,
+    retention_seconds: float,
+    retention_bytes: int,
+    release_bytes: int = 0,
 ) -> dict[FileNumber, Life]:
-    """The life of every file the manifest knows."""
+    """The life of every file the manifest knows. `release_bytes`: so much of the history becomes free in any case."""
     found = {record.number: _life(state, record) for record in state.files.values()}
     history = [record for record in state.files.values() if found[record.number] is Life.RETAINED]
     over = _over(state, history, now_ns, retention_seconds, retention_bytes)
+    over += [record for record in _released(state, history, pins, release_bytes) if record not in over]
     going = [record for record in over if not is_held(state, record, pins)]
     edge = max((reach(state, record)[0] for record in going), default=state.horizon)
     for record in history:
@@ -87,15 +96,31 @@ def _over(state: ManifestState, history: list[FileRecord], now_ns: int, seconds:
     by_reach = sorted(history, key=lambda record: reach(state, record), reverse=True)
     for _, group in groupby(by_reach, key=lambda record: reach(state, record)):
         stretch = list(group)
-        kept_bytes += sum(disk_bytes(state, record) for record in stretch)
+        kept_bytes += sum(record.end for record in stretch)
         is_old = all(now_ns - record.sealed_ns >= seconds * 1e9 for record in stretch)
         if is_old or kept_bytes > size:
             over += stretch
     return over
 
 
+def _released(
+    state: ManifestState, history: list[FileRecord], pins: Sequence[Pin], release_bytes: int
+) -> list[FileRecord]:
+    """The oldest stretches, until the files that no pin holds have so many bytes."""
+    released: list[FileRecord] = []
+    free_bytes = 0
+    by_reach = sorted(history, key=lambda record: reach(state, record)) if release_bytes > 0 else []
+    for _, group in groupby(by_reach, key=lambda record: reach(state, record)):
+        if free_bytes >= release_bytes:
+            break
+        stretch = list(group)
+        released += stretch
+        free_bytes += sum(disk_bytes(state, record) for record in stretch if not is_held(state, record, pins))
+    return released
+
+
 def disk_bytes(state: ManifestState, record: FileRecord) -> int:
-    """What a file takes on the disk: a log file whole containers, since it is allocated ahead by them."""
+    """Space that the removal of a file frees: of a log file whole containers, since it is allocated ahead by them."""
     if record.purpose is not Purpose.LOG:
         return record.end
     containers = max(state.initial_containers, -(-record.end // state.container_bytes))

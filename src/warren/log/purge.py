@@ -8,12 +8,18 @@
 A crash behind 1 or 3 leaves doomed files: the next purge goes on with them, whether they are still there or not.
 History is cut off at its old end only, so that what remains has no gap, and never where a live pin reads.
 
+When the disk is short of free space (`free_bytes_min`, or writers wait for room, or the ballast is in use), history
+yields, oldest first, until a quarter more than that is free. Pinned files and the quarantine do not yield: as long as
+the shortage lasts, `shortage` names them.
+
 A file that a pin was ever seen to hold counts as handed out and is not recycled: a reader whose pin has lapsed may
 still have it mapped, and must see old bytes or none.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from warren.base.clock import Clock
@@ -28,7 +34,10 @@ from warren.log.lives import Life, is_held, lives, reach
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import Change, ManifestState, drop_change, file_change, set_change
 from warren.log.pins import Pin, Pins
+from warren.log.quarantine import quarantine_shortage
 from warren.log.settings import LogSettings
+
+FREE_SLACK = 4  # history yields until such a share more than the minimum is free, so that a purge is worth its syncs
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,9 @@ class Purge:
         pins: Pins,
         settings: LogSettings,
         pool: RecyclePool | None,
+        missing_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`missing_bytes`: free space that writers need at this moment and do not find; 0 if they do."""
         self._files = files
         self._directory = directory
         self._clock = clock
@@ -59,14 +70,47 @@ class Purge:
         self._pins = pins
         self._settings = settings
         self._pool = pool
+        self._missing_bytes = missing_bytes
+        self.begun = self.ended = 0  # runs
+        self.shortage: list[str] = []  # what keeps space that the disk is short of, by name
 
     def run(self) -> Purged:
         with self._upkeep:
-            self._note_handed_out()
-            self._pins.drop_lapsed()
-            self._revoke_over_cap()
-            self._doom(self._of_life(Life.FREE, self._pins.live()))
-            return self._remove_doomed()
+            self.begun += 1
+            try:
+                return self._run()
+            finally:
+                self.ended += 1
+
+    def _run(self) -> Purged:
+        self._note_handed_out()
+        self._pins.drop_lapsed()
+        self._revoke_over_cap()
+        self._doom(self._of_life(Life.FREE, self._pins.live(), self._short_bytes()))
+        purged = self._remove_doomed()
+        self.shortage = self._kept_in_shortage() if self._short_bytes() else []
+        return purged
+
+    def _short_bytes(self) -> int:
+        """How much free space is missing; 0 if the disk has enough."""
+        missing, least = self._missing_bytes(), self._settings.free_bytes_min
+        if not missing and not least:
+            return 0
+        free = self._files.free_bytes(self._directory)
+        if not missing and free >= least:
+            return 0
+        return max(0, max(least + least // FREE_SLACK, missing) - free)
+
+    def _kept_in_shortage(self) -> list[str]:
+        state, history = self._manifest.state, self._of_life(Life.FREE, [], sys.maxsize)
+        held = [(pin, sum(r.end for r in history if is_held(state, r, [pin]))) for pin in self._pins.live()]
+        told = [
+            f"the disk is short of space, and pin {pin.id} of {pin.reader} keeps {size} bytes of history"
+            for pin, size in held
+            if size
+        ]
+        set_aside = quarantine_shortage(self._files, self._directory)
+        return [*told, *([set_aside] if set_aside else [])]
 
     def _note_handed_out(self) -> None:
         if self._pool is None or not (pins := self._pins.every()):
@@ -77,10 +121,10 @@ class Purge:
         if fresh:
             self._manifest.commit([file_change(record.changed(is_handed_out=True)) for record in fresh])
 
-    def _of_life(self, life: Life, pins: list[Pin]) -> list[FileRecord]:
+    def _of_life(self, life: Life, pins: list[Pin], release_bytes: int = 0) -> list[FileRecord]:
         state, settings = self._manifest.state, self._settings
         now = self._clock.wall_ns()
-        found = lives(state, pins, now, settings.retention_seconds, settings.retention_bytes)
+        found = lives(state, pins, now, settings.retention_seconds, settings.retention_bytes, release_bytes)
         return [record for number, record in sorted(state.files.items()) if found[number] is life]
 
     def _doom(self, free: list[FileRecord]) -> None:

@@ -52,6 +52,12 @@ def quarantine_alarm(files: Files, directory: str, bytes_max: int) -> str | None
     return f"{home} holds {kept} bytes, its budget is {bytes_max}: look at what is there, and remove what nobody wants"
 
 
+def quarantine_shortage(files: Files, directory: str) -> str | None:
+    """The alarm of a disk that is short of space while the quarantine takes some of it; None if it takes none."""
+    kept = quarantine_bytes(files, directory)
+    return f"the disk is short of space, and {join(directory, QUARANTINE)} keeps {kept} bytes" if kept else None
+
+
 def quarantine_bytes(files: Files, directory: str) -> int:
     home = join(directory, QUARANTINE)
     total = 0

@@ -34,6 +34,7 @@ class LogSettings:
     compaction_poll_seconds: float = 1.0  # how often ctrl/start_compaction is looked for
     retention_seconds: float = 86400.0  # history kept this long …
     retention_bytes: int = 1 << 30  # … and at most this much of it; 0 in either: none
+    free_bytes_min: int = 0  # with less free space than this history is removed; 0: only when writers wait for room
     quarantine_bytes_max: int = 1 << 30  # above it an alarm is shown; nothing is deleted
     pin_seconds: float = 300.0  # a pin that is not renewed for this long lapses
     recycle_files: bool = False  # reuse freed log files instead of creating new ones

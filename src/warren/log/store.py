@@ -124,7 +124,9 @@ class LogStore:
         settings = self.settings
         self.pins = Pins(files, directory, clock, self.machine.chance)
         upkeep = threads.condition()
-        self.purger = Purge(files, directory, clock, upkeep, self.manifest, self.pins, settings, self.recycle_pool)
+        self.purger = Purge(
+            files, directory, clock, upkeep, self.manifest, self.pins, settings, self.recycle_pool, self._missing_bytes
+        )
         self._worker = self._make_worker()
         self.compaction = Compaction(
             files,
@@ -291,7 +293,8 @@ class LogStore:
         failures = [f"nothing is written any more: {ended.what}; {ended.hint}"] if ended is not None else []
         failures += self._compaction_thread.alarms() if self._compaction_thread is not None else []
         over = quarantine_alarm(files, directory, self.settings.quarantine_bytes_max)
-        return [*self.opened.problems, *waits, *failures, *([over] if over else [])]
+        told = [*waits, *failures, *([over] if over else []), *self.purger.shortage]
+        return [*self.opened.problems, *told]
 
     def compact(self, progress: Progress = lambda share: None) -> dict[str, Any]:
         self.owner.check()
@@ -303,6 +306,21 @@ class LogStore:
     def purge(self) -> Purged:
         self.owner.check()
         return self.purger.run()
+
+    def purge_soon(self) -> None:
+        """Have the upkeep thread purge. Waits for nothing."""
+        if self._compaction_thread is not None:
+            self._compaction_thread.ring()
+
+    def is_short_of_room(self) -> bool:
+        least = self.settings.free_bytes_min
+        return bool(self._missing_bytes()) or (least > 0 and self.machine.files.free_bytes(self.directory) < least)
+
+    def _missing_bytes(self) -> int:
+        """Free space that writers wait for: of the next container, and of the ballast if that is in use."""
+        if not self.commit.is_out_of_room and not self.ballast.is_in_use:
+            return 0
+        return self.ballast.room_bytes + self.manifest.state.container_bytes
 
     # -- the end -------------------------------------------------------------------------------------------------
 

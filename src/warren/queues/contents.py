@@ -96,6 +96,7 @@ class Stores:
     note_dead: NoteDead = _nobody_asks
     indexed_epoch: Callable[[], Epoch] | None = None  # None: whatever is durable is in the index
     report_alive: ReportAlive = _ignore
+    note_deleted: Callable[[int], None] = lambda size_bytes: None  # a durable queue is deleted with so many bytes in it
 
     def is_written(self, run: Run) -> bool:
         """Whether its contents can be let go of: they are durable, or it makes no difference."""

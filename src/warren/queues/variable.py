@@ -247,6 +247,7 @@ class VariableQueue:
 
     def delete(self, changes: Changes) -> None:
         if self._is_durable:
+            self._stores.note_deleted(self.ready_bytes + self.pending.size_bytes)
             changes.remove_queue(self._place.queue)
         for lane in (self.lanes.q4, self.lanes.q3, self.lanes.q2, self.lanes.q1):
             lane.take_all()

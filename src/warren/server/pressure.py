@@ -4,6 +4,7 @@
     paging    memory is full of messages                       until they are on disk
     garbage   files fill with what nobody wants                until that is cleared away
     cleanup   garbage has held publishers for a second         until that is cleared away   clients are told: blocked
+    history   the disk is short of space, history is purged    until that is done
     disk      there is little room left                        until there is more      clients are told: blocked
     memory    all of memory is in consumers' hands             until they settle        clients are told: blocked
 
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 _LOG = logging.getLogger(__name__)
-UNSAFE, PAGING, GARBAGE = "unsafe", "paging", "garbage"
+UNSAFE, PAGING, GARBAGE, HISTORY = "unsafe", "paging", "garbage", "history"
 DISK, MEMORY, CLEANUP = "disk", "memory", "cleanup"
 BLOCKED: Final = {DISK: "low on disk", MEMORY: "low on memory", CLEANUP: "cleaning up disk space"}  # for clients
 

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from warren.server.pressure import CLEANUP, DISK, GARBAGE, MEMORY, PAGING
+from warren.server.pressure import CLEANUP, DISK, GARBAGE, HISTORY, MEMORY, PAGING
 
 if TYPE_CHECKING:
     from warren.server.server import Server
@@ -26,6 +26,8 @@ TICK_SECONDS: Final = 0.5
 DISK_SHARE: Final = 8  # of the room that is kept: after so much was published it is looked at again
 GARBAGE_POLL_SECONDS: Final = 0.02
 GARBAGE_SECONDS_MAX: Final = 1.0  # clients are notified of a garbage pressure that lasts longer
+HISTORY_SECONDS_MAX: Final = 1.0  # time in which history may yield before publishers are blocked
+PASS_BYTES_MIN: Final = 32 << 20  # free space for a pass of upkeep, which creates log files and flushes the store
 PAGING_SLACK: Final = 1.1  # of the watermark: above it publishers wait for paging
 MEMORY_SLACK: Final = 1.5  # of the watermark: above it nothing helps but consumers who settle
 
@@ -46,6 +48,7 @@ class Watch:
         self._paging = background.task("paging", "messages are not moved from memory to disk")
         self._disk = background.task("disk-watch", "free disk space is not watched")
         self._garbage = background.task("garbage-watch", "garbage does not slow down publishers")
+        self._yielding: tuple[int, int] | None = None  # since the disk is short: purges begun by then, and when
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = loop.call_later(TICK_SECONDS, self._tick)
@@ -160,4 +163,33 @@ class Watch:
         self._since_look_bytes = 0
         free = server.machine.files.free_bytes(server.storage.directory)
         is_full = server.storage.is_out_of_room or server.storage.is_on_ballast
-        server.pressure.set(DISK, is_full or free < server.settings.disk_free_min_bytes)
+        is_short = is_full or free < server.settings.disk_free_min_bytes
+        is_yielding = is_short and self._is_history_yielding(has_room=not is_full and free > PASS_BYTES_MIN)
+        if not is_short:
+            self._yielding = None
+        if is_yielding and not server.pressure.has(HISTORY):
+            server.later(GARBAGE_POLL_SECONDS, self._check_history)
+        server.pressure.set(HISTORY, is_yielding)
+        server.pressure.set(DISK, is_short and not is_yielding)
+
+    def _is_history_yielding(self, has_room: bool) -> bool:
+        """Once for each shortage of the disk, history is purged before publishers are blocked, and garbage is collected
+        if there is room for that. True until the purge has ended, for a limited time: it may wait for a compaction."""
+        server, now_ns = self._server, self._server.machine.clock.monotonic_ns()
+        if self._yielding is None:
+            self._yielding = server.storage.purges.begun, now_ns
+            server.storage.purge_soon()
+            if has_room:
+                server.storage.upkeep.ring()
+        begun, since_ns = self._yielding
+        return server.storage.purges.ended <= begun and now_ns - since_ns < HISTORY_SECONDS_MAX * 1e9
+
+    def _check_history(self) -> None:
+        if self._is_stopped or not self._server.pressure.has(HISTORY):
+            return
+        checked: list[None] = []  # empty if free space is unknown: then publishers are not held back
+        self._disk.run(lambda: checked.append(self._look_at_disk()))
+        if not checked:
+            self._server.pressure.set(HISTORY, False)
+        elif self._server.pressure.has(HISTORY):
+            self._server.later(GARBAGE_POLL_SECONDS, self._check_history)

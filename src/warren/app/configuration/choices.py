@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from warren.snapshot.feeds import Mode
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
@@ -44,6 +46,14 @@ class Choices:
     disk_free_share: float | None = None
     disk_free_bytes: int | None = None
     embed_below_bytes: int | None = None
+    container_bytes: int | None = None
+    initial_containers: int | None = None
+    max_write_buffers: int | None = None
+    rotate_bytes: int | None = None
+    retention_seconds: float | None = None
+    retention_bytes: int | None = None
+    reflection: Mode | None = None
+    reflection_buffer: str | None = None
     default_user: str | None = None
     default_password: str | None = field(default=None, repr=False)
     default_vhost: str | None = None

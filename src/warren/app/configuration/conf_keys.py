@@ -17,6 +17,7 @@ from typing import Any
 from warren.app.configuration.choices import Choices
 from warren.app.configuration.rabbitmq_conf import Line
 from warren.app.configuration.sizes import share, size_bytes
+from warren.app.configuration.store_options import STORE_KEYS
 from warren.app.configuration.values import (
     Read,
     listener,
@@ -51,6 +52,7 @@ KEYS: dict[str, tuple[str, Read]] = {
     "disk_free_limit.relative": ("disk_free_share", share),
     "disk_free_limit.absolute": ("disk_free_bytes", size_bytes),
     "queue_index_embed_msgs_below": ("embed_below_bytes", size_bytes),
+    **STORE_KEYS,
     "management.tcp.port": ("management_port", port),
     "management.tcp.ip": ("management_host", name),
     "management.listener.port": ("management_port", port),

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from warren.app.places import Places
 from warren.broker.settings import QueueSettings
 from warren.catalog.settings import CatalogSettings
+from warren.log.settings import LogSettings
 from warren.message_store.settings import MessageStoreSettings
 from warren.queues.settings import VariableQueueSettings
 from warren.server.settings import ServerSettings
+from warren.snapshot.reflection import ReflectionSettings
 
 MANAGEMENT_PORT = 15672
 PROMETHEUS_PORT = 15692
+ROTATE_BYTES = 256 << 20  # a rotation is ten syncs: with large bodies a disk fills 64 MiB several times a second
+QUIET_SECONDS = 5.0  # reflecting takes the loop's time: fewer messages feel one long round than many short ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,8 @@ class Configuration:
     queues: QueueSettings = field(default_factory=QueueSettings)
     variable_queues: VariableQueueSettings = field(default_factory=VariableQueueSettings)
     message_stores: MessageStoreSettings = field(default_factory=MessageStoreSettings)
+    log: LogSettings = field(default_factory=lambda: LogSettings(rotate_bytes=ROTATE_BYTES))
+    reflection: ReflectionSettings = field(default_factory=lambda: ReflectionSettings(quiet_seconds=QUIET_SECONDS))
     management_host: str = ""  # of both ports; empty: where clients are listened to
     management_port: int = MANAGEMENT_PORT
     prometheus_port: int = PROMETHEUS_PORT

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warren.app.configuration.choices import Choices
+from warren.app.configuration.store_options import STORE_VARIABLES
 from warren.app.configuration.values import Read, log_level, name, port, seconds, text
 from warren.base.errors import Misuse
 
@@ -35,6 +36,7 @@ HONOURED: dict[str, tuple[str, Read]] = {
     "WARREN_PRODUCT": ("product", name),
     "WARREN_PRODUCT_VERSION": ("product_version", name),
     "WARREN_DRAIN_SECONDS": ("drain_seconds", seconds),
+    **STORE_VARIABLES,
     "WARREN_CONFIG": ("config", name),
     "WARREN_CONNECT": ("connect", name),
     "WARREN_CATALOG": ("catalog", name),

@@ -21,6 +21,7 @@ from warren.app.configuration.rabbitmq_conf import Line, read_lines
 from warren.app.places import resolve_places
 from warren.base.errors import Misuse
 from warren.files.protocol import Files, parent
+from warren.log.settings import LogSettings
 from warren.server.settings import ServerSettings
 
 Settings = TypeVar("Settings", bound=Any)
@@ -76,6 +77,8 @@ def _built(files: Files, chosen: Choices) -> Configuration:
         queues=_with(default.queues, memory_watermark_bytes=messages_bytes(limit_bytes) if is_told else None),
         variable_queues=_with(default.variable_queues, queue_index_embed_msgs_below=chosen.embed_below_bytes),
         message_stores=_with(default.message_stores, max_message_size=chosen.message_bytes_max),
+        log=_log(chosen, default.log),
+        reflection=_with(default.reflection, reflection=chosen.reflection, buffer=chosen.reflection_buffer),
         management_host=chosen.management_host,
         management_port=chosen.management_port,
         prometheus_port=chosen.prometheus_port,
@@ -106,6 +109,18 @@ def _server(chosen: Choices, total_bytes: int) -> ServerSettings:
         loopback_users=chosen.loopback_users,
         disk_free_min_bytes=disk_free,
         drain_seconds=chosen.drain_seconds,
+    )
+
+
+def _log(chosen: Choices, default: LogSettings) -> LogSettings:
+    return _with(
+        default,
+        container_bytes=chosen.container_bytes,
+        initial_containers=chosen.initial_containers,
+        max_write_buffers=chosen.max_write_buffers,
+        rotate_bytes=chosen.rotate_bytes,
+        retention_seconds=chosen.retention_seconds,
+        retention_bytes=chosen.retention_bytes,
     )
 
 
