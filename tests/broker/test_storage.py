@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.broker.stage import BrokerStage
-from warren.base.ids import FileNumber
+from warren.base.errors import Damage
+from warren.base.ids import FileNumber, SequenceId
+from warren.base.runs import QueuePlace
 from warren.broker.errors import UnknownQueue
 from warren.catalog import queues
 from warren.log.entries import EntryKind
@@ -200,3 +202,21 @@ def test_a_deleted_queue_counts_as_garbage_by_what_it_held(stage: BrokerStage, s
     stage.put(*[bytes(size)] * 10, to="full")
     stage.host.delete(stage.host.find("full"))
     assert stage.storage.upkeep._garbage_bytes == 10 * size
+
+
+def test_what_is_known_of_a_queue_goes_with_it(stage: BrokerStage, size: int) -> None:
+    """Epochs of a restart and damaged runs used to be kept for every queue that ever was."""
+    fill(stage, size)
+    crashed(stage)
+    queue = stage.host.find("gone").id
+    kept = stage.host.find("kept").id
+    stage.storage._tell_damage(QueuePlace(queue), SequenceId(7), Damage("a bad block"))
+    stage.storage._tell_damage(QueuePlace(kept), SequenceId(8), Damage("another"))
+    assert queue in stage.storage._begun and len(stage.storage.alarms()) == 2
+    stage.host.delete(stage.host.find("gone"))
+    assert queue not in stage.storage._begun and kept in stage.storage._begun
+    [told] = stage.storage.alarms()
+    assert "another" in told
+    for number in range(2000):
+        stage.storage._tell_damage(QueuePlace(kept), SequenceId(number), Damage("many"))
+    assert len(stage.storage.alarms()) == 1, "one for each queue and file"

@@ -174,6 +174,8 @@ def test_an_order_lapses_and_what_was_made_for_it_is_cleared() -> None:
         order = store.handover.order(4, seconds=60)
         assert order is not None
         made = work(store, order)
+        stage.clock.set_wall_ns(stage.clock.wall_ns() + 10**15)
+        assert store.handover.is_out(), "a step of the wall clock lapses no order"
         stage.advance(61)
         assert not store.handover.is_out()
         with pytest.raises(Refused, match="or it has lapsed"):

@@ -114,6 +114,28 @@ def test_a_pin_that_is_renewed_in_time_holds_on() -> None:
         assert store.purge().files == (record.name,)
 
 
+@pytest.mark.parametrize("step_seconds", [86_400, -86_400])
+def test_a_step_of_the_wall_clock_lapses_no_pin_and_prolongs_none(step_seconds: int) -> None:
+    """Neither for the owner, who has seen the pin, nor for the reader, who renews it."""
+    stage = Stage()
+    with stage.store() as store:
+        [record] = compacted_away(store)
+        reader = pins_of(stage)
+        pin, _ = reader.take("reader", 60.0, numbers=[record.number])
+        assert store.purge().files == ()
+        stage.clock.set_wall_ns(stage.clock.wall_ns() + step_seconds * 10**9)
+        assert store.purge().files == (), "the owner has seen it before the step"
+        assert reader.seconds_left(pin) == 60.0
+        stage.advance(50)
+        pin = reader.renew(pin, 60.0)
+        stage.advance(50)
+        assert store.purge().files == (), "it was renewed"
+        stage.advance(11)
+        assert store.purge().files == (record.name,)
+        with pytest.raises(Gone):
+            reader.renew(pin, 60.0)
+
+
 def test_a_revoked_pin_cannot_be_renewed() -> None:
     stage = Stage()
     with stage.store() as store:

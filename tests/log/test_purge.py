@@ -97,6 +97,28 @@ def test_history_goes_when_there_is_more_of_it_than_wanted() -> None:
         assert store.purge().files == ()
 
 
+DAY_NS = 86_400 * 10**9
+
+
+def test_a_step_of_the_wall_clock_does_not_purge_history() -> None:
+    """Neither what was known before the step nor what was sealed right before it; real time does."""
+    stage = Stage(retention_seconds=3600.0, retention_bytes=1 << 30)
+    with stage.store() as store:
+        rounds(store, 1)
+        store.purge()
+        rounds(store, 1)
+        store.compact()
+        first, second = sealed(store)
+        stage.clock.set_wall_ns(stage.clock.wall_ns() + 2 * DAY_NS)
+        assert store.purge().files == ()
+        stage.clock.set_wall_ns(stage.clock.wall_ns() - 4 * DAY_NS)
+        rounds(store, 1)
+        store.compact()
+        assert store.purge().files == ()
+        stage.advance(3600)
+        assert {first.name, second.name} <= set(store.purge().files)
+
+
 def short_disk(stage: Stage, store: LogStore, missing_bytes: int) -> int:
     """So much is missing of the free space that the store is to keep; what is free."""
     stage.disk.capacity_bytes = stage.disk.used_bytes + store.settings.free_bytes_min - missing_bytes

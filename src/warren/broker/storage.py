@@ -95,7 +95,8 @@ class QueueStorage:
         )
         kinds: dict[str, MakeOne] = {VARIABLE: self._variable, **(more_kinds or {})}
         self.kinds = BackingKinds(kinds, settings.backing, PriorityQueue)
-        self._begun: dict[QueuePlace, Epoch] = {}  # when each went on from an earlier life, whose word counts no more
+        # By queue and level: when each went on from an earlier life, whose word counts no more.
+        self._begun: dict[QueueId, dict[int, Epoch]] = {}
         self._unread: dict[tuple[QueueId, str], dict[tuple[int, SequenceId], Damage]] = {}  # by queue and file
 
     def begin_upkeep(self, seconds: float) -> None:
@@ -124,6 +125,9 @@ class QueueStorage:
         """All that was in it is garbage, and nobody has looked at it run by run."""
         self._alive.remove(queue)
         self.stores.collector.queue_has_gone(queue)
+        self._begun.pop(queue, None)
+        for key in [key for key in list(self._unread) if key[0] == queue]:
+            self._unread.pop(key, None)
 
     @property
     def purges(self) -> Purge:
@@ -142,7 +146,7 @@ class QueueStorage:
 
     def recover(self, place: QueuePlace, newest: Epoch) -> Counters:
         """How a sub-queue stands; runs that cannot be read are told, and left out."""
-        newest = max(newest, self._begun.get(place, newest))
+        newest = max(newest, self._begun_epoch(place))
         return self._telling.recover(place, newest, lambda first, damage: None)
 
     def wait(self, epoch: Epoch) -> None:
@@ -183,7 +187,7 @@ class QueueStorage:
 
     def _variable(self, wanted: Wanted) -> BackingQueue:
         place = wanted.place
-        newest = max(wanted.newest, self._begun.get(place, wanted.newest))
+        newest = max(wanted.newest, self._begun_epoch(place))
         settings = self._of_queues
         queue = VariableQueue(place, wanted.is_durable, self._below, self._clock, settings, newest, wanted.counters)
         if wanted.is_durable and not wanted.is_fresh:
@@ -193,6 +197,9 @@ class QueueStorage:
             if wanted.starting is None:
                 self.wait(changes.end())
         return queue
+
+    def _begun_epoch(self, place: QueuePlace) -> Epoch:
+        return self._begun.get(place.queue, {}).get(place.level, Epoch(0))
 
     def _tell_damage(self, place: QueuePlace, first: SequenceId, damage: Damage) -> None:
         known = self._unread.setdefault((place.queue, damage.path), {})
@@ -221,7 +228,7 @@ class QueueStorage:
 class _Begun:
     """Notes in which epoch a sub-queue went on from an earlier life. Is a `Joining`."""
 
-    def __init__(self, place: QueuePlace, begun: dict[QueuePlace, Epoch]) -> None:
+    def __init__(self, place: QueuePlace, begun: dict[QueueId, dict[int, Epoch]]) -> None:
         self._place = place
         self._begun = begun
 
@@ -229,7 +236,7 @@ class _Begun:
         """It has nothing to write."""
 
     def after_end(self, epoch: Epoch) -> None:
-        self._begun[self._place] = epoch
+        self._begun.setdefault(self._place.queue, {})[self._place.level] = epoch
 
     def aborted(self) -> None:
         """Then it has not gone on."""

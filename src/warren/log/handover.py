@@ -81,7 +81,7 @@ class Handover:
         self._chance = chance
         self._upkeep = upkeep
         self._compaction = compaction
-        self._out: dict[str, tuple[Order, int]] = {}  # by name, each with the time at which it lapses
+        self._out: dict[str, tuple[Order, int]] = {}  # by name, each with the time at which it lapses, monotonic
 
     def order(self, places: int = PLACES_MAX, seconds: float = 3600.0) -> Order | None:
         """An order for everything up to now; None if there is nothing to compact."""
@@ -97,7 +97,7 @@ class Handover:
             given = tuple(self._compaction.places(places))
             order = Order(name, self._directory, tuple(inputs), given, epoch_of(inputs), now_ns)
             self._files.make_directories(order.home)
-            self._out[name] = (order, now_ns + int(seconds * 1e9))
+            self._out[name] = (order, self._clock.monotonic_ns() + int(seconds * 1e9))
             return order
 
     def accept(self, name: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -122,11 +122,11 @@ class Handover:
 
     def is_out(self) -> bool:
         """Is somebody at work?"""
-        now_ns = self._clock.wall_ns()
+        now_ns = self._clock.monotonic_ns()
         return any(now_ns <= lapses_ns for _, lapses_ns in self._out.values())
 
     def _clear_lapsed(self) -> None:
-        now_ns = self._clock.wall_ns()
+        now_ns = self._clock.monotonic_ns()
         for name, (order, lapses_ns) in list(self._out.items()):
             if now_ns > lapses_ns:
                 del self._out[name]

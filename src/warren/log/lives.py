@@ -17,7 +17,7 @@ others. `release_bytes` shortens history further, oldest first, when the disk is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from itertools import groupby
 
@@ -62,11 +62,14 @@ def lives(
     retention_seconds: float,
     retention_bytes: int,
     release_bytes: int = 0,
+    sealed_ns: Callable[[FileRecord], int] = lambda record: record.sealed_ns,
 ) -> dict[FileNumber, Life]:
-    """The life of every file the manifest knows. `release_bytes`: so much of the history becomes free in any case."""
+    """The life of every file the manifest knows. `release_bytes`: so much of the history becomes free in any case.
+    `sealed_ns`: when a file was sealed, by the clock of `now_ns`; the wall clock unless it is given."""
     found = {record.number: _life(state, record) for record in state.files.values()}
     history = [record for record in state.files.values() if found[record.number] is Life.RETAINED]
-    over = _over(state, history, now_ns, retention_seconds, retention_bytes)
+    old = {record.number for record in history if now_ns - sealed_ns(record) >= retention_seconds * 1e9}
+    over = _over(state, history, old, retention_bytes)
     over += [record for record in _released(state, history, pins, release_bytes) if record not in over]
     going = [record for record in over if not is_held(state, record, pins)]
     edge = max((reach(state, record)[0] for record in going), default=state.horizon)
@@ -89,7 +92,7 @@ def _life(state: ManifestState, record: FileRecord) -> Life:
     return Life.RETAINED if is_history else Life.FREE
 
 
-def _over(state: ManifestState, history: list[FileRecord], now_ns: int, seconds: float, size: int) -> list[FileRecord]:
+def _over(state: ManifestState, history: list[FileRecord], old: set[FileNumber], size: int) -> list[FileRecord]:
     """What is too old, or too much when counted from the newest back; stretch by stretch."""
     over: list[FileRecord] = []
     kept_bytes = 0
@@ -97,7 +100,7 @@ def _over(state: ManifestState, history: list[FileRecord], now_ns: int, seconds:
     for _, group in groupby(by_reach, key=lambda record: reach(state, record)):
         stretch = list(group)
         kept_bytes += sum(record.end for record in stretch)
-        is_old = all(now_ns - record.sealed_ns >= seconds * 1e9 for record in stretch)
+        is_old = all(record.number in old for record in stretch)
         if is_old or kept_bytes > size:
             over += stretch
     return over

@@ -6,6 +6,9 @@ A pin is a file, so that any process can take one, whether the store's owner run
 and everything from `from_epoch` on (log/lives), until it expires; a reader that lives renews it. A reader that comes
 too late, or was too slow, is told "gone, horizon is H": never a gap.
 
+Expiry is written as wall time, since several processes read it. Each process translates it to its monotonic clock when
+it first reads it: a step of the wall clock lapses no pin that was known before.
+
 Reader and purge meet without a lock, each writing before it looks: the reader writes its pin, then reads the
 manifest; the purge writes `doomed` into the manifest, then reads the pins. Whichever order the four take, either the
 purge sees the pin and leaves the bytes where they are, or the reader sees that they are doomed and does not begin.
@@ -23,6 +26,7 @@ from warren.base.chance import Chance
 from warren.base.clock import Clock
 from warren.base.errors import Gone, NotFound, Refused
 from warren.base.ids import Epoch, FileNumber, TimelineId
+from warren.base.steady_instants import SteadyInstants
 from warren.files import atomic
 from warren.files.protocol import Files, base_name, join
 from warren.log.file_record import FileState
@@ -52,6 +56,7 @@ class Pins:
         self._home = join(directory, PINS)
         self._clock = clock
         self._chance = chance
+        self._expiries = SteadyInstants(clock)
 
     def take(
         self,
@@ -69,6 +74,7 @@ class Pins:
         expires_ns = self._clock.wall_ns() + int(seconds * 1e9)
         identity = f"{self._chance.id64():016x}"
         pin = Pin(identity, reader, state.timeline.id, from_epoch, tuple(numbers), expires_ns, bytes_max)
+        self._left_ns(pin)
         self._write(pin)
         state = read_manifest(self._files, self._directory)
         try:
@@ -82,10 +88,12 @@ class Pins:
         """Hold it longer. A pin that was revoked or has lapsed cannot be renewed: its files may be gone."""
         if self._has_lapsed(pin) or not self._files.exists(self._path(pin.id)):
             raise self._lapsed(pin)
+        lapses_ns = self._clock.monotonic_ns() + self._left_ns(pin)
         renewed = replace(pin, expires_ns=self._clock.wall_ns() + int(seconds * 1e9))
+        self._left_ns(renewed)
         self._write(renewed)
         # Written, then looked: a purge that took the old pin for lapsed or revoked is seen by what it did.
-        if self._has_lapsed(pin):
+        if self._clock.monotonic_ns() > lapses_ns:
             self.release(renewed)
             raise self._lapsed(pin)
         try:
@@ -95,8 +103,15 @@ class Pins:
             raise
         return renewed
 
+    def seconds_left(self, pin: Pin) -> float:
+        """Until it lapses; negative if it has."""
+        return self._left_ns(pin) / 1e9
+
+    def _left_ns(self, pin: Pin) -> int:
+        return self._expiries.monotonic_ns(pin.id, pin.expires_ns) - self._clock.monotonic_ns()
+
     def _has_lapsed(self, pin: Pin) -> bool:
-        return self._clock.wall_ns() > pin.expires_ns
+        return self._left_ns(pin) < 0
 
     def _lapsed(self, pin: Pin) -> Gone:
         horizon = read_manifest(self._files, self._directory).horizon
@@ -108,6 +123,7 @@ class Pins:
         self.revoke(pin.id)
 
     def revoke(self, identity: str) -> None:
+        self._expiries.forget(identity)
         for path in (self._path(identity), self.parts_path(identity)):
             with suppress(NotFound):  # it has no parts, or another process was quicker
                 self._files.remove(path)
@@ -123,15 +139,15 @@ class Pins:
     def every(self) -> list[Pin]:
         """Every pin, lapsed ones too. A file that is not a pin of ours is passed over."""
         names = self._files.list(self._home) if self._files.exists(self._home) else []
-        return [pin for name in names if _NAME.fullmatch(name) and (pin := self._read(name)) is not None]
+        found = [pin for name in names if _NAME.fullmatch(name) and (pin := self._read(name)) is not None]
+        self._expiries.keep({pin.id for pin in found})
+        return found
 
     def live(self) -> list[Pin]:
-        now = self._clock.wall_ns()
-        return [pin for pin in self.every() if pin.expires_ns >= now]
+        return [pin for pin in self.every() if not self._has_lapsed(pin)]
 
     def drop_lapsed(self) -> list[Pin]:
-        now = self._clock.wall_ns()
-        lapsed = [pin for pin in self.every() if pin.expires_ns < now]
+        lapsed = [pin for pin in self.every() if self._has_lapsed(pin)]
         for pin in lapsed:
             self.revoke(pin.id)
         return lapsed

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from warren.base.clock import Clock
 from warren.base.ids import Epoch
+from warren.base.steady_instants import SteadyInstants
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.files.recycle import RecyclePool
@@ -71,6 +72,8 @@ class Purge:
         self._settings = settings
         self._pool = pool
         self._missing_bytes = missing_bytes
+        self._sealed = SteadyInstants(clock)  # when each file was sealed
+        self._noted_ns: int | None = None  # monotonic: when ages were noted last
         self.begun = self.ended = 0  # runs
         self.shortage: list[str] = []  # what keeps space that the disk is short of, by name
 
@@ -83,6 +86,7 @@ class Purge:
                 self.ended += 1
 
     def _run(self) -> Purged:
+        self._note_sealed()
         self._note_handed_out()
         self._pins.drop_lapsed()
         self._revoke_over_cap()
@@ -123,9 +127,21 @@ class Purge:
 
     def _of_life(self, life: Life, pins: list[Pin], release_bytes: int = 0) -> list[FileRecord]:
         state, settings = self._manifest.state, self._settings
-        now = self._clock.wall_ns()
-        found = lives(state, pins, now, settings.retention_seconds, settings.retention_bytes, release_bytes)
+        now, limits = self._clock.monotonic_ns(), (settings.retention_seconds, settings.retention_bytes)
+        found = lives(state, pins, now, *limits, release_bytes, self._sealed_ns)
         return [record for number, record in sorted(state.files.items()) if found[number] is life]
+
+    def _note_sealed(self) -> None:
+        """Note the age of every file that is new since the last run: it was sealed since, whatever the wall clock says.
+        In the first run the wall clock is all there is."""
+        since_ns, self._noted_ns = self._noted_ns, self._clock.monotonic_ns()
+        files = self._manifest.state.files
+        for record in files.values():
+            self._sealed.monotonic_ns(record.number, record.sealed_ns, since_ns)
+        self._sealed.keep(files.keys())
+
+    def _sealed_ns(self, record: FileRecord) -> int:
+        return self._sealed.monotonic_ns(record.number, record.sealed_ns)
 
     def _doom(self, free: list[FileRecord]) -> None:
         fresh = [record for record in free if record.state is not FileState.DOOMED]

@@ -53,7 +53,7 @@ def _held(machine: Machine, task: Task) -> Iterator[Callable[[], None]]:
 
     def hold_on() -> None:
         nonlocal pin
-        if pin.expires_ns - machine.clock.wall_ns() < seconds * 1e9 * 2 / 3:
+        if pins.seconds_left(pin) < seconds * 2 / 3:
             pin = pins.renew(pin, seconds)
 
     try:
