@@ -20,7 +20,7 @@ class SteadyInstants:
         self._known: dict[Hashable, tuple[int, int]] = {}  # wall and monotonic, by key
 
     def monotonic_ns(self, key: Hashable, wall_ns: int, since_ns: int | None = None) -> int:
-        """The instant of this key. Another `wall_ns` for the key is another instant. `since_ns`: if it is new, it is past
+        """The instant of this key; another `wall_ns` for it is another instant. `since_ns`: if it is new, it is past
         and not before this monotonic time, whatever the wall clock says."""
         known = self._known.get(key)
         if known is None or known[0] != wall_ns:
