@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +14,7 @@ from warren.base.ids import Epoch, FileNumber, QueueId, SequenceId
 from warren.base.runs import QueuePlace, Run, sizes_of
 from warren.files.protocol import join
 from warren.log.file_record import FileState
+from warren.queue_index.census import PointerRow
 from warren.queue_index.changes import Changes
 from warren.queue_index.cleaning import Cleaning
 from warren.queue_index.index import QueueIndex
@@ -172,6 +175,84 @@ def test_what_leaves_while_it_is_written_again_does_not_come_back(kept: Kept, mo
 
     monkeypatch.setattr(kept.cleaning, "_write_again", taken_meanwhile)
     kept.cleaning.run()
+    kept.check()
+
+
+@pytest.mark.parametrize("taken", [[1], list(range(10))], ids=["in part", "wholly"])
+def test_a_run_that_is_acknowledged_while_it_is_read_is_read_once_more(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, taken: list[int]
+) -> None:
+    """Cleaning reads without the lock of the stream: what changes meanwhile is not written as it was before."""
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    for first in range(20, 100, 10):
+        kept.take(first, range(10))
+    trimmed, read = kept.cleaning._trimmed, []
+
+    def taken_meanwhile(row: PointerRow) -> bytes | None:
+        value = trimmed(row)
+        if row.first == 0 and not read:
+            kept.take(0, taken)
+        read.append(row.first)
+        return value
+
+    monkeypatch.setattr(kept.cleaning, "_trimmed", taken_meanwhile)
+    assert kept.cleaning.run().files == 1
+    assert read == ([0, 10, 0] if len(taken) == 1 else [0, 10])
+    kept.check()
+
+
+def test_a_queue_that_is_deleted_while_it_is_read_does_not_come_back(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    for first in range(20, 100, 10):
+        kept.take(first, range(10))
+    trimmed = kept.cleaning._trimmed
+
+    def deleted_meanwhile(row: PointerRow) -> bytes | None:
+        value = trimmed(row)
+        if kept.runs[QUEUE]:
+            kept.runs[QUEUE] = {}
+            changes = kept.index.begin()
+            changes.remove_queue(QUEUE.queue)
+            kept.end(changes)
+        return value
+
+    monkeypatch.setattr(kept.cleaning, "_trimmed", deleted_meanwhile)
+    kept.cleaning.run()
+    kept.check()
+
+
+def test_cleaning_that_waits_for_a_full_disk_does_not_hold_the_lock_of_the_stream(kept: Kept) -> None:
+    """Every batch of the event loop takes it: consumers and heartbeats stood still with it."""
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    for first in range(10, 100, 10):
+        kept.take(first, range(10))
+    disk, log = kept.stage.disk, kept.database.log
+    kept.stage.disk.capacity_bytes = disk.used_bytes
+    unwritten, contents = kept.index.begin(), [bytes(900_000)]
+    for first in range(1000, 1004):  # together more than the containers that are allocated
+        kept.runs[OTHER][first] = (Run(SequenceId(first), 1, sizes_of(contents)), contents, 0)
+        unwritten.publish(OTHER, kept.runs[OTHER][first][0], contents)
+    unwritten.end()
+    cleaning = threading.Thread(target=kept.cleaning.run)
+    cleaning.start()
+    while not log.commit.is_out_of_room:
+        time.sleep(0.001)
+    lock = kept.index.writing.lock
+    assert isinstance(lock, threading.Condition)
+    is_free = lock.acquire(blocking=False)
+    if is_free:
+        lock.release()
+    disk.capacity_bytes = None
+    cleaning.join()
+    assert is_free
     kept.check()
 
 

@@ -24,6 +24,7 @@ from warren.files.protocol import Buffer
 from warren.log.referring import POINTER, Pointer
 from warren.queue_index.format import ACK_ROW, KEY, RUN_ROW, decode_gone
 from warren.queue_index.run_format import decode_run
+from warren.queue_index.stream_writing import RunPlace
 from warren.records.columns import EntryColumns
 from warren.snapshot.snapshot_store import Reading
 
@@ -52,6 +53,10 @@ class PointerRow:
     @property
     def first(self) -> SequenceId:
         return SequenceId(KEY.unpack(self.key)[2])
+
+    @property
+    def run_place(self) -> RunPlace:
+        return self.queue, self.key[1], self.first
 
 
 @dataclass(slots=True)

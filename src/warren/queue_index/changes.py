@@ -18,8 +18,8 @@ where large contents go (message_store).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Protocol
 
 from warren.base.clock import Clock
@@ -39,6 +39,7 @@ from warren.queue_index.format import (
 )
 from warren.queue_index.history_format import Happened, Ranges, check_detail, encode_events, history_key
 from warren.queue_index.run_format import check_run, encode_run
+from warren.queue_index.stream_writing import RunPlace, StreamWriting
 from warren.queue_index.why import Why
 
 MS = 1_000_000  # nanoseconds
@@ -102,12 +103,10 @@ class _OfPlace:
 class Changes:
     """Made by `QueueIndex.begin`."""
 
-    def __init__(
-        self, begin: Callable[[], MessageSession], clock: Clock, writing: AbstractContextManager[object] | None = None
-    ) -> None:
+    def __init__(self, begin: Callable[[], MessageSession], clock: Clock, writing: StreamWriting | None = None) -> None:
         self._begin = begin
         self._clock = clock
-        self._writing = writing or nullcontext()  # held while the session ends: cleaning must not come between
+        self._writing = writing or StreamWriting(nullcontext())
         self._places: dict[QueuePlace, _OfPlace] = {}
         self._removed_queues: dict[QueueId, None] = {}
         self._joined: dict[int, Joining] = {}  # by identity
@@ -250,10 +249,20 @@ class Changes:
         except BaseException:
             session.abort()
             raise
-        with self._writing:
+        writing = self._writing
+        with writing.lock:
             epoch = session.end()
+            writing.newest = max(writing.newest, epoch)
+            if writing.is_watched:
+                writing.note(self._acknowledged(), self._removed_queues)
         _set_positions(numbered, session.placed)
         return epoch
+
+    def _acknowledged(self) -> Iterator[RunPlace]:
+        """Runs of which messages are gone."""
+        for place, of_place in self._places.items():
+            for first in (*of_place.gone, *of_place.removed):
+                yield place.queue, place.level, first
 
 
 def _tell(of_place: _OfPlace, fate: Fate, ranges: Ranges) -> None:

@@ -8,8 +8,9 @@ A run that is acknowledged in part is written without the contents that are gone
 costs its own bytes, again and again, and never a file (checklist TS-03).
 
 The order that no power cut can spoil: what is written again is durable before its file is released (a manifest edit). A
-run that leaves its queue meanwhile must not come back: whoever writes to the stream holds `writing`, and under it a row
-is looked at once more, with everything before it durable, before it is written again.
+run that leaves its queue meanwhile must not come back: changes of rows are watched from a moment on, rows are read as
+of then, and under the lock of the stream only rows without a change since are written; the others are read once more.
+That lock is never held while cleaning waits for the disk (stream_writing).
 
 Only files are judged whose every entry is in the store, on its disk: what is written behind that is not known to rows.
 A file in which something alive is damaged stays, as it is, and is told.
@@ -18,21 +19,21 @@ Not here: when (`is_due` says whether it is worth it; somebody asks now and then
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, FileNumber, QueueId
-from warren.base.threads import Condition
 from warren.log.file_record import FileRecord, FileState
 from warren.log.streams import Stream
 from warren.queue_index.census import Census, PointerRow, alive_of, rows_into, take_census
 from warren.queue_index.format import ACK_ROW
+from warren.queue_index.stream_writing import StreamWriting
 from warren.queue_index.trimming import without_gone
 from warren.snapshot.database import Database
 
-_AT_ONCE = 64  # runs looked at and written again while others wait
+_AT_ONCE = 64  # runs read and written again together
 DEAD_BYTES_MIN = 512 << 10
 DEAD_SHARE = 4  # a census is worth it when a fourth of what is sealed died since the last
 
@@ -46,12 +47,12 @@ class Cleaned:
 
 class Cleaning:
     def __init__(
-        self, database: Database, stream: Stream, queues: Callable[[], Collection[QueueId]], writing: Condition
+        self, database: Database, stream: Stream, queues: Callable[[], Collection[QueueId]], writing: StreamWriting
     ) -> None:
         self._database = database
         self._stream = stream
         self._queues = queues
-        self._writing = writing  # held by whoever ends a session of the stream
+        self._writing = writing
         self._dead_bytes = 0  # since the last census
         self._is_first = True
         self.census = Census()
@@ -73,6 +74,7 @@ class Cleaning:
         view = self._database.view_now()
         try:
             self.census = census = take_census(view, queues, self._database.resolve)
+            self.damaged = {n: why for n, why in self.damaged.items() if n in census.alive_bytes}
             judged = [r for r in sealed if r.number not in self.damaged]
             poor = [r.number for r in judged if r.number in census.alive_bytes and 2 * census.of(r.number) < r.end]
             rows = list(rows_into(view, queues, poor)) if poor else []
@@ -95,35 +97,50 @@ class Cleaning:
     # -- writing again -------------------------------------------------------------------------------------------
 
     def _write_again(self, rows: Sequence[PointerRow]) -> int:
-        written_bytes, newest, left = 0, Epoch(0), iter(rows)
-        while piece := list(islice(left, _AT_ONCE)):
-            size_bytes, epoch = self._write_piece(piece)
+        written_bytes, newest, left = 0, Epoch(0), deque(rows)
+        while left:
+            piece = [left.popleft() for _ in range(min(_AT_ONCE, len(left)))]
+            size_bytes, epoch, changed = self._write_piece(piece)
             written_bytes, newest = written_bytes + size_bytes, max(newest, epoch)
+            left.extend(changed)
         if newest:
             self._database.log.wait(newest)
             self._database.catch_up_unless_paused()  # a reader whose position is gone finds the new one in the store
         return written_bytes
 
-    def _write_piece(self, rows: Sequence[PointerRow]) -> tuple[int, Epoch]:
-        """Those of the rows that are still as they were, once more."""
-        with self._writing:
-            self._database.make_durable()
-            present = self._still_there(rows)
-            session = self._stream.begin()
-            written_bytes = 0
-            try:
-                for row in present:
-                    value = self._trimmed(row)
-                    if value is not None:
-                        session.put(row.queue, row.key, value)
-                        written_bytes += len(value)
-            except BaseException:
-                session.abort()
-                raise
-            return written_bytes, session.end()
+    def _write_piece(self, rows: Sequence[PointerRow]) -> tuple[int, Epoch, list[PointerRow]]:
+        """Those of the rows that are still as they were, once more; and rows that changed meanwhile."""
+        try:
+            present = self._still_there(rows, self._writing.begin_watch())
+            values = [(row, value) for row in present if (value := self._trimmed(row)) is not None]
+        except BaseException:
+            with self._writing.lock:
+                self._writing.end_watch()
+            raise
+        with self._writing.lock:
+            same = [(row, value) for row, value in values if not self._writing.is_changed(row.run_place)]
+            changed = [row for row, _ in values if self._writing.is_changed(row.run_place)]
+            self._writing.end_watch()
+            return sum(len(value) for _, value in same), self._put(same), changed
 
-    def _still_there(self, rows: Sequence[PointerRow]) -> list[PointerRow]:
-        view = self._database.view_now()
+    def _put(self, rows: Sequence[tuple[PointerRow, bytes]]) -> Epoch:
+        """Under the lock of the stream."""
+        if not rows:
+            return Epoch(0)
+        session = self._stream.begin()
+        try:
+            for row, value in rows:
+                session.put(row.queue, row.key, value)
+        except BaseException:
+            session.abort()
+            raise
+        epoch = session.end()
+        self._writing.newest = max(self._writing.newest, epoch)
+        return epoch
+
+    def _still_there(self, rows: Sequence[PointerRow], newest: Epoch) -> list[PointerRow]:
+        """Read with everything up to an epoch, for whose durability it waits."""
+        view = self._database.view_at(newest)
         try:
             found = []
             for row in rows:

@@ -30,7 +30,7 @@ from warren.base.clock import Clock
 from warren.base.errors import Damage, Gone, Misuse
 from warren.base.ids import Epoch, Lsn, SequenceId
 from warren.base.runs import QueuePlace, Run
-from warren.base.threads import Condition, SystemThreads
+from warren.base.threads import SystemThreads
 from warren.files.protocol import Buffer
 from warren.log.referring import Pointer, is_pointer
 from warren.queue_index.changes import NOTHING, Changes, MessageSession
@@ -46,6 +46,7 @@ from warren.queue_index.format import (
     run_key,
 )
 from warren.queue_index.run_format import decode_contents, decode_run
+from warren.queue_index.stream_writing import StreamWriting
 from warren.snapshot.database import Database
 from warren.snapshot.snapshot_store import Found, Row
 
@@ -91,18 +92,18 @@ class QueueIndex:
     """One for all queues; any thread may ask."""
 
     def __init__(
-        self, reads: Reads, begin: Callable[[], MessageSession], clock: Clock, writing: Condition | None = None
+        self, reads: Reads, begin: Callable[[], MessageSession], clock: Clock, writing: StreamWriting | None = None
     ) -> None:
         self._reads = reads
         self._begin = begin
         self._clock = clock
-        self.writing = writing or SystemThreads().condition()  # whoever ends a session of the stream holds it
+        self.writing = writing or StreamWriting(SystemThreads().condition())
 
     @classmethod
     def of(cls, database: Database) -> QueueIndex:
         stream = database.log.stream(MESSAGES, is_referring=True)
         machine = database.log.machine
-        return cls(database, stream.begin, machine.clock, machine.threads.condition())
+        return cls(database, stream.begin, machine.clock, StreamWriting(machine.threads.condition()))
 
     def begin(self) -> Changes:
         return Changes(self._begin, self._clock, self.writing)
