@@ -8,8 +8,12 @@ from tests.durability.stage import Stage
 from warren.base.threads import SystemThreads
 from warren.log.ballast import ROOM_TIMES, Ballast
 from warren.log.layout import BALLAST
+from warren.log.settings import LogSettings
+from warren.log.store import LogStore, Machine
 from warren.testing.faulty_files import FaultyFiles
+from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
+from warren.testing.seeded_chance import SeededChance
 
 SIZE = 1 << 20
 PATH = "/log/" + BALLAST
@@ -64,6 +68,31 @@ def test_a_disk_that_fills_up_meanwhile_has_nothing_of_it(monkeypatch: pytest.Mo
     files.capacity_bytes = files.used_bytes + SIZE // 2
     ballast.lay()
     assert not files.exists(PATH) and not ballast.give_back()
+
+
+def test_a_start_on_a_full_disk_uses_it_and_publishers_wait_until_it_is_laid_again() -> None:
+    files = MemoryFiles()
+    settings = LogSettings(ballast_bytes=8 * SIZE, use_worker_process=False, compaction_poll_seconds=1e6)
+    machine = Machine(files, ManualClock(), SystemThreads(), SeededChance(1))
+    LogStore.open("/log", settings, machine).close()
+    assert files.stat(PATH).size_bytes == 8 * SIZE
+    files.capacity_bytes = files.used_bytes
+    with LogStore.open("/log", settings, machine) as store:
+        assert store.ballast.is_in_use and not files.exists(PATH)
+        files.capacity_bytes = None
+        store.ballast.lay()
+        assert not store.ballast.is_in_use and files.exists(PATH)
+
+
+def test_a_disk_with_less_room_than_it_takes_counts_as_full_at_a_start() -> None:
+    files = MemoryFiles()
+    ballast = ballast_on(files)
+    for free, is_full in ((SIZE - 1, True), (SIZE, False)):
+        files.capacity_bytes = files.used_bytes + free
+        ballast.begin(was_released=False)
+        assert ballast.is_in_use == is_full
+    ballast.begin(was_released=True)
+    assert ballast.is_in_use, "what was released is in use until it is laid"
 
 
 def test_none_is_laid_unless_it_is_asked_for() -> None:

@@ -5,13 +5,14 @@
 `alarm`: publishers fill it up to what is to be kept free. `full`: somebody else fills it to the last byte, under load;
 then once more, and the broker is killed. `bare`: the same without a ballast. `acked`: it is killed when it has got
 acknowledgements, for which the ballast has room. `still`: it becomes full while nobody writes. `stopped`: it is stopped
-while it waits. `history`: messages pass through an empty queue. Clients look at everything meanwhile, and an assertion
-that fails ends it.
+while it waits. `history`: messages pass through an empty queue. `started`, `waiting`: it is started on a full disk,
+with and without a ballast. Clients look at everything meanwhile, and an assertion that fails ends it.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -204,6 +205,49 @@ def stopped(place: Path) -> None:
         assert seen == sorted(set(seen)) and set(range(confirmed)) <= set(seen)
 
 
+def started(place: Path) -> None:
+    """It is stopped, the disk fills up, and it is started: publishers are blocked, consumers drain the queue."""
+    broker, filler = opened(place, 300, 1, "2MB")
+    with broker:
+        declared(broker, "jobs", "others")
+        flood = Flood(broker, 1, "jobs", SIZE, count=1000, confirms=True)
+        until(lambda: flood.confirmed >= 1000, "confirms are missing")
+        flood.close()
+        for stop in (broker.stop, broker.kill):
+            stop()
+            fill_up(filler)
+            broker.start()
+            assert is_told_blocked(broker) == "low on disk"
+            seen: list[int] = []
+            take(broker, TAKEN, seen)
+            filler.unlink()
+            until((place / "data" / "log" / BALLAST).exists, "nothing is kept for the next time")
+            with client_of(broker, confirms=True) as publisher:
+                publisher.publish(1, "others", b"room")
+                publisher.expect(methods.BasicAck)
+        assert count_of(broker, "jobs") == 1000 - 2 * TAKEN
+
+
+def waiting(place: Path) -> None:
+    """Nothing is kept for a start on a full disk: it waits for room, tells so, and goes on by itself."""
+    broker, filler = opened(place, 120, 80, "2MB")
+    with broker:
+        declared(broker, "jobs")
+        with client_of(broker, confirms=True) as publisher:
+            publisher.publish(1, "jobs", b"kept")
+            publisher.expect(methods.BasicAck)
+        broker.kill()
+        (place / "data" / "log" / BALLAST).unlink(missing_ok=True)
+        fill_up(filler)
+        starting = threading.Thread(target=broker.start)
+        starting.start()
+        until(lambda: "start waits for free disk space" in broker.log, "nothing is told")
+        assert starting.is_alive()
+        filler.unlink()
+        starting.join()
+        assert count_of(broker, "jobs") == 1
+
+
 def history(place: Path) -> None:
     """Four times as much passes through an empty queue as the disk has: history yields, and no publisher is blocked."""
     broker, _ = opened(place, 200, 1, "60MB")
@@ -226,5 +270,5 @@ def history(place: Path) -> None:
 
 if __name__ == "__main__":
     scenarios = {"alarm": alarm, "full": full, "bare": bare, "acked": acked, "still": still, "stopped": stopped}
-    scenarios |= {"history": history}
+    scenarios |= {"history": history, "started": started, "waiting": waiting}
     scenarios[sys.argv[1]](Path(sys.argv[2]))

@@ -11,8 +11,10 @@ Is what the management calls `Running`.
 
 from __future__ import annotations
 
+import logging
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from warren import __version__
@@ -21,6 +23,7 @@ from warren.app.database import open_database
 from warren.app.first_user import make_first_user
 from warren.app.queue_assembly import OpenQueues
 from warren.app.reflection_control import served
+from warren.base.errors import OutOfRoom
 from warren.broker.counts import Counts
 from warren.broker.realms import Realms
 from warren.catalog.catalog import Catalog
@@ -37,6 +40,12 @@ from warren.snapshot.database import Database
 GATHERED_BLOCKS_MAX = 1 << 16  # the loop never waits for the disk; the server stops reading publishers instead
 MEMTABLES_BYTES = 16 << 20  # two of the store
 BALLAST_BYTES = MEMTABLES_BYTES + (2 << 20)  # with two containers of the log
+
+
+ROOM_POLL_SECONDS = 1.0  # how often a start on a full disk is tried again
+ROOM_POLLS_PER_LINE = 60
+
+_LOG = logging.getLogger(__name__)
 
 
 class Broker:
@@ -134,8 +143,8 @@ def open_broker(
     directory = configuration.places.directory
     machine.files.make_directories(directory)
     database = open_database(directory, machine, _log_settings(configuration), settings, progress)
-    undo: list[Callable[[], None]] = [database.close]
-    try:
+    with ExitStack() as undo:
+        undo.callback(database.close)
         queues = OpenQueues(
             database,
             machine,
@@ -145,14 +154,27 @@ def open_broker(
             configuration.places.catalog,
             prepare=lambda catalog: _prepare(catalog, machine, configuration),
         )
-        undo.append(queues.close)
+        undo.callback(queues.close)
         control = served(database, machine, settings)
-        undo += [control.close] if control is not None else []
-        return Broker(configuration, machine, database, queues, control)
-    except BaseException:
-        for step in reversed(undo):
-            step()
-        raise
+        if control is not None:
+            undo.callback(control.close)
+        broker = Broker(configuration, machine, database, queues, control)
+        undo.pop_all()
+        return broker
+
+
+def open_with_room(configuration: Configuration, progress: Progress, machine: Machine) -> Broker:
+    """The same; a disk that has no room for a start is waited for."""
+    bell, polls = machine.threads.condition(), 0
+    while True:
+        try:
+            return open_broker(configuration, progress, machine)
+        except OutOfRoom as error:
+            if polls % ROOM_POLLS_PER_LINE == 0:
+                _LOG.warning("start waits for free disk space", extra={"facts": {"why": error.what}})
+        polls += 1
+        with bell:
+            bell.wait(ROOM_POLL_SECONDS)
 
 
 def _log_settings(configuration: Configuration) -> LogSettings:

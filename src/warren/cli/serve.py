@@ -125,7 +125,7 @@ def _serve(told: Any) -> None:
 
 
 def _open_and_run(told: Any) -> None:
-    from warren.app.broker import open_broker
+    from warren.app.broker import open_with_room
     from warren.app.configuration.options import configuration_of
     from warren.app.lifecycle import run
     from warren.app.log_lines import begin
@@ -141,7 +141,7 @@ def _open_and_run(told: Any) -> None:
         log.warning(warning)
     log.info("kernels: %s", mode(), extra={"facts": {"directory": configuration.places.directory, "pid": os.getpid()}})
     with Bar("recovering", _PERCENT, "percent") as bar:
-        broker = open_broker(configuration, lambda share: bar.reach(round(share * _PERCENT)), machine)
+        broker = open_with_room(configuration, lambda share: bar.reach(round(share * _PERCENT)), machine)
     for problem in broker.problems:
         log.warning("found at the start", extra={"facts": {"problem": problem}})
     if not run(broker, _say, began_ns):

@@ -13,7 +13,7 @@ from types import TracebackType
 from warren.base.errors import DiskFailure, NotFound, OutOfRoom, Refused, WarrenError
 
 FAMILIES: dict[int, tuple[type[WarrenError], str]] = {
-    errno.ENOSPC: (OutOfRoom, "free some space on this disk; writing goes on by itself"),
+    errno.ENOSPC: (OutOfRoom, "free some space on this disk; a store that is open goes on by itself"),
     errno.EDQUOT: (OutOfRoom, "the user's disk quota is used up: raise it or free some space"),
     errno.ENOENT: (NotFound, "check the path"),
     errno.EEXIST: (Refused, "the name is taken; it is not overwritten"),

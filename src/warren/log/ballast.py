@@ -7,6 +7,8 @@ Whoever leads a commit gives it back, once; what is written from then on must be
 who bring new things (the server blocks publishers), and only they can use it up. Then the commit waits for room as it
 does without a ballast (DESIGN rule 7).
 
+A start needs room as well: on a disk that is full it uses that of the ballast (`release_if_full`).
+
 What a power cut leaves: the file, a part of it, or none. It means nothing to the log: one that is not whole is laid
 anew, and nothing of it needs to be synced, for what is reserved need not be durable.
 """
@@ -36,6 +38,13 @@ class Ballast:
     def room_bytes(self) -> int:
         """Free space with which it is laid."""
         return ROOM_TIMES * self._size_bytes
+
+    def begin(self, was_released: bool) -> None:
+        """At a start. It is in use from the beginning if it made room for the start, or if the disk is as good as full:
+        publishers wait until it can be laid."""
+        self.lay()
+        if self._size_bytes and not self._is_laid:
+            self.is_in_use = was_released or self._files.free_bytes(self._directory) < self._size_bytes
 
     def lay(self) -> None:
         """Unless it lies there, or the disk has too little room: then somebody calls again."""
@@ -76,3 +85,13 @@ class Ballast:
         finally:
             file.close()
         return True
+
+
+def release_if_full(files: Files, directory: str, size_bytes: int) -> bool:
+    """Before a start, which creates files: on a disk with less free space than the ballast, the ballast makes room for
+    them. Whether it was removed."""
+    path = join(directory, BALLAST)
+    if not size_bytes or not files.exists(path) or files.free_bytes(directory) >= size_bytes:
+        return False
+    files.remove(path)
+    return True

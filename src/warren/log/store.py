@@ -21,7 +21,7 @@ from warren.files.lock import this_process
 from warren.files.protocol import DirectoryLock, Files, join
 from warren.files.recycle import RecyclePool
 from warren.log.appender import Appender
-from warren.log.ballast import Ballast
+from warren.log.ballast import Ballast, release_if_full
 from warren.log.channel import Channel
 from warren.log.compaction import Compaction
 from warren.log.compaction_catalog import check_has_state
@@ -154,12 +154,12 @@ class LogStore:
             threads.condition(),
         )
 
-    def _ready(self, progress: Progress) -> None:
+    def _ready(self, progress: Progress, was_released: bool) -> None:
         """Let there be epochs, make the start-up snapshot."""
         if self.settings.keeps_snapshot:
             check_has_state(self.manifest.state)
         self._start_run()
-        self.ballast.lay()
+        self.ballast.begin(was_released)
         if self.settings.keeps_snapshot:
             self._snapshot = self._snapshots.at_start(self.commit.durable, self._inline_worker(), progress)
 
@@ -192,6 +192,7 @@ class LogStore:
         files.make_directories(directory)
         lock = files.lock(join(directory, LOCK), f"warren log store, {this_process(machine.clock)}")
         try:
+            was_released = release_if_full(files, directory, settings.ballast_bytes)
             create_if_missing(files, directory, settings, machine.threads, machine.chance)
             opened = recover(files, directory, machine.threads, machine.chance, machine.clock)
             with opened.let_go_if_this_fails():
@@ -200,7 +201,7 @@ class LogStore:
             lock.release()
             raise
         try:
-            store._ready(progress)
+            store._ready(progress, was_released)
             if begins_upkeep:
                 store.begin_upkeep()
         except BaseException:

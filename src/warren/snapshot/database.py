@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from warren.base.errors import Damage, DiskFailure, Locked, Misuse, Refused, WarrenError
@@ -243,12 +243,13 @@ class Database:
             if self.reflection is not None:
                 self.reflection.stop()
         finally:
-            if self.store is self._own_store:  # else it was closed when the store went into other hands
-                self._buffer.close()
-            self.store.close()
-            self._store_lock.release()
-            self.pointed.close()
-            self.log.close()
+            with ExitStack() as last_first:  # each step is taken, also if one before it fails on a full disk
+                last_first.callback(self.log.close)
+                last_first.callback(self.pointed.close)
+                last_first.callback(self._store_lock.release)
+                last_first.callback(self.store.close)
+                if self.store is self._own_store:  # else it was closed when the store went into other hands
+                    last_first.callback(self._buffer.close)
 
     def abandon(self) -> None:
         """Let go of everything as it is, as if the process had ended here."""
