@@ -78,10 +78,10 @@ def test_a_start_on_a_full_disk_uses_it_and_publishers_wait_until_it_is_laid_aga
     assert files.stat(PATH).size_bytes == 8 * SIZE
     files.capacity_bytes = files.used_bytes
     with LogStore.open("/log", settings, machine) as store:
-        assert store.ballast.is_in_use and not files.exists(PATH)
+        assert (store.ballast.is_in_use, files.exists(PATH)) == (True, False)
         files.capacity_bytes = None
         store.ballast.lay()
-        assert not store.ballast.is_in_use and files.exists(PATH)
+        assert (store.ballast.is_in_use, files.exists(PATH)) == (False, True)
 
 
 def test_a_disk_with_less_room_than_it_takes_counts_as_full_at_a_start() -> None:

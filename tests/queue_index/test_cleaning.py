@@ -188,7 +188,7 @@ def test_a_run_that_is_acknowledged_while_it_is_read_is_read_once_more(
     kept.seal()
     for first in range(20, 100, 10):
         kept.take(first, range(10))
-    trimmed, read = kept.cleaning._trimmed, []
+    trimmed, read = kept.cleaning._trimmed, list[int]()
 
     def taken_meanwhile(row: PointerRow) -> bytes | None:
         value = trimmed(row)

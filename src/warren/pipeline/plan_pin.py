@@ -57,7 +57,7 @@ def shared_pin(machine: Machine, task: Task) -> Iterator[None]:
 
     def renew() -> None:
         try:
-            _renew(machine, pins, task.plan_pin, seconds)
+            _renew(pins, task.plan_pin, seconds)
         except WarrenError as error:  # the tasks to come take pins of their own, and get `Gone` if they are too late
             _log.warning("pin of the plan not renewed: %s", error.what)
 
@@ -71,12 +71,11 @@ def shared_pin(machine: Machine, task: Task) -> Iterator[None]:
     _end(machine, pins, task)
 
 
-def _renew(machine: Machine, pins: Pins, identity: str, seconds: float) -> None:
+def _renew(pins: Pins, identity: str, seconds: float) -> None:
     pin = pins.find(identity)
     if pin is None:
         return  # another run of the same plan has released it
-    left = (pin.expires_ns - machine.clock.wall_ns()) / 1e9
-    if not seconds * 2 / 3 <= left <= seconds:  # else another task has just renewed it
+    if not seconds * 2 / 3 <= pins.seconds_left(pin) <= seconds:  # else another task has just renewed it
         pins.renew(pin, seconds)
 
 

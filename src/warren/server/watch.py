@@ -187,9 +187,14 @@ class Watch:
     def _check_history(self) -> None:
         if self._is_stopped or not self._server.pressure.has(HISTORY):
             return
-        checked: list[None] = []  # empty if free space is unknown: then publishers are not held back
-        self._disk.run(lambda: checked.append(self._look_at_disk()))
-        if not checked:
+        is_known: list[bool] = []  # empty if the check of free space fails: then publishers are not held back
+
+        def check() -> None:
+            self._look_at_disk()
+            is_known.append(True)
+
+        self._disk.run(check)
+        if not is_known:
             self._server.pressure.set(HISTORY, False)
         elif self._server.pressure.has(HISTORY):
             self._server.later(GARBAGE_POLL_SECONDS, self._check_history)
