@@ -54,8 +54,9 @@ def test_a_message_is_dropped_when_it_would_reach_a_queue_of_a_long_cycle_again(
         hops = request.getfixturevalue("hops")
         body = b"1" if is_plain else wire(b"1")
         stage.publish(Sender(), 1, body, to=stage.route("q0"))
-        stage.end()
-        assert sum(hops) == RING - 1
+        while stage.turn._is_woken:
+            assert stage.end().error is None
+        assert sum(hops) == RING - 1 if is_plain else sum(hops) > RING - 1
         assert {broker.length(f"q{number}") for number in range(RING)} == {0}
     finally:
         broker.down()
@@ -81,6 +82,21 @@ def test_a_turn_moves_a_bounded_number_of_times_and_the_next_one_goes_on(
                 assert stage.end().error is None
                 assert turns < UNITS_MAX
             assert (sum(hops), max(hops), turns) == (35, 10, 4)
+    broker.down()
+
+
+def test_long_headers_count_as_moves(hops: list[int]) -> None:
+    """`x-death` grows with each queue, and is written anew for each: a chain of 200 is not one unit of work."""
+    stage = TurnStage(RoutedStage())
+    broker = stage.broker
+    for number in range(200):
+        broker.queue(f"q{number}", max_length=0, overflow=Overflow.REJECT_PUBLISH_DLX, dead_letter=f"q{number + 1}")
+    broker.queue("q200")
+    stage.publish(Sender(), 1, wire(b"1"), to=stage.route("q0"))
+    while stage.turn._is_woken:
+        assert stage.end().error is None
+    assert broker.length("q200") == 1
+    assert len(hops) > 2 and max(hops) < 1.2 * HOPS_MAX
     broker.down()
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.broker.routed_stage import RoutedStage
 from tests.broker.stage import BrokerStage
 from tests.broker.test_subscribers import Taker
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
-from warren.base.runs import Origin
+from warren.base.runs import RAW, WIRE, Origin
 from warren.broker.arguments import Overflow
 from warren.broker.expiry import STEP_MESSAGES
 from warren.broker.routes import Route
@@ -59,7 +60,8 @@ class TurnStage:
     def route(self, *names: str) -> Route:
         if names not in self._routes:
             children = tuple(self.broker.host.find(name) for name in names)
-            self._routes[names] = Route(children, Origin("amq.fanout", "key", "guest"), 1, False)
+            kind = WIRE if isinstance(self.broker, RoutedStage) else RAW
+            self._routes[names] = Route(children, Origin("amq.fanout", "key", "guest", kind), 1, False)
         return self._routes[names]
 
     def publish(

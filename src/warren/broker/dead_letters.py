@@ -88,6 +88,7 @@ class Letter(NamedTuple):
 class Letters(NamedTuple):
     letters: list[Letter]
     broken: dict[int, str]  # which of the messages cannot be sent, for their bytes make no sense: why
+    header_bytes: int = 0  # of headers that were opened and written again
 
 
 def letters_of(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId], str]) -> Letters:
@@ -138,7 +139,7 @@ def _written(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId], 
         for (targets, priority, persistent), some in groupby(sent, key=lambda each: each[0])
         if targets
     ]
-    return Letters(letters, broken)
+    return Letters(letters, broken, sum(map(len, known)))
 
 
 def _targets(found: Sequence[QueueId], buried: Buried, name_of: Callable[[QueueId], str]) -> tuple[QueueId, ...]:

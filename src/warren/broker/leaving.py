@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MOVE_BYTES = 1 << 20  # contents read at once on their way to another queue
 REJECT_STEP = 64  # messages looked at together
+HOP_HEADER_BYTES = 256  # headers of so many bytes cost about as much as a move: `x-death` grows with each queue
 
 
 class Leaving:
@@ -182,6 +183,7 @@ class Leaving:
 
 
 def _deliver(letters: Letters, work: Work) -> None:
+    work.hops += letters.header_bytes // HOP_HEADER_BYTES
     for targets, publication in letters.letters:
         takers = [queue for queue in map(work.queue, targets) if queue is not None]
         if len(takers) < len(targets):  # one is down, or was deleted in this moment
