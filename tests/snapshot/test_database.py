@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -372,3 +373,18 @@ def test_a_compaction_before_the_store_has_taken_anything_loses_nothing(mode: Mo
         assert rows(database) == {(1, b"a"): b"1"}
     with stage.open() as database:
         assert rows(database) == {(1, b"a"): b"1"}
+
+
+def test_a_view_shows_what_was_applied_before_the_store_was_opened_anew() -> None:
+    """A store that is opened anew is back at its last flush; readers that asked for no epoch must not see that."""
+    stage = DatabaseStage()
+    with stage.open() as database:
+        put(database, {b"key": b"value"})
+        database.catch_up()
+        assert database.indexed == database.log.durable
+        assert stage.store is not None
+        database.store = stage.store.reopened(database.log.manifest.state.timeline.id)
+        assert database.store.applied.epoch < database.indexed
+        with closing(database.view_at(Epoch(0))) as view:
+            found = view.get(1, b"key")
+        assert found is not None and found.value == b"value"
