@@ -22,7 +22,7 @@ MARKED_TESTS := $(foreach module,$(MARKED),$(wildcard $(subst src/warren,tests,$
 TESTS ?= $(MARKED_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-node peers run quick test test-plain test-spark test-pure check check-types check-house format checklist golden notebook simulate torture mutants bench clean FORCE
+.PHONY: help setup setup-spark setup-node peers run quick test test-plain test-spark test-pure check check-types check-house format checklist golden notebook simulate torture soak mutants bench clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -131,6 +131,9 @@ torture: setup  ## kill -9 a real process N times on the real disk (make torture
 	$(RUN) -m tests.torture.kill_loop --kills $(or $(N),100)
 	$(RUN) -m tests.server.kill_drill --kills $(or $(N),100)
 	$(PYTEST) -m torture
+
+soak: setup  ## mixed traffic, churn, compaction and kill -9 on one broker for M minutes (make soak M=20)
+	$(RUN) -m tests.torture.soak --minutes $(or $(M),20)
 
 mutants: setup  ## seed faults one by one; the simulator must catch each
 	$(RUN) -m tests.mutants.run

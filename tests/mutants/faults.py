@@ -42,6 +42,7 @@ from tests.mutants.wrongs import (
 from warren.base.compiled import is_compiled
 from warren.base.errors import Misuse
 
+TESTS = "tests"  # caught by tests of the suite: `known` holds their node ids
 QUEUES = "queues"  # not of the simulator: the life of tests/broker/test_queue_crashes
 
 

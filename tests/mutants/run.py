@@ -3,7 +3,8 @@
     python -m tests.mutants.run [NAME …]
 
 Each fault runs in a process of its own, in its own workloads, until a state breaks a promise or the budget is used up;
-then the same states run without the fault and must pass. The table says what caught it and after how many states. It
+then the same states run without the fault and must pass. A fault of the workload `tests` is caught by tests of the
+suite, which `known` names, instead of simulated states. The table says what caught it and after how many states. It
 ends with 1 if a mutant lives, or if the product itself fails.
 """
 
@@ -20,22 +21,26 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, islice
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
 from tests.mutants import broker_states, queue_states
 from tests.mutants.broker_faults import BROKER_FAULTS
-from tests.mutants.faults import FAULTS, QUEUES, Fault
+from tests.mutants.defect_faults import DEFECT_FAULTS
+from tests.mutants.faults import FAULTS, QUEUES, TESTS, Fault
 from tests.mutants.queue_faults import QUEUE_FAULTS
+from warren.base.errors import Misuse
 from warren.testing.broker_simulator import BROKER
 from warren.testing.campaign import round_of
 from warren.testing.evidence import Violation
 from warren.testing.simulator import Simulator, Spec
 
-EVERY_FAULT = (*FAULTS, *QUEUE_FAULTS, *BROKER_FAULTS)
+EVERY_FAULT = (*FAULTS, *QUEUE_FAULTS, *BROKER_FAULTS, *DEFECT_FAULTS)
 STATES_MAX = 1500  # of one mutant …
 HUNT_SECONDS_MAX = 60  # … and its time
 GROUPS_PER_ROUND = 3
+TEST_SECONDS_MAX = 30  # of a test of the suite that a mutant keeps waiting
 SECONDS_MAX = 150  # a mutant in which a state does not come to an end is found out too
 
 
@@ -50,12 +55,24 @@ class Verdict:
 
 def states_for(fault: Fault) -> Iterator[Callable[[], None]]:
     """Each raises a `Violation` if something is wrong."""
+    if TESTS in fault.workloads:
+        return iter([partial(run_test, node) for node in fault.known])
     if QUEUES in fault.workloads:
         return islice(queue_states.states(fault.known), STATES_MAX)
     if BROKER in fault.workloads:
         return islice(broker_states.states(fault.known), STATES_MAX)
     simulator = Simulator()
     return (partial(simulator.run_state, spec) for spec in simulated_states(fault))
+
+
+def run_test(node: str) -> None:
+    """Run a test of the suite, or all of a file, in this process; a failed test is the violation."""
+    quiet = ["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:unraisableexception"]
+    status = pytest.main([*quiet, f"--timeout={TEST_SECONDS_MAX}", node])
+    if status == pytest.ExitCode.TESTS_FAILED:
+        raise Violation(node)
+    if status != pytest.ExitCode.OK:
+        raise Misuse(f"{node} did not run: pytest ended with {status!r}", "correct the node id in defect_faults.py")
 
 
 def simulated_states(fault: Fault) -> Iterator[Spec]:
