@@ -14,6 +14,10 @@ def does_nothing(real: Function) -> Function:
     return lambda *arguments, **named: None
 
 
+def is_false(real: Function) -> Function:
+    return lambda *arguments, **named: False
+
+
 def returns_its_argument(real: Function) -> Function:
     return lambda argument: argument
 
@@ -72,6 +76,10 @@ def takes_any_incarnation(real: Function) -> Function:
     return is_identified
 
 
+def leaves_before_a_scan_finds_it(real: Function) -> Function:
+    return lambda slice_, scannable: slice_.contents is None
+
+
 def compares_values_only(real: Function) -> Function:
     return lambda current, received: current == received
 
@@ -111,6 +119,21 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
         "applied-for-a-reader", "a paged message is read by applying the log in the event loop", (TESTS,),
         (Patch("warren.snapshot.database:Database.view_at", applies_for_a_reader),),
         known=("tests/server/test_paged_reads.py",),
+    ),
+    Fault(
+        "positions-leave-too-early", "positions of messages leave memory before a scan finds them", (TESTS,),
+        (Patch("warren.queues.lanes:_may_leave", leaves_before_a_scan_finds_it),),
+        known=("tests/queues/test_delta.py::test_a_position_stays_in_memory_until_a_scan_finds_it",),
+    ),
+    Fault(
+        "sessions-kept", "the message store keeps a note of every session", (TESTS,),
+        (Patch("warren.message_store.store:MessageStore._drop_durable", does_nothing),),
+        known=("tests/growth/test_store_growth.py",),
+    ),
+    Fault(
+        "changed-rows-written-again", "cleaning writes rows again that were acknowledged while it read them", (TESTS,),
+        (Patch("warren.queue_index.stream_writing:StreamWriting.is_changed", is_false),),
+        known=("tests/queue_index/test_cleaning.py",),
     ),
     Fault(
         "any-incarnation", "a recycled log file is taken for the one that had its number", (TESTS,),

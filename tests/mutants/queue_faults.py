@@ -9,7 +9,6 @@ from tests.mutants.queue_wrongs import (
     clean_stop_is_not_due,
     clean_stop_stays,
     counters_left_out,
-    delta_from_an_old_view,
     moved_in_two_sessions,
     released_before_moved,
     released_before_written_again,
@@ -72,10 +71,5 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
             Patch("warren.queues.ledger:Ledger.__init__", clean_stop_is_not_due),
         ),
         known=("17/302",),
-    ),
-    Fault(
-        "delta-from-an-old-view", "positions are read back from a view older than what the queue wrote", (QUEUES,),
-        (Patch("warren.queues.delta:Delta._read", delta_from_an_old_view),),
-        known=("3/9999",),
     ),
 )  # fmt: skip

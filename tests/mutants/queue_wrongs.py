@@ -142,14 +142,3 @@ def clean_stop_is_not_due(real: Function) -> Function:
         real(ledger, place, replace(counters, is_clean=False), *others)
 
     return make
-
-
-def delta_from_an_old_view(real: Function) -> Function:
-    def read(delta: Any, first: Any, messages_max: int) -> Any:
-        newest, delta.newest = delta.newest, Epoch(0)
-        try:
-            return real(delta, first, messages_max)
-        finally:
-            delta.newest = newest
-
-    return read
