@@ -29,7 +29,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "newest-tag-confirmed", "a confirm names the last tag there is, not the last that is durable", (BROKER,),
-        (Patch("warren.server.server:_confirm", newest_tag_confirmed),),
+        (Patch("warren.server.server:Server._confirm", newest_tag_confirmed),),
         known=("broker:1/251/synced/161302", "broker:7/1000000/synced/63074"),
     ),
     Fault(

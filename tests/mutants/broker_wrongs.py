@@ -31,7 +31,7 @@ def earlier_epochs_forgotten(real: Function) -> Function:
 
 
 def newest_tag_confirmed(real: Function) -> Function:
-    def confirm(confirming: Any) -> None:
+    def confirm(server: Any, confirming: Any) -> None:
         for channel, _, _ in confirming:
             channel.confirm(channel.published)
 
