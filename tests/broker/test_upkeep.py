@@ -124,3 +124,17 @@ def test_reading_what_is_alive_does_not_look_at_queues(stage: BrokerStage) -> No
         for thread in threads:
             thread.join()
     assert errors == []
+
+
+def test_messages_are_scrubbed_although_every_round_is_a_pass_that_was_asked_for(stage: BrokerStage) -> None:
+    """A busy broker asks for passes all the time: the scrub must not wait for a quiet round."""
+    upkeep, scrubbed = stage.storage.upkeep, list[int]()
+    upkeep._scrub = lambda: scrubbed.append(upkeep.passes)
+    upkeep.begin(1e6)  # no round comes by itself
+    for passes in range(1, 4):
+        upkeep.ring()
+        until(lambda passes=passes: upkeep.passes >= passes)  # type: ignore[misc]
+    assert scrubbed == []
+    stage.clock.advance_ns(int(1e6 * 1e9))
+    upkeep.ring()
+    until(lambda: bool(scrubbed))

@@ -54,6 +54,7 @@ def connect_and_leave(stage: ChaosStage) -> None:
 TASKS: dict[str, tuple[Callable[[ChaosStage], Any], str, Callable[[ChaosStage], None]]] = {
     # task: whose method is broken, which, and what has the task run
     "upkeep": (lambda stage: stage.broker._queues.storage.upkeep, "run", ring_upkeep),
+    "scrub": (lambda stage: stage.broker._queues.storage.upkeep, "_scrub", nothing),
     "store-gc": (lambda stage: stage.broker._queues.storage.stores.collector, "run", ring_collector),
     "reflection": (lambda stage: stage.broker.database.reflection, "_bring", publish),
     "compaction": (lambda stage: stage.broker.database.log.ballast, "lay", nothing),

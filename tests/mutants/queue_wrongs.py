@@ -83,20 +83,26 @@ def counters_left_out(real: Function) -> Function:
     return let_go
 
 
-def write_rows(session: Any, place: Any, of_place: Any, has_acks: bool, has_removes: bool) -> None:
+def write_rows(session: Any, place: Any, of_place: Any, has_acks: bool, has_removes: bool) -> int:
     """As it is in the product, but for what is left out."""
     queue, level = place.queue, place.level
     for first, (run, contents) in of_place.published.items():
         session.put(queue, run_key(level, first), encode_run(run, contents))
+    entries = 0
     for first, gone in of_place.gone.items() if has_acks else ():
         session.put(queue, ack_key(level, first), encode_gone(gone))
+        entries += 1
     for first, may_have_ack_row in of_place.removed.items():
         if has_removes:
             session.remove(queue, run_key(level, first))
+            entries += 1
         if may_have_ack_row:
             session.remove(queue, ack_key(level, first))
+            entries += 1
     if of_place.counters is not None:
         session.put(queue, counters_key(level), encode_counters(of_place.counters))
+        entries += 1
+    return entries
 
 
 def ack_row_left_out(real: Function) -> Function:

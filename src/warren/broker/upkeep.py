@@ -112,6 +112,7 @@ class Upkeep:
     # -- the thread ----------------------------------------------------------------------------------------------
 
     def _run(self, seconds: float) -> None:
+        scrubbed_ns = self._clock.monotonic_ns()
         while True:
             with self._bell:
                 if not self._is_rung and not self._is_stopping:
@@ -121,8 +122,9 @@ class Upkeep:
                     return
             if is_asked or self._cleaning.is_due():
                 self._pass()
-            if not is_asked:
+            if self._clock.monotonic_ns() - scrubbed_ns >= seconds * 1e9:  # however often passes are asked for
                 self._scrub_task.run(self._scrub)
+                scrubbed_ns = self._clock.monotonic_ns()
 
     def _pass(self) -> None:
         is_good = self._task.run(self.run)

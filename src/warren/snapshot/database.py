@@ -170,7 +170,7 @@ class Database:
         """A state that has everything up to an epoch, once that is durable; maybe more. Nothing is applied for it: the
         event loop reads by these views, and a round of reflection there would stop every client."""
         self.log.owner.check()
-        epoch = max(epoch, self._indexed)  # a store that was opened anew may be behind what readers rely on
+        epoch = max(epoch, min(self._indexed, self.log.durable))  # a store that was opened anew may be behind that
         if self.log.durable < epoch:
             self.log.wait(epoch)
         return self.store.view() if self.store.applied.epoch >= epoch else self._unapplied.view()
