@@ -30,7 +30,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(
         "newest-tag-confirmed", "a confirm names the last tag there is, not the last that is durable", (BROKER,),
         (Patch("warren.server.server:Server._confirm", newest_tag_confirmed),),
-        known=("broker:1/251/synced/161302", "broker:7/1000000/synced/63074"),
+        known=("broker:17/252/synced/167105",),
     ),
     Fault(
         "nack-left-out", "what a full queue refused is confirmed with the others", (BROKER,),
@@ -45,7 +45,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(
         "first-range-settled", "of what was acknowledged in one turn only the first range is written", (BROKER,),
         (Patch("warren.broker.turn:Turn._settle", only_the_first_range_settled),),
-        known=("broker:2/1000000/synced/94473",),
+        known=("broker:1/1000000/synced/174602",),
     ),
     Fault(
         "settled-a-turn-late", "acknowledgements are done in the turn after the one that they came in", (BROKER,),
@@ -75,7 +75,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(
         "answered-before-durable", "declare, bind and delete are answered before they are on the disk", (BROKER,),
         (Patch("warren.catalog.projection:Projection.settle", answered_before_durable),),
-        known=("broker:2/214/synced/105876",),
+        known=("broker:1/305/synced/154986",),
     ),
     Fault(
         "routed-with-the-next-change", "a change is answered before the routing knows of it", (BROKER,),

@@ -22,7 +22,7 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
     Fault(
         "told-before-durable", "a put is answered, and becomes durable when somebody else waits", (QUEUES,),
         (Patch("warren.broker.storage:QueueStorage.wait", told_before_it_is_durable),),
-        known=("25/93",),
+        known=("28/244",),
     ),
     Fault(
         "run-before-bodies", "a run is confirmed one epoch before the bodies that it names are synced", (QUEUES,),
@@ -32,12 +32,12 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
     Fault(
         "released-before-written-again", "a file goes before its runs are durable elsewhere", (QUEUES,),
         (Patch("warren.queue_index.cleaning:Cleaning._write_again", released_before_written_again),),
-        known=("28/314",),
+        known=("38/284",),
     ),
     Fault(
         "released-before-moved", "a file of bodies goes before the rows are durable that say where they are", (QUEUES,),
         (Patch("warren.message_store.row_index:RowIndex.move", released_before_moved),),
-        known=("25/374",),
+        known=("38/289",),
     ),
     Fault(
         "counters-left-out", "a dequeue does not write the counters", (QUEUES,),
@@ -70,6 +70,6 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
             Patch("warren.broker.storage:QueueStorage._variable", clean_stop_stays),
             Patch("warren.queues.ledger:Ledger.__init__", clean_stop_is_not_due),
         ),
-        known=("17/302",),
+        known=("38/199",),
     ),
 )  # fmt: skip
