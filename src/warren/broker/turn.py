@@ -139,7 +139,7 @@ class _Requests:
 class _Attempt:
     """One execution of requests. What it gathers counts if the session has ended."""
 
-    __slots__ = ("children", "epoch", "fetched", "got", "later", "refused", "requests", "wide", "work")
+    __slots__ = ("_later", "_wide", "children", "epoch", "fetched", "got", "refused", "requests", "work")
 
     def __init__(self, requests: _Requests) -> None:
         self.requests = requests
@@ -149,8 +149,30 @@ class _Attempt:
         self.refused: list[tuple[Publisher, int, int]] = []
         self.got: list[tuple[_Callback, Got | WarrenError]] = []
         self.fetched: list[tuple[Supervised, Got]] = []  # and not acknowledged
-        self.wide = _Requests()  # moves messages to queues that are not held
-        self.later = _Requests()  # was too much for one session
+        self._wide: _Requests | None = None
+        self._later: _Requests | None = None
+
+    @property
+    def wide(self) -> _Requests:
+        """What moves messages to queues that are not held. Made when it is needed, which is rare."""
+        if self._wide is None:
+            self._wide = _Requests()
+        return self._wide
+
+    @property
+    def later(self) -> _Requests:
+        """What was too much for one session."""
+        if self._later is None:
+            self._later = _Requests()
+        return self._later
+
+    @property
+    def has_wide(self) -> bool:
+        return self._wide is not None and self._wide.has_any
+
+    @property
+    def has_later(self) -> bool:
+        return self._later is not None
 
     def failing(self) -> Supervised | None:
         """The queue whose code has failed, if it is one of those that the requests are for."""
@@ -232,11 +254,12 @@ class Turn:
         self._failing = set()
         attempt, error = self._execute(requests, is_wide=False)
         attempts = [attempt]
-        if attempt.wide.has_any:
+        if attempt.has_wide:
             attempt, failure = self._execute(attempt.wide, is_wide=True)
             attempts, error = [*attempts, attempt], error or failure
         for attempt in attempts:
-            self._requeue(attempt.later)
+            if attempt.has_later:
+                self._requeue(attempt.later)
         for attempt in attempts:  # behind everything else: a callback may end another turn
             for publisher, tag, count in attempt.refused:
                 _notify(partial(publisher.refused, tag, count))
@@ -284,11 +307,12 @@ class Turn:
                 continue
             break
         attempt.epoch = work.epoch
-        rest = attempt.later if is_wide else attempt.wide
-        for child in map(self._host.served, work.left_over):
-            if child is not None:
-                rest.looks[child] = None
-        rest.rejected += [(child, each) for each in work.rejected if (child := self._host.served(each.queue))]
+        if work.left_over or work.rejected:
+            rest = attempt.later if is_wide else attempt.wide
+            for child in map(self._host.served, work.left_over):
+                if child is not None:
+                    rest.looks[child] = None
+            rest.rejected += [(child, each) for each in work.rejected if (child := self._host.served(each.queue))]
         return attempt, error
 
     def _abandon(self, failed: _Attempt, error: Exception) -> _Attempt:

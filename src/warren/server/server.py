@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -253,27 +253,25 @@ class Server:
             self.fail(defect)
 
     def _not_done(self, confirming: list[Confirming]) -> None:
-        self._for_each(
-            (channel.connection, partial(channel.refused, first, last + 1 - first))
-            for channel, first, last in confirming
-        )
+        for channel, first, last in confirming:
+            try:
+                channel.refused(first, last + 1 - first)
+            except Exception as error:
+                self._cut_off(channel.connection, error)
 
     def _confirm(self, confirming: Iterable[Confirming]) -> None:
-        self._for_each((channel.connection, partial(channel.confirm, last)) for channel, _, last in confirming)
-
-    def _for_each(self, calls: Iterable[tuple[ServedConnection, Callable[[], None]]]) -> None:
-        """Call for each connection. One whose call raises is cut off: its client does not wait for what never comes."""
-        is_good = True
-        for connection, call in calls:
+        for channel, _, last in confirming:
             try:
-                call()
+                channel.confirm(last)
             except Exception as error:
-                is_good = False
-                self._clients.failed(error)
-                if connection.transport is not None:
-                    connection.transport.abort()
-        if is_good:
-            self._clients.succeeded()
+                self._cut_off(channel.connection, error)
+
+    def _cut_off(self, connection: ServedConnection, error: Exception) -> None:
+        """A call for one connection has raised: the others are served, and its client does not wait for what never
+        comes. Loops over connections catch it in place: a call for each would cost as much as a confirm."""
+        self._clients.failed(error)
+        if connection.transport is not None:
+            connection.transport.abort()
 
     def fail(self, error: BaseException) -> None:
         """Nothing is confirmed any more."""
@@ -292,15 +290,16 @@ class Server:
 
     def _flush(self) -> None:
         self._is_flushing = True
-        try:
-            self._for_each(self._flushes())
-        finally:
-            self._is_flushing = False
-
-    def _flushes(self) -> Iterator[tuple[ServedConnection, Callable[[], None]]]:
+        failure = self._clients.failure
         while self._with_output:
             connection, _ = self._with_output.popitem()
-            yield connection, connection.flush
+            try:
+                connection.flush()
+            except Exception as error:
+                self._cut_off(connection, error)
+        self._is_flushing = False
+        if failure is not None and failure is self._clients.failure:
+            self._clients.succeeded()
 
     # -- other threads -------------------------------------------------------------------------------------------
 
@@ -373,11 +372,19 @@ class Server:
     def _pressure_changed(self) -> None:
         publishers = [connection for connection in self.connections if connection.is_publisher]
         is_on = self.pressure.is_on
-        self._for_each((each, each.pause_reading if is_on else each.resume_reading) for each in publishers)
+        for connection in publishers:
+            try:
+                connection.pause_reading() if is_on else connection.resume_reading()
+            except Exception as error:
+                self._cut_off(connection, error)
 
     def _alarms_changed(self) -> None:
         opened = [connection for connection in self.connections if connection.access is not None]
-        self._for_each((each, partial(self._tell_blocked, each)) for each in opened)
+        for connection in opened:
+            try:
+                self._tell_blocked(connection)
+            except Exception as error:
+                self._cut_off(connection, error)
 
     def _tell_blocked(self, connection: ServedConnection) -> None:
         alarms = self.pressure.alarms
