@@ -87,7 +87,7 @@ def bring(sql: SqlDatabase, view: Reading, timeline: Timeline) -> tuple[Truth, s
 
 def check_rows(sql: SqlDatabase, view: Reading) -> None:
     """Compare every row of SQL, which was brought to the view, with the log's. SQLite has no checksums: a flipped bit
-    gives a queue another name. About 40 µs a row."""
+    gives a queue another name. Less than 0.1 ms a row."""
     with sql.reading() as connection:
         for kind, table in TABLES.items():
             rows = connection.execute(select(table).order_by(table.c.id)).mappings()
