@@ -326,3 +326,11 @@ def test_what_must_be_moved_has_moved_at_the_end_of_the_turn(
     if is_got:
         [found] = got
         assert isinstance(found, Got) and [each.slice.contents for each in found.fetched] == [[b"2"]]
+
+
+def test_contents_are_released_with_their_turn(stage: TurnStage) -> None:
+    """A turn may be the last one for a while: what it published must not stay in memory until the next."""
+    stage.broker.queue("jobs")
+    stage.publish(Sender(), 1, b"1", to=stage.route("jobs"))
+    stage.end()
+    assert not stage.turn._attempt.requests.has_any

@@ -195,7 +195,7 @@ class Turn:
         self._looks: dict[Supervised, None] = {}
         self._rejected: list[tuple[Supervised, RejectedPublish]] = []
         self._failing: set[Supervised] = set()  # queues whose code has failed in this turn
-        self._attempt = _Attempt(_Requests())
+        self._attempt = self._idle = _Attempt(_Requests())
         self._size_bytes = 0
 
     # -- gathering -----------------------------------------------------------------------------------------------
@@ -257,6 +257,7 @@ class Turn:
         if attempt.has_wide:
             attempt, failure = self._execute(attempt.wide, is_wide=True)
             attempts, error = [*attempts, attempt], error or failure
+        self._attempt = self._idle  # contents are released with this turn, not with the next one
         for attempt in attempts:
             if attempt.has_later:
                 self._requeue(attempt.later)
