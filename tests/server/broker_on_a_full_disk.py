@@ -29,6 +29,7 @@ SIZE = 8000
 MORE = 200  # messages behind the moment at which there was room again
 TAKEN = 300  # consumed while there was none
 PREFETCH = 50
+UNCONFIRMED_MAX = 200  # so many fit into the ballast, with room for acknowledgements behind them
 SETTLED_SECONDS = 1.0  # acknowledgements are on the disk after 50 ms, if it takes them
 HISTORY_ROUNDS, HISTORY_AT_ONCE, HISTORY_SIZE = 100, 80, 100_000
 DECLARERS = 8  # more than the server has threads: each of them waits for the disk
@@ -153,7 +154,7 @@ def acked(place: Path) -> None:
     with broker:
         declared(broker, "jobs", "others")
         assert kept.stat().st_size == BALLAST_BYTES
-        flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
+        flood = Flood(broker, 1, "jobs", SIZE, confirms=True, unconfirmed_max=UNCONFIRMED_MAX)
         until(lambda: flood.confirmed > 5 * TAKEN, "confirms are missing")
         fill_up(filler)
         until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
