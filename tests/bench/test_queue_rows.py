@@ -6,15 +6,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tests.bench.test_bench_log import FIELDS, Silent
 from tests.bench.test_bench_snapshot import PNG
+from tests.growth.counting import count_calls
 from warren.base.errors import Damage, Refused
 from warren.bench import queue_disk, queue_fan_out, queue_priorities, queue_throughput
 from warren.bench.goals import goals_of
@@ -99,22 +99,6 @@ def test_rows_that_are_asked_for_run_alone(tmp_path: Path, rows: tuple[str, ...]
     assert set(found) == set(rows) and min(found.values()) > 0
 
 
-def calls_of(work: Callable[[], object]) -> int:
-    """How many functions are called for it, of Python and of C, in this thread."""
-    count = 0
-
-    def counted(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(counted)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 def test_the_queue_in_the_log_costs_less_than_the_one_in_sql(tmp_path: Path) -> None:
     """HS-03: many at once, in and out, counted in calls: 420 and 1290, 650 and 7490. `bench queue` has the times."""
     calls: dict[str | None, list[int]] = {}
@@ -125,8 +109,8 @@ def test_the_queue_in_the_log_costs_less_than_the_one_in_sql(tmp_path: Path) -> 
             queue.put_many(some)  # the first ones fill caches
             queue.get_many(1000)
             queue.settle()
-            put = calls_of(lambda queue=queue: queue.put_many(some))  # type: ignore[misc]
-            get = calls_of(lambda queue=queue: (queue.get_many(1000), queue.settle()))  # type: ignore[misc]
+            put = count_calls(lambda queue=queue: queue.put_many(some))  # type: ignore[misc]
+            get = count_calls(lambda queue=queue: (queue.get_many(1000), queue.settle()))  # type: ignore[misc]
             calls[kind] = [put, get]
     assert all(2 * log < sql for log, sql in zip(calls[None], calls[SQL_KIND], strict=True)), calls
 
