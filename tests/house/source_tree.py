@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 DOCS = ROOT / "docs"
 TESTS = ROOT / "tests"
+BESIDE = ("tools", "examples")  # development tools and examples: not shipped, same rules
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -35,6 +36,12 @@ def modules_under(src: Path) -> list[Module]:
     return [_read(path, src, path.stat().st_mtime_ns) for path in sorted(src.rglob("*.py"))]
 
 
+def modules_of_repository(root: Path) -> list[Module]:
+    """Every module below `src`, `tools` and `examples`. The latter two are optional, and part of their dotted names."""
+    beside = [path for tree in BESIDE for path in sorted((root / tree).rglob("*.py"))]
+    return [*modules_under(root / "src"), *(_read(path, root, path.stat().st_mtime_ns) for path in beside)]
+
+
 @cache
 def _read(path: Path, src: Path, changed_ns: int) -> Module:
     """Parsed once for all rules, as long as it does not change. Rules look at a tree and leave it as it is."""
@@ -49,6 +56,25 @@ def _read(path: Path, src: Path, changed_ns: int) -> Module:
         text=text,
         tree=ast.parse(text, filename=str(path)),
     )
+
+
+def imports_of(module: Module) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of each import, relative dots resolved: `from a.b import c` is a.b.c, module or not."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = _origin(node, module)
+            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+
+
+def _origin(node: ast.ImportFrom, module: Module) -> str:
+    """The module that a `from … import` names, relative dots resolved."""
+    if not node.level:
+        return node.module or ""
+    parts = module.name.split(".")
+    package = parts[: len(parts) - node.level + module.is_package]
+    return ".".join([*package, node.module] if node.module else package)
 
 
 def functions_of(tree: ast.AST) -> Iterator[Function]:

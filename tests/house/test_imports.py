@@ -1,37 +1,39 @@
 """Imports point one way.
 
-    cli → bench → app → management | pipeline → server → broker → queues | amqp
-        → message_store | queue_index | catalog → snapshot → log → durability → records → files → base
+    cli → app | embedded → config → management | pipeline → server → broker → queues | transactions | amqp
+        → message_store | queue_index | catalog → snapshot → workers → log → durability → records → files → base
 
-A room imports itself and rooms further right; rooms joined by | do not know each other. `testing` stands beside the
-house: it may use everything from management down, and only the commands (cli, bench) may use it. The root package
-imports no room when it is imported, so that using one room never drags in another; `warren.open` reaches for app when
-it is called. Imports for types count like all others.
+A package imports itself and packages further right; packages joined by | do not import each other. Packages of
+`MAY_BE_MISSING` are about to appear, or (`bench`) to leave: those that exist keep the order. `testing` is beside the
+order: it may import everything from management down, and only the commands (cli, bench) may import it. The product
+does not import `tools/` or `examples/`, except for the commands that start a tool from a checkout. The root package
+imports no package when it is imported, so that using one never loads another; `warren.open` imports app or embedded
+when it is called. Imports for types count like all others.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.house.source_tree import SRC, Module, modules_under, plant
+from tests.house.source_tree import BESIDE, SRC, Module, imports_of, modules_under, plant
 
 ORDER: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("bench",),
-    ("app",),
+    ("app", "embedded"),
+    ("config",),
     ("management", "pipeline"),
     ("server",),
     ("broker",),
-    ("queues", "amqp"),
+    ("queues", "transactions", "amqp"),
     ("message_store", "queue_index", "catalog"),
     ("snapshot",),
+    ("workers",),
     ("log",),
     ("durability",),
     ("records",),
@@ -39,6 +41,9 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("base",),
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+MAY_BE_MISSING = {"bench", "embedded", "config", "transactions", "workers"}
+BEHIND_OPEN = ("app", "embedded")  # what `warren.open` may import
+MAY_USE_TOOLS = ("cli",)
 MAY_USE_TESTING = ("cli", "bench", "testing")
 TESTING_SEES_FROM = LEVEL["management"]
 
@@ -47,8 +52,8 @@ def wrong_way_imports(src: Path) -> list[str]:
     return [
         f"{module.place}:{line} imports {target}: {reason}"
         for module in modules_under(src)
-        for line, target in _warren_imports(module)
-        if (reason := _objection(_standing(module), target.split(".")[1]))
+        for line, target in imports_of(module)
+        if (reason := _objection_to(_standing(module), target))
     ]
 
 
@@ -57,12 +62,21 @@ def _standing(module: Module) -> str:
     return beside.get(module.name, module.room)
 
 
+def _objection_to(importer: str, target: str) -> str:
+    top, _, rest = target.partition(".")
+    if top in BESIDE:
+        is_fine = top == "tools" and importer in MAY_USE_TOOLS
+        return "" if is_fine else f"{top} is not part of the product"
+    is_ours = top == "warren" and rest and not rest.startswith("__")
+    return _objection(importer, rest.partition(".")[0]) if is_ours else ""
+
+
 def _objection(importer: str, imported: str) -> str:
     """Why a module of one room may not import from another; empty if it may."""
     if importer == imported:
         return ""
     if not importer:
-        return "" if imported == "app" else "the root package imports no room"
+        return "" if imported in BEHIND_OPEN else "the root package imports no room"
     if strangers := [room for room in (importer, imported) if room not in LEVEL and room != "testing"]:
         return f"{strangers[0]} has no place in the order"
     if imported == "testing":
@@ -74,41 +88,48 @@ def _objection(importer: str, imported: str) -> str:
     return "" if LEVEL[imported] > LEVEL[importer] else f"{imported} stands above {importer}"
 
 
-def _warren_imports(module: Module) -> Iterator[tuple[int, str]]:
-    """Line and dotted name, at least two parts long, of whatever it imports from Warren's own rooms."""
-    for node in ast.walk(module.tree):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            origin = _origin(node, module)
-            names = [f"{origin}.{alias.name}" for alias in node.names if not alias.name.startswith("__")]
-        for name in names:
-            if name.startswith("warren."):
-                assert isinstance(node, ast.stmt)
-                yield node.lineno, name
-
-
-def _origin(node: ast.ImportFrom, module: Module) -> str:
-    """The module that a `from … import` names, relative dots resolved."""
-    if not node.level:
-        return node.module or ""
-    parts = module.name.split(".")
-    package = parts[: len(parts) - node.level + module.is_package]
-    return ".".join([*package, node.module] if node.module else package)
-
-
 def test_imports_of_warren_point_one_way() -> None:
     assert not wrong_way_imports(SRC)
 
 
-def test_every_room_of_the_order_is_there_and_every_room_is_in_the_order() -> None:
-    rooms = {module.room for module in modules_under(SRC) if module.name.startswith("warren.")} - {"", "__main__"}
-    assert rooms == LEVEL.keys() | {"testing"}
+def packages_of(src: Path) -> set[str]:
+    return {module.room for module in modules_under(src) if module.name.startswith("warren.")} - {"", "__main__"}
+
+
+def not_in_the_order(packages: set[str]) -> list[str]:
+    """Packages without a place in the order, and places of the order without their package."""
+    strangers = sorted(packages - LEVEL.keys() - {"testing"})
+    missing = sorted(LEVEL.keys() - packages - MAY_BE_MISSING)
+    return [*(f"{name} has no place in the order" for name in strangers), *(f"{name} is missing" for name in missing)]
+
+
+def order_of(packages: set[str]) -> list[tuple[str, ...]]:
+    """The order of the packages that exist."""
+    levels = (tuple(name for name in level if name in packages) for level in ORDER)
+    return [level for level in levels if level]
+
+
+def test_every_package_has_a_place_in_the_order() -> None:
+    assert not not_in_the_order(packages_of(SRC))
+
+
+def test_the_order_is_drawn_in_the_architecture() -> None:
     drawn = re.search(r"```\n(cli →.*?)```", (SRC.parent / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.DOTALL)
     assert drawn is not None
     levels = " ".join(drawn[1].split()).split(" → ")
-    assert [tuple(level.split(" | ")) for level in levels] == list(ORDER)
+    assert [tuple(level.split(" | ")) for level in levels] == order_of(packages_of(SRC))
+
+
+def test_a_package_that_is_unknown_or_missing_is_found() -> None:
+    there = set(LEVEL) | {"testing"}
+    assert not not_in_the_order(there)
+    assert not not_in_the_order(there - MAY_BE_MISSING)
+    assert not_in_the_order(there - {"log"}) == ["log is missing"]
+    assert not_in_the_order(there | {"shed"}) == ["shed has no place in the order"]
+
+
+def test_packages_that_do_not_exist_are_left_out_of_the_order() -> None:
+    assert order_of({"cli", "app", "queues", "amqp", "log"}) == [("cli",), ("app",), ("queues", "amqp"), ("log",)]
 
 
 def test_importing_a_room_does_not_import_the_app() -> None:
@@ -133,6 +154,14 @@ def test_importing_a_room_does_not_import_the_app() -> None:
         ("shed/spade.py", "import warren.base.ids", "shed has no place in the order"),
         ("log/scan.py", "import warren.shed.spade", "shed has no place in the order"),
         ("__init__.py", "from warren.log import store", "the root package imports no room"),
+        ("log/scan.py", "from warren.workers.jobs import lease", "workers stands above log"),
+        ("workers/jobs.py", "import warren.snapshot.database", "snapshot stands above workers"),
+        ("server/server.py", "import warren.config.options", "config stands above server"),
+        ("config/options.py", "import warren.embedded.database", "embedded stands above config"),
+        ("app/broker.py", "import warren.embedded.database", "app and embedded are siblings"),
+        ("queues/variable.py", "import warren.transactions.local", "queues and transactions are siblings"),
+        ("log/scan.py", "from tools.simulator import model", "tools is not part of the product"),
+        ("cli/demo.py", "import examples.sql_queue", "examples is not part of the product"),
     ],
 )
 def test_an_import_against_the_order_is_found(tmp_path: Path, place: str, line: str, reason: str) -> None:
@@ -149,6 +178,11 @@ def test_an_import_against_the_order_is_found(tmp_path: Path, place: str, line: 
         ("testing/model.py", "from warren.log.store import Store\nfrom warren.testing import memory_files"),
         ("cli/torture.py", "from warren.testing import campaign\nfrom warren.bench import log"),
         ("__main__.py", "from warren.cli.main import main"),
+        ("__init__.py", "def open():\n    from warren.embedded.database import open_embedded"),
+        ("embedded/database.py", "import warren.config.options\nimport warren.workers.process"),
+        ("snapshot/puller.py", "import warren.workers.jobs"),
+        ("workers/jobs.py", "import warren.log.store"),
+        ("cli/bench.py", "def f():\n    from tools.bench import run"),
     ],
 )
 def test_an_import_along_the_order_is_not_blamed(tmp_path: Path, place: str, line: str) -> None:
