@@ -16,13 +16,15 @@ QUICK_SPARK := JDK_JAVA_OPTIONS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' SPARK
 
 # The modules that mypyc compiles, and the sources whose constants it may have folded into them.
 MARKED := $(shell grep -rlx --include='*.py' '\# mypyc: compile' src 2>/dev/null | sort)
-FOLDED := $(wildcard src/warren/base/ids.py src/warren/*/format.py src/warren/*/*_format.py)
+FOLDED := $(shell find src -name ids.py -o -name format.py -o -name '*_format.py' 2>/dev/null | sort)
 # Tests mirror the source: src/warren/records/lists.py is tested by tests/records/test_lists*.py.
-MARKED_TESTS := $(foreach module,$(MARKED),$(wildcard $(subst src/warren,tests,$(dir $(module)))test_$(basename $(notdir $(module)))*.py))
+tests_of = $(wildcard $(subst src/warren,tests,$(dir $(1)))test_$(basename $(notdir $(1)))*.py)
+MARKED_TESTS := $(foreach module,$(MARKED),$(call tests_of,$(module)))
+UNTESTED := $(foreach module,$(MARKED),$(if $(call tests_of,$(module)),,$(module)))
 TESTS ?= $(MARKED_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-node peers run quick test test-plain test-spark test-pure check check-types check-house format checklist golden notebook simulate torture soak mutants bench clean FORCE
+.PHONY: help setup setup-spark setup-node peers run quick test test-plain test-spark test-pure marked-tested check check-types check-house format checklist golden notebook simulate torture soak mutants bench clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -92,12 +94,16 @@ test-spark:
 
 # A build without extensions, as on a machine without a compiler. PYTHONPATH puts it before the editable install,
 # for the processes that the tests start as well.
-test-pure: setup  ## the compiled modules' tests once more, uncompiled (TESTS=tests runs all)
+test-pure: marked-tested setup  ## the compiled modules' tests once more, uncompiled (TESTS=tests runs all)
 	@rm -rf $(PURE) build/lib
 	@WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps --target $(PURE) .
 	@test "$$(PYTHONPATH=$(PURE) $(RUN) -m warren.base.compiled)" = pure || { echo 'test-pure: $(PURE) is not pure'; exit 1; }
 	@if [ -n '$(strip $(TESTS))' ]; then PYTHONPATH=$(PURE) $(PYTEST) -m 'not torture' --numprocesses 2 --dist worksteal $(TESTS); \
 	 else echo 'test-pure: no module is marked for compiling, so all tests run pure already'; fi
+
+# Without it a compiled module whose test was moved or renamed would never run uncompiled.
+marked-tested:
+	@test -z '$(strip $(UNTESTED))' || { echo 'test-pure: no test mirrors the compiled $(strip $(UNTESTED))'; exit 1; }
 
 # What checks types works on one core, and the house tests on the other.
 check: setup  ## format, lint, strict types, house tests

@@ -7,7 +7,7 @@ nothing, and pass for caught or for harmless, whichever the test happens to want
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -51,18 +51,24 @@ class Patch:
     target: str  # module:function or module:Class.method
     mutant: Callable[[Any], Any]  # from the real one to the wrong one
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
+    def find(self) -> tuple[Any, str]:
+        """What holds the target, and the target's name in it. Raises if there is none, or if it is machine code."""
         module_name, _, path = self.target.partition(":")
         holder_path, _, name = path.rpartition(".")
-        if is_compiled(module_name):
-            raise Misuse(f"{module_name} is compiled and cannot be patched", "choose another target")
         try:
             module = import_module(module_name)
             holder = attrgetter(holder_path)(module) if holder_path else module
-            real = holder.__dict__[name]
+            holder.__dict__[name]
         except (ImportError, AttributeError, KeyError):
             raise Misuse(f"there is no {self.target} to be patched", "find out what does its work now") from None
+        if is_compiled(module_name):
+            raise Misuse(f"{module_name} is compiled and cannot be patched", "choose another target")
+        return holder, name
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        holder, name = self.find()
+        real = holder.__dict__[name]
         setattr(holder, name, self.mutant(real))
         try:
             yield
@@ -85,6 +91,18 @@ class Fault:
             for patch in self.patches:
                 stack.enter_context(patch.applied())
             yield
+
+
+def without_target(faults: Iterable[Fault]) -> list[str]:
+    """One line for each target that cannot be patched, with the name of its mutant."""
+    lines = []
+    for fault in faults:
+        for patch in fault.patches:
+            try:
+                patch.find()
+            except Misuse as error:
+                lines.append(f"{fault.name}: {error.what}")
+    return lines
 
 
 FAULTS: tuple[Fault, ...] = (

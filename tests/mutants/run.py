@@ -5,7 +5,8 @@
 Each fault runs in a process of its own, in its own workloads, until a state breaks a promise or the budget is used up;
 then the same states run without the fault and must pass. A fault of the workload `tests` is caught by tests of the
 suite, which `known` names, instead of simulated states. The table says what caught it and after how many states. It
-ends with 1 if a mutant lives, or if the product itself fails.
+ends with 1 if a mutant lives, or if the product itself fails, and before the first mutant runs if the target of one is
+missing: a patch of nothing would pass for caught or for harmless.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rich.table import Table
 from tests.mutants import broker_states, queue_states
 from tests.mutants.broker_faults import BROKER_FAULTS
 from tests.mutants.defect_faults import DEFECT_FAULTS
-from tests.mutants.faults import FAULTS, QUEUES, TESTS, Fault
+from tests.mutants.faults import FAULTS, QUEUES, TESTS, Fault, without_target
 from tests.mutants.queue_faults import QUEUE_FAULTS
 from warren.base.errors import Misuse
 from warren.testing.broker_simulator import BROKER
@@ -136,6 +137,12 @@ def main(arguments: Sequence[str]) -> int:
         run_here(arguments[1])
         return 0
     chosen = [fault for fault in EVERY_FAULT if not arguments or fault.name in arguments]
+    if unknown := sorted(set(arguments) - {fault.name for fault in chosen}):
+        print(f"there is no mutant {', '.join(unknown)}", file=sys.stderr)
+        return 1
+    if missing := without_target(chosen):
+        print("\n".join(f"MUTANT WITHOUT A TARGET {line}" for line in missing), file=sys.stderr)
+        return 1
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         verdicts = list(pool.map(run_apart, chosen))
     Console(width=None if sys.stdout.isatty() else 160).print(table_of(verdicts))
