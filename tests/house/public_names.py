@@ -60,7 +60,7 @@ PINNED = Path(__file__).with_name("public_names.json")
 TYPERS_OWN = ("--install-completion", "--show-completion")
 # Sections that may show more than is pinned: edits and files that depend on when something happened; members of classes
 # that no page documents. `--add` leaves them alone.
-OPEN_SECTIONS = ("files and folders", "manifest keys", "members of public classes")
+OPEN_SECTIONS = ("files and folders", "manifest keys", "JSON printed by commands", "members of public classes")
 
 Names = dict[str, list[str]]
 
@@ -234,8 +234,16 @@ def broker_names(directory: Path) -> Names:
             "ctrl/ results": _ctrl_results(broker),
         }
         layout = broker.disk_layout()
+        home = str(directory)
+        printed = broker.printed_keys("reflection", "status", home)
+        printed += broker.printed_keys("compact", "--data-dir", home)
+    printed += broker.printed_keys("log", "inspect", home)
+    printed += broker.printed_keys("log", "verify", home)
+    printed += broker.printed_keys("log", "repair", home, "--dry-run")
+    printed += broker.printed_keys("log", "dump", home)
     return {
         **names,
+        "JSON printed by commands": printed,
         "files and folders": [*layout, *broker.disk_layout()],
         "manifest keys": broker.manifest_names(),
         "streams": broker.stream_names(),

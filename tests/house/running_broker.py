@@ -127,6 +127,15 @@ class RunningBroker:
             tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             return [f"{table}.{row[1]}" for table in tables for row in database.execute(f"PRAGMA table_info({table})")]
 
+    # -- commands --------------------------------------------------------------------------------------------------
+
+    def printed_keys(self, *arguments: str) -> list[str]:
+        """Keys of the JSON that a command prints of this directory: one object, or the first of one per line."""
+        text = printed_by(*arguments, "--json")
+        value, _ = json.JSONDecoder().raw_decode(text)
+        command = " ".join(each for each in arguments if each != str(self.directory))
+        return [f"{command}: {key}" for key in keys_of(value)]
+
     # -- sockets and control files ---------------------------------------------------------------------------------
 
     def order(self, **request: Any) -> dict[str, Any]:
@@ -223,9 +232,10 @@ def wait_until(is_done: Callable[[], bool], what: str) -> None:
 
 
 def keys_of(value: Any) -> Iterator[str]:
-    """Keys of nested objects: a.b, a[].b. A list of plain values or an empty one has no keys of its own."""
+    """Keys of nested objects: a.b, a[].b; a number as #. A list of plain values has no keys of its own."""
     if isinstance(value, dict):
-        for key, inner in value.items():
+        for name, inner in value.items():
+            key = "#" if name.isdecimal() else name
             yield key
             yield from (f"{key}{'' if below.startswith('[]') else '.'}{below}" for below in keys_of(inner))
     elif isinstance(value, list):
