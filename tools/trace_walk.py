@@ -8,9 +8,9 @@
     ack          ack of a message + delivery of the next one (prefetch 1), until the ack is written
     declare      queue.declare of a durable queue that does not exist
     read-back    basic.get of two messages whose contents were paged out
-    rotation     the publish + confirm at which a full log file is rotated
-    reflection   `warren reflection persist` with some messages in the log
-    start        `warren serve` on an empty directory, from the first call to "ready"
+    rotation     publish + confirm of a message that fills a log file (1 MiB, stored apart from its queue), + rotation
+    reflection   `warren reflection persist` with a message in the log
+    start        `warren serve` on the directory of a broker with a queue that was stopped, from main to "ready"
 
 The broker is `warren serve` in a child process (tools/traced_process.py: pure sources, profiler in every thread), the
 client is pika, and orders are commands of `warren`: nothing here depends on a module of the product. Processes that the
@@ -21,9 +21,10 @@ broker starts itself are not traced.
                 what remains are leaves, modules of types, formats and helpers
 
 Work that does not belong to the operation is kept out:
-* reflection is paused (except for `reflection`, `start`), heartbeats are off, no other client is connected;
+* reflection is paused (`persist` works all the same), heartbeats are off, no other client is connected;
 * recording ends when no function has been entered for a while after the reply, before later timers are due;
-* callbacks that run without any client (timers) are recorded for some seconds first, and what they call is left out;
+* callbacks that also run while no client does anything (timers) are recorded separately, and what they call is left
+  out. The timer that writes acks shares such a callback; all files it enters are entered elsewhere on the walk;
 * an operation runs several times, and a file counts if more than half of the runs enter it. `start` runs once.
 """
 
@@ -41,6 +42,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -238,16 +240,15 @@ class Client:
         """For each message an ack to send; prefetch 1, so that the next delivery follows the ack."""
         self._channel.basic_qos(prefetch_count=1)
         for method, _, _ in self._channel.consume(queue):
-            yield lambda tag=method.delivery_tag: self._channel.basic_ack(tag)
+            yield partial(self._channel.basic_ack, method.delivery_tag)
 
 
 @contextmanager
-def served(directory: Path, *options: str, is_reflecting: bool = False) -> Iterator[tuple[TracedBroker, Client]]:
-    """A broker and its only client; background work is quiet unless it reflects."""
+def served(directory: Path, *options: str) -> Iterator[tuple[TracedBroker, Client]]:
+    """A broker whose reflection is paused, and its only client."""
     broker = TracedBroker(directory, *options)
     try:
-        if not is_reflecting:
-            broker.order("reflection", "pause")
+        broker.order("reflection", "pause")
         connection = broker.connect()
         try:
             yield broker, Client(connection)
@@ -257,7 +258,9 @@ def served(directory: Path, *options: str, is_reflecting: bool = False) -> Itera
         broker.close()
 
 
-def repeat(broker: TracedBroker, act: Callable[[], None], prepare: Callable[[], None] = lambda: None) -> list[Trace]:
+def repeat(
+    broker: TracedBroker, act: Callable[[], object], prepare: Callable[[], object] = lambda: None
+) -> list[Trace]:
     """Traces of `act`, after runs that warm the caches; `prepare` precedes each of them and is not recorded."""
     traces = []
     for run in range(WARM_UP_RUNS + RUNS):
@@ -294,7 +297,7 @@ def trace_ack(directory: Path) -> Walk:
 
 def trace_declare(directory: Path) -> Walk:
     with served(directory) as (broker, client):
-        traces = repeat(broker, lambda: client.declare() and None)
+        traces = repeat(broker, client.declare)
         return walk_of("declare", traces, broker.record_timers())
 
 
@@ -323,20 +326,21 @@ def trace_read_back(directory: Path) -> Walk:
 def trace_rotation(directory: Path) -> Walk:
     with served(directory, *SMALL_LOG_FILES) as (broker, client):
         queue = client.declare()
-        traces = repeat(broker, lambda: client.publish(queue), prepare=lambda: client.publish(queue, FILLER))
+        traces = repeat(broker, lambda: client.publish(queue, FILLER))
         return walk_of("rotation", traces, broker.record_timers())
 
 
 def trace_reflection(directory: Path) -> Walk:
     with served(directory) as (broker, client):
         queue = client.declare()
-        traces = repeat(
-            broker, lambda: broker.order("reflection", "persist"), prepare=lambda: client.publish(queue)
-        )
+        traces = repeat(broker, lambda: broker.order("reflection", "persist"), prepare=lambda: client.publish(queue))
         return walk_of("reflection", traces, broker.record_timers())
 
 
 def trace_start(directory: Path) -> Walk:
+    with served(directory) as (stopped, client):
+        client.publish(client.declare())
+        stopped.order("reflection", "resume")
     broker = TracedBroker(directory)
     try:
         return walk_of("start", [broker.start_trace])

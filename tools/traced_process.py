@@ -3,9 +3,9 @@
     python -m tools.traced_process FD serve --data-dir D …
 
     FD   a Unix socket; each request and each reply is one line
-         start   forget all entries and record from now on    ──▶ {}
-         stop    stop recording                               ──▶ {"entries": [[file, function, thread, caller, root] …]}
-         idle    time since a function was last entered       ──▶ {"seconds": 0.25}
+         start   forget all entries and record from now on   ──▶ {}
+         stop    stop recording                              ──▶ {"entries": [[file, function, thread, caller, root] …]}
+         idle    time since a function was last entered      ──▶ {"seconds": 0.25}
          end of file: the process terminates itself
 
 The profiler is installed before the first module of `warren` is imported, so that every thread has it from its first
