@@ -10,7 +10,7 @@
     read-back    basic.get of two messages whose contents were paged out
     rotation     publish + confirm of a message that fills a log file (1 MiB, stored apart from its queue), + rotation
     reflection   `warren reflection persist` with a message in the log
-    start        `warren serve` on the directory of a broker with a queue that was stopped, from main to "ready"
+    start        `warren serve` on the directory of a broker with a queue that was stopped, from main to "ready" and idle
 
 The broker is `warren serve` in a child process (tools/traced_process.py: pure sources, profiler in every thread), the
 client is pika, and orders are commands of `warren`: nothing here depends on a module of the product. Processes that the
@@ -142,6 +142,7 @@ class TracedBroker:
         self._control = ours
         self._lines = ours.makefile("rw", encoding="utf-8")
         self._address = self._wait_until_ready()
+        self.wait_until_idle()  # queues are recovered in threads of their own
         self.start_trace = self.stop_recording()
 
     def _wait_until_ready(self) -> tuple[str, int]:
@@ -341,6 +342,7 @@ def trace_start(directory: Path) -> Walk:
     with served(directory) as (stopped, client):
         client.publish(client.declare())
         stopped.order("reflection", "resume")
+        stopped.order("reflection", "persist")  # else the start finds more or less of it to do
     broker = TracedBroker(directory)
     try:
         return walk_of("start", [broker.start_trace])
