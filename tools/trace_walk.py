@@ -10,7 +10,7 @@
     read-back    basic.get of two messages whose contents were paged out
     rotation     publish + confirm of a message that fills a log file (1 MiB, stored apart from its queue), + rotation
     reflection   `warren reflection persist` with a message in the log
-    start        `warren serve` on the directory of a broker with a queue that was stopped, from main to "ready" and idle
+    start        `warren serve` on the directory of a stopped broker with a queue, from main to "ready" and idle
 
 The broker is `warren serve` in a child process (tools/traced_process.py: pure sources, profiler in every thread), the
 client is pika, and orders are commands of `warren`: nothing here depends on a module of the product. Processes that the
