@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from warren.app.broker import Broker, open_broker
+from warren.app.broker import Broker, log_settings, open_broker
 from warren.app.configuration.configuration import Configuration, FirstUser
 from warren.app.places import Places
 from warren.base.errors import Locked, Refused
+from warren.base.threads import SystemThreads
 from warren.broker.settings import QueueSettings
 from warren.catalog import queues, vhosts
 from warren.catalog.settings import CatalogSettings
+from warren.log.machine import Machine
+from warren.log.store import LogStore
 from warren.management.running import Running
 from warren.server.authentication import Login
+from warren.testing.manual_clock import ManualClock
+from warren.testing.memory_files import MemoryFiles
+from warren.testing.seeded_chance import SeededChance
+
+BODY = 1 << 19
 
 
 def configured(directory: Path) -> Configuration:
@@ -69,3 +78,29 @@ def test_whoever_comes_second_is_refused_and_a_failed_start_leaves_nothing_behin
     with pytest.raises(Locked):
         open_broker(configuration)
     broker.close()
+
+
+def test_acknowledgements_become_durable_behind_what_was_published_before_the_disk_was_full() -> None:
+    """Publishes precede them in the log, in the same epochs. The broker sizes the ballast for that."""
+    configuration = Configuration()
+    files = MemoryFiles()
+    machine = Machine(files, ManualClock(), SystemThreads(), SeededChance(1))
+    quiet = replace(
+        log_settings(configuration), use_worker_process=False, compaction_poll_seconds=1e6, free_bytes_min=0
+    )
+    store = LogStore.open("/log", quiet, machine)
+    files.capacity_bytes = files.used_bytes
+    published = store.begin()
+    for number in range(configuration.server.unsafe_bytes_max // BODY):
+        published.put(1, str(number).encode(), bytes(BODY))
+    published.end()
+    acknowledged = store.begin()
+    acknowledged.put(1, b"ack", b"1")
+    epoch = acknowledged.end()
+    store.flush()
+    until = time.monotonic() + 10
+    while store.durable < epoch and not store.commit.is_out_of_room and time.monotonic() < until:
+        time.sleep(0.01)
+    waits = store.commit.out_of_room
+    store.abandon()
+    assert (waits, store.durable) == (None, epoch)

@@ -17,6 +17,8 @@ from warren.broker.queue import Queue
 from warren.broker.turn import Got, How
 from warren.broker.work import Work
 from warren.queue_index.changes import Changes
+from warren.queue_index.why import Why
+from warren.queues.variable import VariableQueue
 
 CHAIN = 450
 
@@ -94,6 +96,50 @@ def test_a_queue_that_was_reached_before_the_one_that_failed_loses_nothing(
     assert isinstance(stage.end().error, QueueDown)
     assert (early.nacks, late.nacks, strong.life) == ([], [(1, 1)], 1)
     assert (stage.counts("strong"), stage.runs("strong")) == ((2, 0), [[b"1"], [b"0"]])
+
+
+@pytest.mark.parametrize("priorities", [None, 4])
+def test_acks_of_a_queue_that_was_reached_before_the_one_that_failed_are_kept(
+    stage: FailingStage, priorities: int | None
+) -> None:
+    """They were lost with a restart of that queue, and the messages came again."""
+    strong = stage.broker.queue("strong", max_priority=priorities)
+    stage.broker.put(b"1", b"2", b"3", b"4", to="strong")
+    delivery = stage.broker.take("strong", 4)
+    [first, _] = delivery.fetched[0].tags
+    for how, tags in (
+        (How.ACK, (first, first + 1)),
+        (How.ACK, (first + 2, first + 3)),
+        (How.REJECT, (first + 3, first + 4)),
+    ):
+        stage.turn.settle(strong, how, delivery.life, tags)
+    stage.settle("weak", How.ACK)
+    stage.faults.always["ack"] = RuntimeError("a defect")
+    early = Sender()
+    stage.publish(early, 1, b"5", to=stage.route("strong"))
+    assert isinstance(stage.end().error, QueueDown)
+    assert (early.nacks, strong.life, stage.counts("strong")) == ([], 1, (1, 1))
+    stage.turn.settle(strong, How.ACK, delivery.life, (first + 1, first + 2))
+    assert stage.end().error is None
+    assert (stage.counts("strong"), stage.runs("strong")) == ((1, 0), [[b"5"]])
+
+
+def test_an_aborted_ack_leaves_the_counters_as_they_are_on_disk(stage: FailingStage) -> None:
+    strong = stage.broker.queue("strong")
+    stage.broker.put(b"1", b"2", b"3", to="strong")
+    [first, stop] = stage.broker.take("strong", 3).fetched[0].tags
+    backing = strong.serving().backing
+    assert isinstance(backing, VariableQueue)
+    before = backing.ledger.count, backing.ledger.size_bytes, dict(backing.ledger), backing.pending.size_bytes
+    changes = stage.broker.storage.begin()
+    backing.ack([(first, first + 1), (first + 2, stop)], Why.ACKED, changes)
+    changes.abort()
+    after = backing.ledger.count, backing.ledger.size_bytes, dict(backing.ledger), backing.pending.size_bytes
+    assert (before, backing.is_astray) == (after, False)
+    changes = stage.broker.storage.begin()
+    backing.ack([(first, stop)], Why.ACKED, changes)
+    changes.end()
+    assert (backing.ledger.count, backing.pending_count) == (0, 0)
 
 
 def test_what_was_fetched_before_a_queue_failed_is_fetched_again(stage: FailingStage) -> None:

@@ -102,8 +102,8 @@ def test_what_is_alive_is_what_the_queues_hold(stage: BrokerStage) -> None:
     assert stage.storage.alive_bytes() == 0
 
 
-def test_reading_what_is_alive_does_not_look_at_queues(stage: BrokerStage) -> None:
-    """With an iteration over the queues a declaration in another thread ended the thread of upkeep."""
+def test_reading_what_is_alive_beside_declarations_does_not_fail(stage: BrokerStage) -> None:
+    """With an iteration over the set of queues a declaration in another thread ended the thread of upkeep."""
     errors, is_over = list[Exception](), threading.Event()
 
     def measure() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.durability.stage import Stage
 from warren.base.threads import SystemThreads
-from warren.log.ballast import ROOM_TIMES, Ballast
+from warren.log.ballast import Ballast
 from warren.log.layout import BALLAST
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore, Machine
@@ -19,9 +21,9 @@ SIZE = 1 << 20
 PATH = "/log/" + BALLAST
 
 
-def ballast_on(files: MemoryFiles, size_bytes: int = SIZE) -> Ballast:
+def ballast_on(files: MemoryFiles, size_bytes: int = SIZE, publish_bytes: int = 0) -> Ballast:
     files.make_directories("/log")
-    return Ballast(files, "/log", SystemThreads(), size_bytes)
+    return Ballast(files, "/log", SystemThreads(), size_bytes, publish_bytes)
 
 
 def test_it_takes_room_until_it_is_given_back_once() -> None:
@@ -41,7 +43,7 @@ def test_it_is_laid_again_when_the_disk_has_more_than_that() -> None:
     ballast = ballast_on(files)
     ballast.lay()
     ballast.give_back()
-    files.capacity_bytes = files.used_bytes + ROOM_TIMES * SIZE - 1
+    files.capacity_bytes = files.used_bytes + ballast.room_bytes - 1
     ballast.lay()
     assert (ballast.is_in_use, files.exists(PATH)) == (True, False), "others need that"
     files.capacity_bytes += 1
@@ -59,6 +61,43 @@ def test_one_that_lies_there_is_kept_and_one_that_a_power_cut_has_torn_is_laid_a
     larger.lay()
     assert files.stat(PATH).size_bytes == 2 * SIZE
     assert larger.give_back() and not files.exists(PATH)
+
+
+def test_a_smaller_one_of_an_earlier_version_is_enlarged_when_there_is_room() -> None:
+    files = MemoryFiles()
+    ballast_on(files).lay()
+    larger = ballast_on(files, SIZE, publish_bytes=3 * SIZE)
+    files.capacity_bytes = files.used_bytes + larger.room_bytes - SIZE - 1
+    larger.begin(was_released=False)
+    assert (larger.is_in_use, files.stat(PATH).size_bytes) == (False, SIZE), "it is kept as it is"
+    files.capacity_bytes += 1
+    larger.lay()
+    assert files.stat(PATH).size_bytes == 4 * SIZE
+    larger.give_back()
+    files.capacity_bytes = files.used_bytes + larger.room_bytes - 1
+    larger.lay()
+    assert larger.is_in_use, "publishers wait until it is whole"
+
+
+def test_a_smaller_one_stays_if_the_disk_fills_up_while_it_is_enlarged(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+    ballast_on(files).lay()
+    larger = ballast_on(files, SIZE, publish_bytes=3 * SIZE)
+    monkeypatch.setattr(MemoryFiles, "free_bytes", lambda self, path: 10 * SIZE)
+    files.capacity_bytes = files.used_bytes + SIZE
+    larger.lay()
+    assert files.stat(PATH).size_bytes >= SIZE and larger.give_back()
+
+
+@pytest.mark.parametrize("free_bytes", [0, SIZE // 2])
+def test_a_start_on_a_full_disk_uses_a_smaller_one_of_an_earlier_version(free_bytes: int) -> None:
+    files = MemoryFiles()
+    settings = LogSettings(ballast_bytes=8 * SIZE, use_worker_process=False, compaction_poll_seconds=1e6)
+    machine = Machine(files, ManualClock(), SystemThreads(), SeededChance(1))
+    LogStore.open("/log", settings, machine).close()
+    files.capacity_bytes = files.used_bytes + free_bytes
+    with LogStore.open("/log", replace(settings, ballast_publish_bytes=32 * SIZE), machine) as store:
+        assert (store.ballast.is_in_use, files.exists(PATH)) == (True, False)
 
 
 def test_a_disk_that_fills_up_meanwhile_has_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,12 +271,45 @@ def test_what_was_published_by_aborted_changes_never_was() -> None:
     assert contents_of(stage.backing.get(9)) == numbered(0, 5)
 
 
-def test_a_queue_whose_acknowledgement_was_not_written_refuses_to_go_on() -> None:
+def test_what_was_acknowledged_by_aborted_changes_is_pending_again() -> None:
+    stage = VariableStage(TINY)
+    stage.backing.put(*numbered(0, 9))
+    tags = tags_of(stage.backing.get(6))
+    stage.backing.ack(one(tags[2]))
+    changes = stage.begin()
+    stage.queue.ack([one(tags[1]), one(tags[3])], Why.ACKED, changes)
+    stage.queue.publish(Publication(numbered(9, 12)), changes)
+    stage.queue.ack([one(tags[0])], Why.REJECTED, changes)
+    changes.abort()
+    check(stage.queue)
+    assert (len(stage.queue), stage.queue.pending_count) == (3, 5)
+    for tag in (tags[0], tags[1], tags[3]):
+        stage.backing.ack(one(tag))
+    check(stage.queue)
+    stage.crash_and_open()
+    assert contents_of(stage.backing.get(9)) == numbered(4, 9)
+
+
+def test_transient_messages_that_were_acknowledged_together_with_others_cannot_be_brought_back() -> None:
+    stage = VariableStage()
+    stage.backing.put(*numbered(0, 1))
+    changes = stage.begin()
+    stage.queue.publish(Publication(numbered(1, 2), is_persistent=False), changes)
+    changes.end()
+    stage.backing.get(1)
+    stage.backing.get(1)
+    changes = stage.begin()
+    stage.queue.ack([(0, 2)], Why.ACKED, changes)
+    changes.abort()
+    assert stage.queue.is_astray
+
+
+def test_a_queue_whose_drop_was_not_written_refuses_to_go_on() -> None:
     stage = VariableStage()
     stage.backing.put(*numbered(0, 3))
     tags = tags_of(stage.backing.get(2))
     changes = stage.begin()
-    stage.queue.ack([one(tags[0])], Why.ACKED, changes)
+    stage.queue.drop(1, Why.OVER_LIMIT, changes)
     changes.abort()
     for call in (
         lambda: stage.queue.fetch(1),

@@ -22,16 +22,17 @@ from tests.server.broker_process import BrokerProcess
 from tests.server.load import Flood, broker_with, client_of, consume, count_of, declared, number_of, until
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
-from warren.app.broker import BALLAST_BYTES
 from warren.log.layout import BALLAST
+from warren.server.settings import ServerSettings
 
 SIZE = 8000
 MORE = 200  # messages behind the moment at which there was room again
 TAKEN = 300  # consumed while there was none
 PREFETCH = 50
-UNCONFIRMED_MAX = 200  # so many fit into the ballast, with room for acknowledgements behind them
+BALLAST_BYTES = (18 << 20) + ServerSettings().unsafe_bytes_max
+LARGE, LARGE_FLOODS = 200_000, 4  # with them as much is published and not durable as may be (`unsafe_bytes_max`)
 SETTLED_SECONDS = 1.0  # acknowledgements are on the disk after 50 ms, if it takes them
-HISTORY_ROUNDS, HISTORY_AT_ONCE, HISTORY_SIZE = 100, 80, 100_000
+HISTORY_ROUNDS, HISTORY_AT_ONCE, HISTORY_SIZE = 120, 80, 100_000
 DECLARERS = 8  # more than the server has threads: each of them waits for the disk
 
 
@@ -148,23 +149,25 @@ def bare(place: Path) -> None:
 
 
 def acked(place: Path) -> None:
-    """Publishers wait, acknowledgements do not: they are durable, though the disk has no room, and stay so."""
-    broker, filler = opened(place, 300, 1, "0")  # nobody is blocked before the log finds no room
+    """Publishers wait, acknowledgements do not: they are durable, though the disk has no room, and stay so. Publishers
+    fill the disk: another process could take the room that the broker gives back to itself."""
+    broker, filler = opened(place, 500, 150, "0")  # nobody is blocked before the log finds no room
     kept = place / "data" / "log" / BALLAST
     with broker:
         declared(broker, "jobs", "others")
         assert kept.stat().st_size == BALLAST_BYTES
-        flood = Flood(broker, 1, "jobs", SIZE, confirms=True, unconfirmed_max=UNCONFIRMED_MAX)
+        flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
         until(lambda: flood.confirmed > 5 * TAKEN, "confirms are missing")
-        fill_up(filler)
+        floods = [flood, *(Flood(broker, 2 + at, "others", LARGE) for at in range(LARGE_FLOODS))]
+        until(lambda: not kept.exists(), "it is not used")
         until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
-        assert not kept.exists(), "it is used"
         seen: list[int] = []
         take(broker, TAKEN, seen)
         time.sleep(SETTLED_SECONDS)
         confirmed = flood.confirmed
         broker.kill()
-        flood.close()
+        for each in floods:
+            each.close()
         filler.unlink()
         broker.start()
         assert kept.stat().st_size == BALLAST_BYTES, "there is room for it again"
@@ -251,7 +254,7 @@ def waiting(place: Path) -> None:
 
 def history(place: Path) -> None:
     """Four times as much passes through an empty queue as the disk has: history yields, and no publisher is blocked."""
-    broker, _ = opened(place, 200, 1, "60MB")
+    broker, _ = opened(place, 240, 1, "60MB")
     with broker, client_of_the_blocked(broker) as publisher, client_of(broker) as consumer:
         declared(broker, "jobs")
         publisher.channel(confirms=True)

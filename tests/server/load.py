@@ -103,15 +103,12 @@ class Flood:
         size: int,
         count: int | None = None,
         confirms: bool = False,
-        unconfirmed_max: int | None = None,
     ) -> None:
-        """`unconfirmed_max`: it waits for confirms when more than that are missing."""
         self.sent = self.confirmed = 0
         self.error: Exception | None = None
         self.told: list[methods.Method] = []  # all but confirms
         self._client = client_of(broker, confirms, hears_blocked=True)
         self._number, self._queue, self._size, self._count = number, queue, size, count
-        self._unconfirmed_max = unconfirmed_max
         self._is_over = False
         self._threads = [threading.Thread(target=self._caught, args=(self._publish,), daemon=True)]
         self._threads += [threading.Thread(target=self._caught, args=(self._listen,), daemon=True)]
@@ -148,8 +145,6 @@ class Flood:
             bodies = [body_of(self._number, self.sent + at, self._size) for at in range(AT_ONCE)]
             self._client.publish(1, self._queue, *bodies)
             self.sent += AT_ONCE
-            while self._unconfirmed_max and self.sent - self.confirmed > self._unconfirmed_max and not self._is_over:
-                time.sleep(0.001)
 
     def _listen(self) -> None:
         while True:

@@ -39,9 +39,6 @@ from warren.snapshot.database import Database
 
 GATHERED_BLOCKS_MAX = 1 << 16  # the loop never waits for the disk; the server stops reading publishers instead
 MEMTABLES_BYTES = 16 << 20  # two of the store
-BALLAST_BYTES = MEMTABLES_BYTES + (2 << 20)  # with two containers of the log
-
-
 ROOM_POLL_SECONDS = 1.0  # how often a start on a full disk is tried again
 ROOM_POLLS_PER_LINE = 60
 
@@ -142,7 +139,7 @@ def open_broker(
     machine, settings = machine or Machine.real(), configuration.reflection
     directory = configuration.places.directory
     machine.files.make_directories(directory)
-    database = open_database(directory, machine, _log_settings(configuration), settings, progress)
+    database = open_database(directory, machine, log_settings(configuration), settings, progress)
     with ExitStack() as undo:
         undo.callback(database.close)
         queues = OpenQueues(
@@ -177,12 +174,13 @@ def open_with_room(configuration: Configuration, progress: Progress, machine: Ma
             bell.wait(ROOM_POLL_SECONDS)
 
 
-def _log_settings(configuration: Configuration) -> LogSettings:
+def log_settings(configuration: Configuration) -> LogSettings:
     chosen = configuration.log
     return replace(
         chosen,
         gathered_blocks_max=GATHERED_BLOCKS_MAX,
         ballast_bytes=MEMTABLES_BYTES + 2 * max(chosen.container_bytes, CONTAINER_BYTES_MIN),
+        ballast_publish_bytes=configuration.server.unsafe_bytes_max,
         free_bytes_min=configuration.server.disk_free_min_bytes,
     )
 

@@ -78,7 +78,7 @@ class QueueStorage:
         self.stores = MessageStores(log, database.directory, rows, locations, of_stores)
         stream = log.stream(MESSAGES, is_referring=True)
         self.cleaning = Cleaning(database, stream, catalog.queue_ids, self.index.writing)
-        self._alive = AliveBytes()
+        self._alive = AliveBytes(machine.threads.condition())
         scrub = Scrub(database, self.stores.persistent, catalog.queue_ids, machine.clock, self._tell_damage)
         self.upkeep = Upkeep(machine, database, self.cleaning, self.stores.collect, self.alive_bytes, scrub.step)
         database.referred_bytes = self.alive_bytes
@@ -119,7 +119,7 @@ class QueueStorage:
 
     def alive_bytes(self) -> int:
         """Of messages that are not gone, in the queues that were started."""
-        return self._alive.total
+        return self._alive.total()
 
     def queue_has_gone(self, queue: QueueId) -> None:
         """All that was in it is garbage, and nobody has looked at it run by run."""

@@ -15,7 +15,7 @@ exists in memory only until then.
 
 An error before anything was touched is a refusal, and passes. Once something was touched memory may be ahead of the
 log: the session is given up. The queue at fault has failed (supervisor), and so has every other one that was touched,
-unless its backing queue could undo what was published to it.
+unless its backing queue could undo what was published to it and settled.
 """
 
 from __future__ import annotations

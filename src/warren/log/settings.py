@@ -22,6 +22,7 @@ class LogSettings:
     rotate_bytes: int = 64 << 20  # a log file of this size is rotated at the next epoch switch
     page_cache_bytes: int = 16 << 20  # of a file being written so much may stay in the system's memory; 0: all of it
     ballast_bytes: int = 0  # room kept on the disk for acknowledgements and flushes when it is full; 0: none
+    ballast_publish_bytes: int = 0  # … on top of it for what is published and not durable then
     rotation_reply_seconds_max: float = 30.0  # longest a rotation's answer waits for sessions that were open
     merge_memory_bytes: int = 512 << 20  # memory a merge may use; above it the merge works in pieces on disk
     scan_threads: int = 2  # threads of a scan or a merge

@@ -87,7 +87,7 @@ class LogStore:
         )
         self.witnesses = Witnesses(files, directory, threads, self.manifest, opened.witness_sequence)
         self.channels = [self._channel(ChannelId(index)) for index in range(self._channel_count())]
-        self.ballast = Ballast(files, directory, threads, settings.ballast_bytes)
+        self.ballast = Ballast(files, directory, threads, settings.ballast_bytes, settings.ballast_publish_bytes)
         turn = LogTurn(self.channels, self.witnesses, self.ballast, settings.page_cache_bytes)
         judgement = opened.judgement
         self.commit = GroupCommit(

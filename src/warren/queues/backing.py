@@ -150,7 +150,7 @@ class SetsAside(Protocol):
 
 @runtime_checkable
 class RollsBack(Protocol):
-    """What a backing queue can do besides: undo publishes of changes that were aborted."""
+    """What a backing queue can do besides: undo publishes and settlements of changes that were aborted."""
 
     @property
     def is_astray(self) -> bool:

@@ -95,6 +95,17 @@ class Ledger:
         self._settling.append((run, size_bytes, gone.bit_count() == run.count))
         changes.dequeue(self._place, run, gone, newly, why)
 
+    def undo_dequeues(self, slices: Sequence[Slice]) -> None:
+        """The changes were aborted: these, all that they dequeued, are there as before."""
+        for slice_ in slices:
+            first, count = slice_.run.first, len(slice_)
+            self.count += count
+            self.size_bytes += slice_.size_bytes
+            self._gone[first] &= ~((1 << count) - 1 << slice_.start)
+            if not self._gone[first]:
+                del self._gone[first]
+        self._settling = []
+
     def clear(self) -> None:
         """All of them are gone at once."""
         self._gone, self._settling, self._ended = {}, [], deque()

@@ -82,6 +82,7 @@ class VariableQueue:
         self._changes: Changes | None = None  # those that this queue takes part in now
         self._published_from: SequenceId | None = None  # what they have published so far; None: they did more
         self._is_astray = False
+        self._settled: list[Slice] = []  # by changes that have not ended
         delta.recover(counters, newest)
         self.lanes.refill()
         self._report_alive()
@@ -204,7 +205,7 @@ class VariableQueue:
     def ack(self, tags: Sequence[TagRange], why: Why, changes: Changes) -> int:
         self._check_astray()
         taken = self.pending.take(tags)
-        return self._let_go(taken, why, changes)
+        return self._let_go(taken, why, changes, were_pending=True)
 
     def look(self, tags: Sequence[TagRange]) -> list[Slice]:
         slices = self.pending.look(tags)
@@ -259,18 +260,22 @@ class VariableQueue:
         self._version += 1
         self._report_alive()
 
-    def _let_go(self, slices: list[Slice], why: Why, changes: Changes) -> int:
+    def _let_go(self, slices: list[Slice], why: Why, changes: Changes, were_pending: bool = False) -> int:
         """Messages that are neither ready nor pending any more."""
-        count = self._dequeue(slices, why, changes)
+        count = self._dequeue(slices, why, changes, were_pending)
         if self._changes is changes:
             self.ledger.tell(self._oldest(), changes)
         return count
 
-    def _dequeue(self, slices: list[Slice], why: Why, changes: Changes) -> int:
+    def _dequeue(self, slices: list[Slice], why: Why, changes: Changes, were_pending: bool = False) -> int:
+        """`were_pending`: an abort can undo it, unless transient messages go with them: these are gone at once."""
         persistent = [slice_ for slice_ in slices if slice_.run.is_persistent]
         if persistent:
             self._take_part(changes)
-            self._published_from = None
+            if were_pending and len(persistent) == len(slices):
+                self._settled += slices
+            else:
+                self._published_from = None
             self.ledger.dequeue(persistent, why, changes)
         if len(persistent) < len(slices):
             for slice_ in slices:
@@ -362,19 +367,24 @@ class VariableQueue:
         """Everything was said when it happened."""
 
     def after_end(self, epoch: Epoch) -> None:
-        self._changes = None
+        self._changes, self._settled = None, []
         self.lanes.delta.newest = max(self.lanes.delta.newest, epoch)
         self.ledger.settled(epoch)
 
     def aborted(self) -> None:
-        """What was published never was. What was dequeued cannot be brought back."""
+        """What was published never was, and what was settled is pending again. What was dropped or purged cannot be
+        brought back."""
         first, self._changes = self._published_from, None
+        settled, self._settled = self._settled, []
         if first is None or self.ledger.delivered_to > first:
             self._is_astray = True
             return
         taken = self.lanes.take_from(first)
         self._is_astray = sum(map(len, taken)) != self.ledger.next - first
         self.ledger.unpublish(first, [slice_.run for slice_ in taken if slice_.run.is_persistent])
+        self.ledger.undo_dequeues(settled)
+        for slice_ in settled:
+            self.pending.add(slice_)
         self._version += 1
         self._report_alive()
 

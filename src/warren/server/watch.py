@@ -98,7 +98,8 @@ class Watch:
             self._memory.run(self._begin_paging)
         if size_bytes:
             self._since_look_bytes += size_bytes
-            if self._since_look_bytes * DISK_SHARE > server.settings.disk_free_min_bytes:
+            is_due = self._since_look_bytes * DISK_SHARE > server.settings.disk_free_min_bytes
+            if is_due or server.storage.is_on_ballast:  # publishers must not use up what is for acknowledgements
                 self._disk.run(self._look_at_disk)
             self._memory.run(self._look_at_memory)
             self._garbage.run(self._hold_back_for_garbage)
