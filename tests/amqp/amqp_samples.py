@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from warren.amqp import methods
-from warren.amqp.method_table import Field, MethodSpec
+from warren.amqp.method_table import MethodField, MethodSpec
 from warren.amqp.properties import Properties
 
 _TABLE = st.dictionaries(st.text(max_size=8), st.integers(-9, 9) | st.text(max_size=8) | st.booleans(), max_size=3)
@@ -32,7 +32,7 @@ def made(spec: MethodSpec) -> st.SearchStrategy[methods.Method]:
 ANY_METHOD = st.sampled_from(list(methods.METHODS.values())).flatmap(made)
 
 
-def field_names(fields: tuple[Field, ...]) -> list[str]:
+def field_names(fields: tuple[MethodField, ...]) -> list[str]:
     return [field.name for field in fields]
 
 

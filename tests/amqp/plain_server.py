@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.amqp.pairs import CHALLENGING
 from warren.amqp import events, frames, methods
-from warren.amqp.connection import DEFAULT_LIMITS, Connection, Limits
+from warren.amqp.connection import DEFAULT_LIMITS, ConnectionProtocol, ProtocolLimits
 from warren.amqp.errors import ReplyCode
 from warren.amqp.methods import Method
 from warren.amqp.tuning import Tuning, offered
@@ -25,8 +25,8 @@ _ANSWERS: dict[type[Method], Callable[[], Method]] = {
 
 
 class PlainServer:
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
-        self.connection = Connection(OFFER, limits)
+    def __init__(self, limits: ProtocolLimits = DEFAULT_LIMITS) -> None:
+        self.connection = ConnectionProtocol(OFFER, limits)
         self.told: list[events.Event] = []
         self.out = b""
 
@@ -50,7 +50,7 @@ class PlainServer:
 
     def _act(self, event: events.Event) -> None:
         match event:
-            case events.Greeted():
+            case events.ProtocolHeaderReceived():
                 self.send(0, methods.ConnectionStart())
             case events.MethodReceived(0, methods.ConnectionStartOk(mechanism=mechanism)):
                 self.send(0, methods.ConnectionSecure() if mechanism == CHALLENGING else offered(OFFER))
@@ -58,7 +58,7 @@ class PlainServer:
                 self.send(channel, methods.ChannelClose(ReplyCode.NOT_FOUND, "NOT_FOUND"))
             case events.MethodReceived(channel, method) if type(method) in _ANSWERS:
                 self.send(channel, _ANSWERS[type(method)]())
-            case events.Answered() | events.ConnectionViolated() | events.ChannelViolated():
+            case events.ResponseReady() | events.ConnectionViolated() | events.ChannelViolated():
                 self.out += event.data
             case _:
                 pass

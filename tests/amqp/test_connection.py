@@ -13,8 +13,8 @@ from tests.amqp.pairs import PROTOCOL_HEADER, STATES, to_send
 from tests.amqp.plain_server import OFFER, PlainServer
 from tests.amqp.streams import FRAME_MAX, HANDSHAKE, OPENED
 from warren.amqp import content, events, frames, methods
-from warren.amqp.connection import Connection, Limits
-from warren.amqp.connection_states import RECEIVED, SENT, State
+from warren.amqp.connection import ConnectionProtocol, ProtocolLimits
+from warren.amqp.connection_states import RECEIVED, SENT, ConnectionState
 from warren.amqp.properties import Properties
 from warren.amqp.tuning import Tuning, offered
 from warren.base.errors import Misuse
@@ -22,7 +22,7 @@ from warren.base.errors import Misuse
 PUBLISH = methods.BasicPublish(routing_key="a")
 
 
-def opened(limits: Limits | None = None) -> PlainServer:
+def opened(limits: ProtocolLimits | None = None) -> PlainServer:
     """Running, channels 1 and 2 open."""
     server = PlainServer(limits) if limits else PlainServer()
     server.feed(OPENED)
@@ -55,14 +55,14 @@ def bodies(told: list[events.Event]) -> list[bytes]:
 def test_a_handshake_goes_from_the_first_bytes_to_running() -> None:
     server = PlainServer()
     server.feed(HANDSHAKE)
-    assert server.connection.state is State.RUNNING
+    assert server.connection.state is ConnectionState.RUNNING
     assert server.connection.tuning == Tuning(100, 4096, 0)
     assert server.sent() == [methods.ConnectionStart(), offered(OFFER), methods.ConnectionOpenOk()]
 
 
 def test_what_is_sent_ahead_waits_until_we_have_answered() -> None:
-    connection = Connection(OFFER)
-    assert list(connection.receive(HANDSHAKE)) == [events.Greeted()]
+    connection = ConnectionProtocol(OFFER)
+    assert list(connection.receive(HANDSHAKE)) == [events.ProtocolHeaderReceived()]
     waiting = connection.waiting_bytes
     assert waiting == len(HANDSHAKE) - 8
     assert list(connection.receive(b"")) == []
@@ -77,14 +77,14 @@ def test_what_is_sent_ahead_waits_until_we_have_answered() -> None:
 def test_another_protocol_is_answered_with_ours_and_ended(wrong: bytes) -> None:
     server = PlainServer()
     answered, ended = server.feed(wrong)
-    assert answered == events.Answered(PROTOCOL_HEADER)
-    assert isinstance(ended, events.Ended)
+    assert answered == events.ResponseReady(PROTOCOL_HEADER)
+    assert isinstance(ended, events.ConnectionEnded)
     assert server.feed(HANDSHAKE) == []
     assert server.connection.waiting_bytes == 0
 
 
 def test_the_header_of_0_9_is_near_enough() -> None:
-    assert PlainServer().feed(b"AMQP\x01\x01\x00\x09") == [events.Greeted()]
+    assert PlainServer().feed(b"AMQP\x01\x01\x00\x09") == [events.ProtocolHeaderReceived()]
 
 
 def test_an_answer_beyond_the_offer_is_told_though_the_handshake_is_not_over() -> None:
@@ -98,10 +98,10 @@ def test_an_answer_beyond_the_offer_is_told_though_the_handshake_is_not_over() -
 
 
 def test_a_stranger_may_not_send_frames_of_any_size() -> None:
-    server = PlainServer(Limits(initial_frame_max=4096))
+    server = PlainServer(ProtocolLimits(initial_frame_max=4096))
     server.feed(PROTOCOL_HEADER)
     [ended] = server.feed(frames.HEAD.pack(frames.METHOD, 0, 1 << 20))
-    assert isinstance(ended, events.Ended)
+    assert isinstance(ended, events.ConnectionEnded)
 
 
 # ---------------------------------------------------------------------------------------------------- cut anywhere
@@ -210,7 +210,7 @@ def test_a_body_longer_than_its_header_says_is_a_frame_error() -> None:
 
 
 def test_a_message_that_is_too_large_closes_its_channel_only_and_is_not_kept() -> None:
-    server = opened(Limits(body_bytes_max=100))
+    server = opened(ProtocolLimits(body_bytes_max=100))
     large = streams.published(1, PUBLISH, Properties(), bytes(300), 60)
     small = streams.published(2, PUBLISH, Properties(), b"small", 60)
     told = server.feed(large + large + small)
@@ -263,7 +263,7 @@ def test_closes_of_a_channel_may_cross() -> None:
     server = opened()
     server.send(1, methods.ChannelClose(404, "NOT_FOUND"))
     assert server.feed(to_send("channel.close", 1)) == [
-        events.Answered(frames.method_frame(1, methods.ChannelCloseOk()))
+        events.ResponseReady(frames.method_frame(1, methods.ChannelCloseOk()))
     ]
     server.feed(to_send("channel.close-ok", 1))
     server.feed(to_send("channel.open", 1))
@@ -274,10 +274,10 @@ def test_closes_of_a_connection_may_cross() -> None:
     server = opened()
     server.send(0, methods.ConnectionClose(320, "CONNECTION_FORCED"))
     assert server.feed(to_send("connection.close", 0)) == [
-        events.Answered(frames.method_frame(0, methods.ConnectionCloseOk()))
+        events.ResponseReady(frames.method_frame(0, methods.ConnectionCloseOk()))
     ]
     [ended] = server.feed(to_send("connection.close-ok", 0))
-    assert isinstance(ended, events.Ended)
+    assert isinstance(ended, events.ConnectionEnded)
     assert ended.was_orderly
 
 
@@ -298,7 +298,7 @@ def test_a_connection_that_closes_lets_its_channels_go() -> None:
     assert server.connection.open_channels == [1, 2]
     server.feed(to_send("connection.close", 0))
     assert server.connection.open_channels == []
-    assert server.connection.state is State.CLOSED
+    assert server.connection.state is ConnectionState.CLOSED
 
 
 def test_frames_that_cannot_be_told_apart_end_it_with_a_word() -> None:
@@ -306,7 +306,7 @@ def test_frames_that_cannot_be_told_apart_end_it_with_a_word() -> None:
     violated, ended = server.feed(b"\x01\x00\x01\x00\x00\x00\x00\x00")
     assert isinstance(violated, events.ConnectionViolated)
     assert violated.close.reply_code == 501
-    assert isinstance(ended, events.Ended)
+    assert isinstance(ended, events.ConnectionEnded)
     assert server.feed(to_send("connection.close", 0)) == []
 
 
@@ -349,8 +349,10 @@ def test_a_content_is_sent_behind_its_method_in_frames_of_the_agreed_size() -> N
 
 
 def test_every_state_has_its_row_in_both_tables() -> None:
-    assert RECEIVED.keys() == SENT.keys() == set(State)
-    assert {after for moves in (*RECEIVED.values(), *SENT.values()) for after in moves.values()} == set(State) - {
-        State.PREFACE,
-        State.GREETING,
+    assert RECEIVED.keys() == SENT.keys() == set(ConnectionState)
+    assert {after for moves in (*RECEIVED.values(), *SENT.values()) for after in moves.values()} == set(
+        ConnectionState
+    ) - {
+        ConnectionState.PREFACE,
+        ConnectionState.GREETING,
     }

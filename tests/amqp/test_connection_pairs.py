@@ -12,14 +12,14 @@ import pytest
 from tests.amqp import pairs
 from tests.amqp.plain_server import PlainServer
 from warren.amqp import events
-from warren.amqp.connection_states import State
+from warren.amqp.connection_states import ConnectionState
 
 REACHED = {
-    "starting": State.STARTING,
-    "securing": State.SECURING,
-    "tuning": State.TUNING,
-    "opening": State.OPENING,
-    "ended": State.CLOSE_SENT,
+    "starting": ConnectionState.STARTING,
+    "securing": ConnectionState.SECURING,
+    "tuning": ConnectionState.TUNING,
+    "opening": ConnectionState.OPENING,
+    "ended": ConnectionState.CLOSE_SENT,
 }
 
 
@@ -28,7 +28,7 @@ def answer(state: str, tried: str) -> str:
     server = PlainServer()
     for step in steps:
         server.feed(step)
-    assert server.connection.state is REACHED.get(state.split(maxsplit=1)[0], State.RUNNING)
+    assert server.connection.state is REACHED.get(state.split(maxsplit=1)[0], ConnectionState.RUNNING)
     before = server.connection.state
     told = server.feed(pairs.to_send(tried, channel))
     match told:
@@ -36,7 +36,7 @@ def answer(state: str, tried: str) -> str:
             return f"hard {close.reply_code:d}"
         case [events.ChannelViolated(close=closed)]:
             return f"soft {closed.reply_code:d}"
-        case [events.Ended(was_orderly=False)]:
+        case [events.ConnectionEnded(was_orderly=False)]:
             return "dropped"
         case []:
             assert server.connection.state is before
@@ -73,4 +73,9 @@ def test_whatever_is_refused_leaves_a_machine_that_still_answers(state: str) -> 
             server.feed(step)
         for more in ("connection.close", tried, "connection.close-ok", "connection.close-ok"):
             server.feed(pairs.to_send(more, 0))
-        assert server.connection.state in (State.CLOSED, State.TUNING, State.OPENING, State.STARTING)
+        assert server.connection.state in (
+            ConnectionState.CLOSED,
+            ConnectionState.TUNING,
+            ConnectionState.OPENING,
+            ConnectionState.STARTING,
+        )

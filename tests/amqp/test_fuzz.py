@@ -14,7 +14,7 @@ from tests.amqp.pairs import PROTOCOL_HEADER, TRIED, to_send
 from tests.amqp.plain_server import PlainServer
 from tests.amqp.streams import FRAME_MAX, OPENED
 from warren.amqp import frames, methods
-from warren.amqp.connection import Limits
+from warren.amqp.connection import ProtocolLimits
 from warren.amqp.properties import Properties
 
 SEEDS = range(200)
@@ -81,7 +81,7 @@ def _peak(server: PlainServer, pieces: list[bytes]) -> int:
 
 
 def test_a_stranger_cannot_make_us_keep_more_than_a_frame() -> None:
-    server = PlainServer(Limits(initial_frame_max=8192))
+    server = PlainServer(ProtocolLimits(initial_frame_max=8192))
     server.feed(PROTOCOL_HEADER)
     claim = frames.HEAD.pack(frames.METHOD, 0, 8000)
     assert _peak(server, [claim, *[bytes(100)] * 70]) < 100_000

@@ -12,22 +12,22 @@ from contextlib import suppress
 from dataclasses import replace
 
 from warren.app.broker import open_broker
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.options import configuration_of
 from warren.app.lifecycle import run
 from warren.app.log_lines import begin
 from warren.base.errors import WarrenError
 from warren.catalog import vhosts
 from warren.cli.main import exit_code
-from warren.log.machine import Machine
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.log.machine import Environment
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 
 
 def main(directory: str) -> int:
-    failing = Fault(Kind.IO_ERROR, "sync", times=None, is_armed=False)
-    machine = Machine.real()
+    failing = Fault(FaultKind.IO_ERROR, "sync", times=None, is_armed=False)
+    machine = Environment.real()
     machine = replace(machine, files=FaultyFiles(machine.files, [failing]))
-    ports = Choices(data_dir=directory, port=0, management_port=0, prometheus_port=0)
+    ports = OptionValues(data_dir=directory, port=0, management_port=0, prometheus_port=0)
     configuration = configuration_of(machine.files, ports, {})
     begin(configuration.log_to)
     broker = open_broker(configuration, machine=machine)

@@ -24,7 +24,7 @@ from typing import Any
 import warren
 from warren.app.embedded import Warren
 from warren.base.errors import WarrenError
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.settings import LogSettings
 from warren.snapshot.reflection import ReflectionSettings
 
@@ -111,7 +111,7 @@ def holds_still(db: Warren) -> bool:
 
 
 def log_files(db: Warren) -> int:
-    return sum(1 for record in db.database.log.manifest.state.files.values() if record.purpose is Purpose.LOG)
+    return sum(1 for record in db.database.log.manifest.state.files.values() if record.purpose is FileKind.LOG)
 
 
 def stands_still(db: Warren, writer: Writer, alarms: list[str]) -> bool:

@@ -18,12 +18,12 @@ from tests.log.upkeep_stage import laid_out
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
 from warren.app.embedded import Warren
 from warren.app.queue_assembly import OpenQueues
-from warren.app.queue_side import QueueSide
-from warren.base.threads import Running, SystemThreads
-from warren.broker.paged_queue import PagedQueue
+from warren.app.queue_side import QueueOpenOptions
+from warren.base.threads import StartedThread, SystemThreads
+from warren.broker.paged_queue import PagedQueueAdapter
 from warren.broker.settings import QueueSettings
-from warren.broker.supervisor import Supervised
-from warren.broker.traffic import Settling
+from warren.broker.supervisor import QueueHandle
+from warren.broker.traffic import SettleCall
 from warren.catalog.settings import CatalogSettings
 from warren.files.protocol import join
 from warren.message_store.settings import MessageStoreSettings
@@ -32,7 +32,7 @@ from warren.snapshot.feeds import Mode
 from warren.testing.memory_files import CrashModel
 
 NEVER = 1e6  # seconds
-SIDE: QueueSide = {
+SIDE: QueueOpenOptions = {
     "queue_settings": QueueSettings(
         cleaning_seconds=NEVER, memory_tick_seconds=NEVER, put_count_max=4, restarts_max=1000
     ),
@@ -43,7 +43,7 @@ SIDE: QueueSide = {
 
 
 class _Asleep:
-    """A thread that never gets a turn. Is a `Running`."""
+    """A thread that never gets a turn. Is a `StartedThread`."""
 
     def join(self, timeout: float | None = None) -> None:
         """There is nobody to wait for."""
@@ -55,7 +55,7 @@ class _Asleep:
 class WithoutClockwork(SystemThreads):
     """Time is looked at when a test says so."""
 
-    def start(self, name: str, body: Callable[[], None]) -> Running:
+    def start(self, name: str, body: Callable[[], None]) -> StartedThread:
         return _Asleep() if name == "warren-timetable" else super().start(name, body)
 
 
@@ -88,7 +88,7 @@ class EmbeddedQueuesStage(DatabaseStage):
 
     # -- what is asked of it -------------------------------------------------------------------------------------
 
-    def children(self) -> list[Supervised]:
+    def children(self) -> list[QueueHandle]:
         return [self.queues.host.find(name) for name in self.db.queues()]
 
     def found(self) -> Standing:
@@ -100,7 +100,7 @@ class EmbeddedQueuesStage(DatabaseStage):
             standing[child.name] = tuple(found_of(fetched))
             assert count == len(standing[child.name]), "whatever is counted can be got"
             if fetched:
-                settling = Settling(child.serving().life, [each.tags for each in fetched])
+                settling = SettleCall(child.serving().life, [each.tags for each in fetched])
                 self.queues.traffic.requeue(child, settling)
         return standing
 
@@ -114,7 +114,7 @@ class EmbeddedQueuesStage(DatabaseStage):
 
     def page(self, name: str, target_seconds: float) -> None:
         host = self.queues.host
-        paged = PagedQueue(host.find(name), lambda child: host._working([child]))
+        paged = PagedQueueAdapter(host.find(name), lambda child: host._working([child]))
         paged.set_target(target_seconds)
         while paged.page():
             continue

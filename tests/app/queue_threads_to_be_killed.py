@@ -22,7 +22,7 @@ import warren
 import warren.app.queue_room  # before there are lives: each has it then
 from tests.lives import say, serve
 from warren.app.embedded import Warren
-from warren.app.messages import Tag
+from warren.app.messages import DeliveryTag
 from warren.app.queues import Queue
 from warren.broker.settings import QueueSettings
 from warren.log.settings import LogSettings
@@ -94,7 +94,11 @@ def take(queue: Queue, first: int, seed: int) -> None:
 
 
 def settle(
-    queue: Queue, chosen: list[tuple[int, Tag, bool]], before: str, after: str, act: Callable[[Tag], int]
+    queue: Queue,
+    chosen: list[tuple[int, DeliveryTag, bool]],
+    before: str,
+    after: str,
+    act: Callable[[DeliveryTag], int],
 ) -> None:
     for number, _, _ in chosen:
         say(before, number)

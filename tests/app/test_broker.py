@@ -10,25 +10,25 @@ import pytest
 
 from warren.app.broker import Broker, log_settings, open_broker
 from warren.app.configuration.configuration import Configuration, FirstUser
-from warren.app.places import Places
+from warren.app.places import CatalogLocation
 from warren.base.errors import Locked, Refused
 from warren.base.threads import SystemThreads
 from warren.broker.settings import QueueSettings
 from warren.catalog import queues, vhosts
 from warren.catalog.settings import CatalogSettings
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.store import LogStore
-from warren.management.running import Running
+from warren.management.running import BrokerView
 from warren.server.authentication import Login
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 BODY = 1 << 19
 
 
 def configured(directory: Path) -> Configuration:
-    return Configuration(Places(str(directory), CatalogSettings()), memory_limit_bytes=1 << 30)
+    return Configuration(CatalogLocation(str(directory), CatalogSettings()), memory_limit_bytes=1 << 30)
 
 
 def vhost_names(broker: Broker) -> list[str]:
@@ -37,7 +37,7 @@ def vhost_names(broker: Broker) -> list[str]:
 
 def test_it_is_what_the_management_reads(tmp_path: Path) -> None:
     broker = open_broker(configured(tmp_path / "data"))
-    running: Running = broker
+    running: BrokerView = broker
     assert (running.connection_count, running.channel_count) == (0, 0)
     assert running.node.startswith("warren@") and running.memory_limit_bytes == 1 << 30
     assert not running.alarms and not running.problems and not running.is_draining and not running.listeners
@@ -84,7 +84,7 @@ def test_acknowledgements_become_durable_behind_what_was_published_before_the_di
     """Publishes precede them in the log, in the same epochs. The broker sizes the ballast for that."""
     configuration = Configuration()
     files = MemoryFiles()
-    machine = Machine(files, ManualClock(), SystemThreads(), SeededChance(1))
+    machine = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
     quiet = replace(
         log_settings(configuration), use_worker_process=False, compaction_poll_seconds=1e6, free_bytes_min=0
     )

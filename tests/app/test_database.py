@@ -12,17 +12,17 @@ from tests.snapshot.snapshot_store_suite import QUICK_PLACE
 from warren.app.database import open_database
 from warren.base.errors import WarrenError
 from warren.files.local import LocalFiles
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.settings import LogSettings
 from warren.snapshot.reflection import ReflectionSettings
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 
 LOG = LogSettings(use_worker_process=False)
 
 
 def has_opened(directory: str, files: FaultyFiles) -> bool:
     try:
-        database = open_database(directory, replace(Machine.real(), files=files), LOG, ReflectionSettings())
+        database = open_database(directory, replace(Environment.real(), files=files), LOG, ReflectionSettings())
     except WarrenError:
         return False
     database.abandon()
@@ -36,7 +36,7 @@ def test_an_opening_that_fails_leaves_nothing_open() -> None:
     with TemporaryDirectory(dir=QUICK_PLACE) as place:
         for step in count():
             directory = f"{place}/{step}"
-            files = FaultyFiles(LocalFiles(), [Fault(Kind.IO_ERROR, at_step=step)])
+            files = FaultyFiles(LocalFiles(), [Fault(FaultKind.IO_ERROR, at_step=step)])
             is_open = has_opened(directory, files)
             gc.collect()
             assert open_in(directory) == [], files.steps[-1]

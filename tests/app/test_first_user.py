@@ -11,8 +11,8 @@ from warren.base.errors import Refused
 from warren.broker.passwords import verify
 from warren.broker.permissions import access_to
 from warren.catalog import users, vhosts
-from warren.catalog.users import User
-from warren.catalog.vhosts import Vhost
+from warren.catalog.users import UserRow
+from warren.catalog.vhosts import VhostRow
 
 ANN = FirstUser("ann", "secret", "prod", ("management",), "^a", ".*", "")
 
@@ -21,13 +21,13 @@ class Stage(CatalogStage):
     def make(self, first: FirstUser) -> bool:
         return make_first_user(self.catalog, self.chance, first)
 
-    def user(self, name: str) -> User:
+    def user(self, name: str) -> UserRow:
         with self.catalog.reading() as connection:
             found = users.get(connection, name)
         assert found is not None
         return found
 
-    def vhost(self, name: str) -> Vhost:
+    def vhost(self, name: str) -> VhostRow:
         with self.catalog.reading() as connection:
             found = vhosts.get(connection, name)
         assert found is not None

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from warren.app.places import Places, catalog_settings, default_data_directory, resolve_places
+from warren.app.places import CatalogLocation, catalog_settings, default_data_directory, resolve_places
 from warren.base.errors import Misuse
 from warren.catalog.catalog import Catalog
 from warren.catalog.database import SqlitePlace
 from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.settings import LogSettings
 from warren.snapshot.database import Database
 from warren.snapshot.reflection import ReflectionSettings
 from warren.testing.forgetful_store import ForgetfulStore
 
 
-def where_sql_is(places: Places) -> str:
-    return places.sql(Machine.real()).where
+def where_sql_is(places: CatalogLocation) -> str:
+    return places.sql(Environment.real()).where
 
 
 def test_the_connect_string_says_which_sql_database() -> None:
@@ -28,7 +28,7 @@ def test_the_connect_string_says_which_sql_database() -> None:
     assert where_sql_is(resolve_places("/data")) == "/data/catalog/warren.sqlite"
     assert where_sql_is(resolve_places("/data", connect="sqlite:////x/y.db")) == "/x/y.db"
     postgres = resolve_places("/data", connect="postgresql://ann:secret@host/shop")
-    assert isinstance(postgres.sql(Machine.real()), PostgresPlace)
+    assert isinstance(postgres.sql(Environment.real()), PostgresPlace)
     assert where_sql_is(postgres) == "postgresql://ann@host/shop"
 
 
@@ -95,7 +95,13 @@ def test_where_not_even_a_home_is_known_a_directory_must_be_given() -> None:
 def test_no_password_is_ever_printed(connect: str) -> None:
     try:
         places = resolve_places("/data", catalog=connect)
-        told = [repr(places), str(places), repr(places.catalog), where_sql_is(places), repr(places.sql(Machine.real()))]
+        told = [
+            repr(places),
+            str(places),
+            repr(places.catalog),
+            where_sql_is(places),
+            repr(places.sql(Environment.real())),
+        ]
     except Misuse as error:
         told = [repr(error), str(error), error.what, error.hint, repr(error.__cause__)]
     assert "secret" not in " ".join(told)
@@ -109,7 +115,7 @@ def test_what_is_forced_is_forced_by_name_only() -> None:
 
 def test_a_catalog_is_opened_where_the_places_say(tmp_path: Path) -> None:
     """OP-02, OP-03: the log in one directory, SQL in another."""
-    machine = Machine.real()
+    machine = Environment.real()
     places = resolve_places(str(tmp_path / "data"), str(tmp_path / "store"), catalog=f"sqlite:///{tmp_path}/x.db")
     place = places.sql(machine)
     assert isinstance(place, SqlitePlace)

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.app.embedded_queues_stage import EmbeddedQueuesStage
 from tests.broker.plain_queues import Plain, PlainQueue, PlainQueues, Standing, States
-from warren.app.messages import Tag
+from warren.app.messages import DeliveryTag
 from warren.app.queues import Queue
 from warren.broker.errors import QueueFull
 from warren.broker.expiry import wall_ms
@@ -209,7 +209,7 @@ class QueuesMachine(RuleBasedStateMachine):
         self.states.judge(found)
         durable = {name: found.get(name, ()) for name in QUEUES if QUEUES[name].durable}
         assert wanted is None or {name: wanted[name] for name in durable} == durable
-        self.hands: dict[str, list[tuple[Tag, Plain]]] = {name: [] for name in QUEUES}
+        self.hands: dict[str, list[tuple[DeliveryTag, Plain]]] = {name: [] for name in QUEUES}
         self.queues: dict[str, Queue] = {}
         for name, queue in self.model.by_name.items():
             queue.messages = [self._again(name, body) for body, _ in durable.get(name, ())]
@@ -250,13 +250,13 @@ class QueuesMachine(RuleBasedStateMachine):
         self.made |= {(name, each.body): each for name in names for each in self.model[name].messages}
         self._coming()
 
-    def _chosen(self, name: str, which: int) -> list[tuple[Tag, Plain]]:
+    def _chosen(self, name: str, which: int) -> list[tuple[DeliveryTag, Plain]]:
         held = sorted(self.hands[name], key=lambda pair: pair[0].number)
         chosen = [pair for at, pair in enumerate(held) if which >> at & 1]
         self.hands[name] = [pair for pair in held if pair not in chosen]
         return chosen
 
-    def _settled(self, name: str, which: int, settle: Callable[[Tag, Plain], None], requeue: bool) -> None:
+    def _settled(self, name: str, which: int, settle: Callable[[DeliveryTag, Plain], None], requeue: bool) -> None:
         for tag, message in self._chosen(name, which):
             settle(tag, message)
             self._coming()

@@ -13,11 +13,11 @@ import pytest
 
 from warren.base.errors import DiskFailure
 from warren.bench.generators import consume, nats, publish, redis, wire
-from warren.bench.generators.batch import Batch, Single, batch_count
-from warren.bench.generators.confirms import Confirms
+from warren.bench.generators.batch import PublishBatch, SinglePublish, batch_count
+from warren.bench.generators.confirms import ConfirmCounter
 from warren.bench.generators.deliveries import Deliveries
-from warren.bench.generators.line import Line
-from warren.bench.generators.order import HOST, BrokerFailed, Order, generated, generator, order_of
+from warren.bench.generators.line import BrokerConnection
+from warren.bench.generators.order import HOST, BrokerFailed, LoadOrder, generated, generator, order_of
 from warren.bench.generators.plug import Plug
 from warren.bench.generators.redis import _ERROR
 from warren.bench.peers import Peer, start_nats, start_redis
@@ -26,16 +26,16 @@ FRAME_BYTES_MAX = 4096
 
 
 @pytest.fixture
-def order(rabbitmq: Peer) -> Iterator[Order]:
-    with Line(rabbitmq.port) as line:
+def order(rabbitmq: Peer) -> Iterator[LoadOrder]:
+    with BrokerConnection(rabbitmq.port) as line:
         line.declare("test")
-    yield Order("publish", rabbitmq.port, queue="test")
-    with Line(rabbitmq.port) as line:
+    yield LoadOrder("publish", rabbitmq.port, queue="test")
+    with BrokerConnection(rabbitmq.port) as line:
         line.delete("test")
 
 
-def depth(order: Order) -> int:
-    with Line(order.port) as line:
+def depth(order: LoadOrder) -> int:
+    with BrokerConnection(order.port) as line:
         return line.depth(order.queue)
 
 
@@ -44,7 +44,9 @@ def at_once() -> None:
 
 
 @pytest.mark.parametrize(("count", "size", "window"), [(3000, 100, 1000), (7, 16, 1), (40, 300_000, 8)])
-def test_what_was_published_was_confirmed_and_comes_out_once(order: Order, count: int, size: int, window: int) -> None:
+def test_what_was_published_was_confirmed_and_comes_out_once(
+    order: LoadOrder, count: int, size: int, window: int
+) -> None:
     told = generated(order.but(count=count, size=size, window=window))
     assert told["confirmed"] == count == depth(order)
     assert told["rate"] == pytest.approx(count / told["seconds"])
@@ -52,13 +54,13 @@ def test_what_was_published_was_confirmed_and_comes_out_once(order: Order, count
     assert depth(order) == 0
 
 
-def test_a_publisher_stops_when_its_time_is_up_and_all_is_confirmed(order: Order) -> None:
+def test_a_publisher_stops_when_its_time_is_up_and_all_is_confirmed(order: LoadOrder) -> None:
     told = generated(order.but(seconds=0.2))
     assert told["confirmed"] == depth(order) > 0 and told["seconds"] >= 0.2
 
 
 @pytest.mark.parametrize("how", [{"shape": "publish"}, {"shape": "paced", "rate": 2000.0}])
-def test_a_consumer_follows_to_the_message_that_says_it_is_the_last(order: Order, how: dict[str, object]) -> None:
+def test_a_consumer_follows_to_the_message_that_says_it_is_the_last(order: LoadOrder, how: dict[str, object]) -> None:
     with (
         generator(order.but(shape="follow")) as consumer,
         generator(order.but(seconds=0.3, marks_end=True, **how)) as publisher,
@@ -69,28 +71,28 @@ def test_a_consumer_follows_to_the_message_that_says_it_is_the_last(order: Order
     assert 0 < came["p50"] <= came["p99"]
 
 
-def test_one_in_flight_is_measured_in_turns_with_the_bare_disk(order: Order, tmp_path: Path) -> None:
+def test_one_in_flight_is_measured_in_turns_with_the_bare_disk(order: LoadOrder, tmp_path: Path) -> None:
     told = generated(order.but(shape="one_in_flight", window=1, count=120, bare=str(tmp_path / "bare")))
     assert told["confirmed"] == 120 == depth(order)
     assert 0 < told["p50"] <= told["p99"] and 0 < told["bare_p50"] <= told["bare_p99"]
     assert "bare_p50" not in generated(order.but(shape="one_in_flight", window=1, count=10))
 
 
-def test_many_connections_have_one_message_each(order: Order) -> None:
+def test_many_connections_have_one_message_each(order: LoadOrder) -> None:
     told = generated(order.but(shape="many", connections=7, seconds=0.2))
     assert told["confirmed"] == depth(order) >= 7
 
 
-def test_a_consumer_that_holds_its_messages_gives_them_back_when_it_is_killed(order: Order) -> None:
+def test_a_consumer_that_holds_its_messages_gives_them_back_when_it_is_killed(order: LoadOrder) -> None:
     generated(order.but(count=20))
     with generator(order.but(shape="hold", prefetch=5)) as holder:
         holder.go()
         assert generated(order.but(shape="first"))["delivered"] == 1
 
 
-def test_a_message_that_is_missing_is_seen(order: Order) -> None:
+def test_a_message_that_is_missing_is_seen(order: LoadOrder) -> None:
     generated(order.but(count=10))
-    with Line(order.port) as line:
+    with BrokerConnection(order.port) as line:
         line.consume(order.queue, 1)
         line.expect(wire.DELIVER)
         line.send(wire.ack(1))
@@ -98,14 +100,14 @@ def test_a_message_that_is_missing_is_seen(order: Order) -> None:
         consume.drain(order.but(count=9), at_once)
 
 
-def test_a_message_that_comes_again_is_seen(order: Order) -> None:
+def test_a_message_that_comes_again_is_seen(order: LoadOrder) -> None:
     generated(order.but(count=10))
     generated(order.but(shape="first"))
     with pytest.raises(BrokerFailed, match="for the second time"):
         consume.drain(order.but(count=10), at_once)
 
 
-def test_a_broker_s_refusal_is_told_in_its_own_words(order: Order) -> None:
+def test_a_broker_s_refusal_is_told_in_its_own_words(order: LoadOrder) -> None:
     with pytest.raises(BrokerFailed, match="404 NOT_FOUND - no queue 'nowhere'"):
         consume.drain(order.but(queue="nowhere", count=1), at_once)
     with pytest.raises(DiskFailure, match="ended by itself"):
@@ -114,10 +116,10 @@ def test_a_broker_s_refusal_is_told_in_its_own_words(order: Order) -> None:
 
 def test_a_publish_to_a_broker_that_is_not_there_fails() -> None:
     with pytest.raises(ConnectionRefusedError):
-        publish.full_speed(Order("publish", 1), at_once)
+        publish.full_speed(LoadOrder("publish", 1), at_once)
 
 
-def test_a_broker_that_was_held_goes_on_where_it_stood(rabbitmq: Peer, order: Order) -> None:
+def test_a_broker_that_was_held_goes_on_where_it_stood(rabbitmq: Peer, order: LoadOrder) -> None:
     generated(order.but(count=1000))
     rabbitmq.pause()
     rabbitmq.resume()
@@ -134,32 +136,32 @@ def test_an_id_of_redis_that_is_cut_is_no_error_and_an_error_is() -> None:
 @pytest.mark.parametrize("synced", ["always", "everysec"])
 def test_redis_has_every_entry_and_gives_each_once(tmp_path: Path, synced: str) -> None:
     with start_redis(tmp_path / "redis", synced) as peer:
-        told = generated(Order("redis_publish", peer.port, count=1000))
+        told = generated(LoadOrder("redis_publish", peer.port, count=1000))
         assert told["confirmed"] >= 1000
         count = int(told["confirmed"])
-        assert generated(Order("redis_drain", peer.port, count=count))["received"] == count
+        assert generated(LoadOrder("redis_drain", peer.port, count=count))["received"] == count
         redis.delete(peer.port, "bench")
-        count = int(generated(Order("redis_publish", peer.port, count=1000))["confirmed"])
-        assert generated(Order("redis_drain", peer.port, count=count))["received"] == count, "nothing was left"
+        count = int(generated(LoadOrder("redis_publish", peer.port, count=1000))["confirmed"])
+        assert generated(LoadOrder("redis_drain", peer.port, count=count))["received"] == count, "nothing was left"
 
 
 def test_nats_has_every_message_and_gives_each_once(tmp_path: Path) -> None:
     with start_nats(tmp_path / "nats") as peer:
-        told = generated(Order("nats_publish", peer.port, count=1000))
+        told = generated(LoadOrder("nats_publish", peer.port, count=1000))
         assert told["confirmed"] >= 1000
         count = int(told["confirmed"])
-        assert generated(Order("nats_drain", peer.port, count=count))["received"] == count
+        assert generated(LoadOrder("nats_drain", peer.port, count=count))["received"] == count
         assert list(tmp_path.rglob("streams/bench"))
         nats.delete(peer.port, "bench")
         assert not list(tmp_path.rglob("streams/bench"))
 
 
-def test_a_paced_publisher_sends_what_is_due_and_no_more(order: Order) -> None:
+def test_a_paced_publisher_sends_what_is_due_and_no_more(order: LoadOrder) -> None:
     assert generated(order.but(shape="paced", rate=2000.0, seconds=0.2))["confirmed"] == 400 == depth(order)
 
 
 def test_an_order_is_read_as_it_was_written() -> None:
-    order = Order("many", 5672, size=7, seconds=0.5, marks_end=True)
+    order = LoadOrder("many", 5672, size=7, seconds=0.5, marks_end=True)
     assert order_of(order.as_argument()) == order
 
 
@@ -167,12 +169,12 @@ def test_an_order_is_read_as_it_was_written() -> None:
     ("size", "window", "count"), [(100, 1000, 128), (100, 4, 1), (65_536, 1000, 4), (16, 5000, 256)]
 )
 def test_batches_are_a_power_of_two_within_a_quarter_of_the_window(size: int, window: int, count: int) -> None:
-    assert batch_count(Order("publish", 1, size=size, window=window)) == count
+    assert batch_count(LoadOrder("publish", 1, size=size, window=window)) == count
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 4), (252, 4), (256, 4), (1 << 40, 4)])
 def test_a_batch_is_numbered_and_stamped_like_single_messages(first: int, count: int) -> None:
-    batch, single = Batch("q", 40, count, FRAME_BYTES_MAX), Single("q", 40, FRAME_BYTES_MAX)
+    batch, single = PublishBatch("q", 40, count, FRAME_BYTES_MAX), SinglePublish("q", 40, FRAME_BYTES_MAX)
     batch.stamped(1 << 20, 99)
     expected = b"".join(bytes(single.stamped(number, 7)) for number in range(first, first + count))
     assert bytes(batch.stamped(first, 7)) == expected
@@ -197,7 +199,7 @@ HEARTBEAT = wire.frame(wire.HEARTBEAT, b"", 0)
 )
 @pytest.mark.parametrize("step", [1, 20, 21, 50, 10_000])
 def test_each_publish_is_confirmed_once_however_it_is_told_and_cut(told: list[bytes], step: int) -> None:
-    confirms, received = Confirms(), b"".join(told)
+    confirms, received = ConfirmCounter(), b"".join(told)
     confirms.send(10)
     for at in range(0, len(received), step):
         confirms.feed(received[at : at + step])
@@ -215,7 +217,7 @@ def test_each_publish_is_confirmed_once_however_it_is_told_and_cut(told: list[by
     ],
 )
 def test_a_confirm_that_cannot_be_is_seen(told: bytes, match: str) -> None:
-    confirms = Confirms()
+    confirms = ConfirmCounter()
     confirms.send(2)
     with pytest.raises(BrokerFailed, match=match):
         confirms.feed(told)
@@ -254,7 +256,7 @@ def test_a_client_gives_up_on_a_broker_that_says_nothing_or_takes_nothing() -> N
 
 
 def test_only_the_message_under_way_is_confirmed_the_short_way() -> None:
-    confirms = Confirms()
+    confirms = ConfirmCounter()
     for tag in (1, 2, 3):
         confirms.send(1)
         confirms.feed(acked(tag))

@@ -127,7 +127,7 @@ def test_only_workers_that_did_something_count_for_the_peak(monkeypatch: pytest.
     told[1] += [Process(2, "python", 0, 1.5), Process(3, "python", 0, 0.1)]
     monkeypatch.setattr(process_tree, "spark_workers", lambda pid: told.pop(0))
     monkeypatch.setattr(process_tree, "status_mib", lambda pid, name: {1: 100.0, 2: 20.0, 3: 3.0}[pid])
-    peak = process_tree.Peak()
+    peak = process_tree.WorkerMemoryPeak()
     peak.look()
     assert peak.mib == 23.0
 

@@ -17,8 +17,8 @@ from warren.bench import peers
 from warren.bench.peers import (
     AMQP_HEADER,
     HOST,
-    Part,
     Peer,
+    PeerProcess,
     free_ports,
     start_nats,
     start_rabbitmq,
@@ -43,7 +43,7 @@ while True:
     while time.monotonic() < end:
         pass
 """
-    with started(Peer("busy", tmp_path, [Part([sys.executable, "-c", program, str(port)], port, b"?")])) as peer:
+    with started(Peer("busy", tmp_path, [PeerProcess([sys.executable, "-c", program, str(port)], port, b"?")])) as peer:
         yield peer
 
 

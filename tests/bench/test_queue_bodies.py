@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.base.errors import Damage
-from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES, Tally, bodies, check_bodies, pieces, tally
+from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES, BodyTally, bodies, check_bodies, pieces, tally
 
 
 @pytest.mark.parametrize("size_bytes", [SMALL_BYTES, LARGE_BYTES])
@@ -22,7 +22,7 @@ def test_pieces_are_all_of_them() -> None:
 
 
 def test_a_tally_does_not_depend_on_the_pieces() -> None:
-    found = Tally()
+    found = BodyTally()
     for piece in pieces(2500, 999):
         found.add(piece)
     found.check("queue", tally(2500))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from warren.bench.counting import CountingFiles
-from warren.bench.workload import KEYS_FIXED, KEYS_VARIABLE, SESSION_ENTRIES, Workload, as_lists, make, stream
+from warren.bench.workload import KEYS_FIXED, KEYS_VARIABLE, SESSION_ENTRIES, LogWorkload, as_lists, make, stream
 
 
-def keys_of(workload: Workload) -> list[bytes]:
+def keys_of(workload: LogWorkload) -> list[bytes]:
     return [key for session in workload.sessions for key in session.keys.to_list()]
 
 
@@ -37,7 +37,7 @@ def test_a_fifth_of_the_keys_is_repeated_and_lengths_are_in_range(key_bytes: tup
 def test_a_stream_of_sessions_is_the_same_workload() -> None:
     work = make(SESSION_ENTRIES * 2 + 345)
     sessions, distinct = stream(SESSION_ENTRIES * 2 + 345)
-    streamed = Workload(list(sessions), distinct)
+    streamed = LogWorkload(list(sessions), distinct)
     assert keys_of(streamed) == keys_of(work)
     assert (streamed.distinct, streamed.size_bytes, streamed.newest) == (work.distinct, work.size_bytes, work.newest)
 

@@ -23,9 +23,9 @@ from warren.base.runs import Publication
 from warren.broker.arguments import QueueArguments
 from warren.broker.errors import QueueDown
 from warren.broker.expiry import wall_ms
-from warren.broker.supervisor import Supervised
-from warren.broker.traffic import Settling
-from warren.broker.work import Work
+from warren.broker.supervisor import QueueHandle
+from warren.broker.traffic import SettleCall
+from warren.broker.work import UnitOfWork
 from warren.testing.manual_clock import ManualClock
 
 LONG_MS = 10**10  # no wait of a thread is so long
@@ -60,7 +60,7 @@ class Client:
     def begin(self, broker: Broker) -> None:
         """Declare the queues, those that are there and those that are not."""
         self.broker = broker
-        self.children: dict[str, Supervised] = {}
+        self.children: dict[str, QueueHandle] = {}
         self.hands: dict[str, list[Held]] = {name: [] for name in self.queues}
         self._newest = Epoch(0)
         for name, queue in self.model.by_name.items():
@@ -142,7 +142,7 @@ class Client:
             self.model.reject(name, messages, wall_ms(self.clock))
         self.coming()
         child = self.children[name]
-        settling = Settling(child.serving().life, ranges_of([each.tag for each in going]))
+        settling = SettleCall(child.serving().life, ranges_of([each.tag for each in going]))
         assert getattr(self.broker.traffic, how)(child, settling) == len(going)
         self._note(f"{how}, moved" if how == "reject" and self.queues[name].dead_letter else how)
 
@@ -166,7 +166,7 @@ class Client:
     def fail(self, name: str) -> None:
         """Something goes wrong within a queue; it is made again from what it wrote."""
 
-        def act(work: Work) -> None:
+        def act(work: UnitOfWork) -> None:
             work.touch(child.serving())
             raise RuntimeError("as it was to be")
 

@@ -24,13 +24,13 @@ from tests.catalog.catalog_stage import CatalogCrashStage
 from tests.snapshot.crash_stage import Open
 from warren.base.threads import Threads
 from warren.broker.arguments import QueueArguments
-from warren.broker.paged_queue import PagedQueue
+from warren.broker.paged_queue import PagedQueueAdapter
 from warren.broker.settings import QueueSettings
 from warren.broker.storage import QueueStorage
-from warren.broker.supervisor import Supervised
-from warren.broker.traffic import Settling, Traffic
-from warren.broker.virtual_host import VirtualHost
-from warren.broker.ways import Ways
+from warren.broker.supervisor import QueueHandle
+from warren.broker.traffic import QueueApi, SettleCall
+from warren.broker.virtual_host import VhostQueues
+from warren.broker.ways import DeadLetterRoutes
 from warren.catalog import vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.leftovers import remove_leftovers
@@ -61,11 +61,11 @@ class Broker:
     database: Database
     catalog: Catalog
     storage: QueueStorage
-    host: VirtualHost
-    traffic: Traffic
+    host: VhostQueues
+    traffic: QueueApi
     done: Counter[str]  # what upkeep has done
 
-    def declare(self, name: str, durable: bool, arguments: QueueArguments) -> Supervised:
+    def declare(self, name: str, durable: bool, arguments: QueueArguments) -> QueueHandle:
         return self.host.declare(name, durable, arguments)
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Broker:
 
     # -- what a test looks at ------------------------------------------------------------------------------------
 
-    def take_all(self, child: Supervised) -> list[Fetched]:
+    def take_all(self, child: QueueHandle) -> list[Fetched]:
         """Everything that is there, expired or not."""
         return self.host.do([child], lambda work: child.serving().get(EVERYTHING, None, work))[0]
 
@@ -90,7 +90,7 @@ class Broker:
             standing[name] = tuple(found_of(fetched))
             assert count == len(standing[name]), f"{name}: {count} were counted, and {short(standing[name])} is there"
             if fetched:
-                self.traffic.requeue(child, Settling(child.serving().life, [each.tags for each in fetched]))
+                self.traffic.requeue(child, SettleCall(child.serving().life, [each.tags for each in fetched]))
         return standing
 
     def check(self) -> None:
@@ -101,9 +101,9 @@ class Broker:
 
     # -- what an operator, or time, does -------------------------------------------------------------------------
 
-    def page(self, child: Supervised) -> None:
+    def page(self, child: QueueHandle) -> None:
         """Let nothing of it stay in memory that need not."""
-        paged = PagedQueue(child, lambda child: self.host._working([child]))
+        paged = PagedQueueAdapter(child, lambda child: self.host._working([child]))
         paged.set_target(0.0)
         while paged.page():
             continue
@@ -162,7 +162,7 @@ def ranges_of(tags: list[int]) -> list[tuple[int, int]]:
 
 
 class QueueCrashStage(CatalogCrashStage):
-    ways: Ways | None = None  # for dead letters
+    ways: DeadLetterRoutes | None = None  # for dead letters
 
     def up(self, open_database: Open, threads: Threads) -> Broker:
         database = open_database()
@@ -170,8 +170,8 @@ class QueueCrashStage(CatalogCrashStage):
         home = catalog.change(lambda change: vhosts.declare(change, "/"))
         catalog.change(remove_leftovers)
         storage = QueueStorage(database, catalog, SETTINGS, TINY_QUEUES, TINY_STORES)
-        host = VirtualHost(home.id, storage, database.log.machine, SETTINGS, ways=self.ways)
-        return Broker(database, catalog, storage, host, Traffic(host, threads), Counter())
+        host = VhostQueues(home.id, storage, database.log.machine, SETTINGS, ways=self.ways)
+        return Broker(database, catalog, storage, host, QueueApi(host, threads), Counter())
 
     def crashed(self, model: CrashModel, seed: int) -> QueueCrashStage:
         other = super().crashed(model, seed)

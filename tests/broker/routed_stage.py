@@ -19,9 +19,9 @@ from warren.base.ids import BindingId, ExchangeId
 from warren.base.runs import WIRE, Origin, Publication
 from warren.base.threads import SystemThreads
 from warren.broker.exchanges.routing import Routing
-from warren.broker.supervisor import Supervised
-from warren.broker.ways import RoutedWays
-from warren.catalog.bindings import Binding
+from warren.broker.supervisor import QueueHandle
+from warren.broker.ways import RoutedDeadLetterRoutes
+from warren.catalog.bindings import BindingRow
 
 
 class RoutedStage(BrokerStage):
@@ -29,7 +29,7 @@ class RoutedStage(BrokerStage):
         super().__init__(settle_ms=1, **settings)
         self.routing = Routing()
         self.lock = SystemThreads().condition()
-        self.ways = RoutedWays(self.routing, self.lock)
+        self.ways = RoutedDeadLetterRoutes(self.routing, self.lock)
         self._ids = count(1)
         self._exchanges: dict[str, ExchangeId] = {}
         self.exchange("")
@@ -43,15 +43,17 @@ class RoutedStage(BrokerStage):
         self._exchanges[name] = row.id
         self.routing.add_exchange(row)
 
-    def queue(self, name: str, durable: bool = True, **arguments: Any) -> Supervised:
+    def queue(self, name: str, durable: bool = True, **arguments: Any) -> QueueHandle:
         child = super().queue(name, durable, **arguments)
         self.routing.add_queue(queue(child.id, name))
         return child
 
-    def bind(self, source: str, target: str, key: str = "", **arguments: Any) -> Binding:
+    def bind(self, source: str, target: str, key: str = "", **arguments: Any) -> BindingRow:
         to_exchange = self._exchanges.get(target)
         to_queue = self.host.find(target).id if to_exchange is None else None
-        row = Binding(BindingId(next(self._ids)), VHOST, self._exchanges[source], to_queue, to_exchange, key, arguments)
+        row = BindingRow(
+            BindingId(next(self._ids)), VHOST, self._exchanges[source], to_queue, to_exchange, key, arguments
+        )
         self.routing.add_binding(row)
         return row
 

@@ -14,10 +14,10 @@ from warren.broker.backing_kinds import MakeOne
 from warren.broker.consumers import Delivery, Outcome
 from warren.broker.settings import QueueSettings
 from warren.broker.storage import QueueStorage
-from warren.broker.supervisor import Supervised
-from warren.broker.traffic import Settling, Traffic
-from warren.broker.virtual_host import VirtualHost
-from warren.broker.ways import Ways
+from warren.broker.supervisor import QueueHandle
+from warren.broker.traffic import QueueApi, SettleCall
+from warren.broker.virtual_host import VhostQueues
+from warren.broker.ways import DeadLetterRoutes
 from warren.catalog import vhosts
 from warren.catalog.leftovers import remove_leftovers
 from warren.message_store.settings import MessageStoreSettings
@@ -32,7 +32,7 @@ class BrokerStage(CatalogStage):
         self.kinds = dict(kinds or {})
         self.of_queues = VariableQueueSettings()
         self.settings = QueueSettings(backing=default, **settings)
-        self.ways: Ways | None = None
+        self.ways: DeadLetterRoutes | None = None
 
     def up(self) -> BrokerStage:
         catalog = self.begin()
@@ -42,8 +42,8 @@ class BrokerStage(CatalogStage):
             self.database, catalog, self.settings, self.of_queues, MessageStoreSettings(), self.kinds
         )
         self.storage, self.index = storage, storage.index
-        self.host = VirtualHost(home.id, storage, self.machine(), self.settings, ways=self.ways)
-        self.traffic = Traffic(self.host, SystemThreads())
+        self.host = VhostQueues(home.id, storage, self.machine(), self.settings, ways=self.ways)
+        self.traffic = QueueApi(self.host, SystemThreads())
         return self
 
     def down(self) -> None:
@@ -51,7 +51,7 @@ class BrokerStage(CatalogStage):
         self.storage.close()
         self.stop()
 
-    def queue(self, name: str, durable: bool = True, **arguments: Any) -> Supervised:
+    def queue(self, name: str, durable: bool = True, **arguments: Any) -> QueueHandle:
         return self.host.declare(name, durable, QueueArguments(**arguments))
 
     def put(self, *contents: bytes, to: str | list[str], **more: Any) -> None:
@@ -110,5 +110,5 @@ def bodies(delivery: Delivery) -> list[bytes]:
     return [content for each in delivery.fetched for content in each.slice.contents or []]
 
 
-def settling(delivery: Delivery) -> Settling:
-    return Settling(delivery.life, [each.tags for each in delivery.fetched])
+def settling(delivery: Delivery) -> SettleCall:
+    return SettleCall(delivery.life, [each.tags for each in delivery.fetched])

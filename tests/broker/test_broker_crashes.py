@@ -14,15 +14,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from warren.testing.broker_ledger import Outcome, Sureness
-from warren.testing.broker_machine import BrokerMachine
+from warren.testing.broker_ledger import Certainty, Outcome
+from warren.testing.broker_machine import BrokerEnvironment
 from warren.testing.broker_simulator import BROKER, BrokerSimulator, broker_steps
-from warren.testing.broker_workload import Workload
+from warren.testing.broker_workload import BrokerWorkload
 from warren.testing.campaign import NEVER, group_at
 from warren.testing.evidence import Violation
 from warren.testing.simulator import Spec
 
-DURABLE = Sureness.DURABLE
+DURABLE = Certainty.DURABLE
 SEEDS = 2, 6, 7, 9  # together they do everything that clients can
 STEPS_PER_SEED = 9
 
@@ -35,8 +35,8 @@ KNOWN = (
 def test_lives_without_a_cut_have_everything_in_them_that_is_to_be_cut_short() -> None:
     done, outcomes, operations = Counter[str](), Counter[object](), set()
     for seed in SEEDS:
-        workload = Workload(seed)
-        operations |= {step.operation for step in BrokerMachine().play(seed, workload.body)}
+        workload = BrokerWorkload(seed)
+        operations |= {step.operation for step in BrokerEnvironment().play(seed, workload.body)}
         done += workload.done
         for sent in workload.ledger.messages.values():
             outcomes[sent.outcome] += 1
@@ -53,7 +53,7 @@ def test_lives_without_a_cut_have_everything_in_them_that_is_to_be_cut_short() -
 
 
 def test_one_seed_is_one_run() -> None:
-    assert broker_steps(SEEDS[0]) == tuple(BrokerMachine().play(SEEDS[0], Workload(SEEDS[0]).body))
+    assert broker_steps(SEEDS[0]) == tuple(BrokerEnvironment().play(SEEDS[0], BrokerWorkload(SEEDS[0]).body))
 
 
 @pytest.mark.slow

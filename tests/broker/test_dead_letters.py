@@ -11,10 +11,10 @@ from tests.broker.stage import BrokerStage, bodies, settling
 from warren.base.ids import Epoch, QueueId
 from warren.base.runs import Origin
 from warren.broker.arguments import Overflow
-from warren.broker.dead_letters import Death, deaths_of, is_circle, with_death
-from warren.broker.work import Work
-from warren.queue_index.changes import Changes
-from warren.queue_index.why import Why
+from warren.broker.dead_letters import DeathCause, deaths_of, is_circle, with_death
+from warren.broker.work import UnitOfWork
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.why import DequeueReason
 
 A, B, C = QueueId(1), QueueId(2), QueueId(3)
 
@@ -38,16 +38,17 @@ def test_what_expires_is_over_the_limit_or_rejected_moves_to_the_target(stage: B
     taken = stage.take("dead", 10)
     assert bodies(taken) == [b"1", b"2", b"3"]
     assert [deaths_of(each.slice.run.origin) for each in taken.fetched] == [
-        [Death(work.id, why, 1)] for why in (Why.OVER_LIMIT, Why.REJECTED, Why.EXPIRED)
+        [DeathCause(work.id, why, 1)]
+        for why in (DequeueReason.OVER_LIMIT, DequeueReason.REJECTED, DequeueReason.EXPIRED)
     ]
     assert dead.id != work.id
 
 
 def test_a_move_is_one_session(stage: BrokerStage) -> None:
-    ends: list[Changes] = []
-    end = Changes.end
+    ends: list[IndexBatch] = []
+    end = IndexBatch.end
 
-    def counted(changes: Changes) -> Epoch:
+    def counted(changes: IndexBatch) -> Epoch:
         ends.append(changes)
         return end(changes)
 
@@ -55,7 +56,7 @@ def test_a_move_is_one_session(stage: BrokerStage) -> None:
     stage.queue("work", message_ttl_ms=100, dead_letter="dead")
     stage.put(b"1", b"2", to="work")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Changes, "end", counted)
+        patch.setattr(IndexBatch, "end", counted)
         stage.pass_ms(100)
     assert len(ends) == 1
     assert stage.get("dead") == [b"1", b"2"]
@@ -145,16 +146,16 @@ def test_a_large_move_takes_several_sessions_and_loses_nothing(stage: BrokerStag
     stage.queue("dead")
     work = stage.queue("work", message_ttl_ms=100, max_length=100, dead_letter="dead")
     sizes: list[int] = []
-    end = Work.end
+    end = UnitOfWork.end
 
-    def measured(own: Work) -> None:
+    def measured(own: UnitOfWork) -> None:
         end(own)
         sizes.append(own.moved_bytes)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warren.broker.work.STEP_BYTES", 1000)
         patch.setattr("warren.broker.leaving.REJECT_STEP", 2)
-        patch.setattr(Work, "end", measured)
+        patch.setattr(UnitOfWork, "end", measured)
         stage.put(*large, to="work")
         if way == "over the limit":
             stage.put(*(b"tiny" for _ in range(100)), to="work")
@@ -168,17 +169,19 @@ def test_a_large_move_takes_several_sessions_and_loses_nothing(stage: BrokerStag
 
 
 def test_a_circle_is_one_only_without_a_rejection_in_it() -> None:
-    expired, rejected, over = Why.EXPIRED, Why.REJECTED, Why.OVER_LIMIT
-    assert is_circle([Death(A, expired, 1)], A)
-    assert not is_circle([Death(A, expired, 1)], B)
-    assert is_circle([Death(B, over, 1), Death(A, expired, 1)], A)
-    assert not is_circle([Death(B, expired, 1), Death(A, rejected, 1)], A)
-    assert not is_circle([Death(C, expired, 1), Death(B, rejected, 1), Death(A, expired, 1)], A)
-    assert is_circle([Death(B, expired, 1), Death(A, expired, 1), Death(C, rejected, 1)], A)
-    assert not is_circle([Death(A, rejected, 9)], A)
+    expired, rejected, over = DequeueReason.EXPIRED, DequeueReason.REJECTED, DequeueReason.OVER_LIMIT
+    assert is_circle([DeathCause(A, expired, 1)], A)
+    assert not is_circle([DeathCause(A, expired, 1)], B)
+    assert is_circle([DeathCause(B, over, 1), DeathCause(A, expired, 1)], A)
+    assert not is_circle([DeathCause(B, expired, 1), DeathCause(A, rejected, 1)], A)
+    assert not is_circle([DeathCause(C, expired, 1), DeathCause(B, rejected, 1), DeathCause(A, expired, 1)], A)
+    assert is_circle([DeathCause(B, expired, 1), DeathCause(A, expired, 1), DeathCause(C, rejected, 1)], A)
+    assert not is_circle([DeathCause(A, rejected, 9)], A)
 
 
 def test_deaths_are_counted_newest_first() -> None:
-    deaths = with_death(with_death(with_death([], A, Why.EXPIRED), B, Why.REJECTED), A, Why.EXPIRED)
-    assert deaths == [Death(A, Why.EXPIRED, 2), Death(B, Why.REJECTED, 1)]
+    deaths = with_death(
+        with_death(with_death([], A, DequeueReason.EXPIRED), B, DequeueReason.REJECTED), A, DequeueReason.EXPIRED
+    )
+    assert deaths == [DeathCause(A, DequeueReason.EXPIRED, 2), DeathCause(B, DequeueReason.REJECTED, 1)]
     assert deaths_of(Origin("some exchange")) == []

@@ -14,9 +14,9 @@ from warren.amqp.content import body_of, properties_of
 from warren.amqp.errors import PeerError
 from warren.amqp.properties import Properties, write_properties
 from warren.amqp.types import Long, RawString, write_table
-from warren.broker.death_headers import Death, Undertaker, bury_properties, is_circle, with_death
+from warren.broker.death_headers import DeathEvent, DeathHeaders, bury_properties, is_circle, with_death
 
-DEATH = Death("work", "expired", 0x6AFACF76, "in", "k", None)
+DEATH = DeathEvent("work", "expired", 0x6AFACF76, "in", "k", None)
 
 # What RabbitMQ 3.10.8 made of messages that were published with the properties in front.
 GOLDEN = [
@@ -55,13 +55,13 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("before", "death", "after"), GOLDEN)
-def test_properties_come_out_as_those_of_rabbitmq(before: Properties, death: Death, after: bytes) -> None:
+def test_properties_come_out_as_those_of_rabbitmq(before: Properties, death: DeathEvent, after: bytes) -> None:
     assert bury_properties(write_properties(before), death).properties == after
 
 
 def test_a_second_death_of_the_same_kind_is_counted_and_keeps_what_was_told_of_the_first() -> None:
     """RabbitMQ 3.10.8, too: the order of the entry's fields, and the time of the first."""
-    death = Death("loop", "rejected", 0x6AFACF77, "", "loop", "loop")
+    death = DeathEvent("loop", "rejected", 0x6AFACF77, "", "loop", "loop")
     once = bury_properties(write_properties(Properties(headers={"CC": ["dead"]})), death)
     twice = bury_properties(once.properties, death._replace(time_seconds=0x6AFACF99))
     assert twice.properties == (
@@ -97,7 +97,7 @@ PROPERTIES = st.builds(
 @given(PROPERTIES, st.binary(max_size=50), st.sampled_from([None, "key"]))
 def test_everything_but_headers_and_expiration_stays(before: Properties, body: bytes, new_key: str | None) -> None:
     content = wire(body, frame_max=16, **{name: getattr(before, name) for name in before.__slots__})
-    moved, buried = Undertaker(DEATH._replace(new_key=new_key)).bury(content)
+    moved, buried = DeathHeaders(DEATH._replace(new_key=new_key)).bury(content)
     after = properties_of(moved)
     assert replace(after, headers=None) == replace(before, headers=None, expiration=None)
     assert moved[1:3] == content[1:3] and body_of(moved) == body
@@ -112,10 +112,10 @@ def test_everything_but_headers_and_expiration_stays(before: Properties, body: b
 @given(st.binary(max_size=60) | st.binary(max_size=40).map(lambda tail: wire(b"body", headers={"a": 1})[:30] + tail))
 def test_bytes_that_are_no_content_are_refused_and_nothing_else_happens(content: bytes) -> None:
     try:
-        moved, _ = Undertaker(DEATH).bury(content)
+        moved, _ = DeathHeaders(DEATH).bury(content)
     except PeerError:
         return
-    again, buried = Undertaker(DEATH).bury(moved)
+    again, buried = DeathHeaders(DEATH).bury(moved)
     assert len(again) == len(moved) and buried.headers["x-death"][0]["count"] == 2
 
 
@@ -130,12 +130,12 @@ def test_texts_need_not_be_text() -> None:
 def test_messages_alike_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[bytes] = []
 
-    def counted(raw: bytes, death: Death) -> Any:
+    def counted(raw: bytes, death: DeathEvent) -> Any:
         opened.append(raw)
         return bury_properties(raw, death)
 
     monkeypatch.setattr("warren.broker.death_headers.bury_properties", counted)
-    undertaker = Undertaker(DEATH)
+    undertaker = DeathHeaders(DEATH)
     for number in range(100):
         undertaker.bury(wire(b"x" * number, headers={"a": number % 2}))
     assert len(opened) == 2

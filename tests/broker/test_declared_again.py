@@ -10,11 +10,11 @@ from warren.amqp import types
 from warren.amqp.errors import PeerError
 from warren.base.ids import QueueId, VhostId
 from warren.broker.declared_again import check_queue
-from warren.catalog.queues import Queue
+from warren.catalog.queues import QueueRow
 
 
 def again(there: Any, asked: Any) -> None:
-    row = Queue(QueueId(1), VhostId(1), "q", False, False, False, {"x-message-ttl": there})
+    row = QueueRow(QueueId(1), VhostId(1), "q", False, False, False, {"x-message-ttl": there})
     check_queue("queue 'q' in vhost '/'", row, False, False, {"x-message-ttl": asked})
 
 

@@ -14,10 +14,10 @@ from warren.base.ids import Epoch
 from warren.broker.arguments import Overflow
 from warren.broker.errors import QueueDown
 from warren.broker.queue import Queue
-from warren.broker.turn import Got, How
-from warren.broker.work import Work
-from warren.queue_index.changes import Changes
-from warren.queue_index.why import Why
+from warren.broker.turn import GetResult, Settlement
+from warren.broker.work import UnitOfWork
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.why import DequeueReason
 from warren.queues.variable import VariableQueue
 
 CHAIN = 450
@@ -42,7 +42,7 @@ class FailingStage(TurnStage):
         backing = child.serving().backing
         return len(backing), backing.pending_count
 
-    def settle(self, name: str, how: How) -> None:
+    def settle(self, name: str, how: Settlement) -> None:
         """A message that is delivered already."""
         self.broker.put(b"old", to=name)
         delivery = self.broker.take(name)
@@ -60,9 +60,9 @@ def stage() -> Iterator[FailingStage]:
 
 def test_settlements_of_other_queues_survive_a_publish_that_fails(stage: FailingStage) -> None:
     """Issue 12, number 3: they were forgotten, and the messages were unacknowledged until a restart."""
-    stage.settle("acked", How.ACK)
-    stage.settle("requeued", How.REQUEUE)
-    stage.settle("rejected", How.REJECT)
+    stage.settle("acked", Settlement.ACK)
+    stage.settle("requeued", Settlement.REQUEUE)
+    stage.settle("rejected", Settlement.REJECT)
     stage.broker.put(b"waits", to="idle")
     reader = Reader(10)
     stage.consume("idle", reader)
@@ -87,7 +87,7 @@ def test_a_queue_that_was_reached_before_the_one_that_failed_loses_nothing(
     strong = stage.broker.queue("strong", max_priority=priorities)
     stage.broker.put(b"old", to="strong")
     delivery = stage.broker.take("strong")
-    stage.turn.settle(strong, How.ACK, delivery.life, delivery.fetched[0].tags)
+    stage.turn.settle(strong, Settlement.ACK, delivery.life, delivery.fetched[0].tags)
     stage.faults.always["publish"] = RuntimeError("a defect")
     early, late = Sender(), Sender()
     for persistent in (True, False):
@@ -108,18 +108,18 @@ def test_acks_of_a_queue_that_was_reached_before_the_one_that_failed_are_kept(
     delivery = stage.broker.take("strong", 4)
     [first, _] = delivery.fetched[0].tags
     for how, tags in (
-        (How.ACK, (first, first + 1)),
-        (How.ACK, (first + 2, first + 3)),
-        (How.REJECT, (first + 3, first + 4)),
+        (Settlement.ACK, (first, first + 1)),
+        (Settlement.ACK, (first + 2, first + 3)),
+        (Settlement.REJECT, (first + 3, first + 4)),
     ):
         stage.turn.settle(strong, how, delivery.life, tags)
-    stage.settle("weak", How.ACK)
+    stage.settle("weak", Settlement.ACK)
     stage.faults.always["ack"] = RuntimeError("a defect")
     early = Sender()
     stage.publish(early, 1, b"5", to=stage.route("strong"))
     assert isinstance(stage.end().error, QueueDown)
     assert (early.nacks, strong.life, stage.counts("strong")) == ([], 1, (1, 1))
-    stage.turn.settle(strong, How.ACK, delivery.life, (first + 1, first + 2))
+    stage.turn.settle(strong, Settlement.ACK, delivery.life, (first + 1, first + 2))
     assert stage.end().error is None
     assert (stage.counts("strong"), stage.runs("strong")) == ((1, 0), [[b"5"]])
 
@@ -132,12 +132,12 @@ def test_an_aborted_ack_leaves_the_counters_as_they_are_on_disk(stage: FailingSt
     assert isinstance(backing, VariableQueue)
     before = backing.ledger.count, backing.ledger.size_bytes, dict(backing.ledger), backing.pending.size_bytes
     changes = stage.broker.storage.begin()
-    backing.ack([(first, first + 1), (first + 2, stop)], Why.ACKED, changes)
+    backing.ack([(first, first + 1), (first + 2, stop)], DequeueReason.ACKED, changes)
     changes.abort()
     after = backing.ledger.count, backing.ledger.size_bytes, dict(backing.ledger), backing.pending.size_bytes
     assert (before, backing.is_astray) == (after, False)
     changes = stage.broker.storage.begin()
-    backing.ack([(first, stop)], Why.ACKED, changes)
+    backing.ack([(first, stop)], DequeueReason.ACKED, changes)
     changes.end()
     assert (backing.ledger.count, backing.pending_count) == (0, 0)
 
@@ -146,12 +146,12 @@ def test_what_was_fetched_before_a_queue_failed_is_fetched_again(stage: FailingS
     stage.broker.put(b"old", to="idle")
     stage.broker.put(b"old", to="weak")
     stage.faults.always["fetch"] = RuntimeError("a defect")
-    got: list[Got | WarrenError] = []
+    got: list[GetResult | WarrenError] = []
     stage.turn.get(stage.broker.host.find("idle"), False, got.append)
     stage.turn.get(stage.broker.host.find("weak"), False, lambda outcome: None)
     stage.end()
     [found] = got
-    assert isinstance(found, Got) and [each.slice.contents for each in found.fetched] == [[b"old"]]
+    assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"old"]]
     assert stage.counts("idle") == (0, 1)
 
 
@@ -161,7 +161,7 @@ def test_what_was_done_is_not_done_again_when_a_queue_fails_behind_it(
     """The session has ended when queues note their times."""
     attend = Queue.attend
 
-    def failing(queue: Queue, work: Work) -> None:
+    def failing(queue: Queue, work: UnitOfWork) -> None:
         if queue.name == "idle":
             raise RuntimeError("a defect")
         attend(queue, work)
@@ -178,14 +178,14 @@ def test_what_was_done_is_not_done_again_when_a_queue_fails_behind_it(
 def test_gets_of_other_queues_are_answered_once(stage: FailingStage) -> None:
     stage.broker.put(b"old", to="idle")
     stage.faults.always["publish"] = RuntimeError("a defect")
-    got: list[Got | WarrenError] = []
-    failed: list[Got | WarrenError] = []
+    got: list[GetResult | WarrenError] = []
+    failed: list[GetResult | WarrenError] = []
     stage.publish(Sender(), 1, b"1", to=stage.route("weak"))
     stage.turn.get(stage.broker.host.find("idle"), True, got.append)
     stage.turn.get(stage.broker.host.find("weak"), True, failed.append)
     stage.end()
     [found], [error] = got, failed
-    assert isinstance(found, Got) and [each.slice.contents for each in found.fetched] == [[b"old"]]
+    assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"old"]]
     assert isinstance(error, QueueDown)
 
 
@@ -204,17 +204,17 @@ def test_a_session_that_cannot_end_refuses_publishes_and_keeps_settlements(
     stage: FailingStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No queue is the cause: nothing is tried again, and what was touched is ready again."""
-    stage.settle("acked", How.ACK)
+    stage.settle("acked", Settlement.ACK)
     sender = Sender()
     stage.publish(sender, 1, b"1", to=stage.route("published"))
-    write, failures = Changes._write, [RuntimeError("a defect")]
+    write, failures = IndexBatch._write, [RuntimeError("a defect")]
 
-    def failing_once(changes: Changes) -> Epoch:
+    def failing_once(changes: IndexBatch) -> Epoch:
         if failures:
             raise failures.pop()
         return write(changes)
 
-    monkeypatch.setattr(Changes, "_write", failing_once)
+    monkeypatch.setattr(IndexBatch, "_write", failing_once)
     assert stage.end().error is not None
     assert sender.nacks == [(1, 1)]
     assert stage.end().error is None
@@ -225,8 +225,8 @@ def test_a_settlement_of_a_tag_that_is_not_pending_leaves_the_others_alone(stage
     stage.broker.put(b"1", b"2", b"3", to="acked")
     delivery = stage.broker.take("acked", 3)
     child, [first, stop] = stage.broker.host.find("acked"), delivery.fetched[0].tags
-    stage.turn.settle(child, How.ACK, delivery.life, (stop + 5, stop + 6))
-    stage.turn.settle(child, How.ACK, delivery.life, (first, stop))
+    stage.turn.settle(child, Settlement.ACK, delivery.life, (stop + 5, stop + 6))
+    stage.turn.settle(child, Settlement.ACK, delivery.life, (first, stop))
     assert stage.end().error is None
     assert stage.counts("acked") == (0, 0)
 
@@ -237,7 +237,7 @@ def test_a_long_chain_of_full_queues_passes_a_message_on_to_its_end(stage: Faili
     for number in range(CHAIN):
         broker.queue(f"q{number}", max_length=0, overflow=Overflow.REJECT_PUBLISH_DLX, dead_letter=f"q{number + 1}")
     broker.queue(f"q{CHAIN}")
-    stage.settle("acked", How.ACK)
+    stage.settle("acked", Settlement.ACK)
     sender = Sender()
     stage.publish(sender, 1, b"1", to=stage.route("q0"))
     assert stage.end().error is None

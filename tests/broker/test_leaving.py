@@ -14,9 +14,9 @@ from warren.amqp.types import Long, Timestamp
 from warren.base.ids import Epoch
 from warren.broker.arguments import Overflow
 from warren.broker.errors import NotYours, QueueFull
-from warren.broker.ways import RoutedWays
-from warren.catalog.bindings import Binding
-from warren.queue_index.changes import Changes
+from warren.broker.ways import RoutedDeadLetterRoutes
+from warren.catalog.bindings import BindingRow
+from warren.queue_index.changes import IndexBatch
 
 
 @pytest.fixture(params=["memory", "variable"])
@@ -122,10 +122,10 @@ def test_an_exchange_that_is_not_there_takes_nothing_and_one_that_comes_later_do
 
 
 def test_a_move_to_several_queues_is_one_session(stage: RoutedStage) -> None:
-    ends: list[Changes] = []
-    end = Changes.end
+    ends: list[IndexBatch] = []
+    end = IndexBatch.end
 
-    def counted(changes: Changes) -> Epoch:
+    def counted(changes: IndexBatch) -> Epoch:
         ends.append(changes)
         return end(changes)
 
@@ -138,7 +138,7 @@ def test_a_move_to_several_queues_is_one_session(stage: RoutedStage) -> None:
     stage.queue("work", message_ttl_ms=10, dead_letter_exchange="dlx")
     stage.send(wire(b"1"), wire(b"2"), to="work")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Changes, "end", counted)
+        patch.setattr(IndexBatch, "end", counted)
         stage.pass_ms(10)
     assert len(ends) == 1
     assert [stage.bodies(name) for name in "abc"] == [[b"1", b"2"]] * 3
@@ -323,10 +323,10 @@ def test_a_way_that_changes_in_the_middle_loses_nothing(stage: RoutedStage, way:
         stage.queue(name)
     row = stage.bind("dlx", "old")
     child = stage.queue("work", message_ttl_ms=10, max_length=2, dead_letter_exchange="dlx")
-    changed: list[Binding] = []
-    reach = RoutedWays.reach
+    changed: list[BindingRow] = []
+    reach = RoutedDeadLetterRoutes.reach
 
-    def reached(ways: RoutedWays, exchange: str, routing_key: str | None) -> Any:
+    def reached(ways: RoutedDeadLetterRoutes, exchange: str, routing_key: str | None) -> Any:
         found = reach(ways, exchange, routing_key)
         if not changed:
             changed.append(stage.bind("dlx", "new"))
@@ -335,7 +335,7 @@ def test_a_way_that_changes_in_the_middle_loses_nothing(stage: RoutedStage, way:
 
     with pytest.MonkeyPatch.context() as patch:
         stage.send(wire(b"1"), wire(b"2"), to="work")
-        patch.setattr(RoutedWays, "reach", reached)
+        patch.setattr(RoutedDeadLetterRoutes, "reach", reached)
         if way == "expired":
             stage.pass_ms(10)
         elif way == "rejected":

@@ -24,10 +24,10 @@ from warren.base.threads import SystemThreads
 from warren.broker.arguments import QueueArguments
 from warren.broker.exchanges.routing import Routing
 from warren.broker.expiry import wall_ms
-from warren.broker.supervisor import Supervised
-from warren.broker.traffic import Settling
-from warren.broker.ways import RoutedWays
-from warren.testing.faulty_files import Step
+from warren.broker.supervisor import QueueHandle
+from warren.broker.traffic import SettleCall
+from warren.broker.ways import RoutedDeadLetterRoutes
+from warren.testing.faulty_files import FaultStep
 from warren.testing.memory_files import CrashModel
 from warren.testing.stepped_threads import SteppedThreads
 
@@ -53,7 +53,7 @@ class Letters:
         self.put(broker, b"six", b"seven" * 80, b"eight")  # two are over the limit
         delivery = broker.traffic.get(work, 3)
         assert delivery is not None
-        broker.traffic.reject(work, Settling(delivery.life, [each.tags for each in delivery.fetched]))
+        broker.traffic.reject(work, SettleCall(delivery.life, [each.tags for each in delivery.fetched]))
         broker.database.make_durable()
         self.stage.clock.advance_ns(2 * LONG_MS * 1_000_000)
         self.put(broker, b"nine")
@@ -63,10 +63,10 @@ class Letters:
 
     def begin(self, open_database: Open, threads: SteppedThreads) -> Broker:
         routing = Routing()
-        self.stage.ways = RoutedWays(routing, SystemThreads().condition())
+        self.stage.ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
         broker = self.stage.up(open_database, threads)
         routing.add_exchange(exchange(DLX, "fanout", "dlx"))
-        self.children: dict[str, Supervised] = {}
+        self.children: dict[str, QueueHandle] = {}
         for number, name in enumerate((*TARGETS, "work"), 1):
             child = broker.declare(name, True, WORK if name == "work" else QueueArguments())
             self.children[name] = child
@@ -99,7 +99,7 @@ class Letters:
         assert len({tuple(found.get(name, ())) for name in TARGETS}) == 1, "the three got the same, in one order"
 
 
-def played(step: int | None = None) -> tuple[list[Step], Letters]:
+def played(step: int | None = None) -> tuple[list[FaultStep], Letters]:
     stage = QueueCrashStage()
     letters = Letters(stage)
     return stage.play(7, letters.body, step), letters

@@ -12,10 +12,18 @@ from tests.broker.test_turn import Sender, TurnStage
 from warren.base.ids import QueueId
 from warren.base.runs import Origin
 from warren.broker.arguments import Address, Overflow
-from warren.broker.dead_letters import NOTE_BYTES_MAX, Dead, Leave, deaths_of, is_circle, letters_of, with_death
-from warren.broker.ways import NamedWays
-from warren.broker.work import HOPS_MAX, Work, Working
-from warren.queue_index.why import Why
+from warren.broker.dead_letters import (
+    NOTE_BYTES_MAX,
+    DeadMessages,
+    Departure,
+    deaths_of,
+    is_circle,
+    letters_of,
+    with_death,
+)
+from warren.broker.ways import NamedDeadLetterRoutes
+from warren.broker.work import HOPS_MAX, OpenUnitOfWork, UnitOfWork
+from warren.queue_index.why import DequeueReason
 
 RING = 70
 UNITS_MAX = 50
@@ -25,14 +33,14 @@ UNITS_MAX = 50
 def hops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of each unit of work that moves something; a test ends when there are too many of them."""
     counted: list[int] = []
-    leave = Working.__exit__
+    leave = OpenUnitOfWork.__exit__
 
-    def left(working: Working, *error: Any) -> None:
+    def left(working: OpenUnitOfWork, *error: Any) -> None:
         leave(working, *error)
         counted.extend([working._work.hops] if working._work.hops else [])
         assert len(counted) < UNITS_MAX, "dead-lettering does not come to an end"
 
-    monkeypatch.setattr(Working, "__exit__", left)
+    monkeypatch.setattr(OpenUnitOfWork, "__exit__", left)
     return counted
 
 
@@ -114,7 +122,7 @@ def test_a_program_moves_everything_before_a_put_returns(hops: list[int], monkey
 
 
 def test_many_messages_with_properties_of_their_own_count_as_so_many_moves() -> None:
-    work = Work(lambda: 1 / 0, [], is_wide=True)  # type: ignore[arg-type,return-value]
+    work = UnitOfWork(lambda: 1 / 0, [], is_wide=True)  # type: ignore[arg-type,return-value]
     work.hops = HOPS_MAX - 3
     assert work.room_messages == 3 and work.room_bytes > 0
     work.hops = HOPS_MAX
@@ -122,24 +130,24 @@ def test_many_messages_with_properties_of_their_own_count_as_so_many_moves() -> 
 
 
 def test_a_note_keeps_every_death_since_the_last_rejection() -> None:
-    deaths = with_death([], QueueId(1), Why.REJECTED)
+    deaths = with_death([], QueueId(1), DequeueReason.REJECTED)
     for number in range(2, 200):
-        deaths = with_death(deaths, QueueId(number), Why.EXPIRED)
+        deaths = with_death(deaths, QueueId(number), DequeueReason.EXPIRED)
     assert len(deaths) == 199 and is_circle(deaths, QueueId(2)) and not is_circle(deaths, QueueId(1))
     for number in range(200, 300):
-        deaths = with_death(deaths, QueueId(number), Why.REJECTED)
+        deaths = with_death(deaths, QueueId(number), DequeueReason.REJECTED)
     assert len(deaths) == 64
 
 
 def test_a_note_that_is_too_long_ends_the_way_of_a_message() -> None:
-    ways = NamedWays(lambda name: QueueId(9), lambda name: QueueId(9), lambda: [QueueId(9)])
-    leave = Leave(QueueId(1), "q", Address("", "target"), Why.EXPIRED, 0)
+    ways = NamedDeadLetterRoutes(lambda name: QueueId(9), lambda name: QueueId(9), lambda: [QueueId(9)])
+    leave = Departure(QueueId(1), "q", Address("", "target"), DequeueReason.EXPIRED, 0)
 
     def letters(deaths: int) -> int:
         note = "dead-letter:" + ",".join(f"{number}:expired:1" for number in range(100, 100 + deaths))
         origin = Origin(note, "key")
         assert len(deaths_of(origin)) == deaths
-        return len(letters_of(Dead([b"1"], origin, True, 0), leave, ways, str).letters)
+        return len(letters_of(DeadMessages([b"1"], origin, True, 0), leave, ways, str).letters)
 
     assert letters(100) == 1
     assert letters(NOTE_BYTES_MAX // 10) == 0

@@ -7,8 +7,8 @@ import pytest
 from tests.broker.faulty_queue import Faults
 from tests.broker.stage import BrokerStage, bodies
 from warren.broker.errors import QueueDown
-from warren.broker.prequeue import Prequeue, Role
-from warren.broker.queue import Surroundings
+from warren.broker.prequeue import QueueRole, QueueStarter
+from warren.broker.queue import QueueContext
 from warren.queues.backing import BackingQueue
 from warren.queues.memory import MemoryQueue
 from warren.queues.mirror import MirrorQueue
@@ -19,7 +19,7 @@ class Mirroring:
 
     def __init__(self) -> None:
         self.faults = Faults()
-        self.roles: dict[str, Role] = {"orders": Role.MASTER}
+        self.roles: dict[str, QueueRole] = {"orders": QueueRole.MASTER}
         self.mirror: MirrorQueue | None = None
 
     def as_master(self, backing: BackingQueue) -> BackingQueue:
@@ -40,21 +40,21 @@ def test_qp_04_a_master_that_fails_comes_back_as_its_mirror() -> None:
     cannot be asked any more; what was pending is delivered again."""
     stage, mirroring = BrokerStage(), Mirroring()
     stage.up()
-    stage.host.supervisor._prequeue = Prequeue(
+    stage.host.supervisor._prequeue = QueueStarter(
         stage.storage.catalog.queue,
         stage.storage.recover,
         stage.storage.wait,
         stage.storage.kinds,
-        Surroundings(stage.clock, stage.host.timetable.at, stage.host.monitor.takes),
-        lambda row: mirroring.roles.get(row.name, Role.REGULAR),
-        {Role.MASTER: mirroring.as_master, Role.MIRROR: lambda backing: mirroring.as_mirror(stage)},
+        QueueContext(stage.clock, stage.host.timetable.at, stage.host.monitor.takes),
+        lambda row: mirroring.roles.get(row.name, QueueRole.REGULAR),
+        {QueueRole.MASTER: mirroring.as_master, QueueRole.MIRROR: lambda backing: mirroring.as_mirror(stage)},
     )
     stage.queue("orders")
     stage.put(b"1", b"2", b"3", to="orders")
     assert stage.get("orders", 1) == [b"1"]
     assert bodies(stage.take("orders")) == [b"2"]
     assert mirroring.mirror is not None and mirroring.mirror.is_in_step
-    mirroring.roles["orders"] = Role.MIRROR
+    mirroring.roles["orders"] = QueueRole.MIRROR
     mirroring.faults.always = {name: RuntimeError("a bug") for name in ("fetch", "browse", "requeue")}
     with pytest.raises(QueueDown):
         stage.get("orders")

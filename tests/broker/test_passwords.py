@@ -7,11 +7,11 @@ from base64 import b64encode
 
 import pytest
 
-from warren.base.chance import SystemChance
+from warren.base.chance import SystemRandom
 from warren.base.errors import Refused
 from warren.broker import passwords
 from warren.broker.passwords import PASSWORD_BYTES_MAX, Hashing, ScryptCost, checked_hashing, hashed, is_dated, verify
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 SCRYPT, SHA256, SHA512, MD5 = (each.value for each in Hashing)
 CHEAP = ScryptCost(log2_n=4, r=1)
@@ -36,7 +36,7 @@ def burnt(monkeypatch: pytest.MonkeyPatch) -> list[ScryptCost]:
 
 
 def test_a_password_fits_its_own_hash_and_no_other() -> None:
-    made = hashed("gehéim", SystemChance())
+    made = hashed("gehéim", SystemRandom())
     assert made.startswith("scrypt$ln=14,r=8,p=1$")
     assert verify("gehéim", made, SCRYPT)
     assert not verify("geheim", made, SCRYPT)
@@ -44,7 +44,7 @@ def test_a_password_fits_its_own_hash_and_no_other() -> None:
 
 
 def test_the_same_password_gets_another_salt_each_time() -> None:
-    chance = SeededChance(1)
+    chance = SeededRandom(1)
     assert hashed("a", chance, CHEAP) != hashed("a", chance, CHEAP)
 
 
@@ -82,14 +82,14 @@ def test_an_algorithm_that_nobody_knows_is_refused_by_name() -> None:
 @pytest.mark.parametrize("password", ["", "x" * (PASSWORD_BYTES_MAX + 1), "é" * (PASSWORD_BYTES_MAX // 2 + 1)])
 def test_an_empty_or_endless_password_is_never_hashed(password: str, burnt: list[ScryptCost]) -> None:
     with pytest.raises(Refused, match="a password cannot have"):
-        hashed(password, SeededChance(1))
+        hashed(password, SeededRandom(1))
     assert not verify(password, rabbit("sha256", password), SHA256)
     assert not burnt
 
 
 def test_the_longest_password_is_taken() -> None:
     password = "x" * PASSWORD_BYTES_MAX
-    assert verify(password, hashed(password, SeededChance(1), CHEAP), SCRYPT)
+    assert verify(password, hashed(password, SeededRandom(1), CHEAP), SCRYPT)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,6 @@ def test_a_hash_that_asks_for_too_much_is_not_computed(cost: str, burnt: list[Sc
 
 def test_a_hash_is_dated_if_it_is_not_ours_or_was_cheaper() -> None:
     assert is_dated(rabbit("sha256", "x"), SHA256)
-    assert is_dated(hashed("x", SeededChance(1), CHEAP), SCRYPT)
-    assert not is_dated(hashed("x", SeededChance(1), CHEAP), SCRYPT, CHEAP)
-    assert not is_dated(hashed("x", SeededChance(1)), SCRYPT)
+    assert is_dated(hashed("x", SeededRandom(1), CHEAP), SCRYPT)
+    assert not is_dated(hashed("x", SeededRandom(1), CHEAP), SCRYPT, CHEAP)
+    assert not is_dated(hashed("x", SeededRandom(1)), SCRYPT)

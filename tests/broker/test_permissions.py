@@ -12,9 +12,9 @@ from warren.broker.permissions import (
     AUTHORIZE,
     Access,
     AccessRefused,
+    NameRole,
     Operation,
     Right,
-    Role,
     TopicPatterns,
     access_to,
     authorize,
@@ -26,11 +26,11 @@ from warren.broker.permissions import (
 from warren.catalog import permissions, topic_permissions, users
 
 NAMES = {
-    Role.QUEUE: "q",
-    Role.EXCHANGE: "e",
-    Role.DESTINATION: "d",
-    Role.DEAD_LETTERS: "dead",
-    Role.ALTERNATE: "alternate",
+    NameRole.QUEUE: "q",
+    NameRole.EXCHANGE: "e",
+    NameRole.DESTINATION: "d",
+    NameRole.DEAD_LETTERS: "dead",
+    NameRole.ALTERNATE: "alternate",
 }
 EXPECTED = {  # as RabbitMQ's guide to access control has them, every role named
     Operation.QUEUE_DECLARE: {("configure", "q"), ("read", "q"), ("write", "dead")},
@@ -62,7 +62,7 @@ def granting(pairs: set[tuple[str, str]]) -> Access:
     return access(patterns["configure"], patterns["write"], patterns["read"])
 
 
-def is_permitted(who: Access, operation: Operation, names: dict[Role, str] | None = None) -> bool:
+def is_permitted(who: Access, operation: Operation, names: dict[NameRole, str] | None = None) -> bool:
     try:
         authorize(who, operation, NAMES if names is None else names)
     except AccessRefused:
@@ -85,12 +85,12 @@ def test_every_operation_is_in_the_table() -> None:
 
 
 def test_a_dead_letter_or_alternate_exchange_is_asked_for_only_if_there_is_one() -> None:
-    assert is_permitted(access(configure="^q$"), Operation.QUEUE_DECLARE, {Role.QUEUE: "q"})
-    assert is_permitted(access(configure="^e$"), Operation.EXCHANGE_DECLARE, {Role.EXCHANGE: "e"})
+    assert is_permitted(access(configure="^q$"), Operation.QUEUE_DECLARE, {NameRole.QUEUE: "q"})
+    assert is_permitted(access(configure="^e$"), Operation.EXCHANGE_DECLARE, {NameRole.EXCHANGE: "e"})
 
 
 def test_the_default_exchange_is_asked_for_by_the_name_that_rabbitmq_gives_it() -> None:
-    default = {Role.EXCHANGE: ""}
+    default = {NameRole.EXCHANGE: ""}
     assert is_permitted(access(write=r"^amq\.default$"), Operation.BASIC_PUBLISH, default)
     assert not is_permitted(access(write="^$"), Operation.BASIC_PUBLISH, default)
     assert not is_permitted(access(write=""), Operation.BASIC_PUBLISH, default)
@@ -104,7 +104,7 @@ def test_a_refusal_names_the_right_the_thing_and_the_user() -> None:
 
 def test_a_pattern_that_cannot_be_used_permits_nothing() -> None:
     for pattern in ("(", "(a+)+", "x" * 5000):
-        assert not is_permitted(access(read=pattern), Operation.BASIC_GET, {Role.QUEUE: "aaa"})
+        assert not is_permitted(access(read=pattern), Operation.BASIC_GET, {NameRole.QUEUE: "aaa"})
         with pytest.raises(Refused, match="pattern"):
             check_patterns(".*", pattern)
     check_patterns("", ".*", r"^{username}\.{client_id}$")
@@ -148,6 +148,6 @@ def test_access_is_what_the_catalog_permits_and_who_has_none_does_not_enter() ->
     with pytest.raises(AccessRefused, match="access to vhost '/' refused for user 'ann'"):
         access_to(catalog, ann, here)
     catalog.change(lambda change: permissions.put(change, ann.id, here.id, "c", "w", "r"))
-    catalog.change(lambda change: topic_permissions.put(change, ann.id, here.id, "topic", "tw", "tr"))
+    catalog.change(lambda change: topic_permissions.put_topic(change, ann.id, here.id, "topic", "tw", "tr"))
     assert access_to(catalog, ann, here) == access("c", "w", "r", topic=TopicPatterns("tw", "tr"))
     stage.stop()

@@ -10,10 +10,10 @@ import pytest
 
 from tests.broker.stage import BrokerStage, Waiter, bodies, settling
 from warren.broker.arguments import Overflow
-from warren.broker.backing_kinds import Wanted
+from warren.broker.backing_kinds import BackingRequest
 from warren.broker.errors import NotYours, QueueFull
-from warren.queue_index.changes import Changes
-from warren.queue_index.why import Why
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.why import DequeueReason
 from warren.queues.backing import BackingQueue
 from warren.queues.memory import MemoryQueue
 
@@ -111,7 +111,7 @@ def test_qp_07_message_ttl_is_head_and_drop_of_the_backing_queue() -> None:
     clock and exactly what has expired is dropped, with that reason."""
     calls: list[tuple[str, tuple[Any, ...]]] = []
 
-    def recorded(wanted: Wanted) -> BackingQueue:
+    def recorded(wanted: BackingRequest) -> BackingQueue:
         return cast(BackingQueue, RecordedQueue(MemoryQueue(wanted.is_durable), calls))
 
     stage = BrokerStage(kinds={"recorded": recorded}, default="recorded").up()
@@ -125,7 +125,7 @@ def test_qp_07_message_ttl_is_head_and_drop_of_the_backing_queue() -> None:
     stage.pass_ms(1)
     dropped = [arguments for name, arguments in calls if name == "drop"]
     assert sum(count for count, *_ in dropped) == 2
-    assert {why for _, why, *_ in dropped} == {Why.EXPIRED}
+    assert {why for _, why, *_ in dropped} == {DequeueReason.EXPIRED}
     assert {"fetch", "ack", "browse", "purge"}.isdisjoint(name for name, _ in calls)
     assert stage.get("news") == [b"3"]
     stage.down()
@@ -165,10 +165,10 @@ def test_expired_messages_go_whether_anybody_asks_or_not(stage: BrokerStage) -> 
 
 
 def test_the_log_is_told_why_a_message_went(stage: BrokerStage) -> None:
-    told: list[Why] = []
+    told: list[DequeueReason] = []
 
     class Telling(MemoryQueue):
-        def drop(self, count: int, why: Why, changes: Changes) -> int:
+        def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
             told.append(why)
             return super().drop(count, why, changes)
 
@@ -176,7 +176,7 @@ def test_the_log_is_told_why_a_message_went(stage: BrokerStage) -> None:
     stage.queue("news", message_ttl_ms=50, max_length=1, backing="telling")
     stage.put(b"1", b"2", to="news")
     stage.pass_ms(50)
-    assert told == [Why.OVER_LIMIT, Why.EXPIRED]
+    assert told == [DequeueReason.OVER_LIMIT, DequeueReason.EXPIRED]
 
 
 def test_an_unused_queue_is_deleted(stage: BrokerStage) -> None:

@@ -23,9 +23,9 @@ from tests.broker.queue_crash_stage import Broker, QueueCrashStage
 from tests.broker.stage import BrokerStage, bodies
 from tests.snapshot.crash_stage import Open
 from warren.broker.errors import QueueDown
-from warren.broker.supervisor import Supervised
-from warren.broker.work import Work
-from warren.testing.faulty_files import Step
+from warren.broker.supervisor import QueueHandle
+from warren.broker.work import UnitOfWork
+from warren.testing.faulty_files import FaultStep
 from warren.testing.memory_files import SYNCED, CrashModel
 from warren.testing.stepped_threads import SteppedThreads
 
@@ -147,7 +147,7 @@ def check_the_same(stage: QueueCrashStage, before: Standing) -> None:
     stage.play(1, body)
 
 
-def played(seed: int) -> tuple[list[Step], Lives]:
+def played(seed: int) -> tuple[list[FaultStep], Lives]:
     """A life without a cut."""
     stage = QueueCrashStage()
     lives = Lives(seed, stage)
@@ -221,8 +221,8 @@ def test_a_clean_stop_is_not_believed_once_more_by_a_queue_that_is_made_again() 
     stage.down()
 
 
-def fail(stage: BrokerStage, child: Supervised) -> None:
-    def act(work: Work) -> None:
+def fail(stage: BrokerStage, child: QueueHandle) -> None:
+    def act(work: UnitOfWork) -> None:
         work.touch(child.serving())
         raise RuntimeError("as it was to be")
 

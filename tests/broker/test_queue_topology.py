@@ -15,9 +15,9 @@ from warren.amqp import methods
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.broker.client import Client, Owner
 from warren.broker.errors import UnknownQueue
-from warren.broker.supervisor import Supervised
+from warren.broker.supervisor import QueueHandle
 from warren.catalog.change import Change
-from warren.catalog.queues import Queue
+from warren.catalog.queues import QueueRow
 from warren.testing.memory_files import SYNCED
 
 
@@ -208,7 +208,7 @@ def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
     """Who deletes it waits for the declaration to be done; who declares it must not wait for the deletion."""
     start, is_in, goes_on = stage.host.start, threading.Event(), threading.Event()
 
-    def held_up(row: Queue, is_patient: bool = True, is_new: bool = False) -> Supervised:
+    def held_up(row: QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
         if not is_in.is_set():
             is_in.set()
             assert goes_on.wait(30)

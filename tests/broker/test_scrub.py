@@ -8,7 +8,7 @@ from warren.base.ids import SequenceId
 from warren.base.runs import QueuePlace
 from warren.broker.scrub import EVERY_SECONDS, Scrub
 from warren.files.protocol import join
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 
 
 class ScrubStage:
@@ -78,7 +78,7 @@ def test_what_is_acknowledged_while_it_is_read_is_no_damage() -> None:
     stage.open()
     rows = stage.scrub._rows_behind(A.queue, b"")
     changes = stage.below.queues.begin()
-    changes.dequeue(A, run, 1, [(run.first, run.end)], Why.ACKED)
+    changes.dequeue(A, run, 1, [(run.first, run.end)], DequeueReason.ACKED)
     stage.below.log.wait(changes.end())
     assert list(stage.scrub._check(A.queue, rows)) and stage.told == []
     stage.below.close()

@@ -9,7 +9,7 @@ import pytest
 from warren.base.errors import WarrenError
 from warren.base.ids import SequenceId
 from warren.base.runs import Run, Slice
-from warren.broker.subscribers import FEW, PIECE_MAX, InUse, Subscribers
+from warren.broker.subscribers import FEW, PIECE_MAX, Consumers, InUse
 from warren.queues.backing import Fetched
 
 
@@ -52,12 +52,12 @@ class Ready:
         run = Run(SequenceId(0), max(len(some), 1), 1)
         return [Fetched(some[0], Slice(run, 0, len(some), [b""] * len(some)), False)] if some else []
 
-    def to(self, subscribers: Subscribers) -> None:
+    def to(self, subscribers: Consumers) -> None:
         subscribers.serve(1, len(self.left), self.hand)
 
 
-def among(*takers: Taker) -> Subscribers:
-    subscribers = Subscribers()
+def among(*takers: Taker) -> Consumers:
+    subscribers = Consumers()
     for taker in takers:
         subscribers.add(taker)
     return subscribers

@@ -11,9 +11,9 @@ from tests.broker.faulty_queue import Faults
 from tests.broker.stage import BrokerStage, Waiter, bodies, settling
 from warren.base.errors import Damage, WarrenError
 from warren.base.ids import Epoch
-from warren.broker.backing_kinds import Wanted
+from warren.broker.backing_kinds import BackingRequest
 from warren.broker.errors import NotYours, QueueDown
-from warren.queue_index.changes import Changes
+from warren.queue_index.changes import IndexBatch
 from warren.queues.backing import BackingQueue
 from warren.queues.memory import MemoryQueue
 
@@ -23,7 +23,7 @@ class FaultyStage(BrokerStage):
         super().__init__(kinds={"faulty": self._made}, restarts_max=3, restarts_seconds=10.0)
         self.faults = Faults()
 
-    def _made(self, wanted: Wanted) -> BackingQueue:
+    def _made(self, wanted: BackingRequest) -> BackingQueue:
         self.faults.check("start")
         return self.faults.over(self.storage._variable(wanted))
 
@@ -134,15 +134,15 @@ def test_what_several_queues_were_to_get_is_in_none_of_them(stage: FaultyStage) 
 def test_a_session_that_cannot_be_written_is_no_message(stage: FaultyStage) -> None:
     stage.put(b"1", to="weak")
     taken = stage.take("weak")
-    write, left = Changes._write, [RuntimeError("no way to the log")]
+    write, left = IndexBatch._write, [RuntimeError("no way to the log")]
 
-    def fail_once(changes: Changes) -> Epoch:
+    def fail_once(changes: IndexBatch) -> Epoch:
         if left:
             raise left.pop()
         return write(changes)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Changes, "_write", fail_once)
+        patch.setattr(IndexBatch, "_write", fail_once)
         with pytest.raises(QueueDown, match="no way to the log"):
             stage.traffic.ack(stage.host.find("weak"), settling(taken))
     assert stage.get("weak") == [b"1"]

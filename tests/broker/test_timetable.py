@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from warren.base.background import Background
 from warren.base.threads import SystemThreads
-from warren.broker.timetable import Timetable
+from warren.broker.timetable import Timers
 from warren.testing.manual_clock import ManualClock
 from warren.testing.stepped_threads import SteppedThreads
 
 
 def test_what_is_due_is_called_once_and_in_order() -> None:
     clock, called = ManualClock(), list[int]()
-    table = Timetable(SystemThreads(), clock, called.append)
+    table = Timers(SystemThreads(), clock, called.append)
     for key, due in ((3, 30), (1, 10), (2, 20), (1, 15)):
         table.at(key, due)
     assert table.turn() == 0
@@ -28,7 +28,7 @@ def test_the_thread_sleeps_until_then() -> None:
     called: list[tuple[int, int]] = []
 
     def main() -> None:
-        table = Timetable(threads, clock, lambda key: called.append((key, clock.monotonic_ns() // 1_000_000)))
+        table = Timers(threads, clock, lambda key: called.append((key, clock.monotonic_ns() // 1_000_000)))
         table.begin()
         table.at(7, 500)
         table.at(8, 200)
@@ -49,7 +49,7 @@ def test_a_call_that_raises_is_repeated_later_and_the_others_are_called_in_time(
         if key == 1 and called.count(1) <= 2:
             raise ValueError("a defect")
 
-    table = Timetable(SystemThreads(), clock, call, background)
+    table = Timers(SystemThreads(), clock, call, background)
     table.at(1, 10)
     table.at(2, 10)
     clock.advance_ns(10_000_000)

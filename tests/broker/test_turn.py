@@ -15,8 +15,8 @@ from warren.base.runs import RAW, WIRE, Origin
 from warren.broker.arguments import Overflow
 from warren.broker.expiry import STEP_MESSAGES
 from warren.broker.routes import Route
-from warren.broker.turn import Done, Got, How, Turn
-from warren.queue_index.changes import Changes
+from warren.broker.turn import BatchResult, GetResult, RequestBatch, Settlement
+from warren.queue_index.changes import IndexBatch
 from warren.queues.backing import Fetched
 
 
@@ -51,7 +51,7 @@ class TurnStage:
     def __init__(self, broker: BrokerStage | None = None) -> None:
         self.broker = (broker or BrokerStage()).up()
         self.woken = 0
-        self.turn = Turn(self.broker.host, self.broker.clock, self._wake)
+        self.turn = RequestBatch(self.broker.host, self.broker.clock, self._wake)
         self._routes: dict[tuple[str, ...], Route] = {}
 
     def _wake(self) -> None:
@@ -69,7 +69,7 @@ class TurnStage:
     ) -> None:
         self.turn.publish(sender, tag, to, list(bodies), persistent, 0, expires_ms)
 
-    def end(self) -> Done:
+    def end(self) -> BatchResult:
         done = self.turn.end()
         if done.epoch:
             self.broker.storage.wait(done.epoch)
@@ -126,7 +126,7 @@ def test_everything_of_a_turn_is_one_session(stage: TurnStage, monkeypatch: pyte
     begun: list[int] = []
     begin = stage.broker.storage.begin
 
-    def counted() -> Changes:
+    def counted() -> IndexBatch:
         begun.append(1)
         return begin()
 
@@ -134,7 +134,7 @@ def test_everything_of_a_turn_is_one_session(stage: TurnStage, monkeypatch: pyte
     reader = Reader(10, is_auto_ack=True)
     stage.consume("copies", reader)
     stage.publish(Sender(), 1, b"new", to=stage.route("jobs", "copies"))
-    stage.turn.settle(stage.broker.host.find("jobs"), How.ACK, delivery.life, delivery.fetched[0].tags)
+    stage.turn.settle(stage.broker.host.find("jobs"), Settlement.ACK, delivery.life, delivery.fetched[0].tags)
     stage.end()
     assert begun == [1]
     assert (reader.contents, stage.runs("jobs"), stage.runs("copies")) == ([b"new"], [[b"new"]], [])
@@ -162,7 +162,7 @@ def test_a_queue_that_refuses_lets_nothing_go_that_it_took(stage: TurnStage) -> 
     stage.end()
     stage.publish(sender, 2, b"2", to=route)
     stage.end()
-    stage.turn.settle(route.children[0], How.REQUEUE, reader.life, reader.fetched[0].tags)
+    stage.turn.settle(route.children[0], Settlement.REQUEUE, reader.life, reader.fetched[0].tags)
     stage.end()
     stage.publish(sender, 3, b"3", to=route)
     stage.end()
@@ -207,7 +207,7 @@ def test_tags_of_an_earlier_life_are_passed_over(stage: TurnStage) -> None:
     child = stage.broker.queue("jobs")
     stage.broker.put(b"1", to="jobs")
     delivery = stage.broker.take("jobs")
-    stage.turn.settle(child, How.ACK, delivery.life - 1, delivery.fetched[0].tags)
+    stage.turn.settle(child, Settlement.ACK, delivery.life - 1, delivery.fetched[0].tags)
     assert stage.end().error is None
     assert child.queue is not None and child.queue.backing.pending_count == 1
 
@@ -217,7 +217,7 @@ def test_what_is_rejected_goes_to_the_dead_letters_in_the_same_session(stage: Tu
     child = stage.broker.queue("jobs", dead_letter="dead")
     stage.broker.put(b"1", b"2", to="jobs")
     delivery = stage.broker.take("jobs", 2)
-    stage.turn.settle(child, How.REJECT, delivery.life, delivery.fetched[0].tags)
+    stage.turn.settle(child, Settlement.REJECT, delivery.life, delivery.fetched[0].tags)
     assert stage.end().error is None
     assert (stage.runs("dead"), stage.runs("jobs")) == ([[b"1", b"2"]], [])
 
@@ -228,7 +228,7 @@ def test_requeued_messages_come_again_where_they_stood(stage: TurnStage) -> None
     reader = Reader(2)
     stage.consume("jobs", reader)
     stage.end()
-    stage.turn.settle(child, How.REQUEUE, reader.life, (reader.fetched[0].tag, reader.fetched[0].tag + 2))
+    stage.turn.settle(child, Settlement.REQUEUE, reader.life, (reader.fetched[0].tag, reader.fetched[0].tag + 2))
     stage.end()
     reader.left = 10
     stage.turn.look(child)
@@ -239,12 +239,12 @@ def test_requeued_messages_come_again_where_they_stood(stage: TurnStage) -> None
 
 def test_a_get_comes_after_what_was_published_in_the_same_turn(stage: TurnStage) -> None:
     child = stage.broker.queue("jobs")
-    got: list[Got | WarrenError] = []
+    got: list[GetResult | WarrenError] = []
     stage.publish(Sender(), 1, b"1", b"2", to=stage.route("jobs"))
     stage.turn.get(child, True, got.append)
     stage.end()
     [found] = got
-    assert isinstance(found, Got) and found.left == 1
+    assert isinstance(found, GetResult) and found.left == 1
     assert [each.slice.contents for each in found.fetched] == [[b"1"]]
     assert child.queue is not None and child.queue.backing.pending_count == 0
 
@@ -260,7 +260,7 @@ def test_a_queue_that_was_deleted_in_this_moment_is_not_there(stage: TurnStage) 
 
 
 def test_a_turn_in_which_nothing_was_asked_does_nothing(stage: TurnStage) -> None:
-    assert stage.end() == Done(Epoch(0), None, 0)
+    assert stage.end() == BatchResult(Epoch(0), None, 0)
 
 
 def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: TurnStage) -> None:
@@ -272,14 +272,14 @@ def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: TurnStage)
     stage.publish(Sender(), 1, b"stays", to=route)
     stage.end()
     stage.broker.clock.advance_ns(100_000_000)
-    got: list[Got | WarrenError] = []
+    got: list[GetResult | WarrenError] = []
     stage.turn.get(child, True, got.append)
     turns = 0
     while not got:
         stage.end()
         turns += 1
     [found] = got
-    assert isinstance(found, Got) and turns > 1
+    assert isinstance(found, GetResult) and turns > 1
     assert [each.slice.contents for each in found.fetched] == [[b"stays"]]
 
 
@@ -306,7 +306,7 @@ def given_back_too_often(stage: TurnStage) -> None:
     child = stage.broker.queue("jobs", delivery_limit=0, queue_type="quorum", dead_letter="dead")
     stage.broker.put(b"1", b"2", to="jobs")
     delivery = stage.broker.take("jobs")
-    stage.turn.settle(child, How.REQUEUE, delivery.life, delivery.fetched[0].tags)
+    stage.turn.settle(child, Settlement.REQUEUE, delivery.life, delivery.fetched[0].tags)
 
 
 @pytest.mark.parametrize("prepare", [over_the_limit, refused, expired, given_back_too_often])
@@ -316,7 +316,7 @@ def test_what_must_be_moved_has_moved_at_the_end_of_the_turn(
     """In a second unit of work, with the locks of the targets; a get of that queue comes behind it."""
     stage.broker.queue("dead")
     prepare(stage)
-    got: list[Got | WarrenError] = []
+    got: list[GetResult | WarrenError] = []
     is_got = prepare is expired or prepare is given_back_too_often
     if is_got:
         stage.turn.get(stage.broker.host.find("jobs"), True, got.append)
@@ -325,7 +325,7 @@ def test_what_must_be_moved_has_moved_at_the_end_of_the_turn(
     assert stage.runs("dead") == [[b"1"]]
     if is_got:
         [found] = got
-        assert isinstance(found, Got) and [each.slice.contents for each in found.fetched] == [[b"2"]]
+        assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"2"]]
 
 
 def test_contents_are_released_with_their_turn(stage: TurnStage) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.broker.unacked import Piece, Unacked, UnknownTag
+from warren.broker.unacked import Unacked, UnackedRange, UnknownTag
 
 
 def held(unacked: Unacked[str]) -> dict[int, tuple[str, int]]:
@@ -14,39 +14,39 @@ def held(unacked: Unacked[str]) -> dict[int, tuple[str, int]]:
     return spread(unacked.pieces())
 
 
-def spread(pieces: list[Piece[str]]) -> dict[int, tuple[str, int]]:
+def spread(pieces: list[UnackedRange[str]]) -> dict[int, tuple[str, int]]:
     return {piece.first + at: (piece.holder, piece.tag + at) for piece in pieces for at in range(piece.length)}
 
 
 def test_what_was_delivered_together_is_one_piece() -> None:
     unacked: Unacked[str] = Unacked()
     unacked.add(1, 500, 93, "jobs")
-    assert (len(unacked), unacked.take_to(500)) == (500, [Piece(1, 500, 93, "jobs")])
+    assert (len(unacked), unacked.take_to(500)) == (500, [UnackedRange(1, 500, 93, "jobs")])
     assert (len(unacked), unacked.pieces()) == (0, [])
 
 
 def test_one_from_the_middle_splits_a_piece() -> None:
     unacked: Unacked[str] = Unacked()
     unacked.add(1, 5, 10, "jobs")
-    taken: list[Piece[str]] = []
+    taken: list[UnackedRange[str]] = []
     unacked.take([3], taken)
-    assert taken == [Piece(3, 1, 12, "jobs")]
-    assert unacked.pieces() == [Piece(1, 2, 10, "jobs"), Piece(4, 2, 13, "jobs")]
+    assert taken == [UnackedRange(3, 1, 12, "jobs")]
+    assert unacked.pieces() == [UnackedRange(1, 2, 10, "jobs"), UnackedRange(4, 2, 13, "jobs")]
 
 
 def test_tags_that_follow_one_another_are_taken_together() -> None:
     unacked: Unacked[str] = Unacked()
     unacked.add(1, 3, 10, "a")
     unacked.add(4, 3, 70, "b")
-    taken: list[Piece[str]] = []
+    taken: list[UnackedRange[str]] = []
     unacked.take([2, 3, 4, 5], taken)
-    assert taken == [Piece(2, 2, 11, "a"), Piece(4, 2, 70, "b")]
+    assert taken == [UnackedRange(2, 2, 11, "a"), UnackedRange(4, 2, 70, "b")]
 
 
 def test_zero_is_everything() -> None:
     unacked: Unacked[str] = Unacked()
     unacked.add(7, 2, 1, "a")
-    assert unacked.take_to(0) == [Piece(7, 2, 1, "a")]
+    assert unacked.take_to(0) == [UnackedRange(7, 2, 1, "a")]
     assert unacked.take_to(0) == []
 
 
@@ -64,7 +64,7 @@ def test_a_tag_that_is_not_there_is_refused_and_nothing_is_taken(tag: int) -> No
 def test_those_before_an_unknown_one_are_taken() -> None:
     unacked: Unacked[str] = Unacked()
     unacked.add(1, 5, 10, "a")
-    taken: list[Piece[str]] = []
+    taken: list[UnackedRange[str]] = []
     with pytest.raises(UnknownTag):
         unacked.take([1, 2, 9], taken)
     assert (spread(taken), len(unacked)) == ({1: ("a", 10), 2: ("a", 11)}, 3)
@@ -97,7 +97,7 @@ def compare_with_a_dictionary(data: st.DataObject) -> None:
             model = {each: value for each, value in model.items() if each > tag}
         elif model:
             tags = data.draw(st.lists(st.sampled_from(sorted(model)), min_size=1, unique=True))
-            taken: list[Piece[str]] = []
+            taken: list[UnackedRange[str]] = []
             unacked.take(tags, taken)
             assert spread(taken) == {each: model.pop(each) for each in tags}
         assert (held(unacked), len(unacked)) == (model, len(model))

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.broker.stage import BrokerStage
-from warren.broker.traffic import Settling
-from warren.broker.upkeep import GARBAGE_BYTES_MIN, Upkeep
+from warren.broker.traffic import SettleCall
+from warren.broker.upkeep import GARBAGE_BYTES_MIN, GarbageUpkeep
 
 SECONDS_MAX = 30.0
 
@@ -33,7 +33,7 @@ def fail() -> None:
     raise ValueError("a defect")
 
 
-def failing(stage: BrokerStage) -> Upkeep:
+def failing(stage: BrokerStage) -> GarbageUpkeep:
     """Its thread runs, and every pass raises what nothing in Warren raises on purpose."""
     upkeep = stage.storage.upkeep
     upkeep.run = fail  # type: ignore[method-assign]
@@ -88,7 +88,7 @@ def test_what_is_alive_is_what_the_queues_hold(stage: BrokerStage) -> None:
     child = stage.host.find("a")
     delivery = stage.traffic.get(child, 4, None)
     assert delivery is not None and alive() == 61_000, "what is delivered is not gone"
-    settling = Settling(delivery.life, [each.tags for each in delivery.fetched])
+    settling = SettleCall(delivery.life, [each.tags for each in delivery.fetched])
     assert stage.traffic.ack(child, settling) == 4
     assert alive() == 60_600
     stage.traffic.purge(stage.host.find("b"))

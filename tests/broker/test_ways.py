@@ -12,19 +12,19 @@ from tests.broker.exchanges.test_routing_model import BINDINGS, EXCHANGES, HEADE
 from warren.base.ids import QueueId
 from warren.base.threads import SystemThreads
 from warren.broker.exchanges.routing import load
-from warren.broker.ways import NO_WAYS, NamedWays, RoutedWays
-from warren.catalog.bindings import Binding
-from warren.catalog.exchanges import Exchange
+from warren.broker.ways import NO_DEAD_LETTER_ROUTES, NamedDeadLetterRoutes, RoutedDeadLetterRoutes
+from warren.catalog.bindings import BindingRow
+from warren.catalog.exchanges import ExchangeRow
 
 ONE, TWO = QueueId(1), QueueId(2)
 
 
 @given(TOPOLOGIES, BINDINGS, st.sampled_from(KEYS), HEADERS, st.data())
 def test_no_message_comes_anywhere_else_than_may_be_reached(
-    rows: list[Exchange], bound: list[Binding], key: str, headers: dict[str, Any], data: st.DataObject
+    rows: list[ExchangeRow], bound: list[BindingRow], key: str, headers: dict[str, Any], data: st.DataObject
 ) -> None:
     routing = load(rows, map(queue, QUEUES), bound)
-    ways = RoutedWays(routing, SystemThreads().condition())
+    ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
     for gone in [
         None,
         *data.draw(st.lists(st.sampled_from(bound), unique_by=lambda each: each.id) if bound else st.just([])),
@@ -42,7 +42,7 @@ def test_no_message_comes_anywhere_else_than_may_be_reached(
 
 def test_a_key_narrows_what_is_reached_where_no_headers_are_asked_for() -> None:
     routing = load([exchange(100, name="")], [queue(1), queue(2)], [])
-    ways = RoutedWays(routing, SystemThreads().condition())
+    ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
     assert set(ways.reach("", "q2")) == {TWO}
     assert set(ways.reach("", None)) == {ONE, TWO}
     assert (ways.forward("", "q1", {"CC": ["q2"]}), ways.forward("", "q1", {})) == ((ONE, TWO), (ONE,))
@@ -51,7 +51,7 @@ def test_a_key_narrows_what_is_reached_where_no_headers_are_asked_for() -> None:
 
 def test_what_is_bound_later_is_reached_and_headers_are_not_known_before() -> None:
     routing = load([exchange(100, "headers")], [queue(1), queue(2)], [binding(1, 100, 1, "", {"h": 1})])
-    ways = RoutedWays(routing, SystemThreads().condition())
+    ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
     assert [set(ways.reach("x100", key)) for key in ("k", None)] == [{ONE}, {ONE}]
     routing.add_binding(binding(2, 100, 2, "", {"h": 2}))
     assert [set(ways.reach("x100", key)) for key in ("k", None)] == [{ONE, TWO}, {ONE, TWO}]
@@ -59,15 +59,19 @@ def test_what_is_bound_later_is_reached_and_headers_are_not_known_before() -> No
 
 
 def test_without_an_exchange_there_is_no_way() -> None:
-    ways = RoutedWays(load([], [queue(1)], []), SystemThreads().condition())
+    ways = RoutedDeadLetterRoutes(load([], [queue(1)], []), SystemThreads().condition())
     assert (ways.reach("x", None), ways.forward("x", "q1", {}), ways.leads("x", None)) == (frozenset(), (), False)
-    assert (NO_WAYS.reach("", "q1"), NO_WAYS.forward("", "q1", {}), NO_WAYS.leads("", "q1")) == ((), (), False)
+    assert (
+        NO_DEAD_LETTER_ROUTES.reach("", "q1"),
+        NO_DEAD_LETTER_ROUTES.forward("", "q1", {}),
+        NO_DEAD_LETTER_ROUTES.leads("", "q1"),
+    ) == ((), (), False)
 
 
 def test_a_program_without_exchanges_has_the_default_one() -> None:
     every = {"one": ONE, "two": TWO}
     started = {"one": ONE}
-    ways = NamedWays(every.get, started.get, every.values)
+    ways = NamedDeadLetterRoutes(every.get, started.get, every.values)
     assert (ways.reach("", "two"), ways.reach("", "three"), list(ways.reach("", None))) == ([TWO], [], [ONE, TWO])
     assert (ways.forward("", "one", {}), ways.forward("", "two", {})) == ([ONE], [])
     assert ways.forward("", "two", {"CC": ["one"]}) == [ONE]

@@ -13,14 +13,14 @@ from warren.amqp.method_table import Method
 from warren.base.errors import WarrenError
 from warren.base.ids import QueueId
 from warren.broker.client import Client, Owner
-from warren.broker.counts import Counts
+from warren.broker.counts import MessageCounters
 from warren.broker.exchanges.routing import load
 from warren.broker.permissions import Access, TopicPatterns
-from warren.broker.realm import Realm
-from warren.broker.supervisor import Supervised
-from warren.broker.topology import Topology
+from warren.broker.realm import Vhost
+from warren.broker.supervisor import QueueHandle
+from warren.broker.topology import Declarations
 from warren.catalog import bindings, exchanges, queues, vhosts
-from warren.catalog.bindings import Binding
+from warren.catalog.bindings import BindingRow
 from warren.queues.backing import Fetched
 
 ALL = ".*"
@@ -64,9 +64,9 @@ class TopologyStage(BrokerStage):
                 queues.every(connection, row.id),
                 bindings.every(connection, row.id),
             )
-        self.counts = Counts()
-        self.realm = Realm(row, self.host, routing, self.traffic, self.machine().threads.condition())
-        self.topology = Topology(self.realm, self.counts)
+        self.counts = MessageCounters()
+        self.realm = Vhost(row, self.host, routing, self.traffic, self.machine().threads.condition())
+        self.topology = Declarations(self.realm, self.counts)
         self.clients: dict[str, Client] = {}
         return self
 
@@ -78,13 +78,13 @@ class TopologyStage(BrokerStage):
     def ask(self, method: Method, who: str = "a") -> Method | None:
         return self.topology.answer(self.client(who), method)
 
-    def consume(self, name: str) -> tuple[Supervised, Idle]:
+    def consume(self, name: str) -> tuple[QueueHandle, Idle]:
         child, consumer = self.host.find(name), Idle()
         with child.lock:
             child.subscribers.add(consumer)
         return child, consumer
 
-    def leave(self, child: Supervised, consumer: Idle) -> None:
+    def leave(self, child: QueueHandle, consumer: Idle) -> None:
         with child.lock:
             child.subscribers.remove(consumer)
         self.topology.consumer_left(child.id)
@@ -167,5 +167,5 @@ def shown(text: str) -> str:
     return re.sub(r"amq\.gen-[-_A-Za-z0-9]{22}", "amq.gen-*", text).replace("\r", "\\r").replace("\n", "\\n")
 
 
-def _bound(known: Any) -> dict[int, Binding]:
+def _bound(known: Any) -> dict[int, BindingRow]:
     return {id_: row for each in known for id_, row in each.bound.items()}

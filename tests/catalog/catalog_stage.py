@@ -17,17 +17,17 @@ from warren.base.threads import SystemThreads, Threads
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.bringing import read_mark, truth_of
 from warren.catalog.catalog import Catalog
-from warren.catalog.queues import Queue
-from warren.catalog.row_format import CATALOG, Image, Kind, decode, id_of
+from warren.catalog.queues import QueueRow
+from warren.catalog.row_format import CATALOG, Image, RowKind, decode, id_of
 from warren.catalog.rows import TABLES, image_of
 from warren.catalog.sql_database import SqlPlace
-from warren.catalog.vhosts import Vhost
+from warren.catalog.vhosts import VhostRow
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
 from warren.testing.forgetful_catalog import ForgetfulCatalog
 from warren.testing.memory_files import ALL, CrashModel
 
-Rows = dict[tuple[Kind, int], Image]
+Rows = dict[tuple[RowKind, int], Image]
 
 
 class CatalogStage(DatabaseStage):
@@ -124,16 +124,16 @@ def check(catalog: Catalog, database: Database) -> None:
     assert catalog.applied == truth.epoch <= database.log.durable
 
 
-def home(catalog: Catalog) -> Vhost:
+def home(catalog: Catalog) -> VhostRow:
     return catalog.change(lambda change: vhosts.declare(change, "/"))
 
 
-def declared(catalog: Catalog, vhost_id: VhostId, name: str, **asked: Any) -> Queue:
+def declared(catalog: Catalog, vhost_id: VhostId, name: str, **asked: Any) -> QueueRow:
     return catalog.change(lambda change: queues.declare(change, vhost_id, name, **asked))
 
 
-def bound(catalog: Catalog, exchange: str, queue: Queue, key: str = "", **more: Any) -> bindings.Binding:
-    def work(change: Any) -> bindings.Binding:
+def bound(catalog: Catalog, exchange: str, queue: QueueRow, key: str = "", **more: Any) -> bindings.BindingRow:
+    def work(change: Any) -> bindings.BindingRow:
         source = exchanges.get(change.connection, queue.vhost_id, exchange)
         assert source is not None
         return bindings.bind(change, source, queue, key, **more)

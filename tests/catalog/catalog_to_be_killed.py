@@ -17,11 +17,11 @@ from warren.catalog.change import Change
 from warren.catalog.database import place_of
 from warren.catalog.settings import CatalogSettings
 from warren.files.local import LocalFiles
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.settings import LogSettings
 from warren.snapshot.database import Database
 from warren.snapshot.reflection import ReflectionSettings
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 KEPT = 7  # change N deletes what change N - KEPT made
 LOG = LogSettings(use_worker_process=False, retention_bytes=0, rotate_bytes=1 << 20)
@@ -29,8 +29,8 @@ QUICK = ReflectionSettings(bulk_bytes=0, lag_seconds=0.001, flush_seconds=0.05)
 
 
 def opened(directory: str, connect: str = "") -> tuple[Database, Catalog]:
-    database = open_database(directory, Machine.real(), LOG, QUICK)
-    place = place_of(LocalFiles(), SeededChance(1), directory, CatalogSettings(connect))
+    database = open_database(directory, Environment.real(), LOG, QUICK)
+    place = place_of(LocalFiles(), SeededRandom(1), directory, CatalogSettings(connect))
     return database, Catalog.open(database, place, SystemThreads())
 
 

@@ -24,7 +24,7 @@ import psycopg
 
 from warren.catalog.connect_string import parsed
 from warren.catalog.postgres import PostgresPlace
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 _NUMBERS = count(1)
 _SETTINGS = {"listen_addresses": "", "fsync": "off", "shared_buffers": "16MB", "max_connections": "40"}
@@ -82,7 +82,7 @@ class PostgresServer:
             return [] if cursor.description is None else list(cursor.fetchall())
 
     def place(self, database: str, lock_wait_ms: int = 5000) -> PostgresPlace:
-        return PostgresPlace(parsed(self.url(database)), SeededChance(1), lock_wait_ms)
+        return PostgresPlace(parsed(self.url(database)), SeededRandom(1), lock_wait_ms)
 
     def cut_off(self, database: str) -> int:
         """End all connections to a database; how many there were."""

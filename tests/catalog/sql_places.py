@@ -12,7 +12,7 @@ from warren.catalog.database import SqlitePlace
 from warren.catalog.sql_database import SqlPlace
 from warren.files.local import LocalFiles
 from warren.testing.forgetful_catalog import ForgetfulCatalog
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 
 class SqlPlaces(Protocol):
@@ -58,7 +58,7 @@ class SqlitePlaces:
     def new(self) -> SqlPlace:
         own = self._directory / f"{next(self._numbers)}"
         own.mkdir()
-        return SqlitePlace(LocalFiles(), SeededChance(1), str(own), str(own / "catalog.sqlite"))
+        return SqlitePlace(LocalFiles(), SeededRandom(1), str(own), str(own / "catalog.sqlite"))
 
     def copy(self, place: SqlPlace) -> SqlPlace:
         other = self.new()
@@ -67,7 +67,7 @@ class SqlitePlaces:
 
     def aside(self, place: SqlPlace) -> list[SqlPlace]:
         found = sorted(Path(place.where).parent.glob("set-aside/*.sqlite"))
-        return [SqlitePlace(LocalFiles(), SeededChance(1), str(self._directory), str(path)) for path in found]
+        return [SqlitePlace(LocalFiles(), SeededRandom(1), str(self._directory), str(path)) for path in found]
 
 
 class PostgresPlaces:

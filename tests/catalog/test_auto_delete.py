@@ -14,7 +14,7 @@ def test_who_lost_the_last_binding_goes_and_so_on() -> None:
     catalog = stage.begin()
     vhost = home(catalog)
 
-    def build(change: Change) -> list[exchanges.Exchange]:
+    def build(change: Change) -> list[exchanges.ExchangeRow]:
         queue = queues.declare(change, vhost.id, "q")
         rows = [
             exchanges.declare(change, vhost.id, name, auto_delete=name != "kept") for name in ("a", "b", "c", "kept")

@@ -13,9 +13,9 @@ from warren.base.errors import Damage
 from warren.base.ids import Epoch, TimelineId
 from warren.base.threads import SystemThreads
 from warren.catalog import permissions, queues, topic_permissions, users, vhosts
-from warren.catalog.bringing import Stranger, bring, read_mark
+from warren.catalog.bringing import ForeignCatalog, bring, read_mark
 from warren.catalog.catalog import Catalog
-from warren.catalog.row_format import CATALOG, LAST_CHANGE, Kind, LastChange, encode, key_of
+from warren.catalog.row_format import CATALOG, LAST_CHANGE, LastChange, RowKind, encode, key_of
 from warren.catalog.schema import queues as queue_rows
 from warren.catalog.sql_database import SqlPlace
 from warren.durability.timeline import Ancestor, Timeline
@@ -164,7 +164,7 @@ def test_sql_of_a_timeline_that_the_log_has_left_is_made_again(place: SqlPlace) 
     assert declared(catalog, here.id, "later").id not in (0, here.id)
     catalog.close()
     fork.close()
-    with pytest.raises(Stranger, match="which this log never was on"):
+    with pytest.raises(ForeignCatalog, match="which this log never was on"):
         stage.begin()
     stage.database.close()
 
@@ -177,7 +177,7 @@ def test_sql_of_a_timeline_that_the_log_never_had_is_refused_and_not_touched(pla
     home(stage.begin())
     stage.stop()
     stage.place = stranger.place
-    with pytest.raises(Stranger, match="which this log never was on") as caught:
+    with pytest.raises(ForeignCatalog, match="which this log never was on") as caught:
         stage.begin()
     stage.database.close()
     assert "restore a backup of the log, or name another catalog" in caught.value.hint
@@ -216,7 +216,7 @@ def test_sql_that_has_a_row_unlike_the_logs_is_set_aside_and_made_again(places: 
     bound(stage.catalog, "amq.topic", declared(stage.catalog, here.id, "orders"), "order.*")
     ann = stage.catalog.change(lambda change: users.put(change, "ann", "hash", "sha256"))
     stage.catalog.change(lambda change: permissions.put(change, ann.id, here.id, "", "", ""))
-    stage.catalog.change(lambda change: topic_permissions.put(change, ann.id, here.id, "amq.topic", "", ""))
+    stage.catalog.change(lambda change: topic_permissions.put_topic(change, ann.id, here.id, "amq.topic", "", ""))
     before = rows_in_sql(stage.catalog)
     stage.stop()
     sql = stage.place.open()
@@ -236,7 +236,7 @@ def test_a_log_that_lacks_rows_of_its_catalog_is_refused() -> None:
     queue = declared(stage.begin(), home(stage.catalog).id, "orders")
     stage.catalog.close()
     session = stage.database.begin()
-    session.remove(CATALOG, key_of(Kind.QUEUE, queue.id))
+    session.remove(CATALOG, key_of(RowKind.QUEUE, queue.id))
     session.commit()
     stage.place = ForgetfulCatalog()
     with pytest.raises(Damage, match=r"the log holds 0 rows of kind queue, .* counted 1") as caught:
@@ -256,8 +256,8 @@ def test_a_row_that_refers_to_nothing_is_refused_and_sql_left_as_it_was() -> Non
     view.close()
     assert found is not None
     session = stage.database.begin()
-    session.put(CATALOG, key_of(Kind.QUEUE, 99), encode({"vhost_id": 98, "name": "lost"}))
-    session.put(CATALOG, LAST_CHANGE, LastChange.decode(found.value).with_rows(Kind.QUEUE, 1).encode())
+    session.put(CATALOG, key_of(RowKind.QUEUE, 99), encode({"vhost_id": 98, "name": "lost"}))
+    session.put(CATALOG, LAST_CHANGE, LastChange.decode(found.value).with_rows(RowKind.QUEUE, 1).encode())
     session.commit()
     with pytest.raises(Damage, match="refers to nothing"):
         stage.again_without_catalog()
@@ -289,7 +289,7 @@ def test_a_row_that_sql_has_and_the_log_has_not_goes() -> None:
     sql = stage.place.open()
     with sql.transaction() as connection:
         some = dict.fromkeys(("durable", "exclusive", "auto_delete"), False)
-        vhost = next(id_ for kind, id_ in seen[-1] if kind is Kind.VHOST)
+        vhost = next(id_ for kind, id_ in seen[-1] if kind is RowKind.VHOST)
         connection.execute(
             insert(queue_rows).values(id=3, vhost_id=vhost, name="made up", arguments="{}", extra="{}", **some)
         )

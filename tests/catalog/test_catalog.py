@@ -13,15 +13,15 @@ from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, ho
 from warren.base.errors import Damage, Refused
 from warren.base.ids import QueueId
 from warren.catalog import bindings, exchanges, permissions, queues, users, vhosts
-from warren.catalog.catalog import Catalog, Deleted
+from warren.catalog.catalog import Catalog, DeletedObjects
 from warren.catalog.change import Change
 from warren.catalog.equivalence import Inequivalent
 from warren.catalog.leftovers import remove_leftovers
-from warren.catalog.row_format import Kind
+from warren.catalog.row_format import RowKind
 from warren.catalog.rows import row_of
 from warren.catalog.schema import bindings as binding_rows
 from warren.catalog.schema import queues as queue_rows
-from warren.catalog.sql_errors import told_plainly
+from warren.catalog.sql_errors import sql_error
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_change_stands_when_the_log_has_it_and_sql_fails_to_commit(
 
     def failing() -> None:
         if errors:
-            with told_plainly(sql.where):
+            with sql_error(sql.where):
                 raise errors.pop()
         commit()
 
@@ -154,7 +154,7 @@ def test_sql_enforces_that_names_are_unique(catalog: Catalog) -> None:
     queue = declared(catalog, here.id, "orders")
     image = {"vhost_id": here.id, "name": "orders", "durable": True, "exclusive": False, "auto_delete": False}
     with pytest.raises(IntegrityError):
-        catalog.change(lambda change: change.insert(Kind.QUEUE, image))
+        catalog.change(lambda change: change.insert(RowKind.QUEUE, image))
     assert catalog.queue_ids() == {queue.id}
 
 
@@ -170,9 +170,9 @@ def test_sql_enforces_that_both_ends_of_a_binding_are_there(catalog: Catalog) ->
         catalog.change(lambda change: bindings.bind(change, source, queue, "k"))
     image = {"vhost_id": here.id, "source_id": source.id, "queue_id": queue.id, "exchange_id": None}
     with pytest.raises(IntegrityError), catalog.reading() as connection:
-        connection.execute(insert(binding_rows), row_of(Kind.BINDING, 5, image))
+        connection.execute(insert(binding_rows), row_of(RowKind.BINDING, 5, image))
     with pytest.raises(IntegrityError), catalog.reading() as connection:
-        connection.execute(insert(binding_rows), row_of(Kind.BINDING, 5, image | {"queue_id": None}))
+        connection.execute(insert(binding_rows), row_of(RowKind.BINDING, 5, image | {"queue_id": None}))
 
 
 def test_a_binding_does_not_cross_vhosts(catalog: Catalog) -> None:
@@ -292,7 +292,7 @@ def test_a_queue_that_was_deleted_is_told_from_one_that_nobody_knows(catalog: Ca
     here = home(catalog)
     queue, other = declared(catalog, here.id, "orders"), declared(catalog, here.id, "kept")
     catalog.change(lambda change: queues.delete(change, queue.id))
-    with pytest.raises(Deleted, match=f"queue {queue.id} was deleted"):
+    with pytest.raises(DeletedObjects, match=f"queue {queue.id} was deleted"):
         catalog.queue(queue.id)
     assert catalog.queue(other.id) == other
     assert catalog.queue_ids() == {other.id}

@@ -82,7 +82,7 @@ def _bind_or_unbind(here: VhostId, name: str, key: str, change: Change) -> None:
         bindings.bind(change, source, queue, key)
 
 
-def _topic(change: Change, here: VhostId) -> exchanges.Exchange:
+def _topic(change: Change, here: VhostId) -> exchanges.ExchangeRow:
     source = exchanges.get(change.connection, here, "amq.topic")
     assert source is not None
     return source

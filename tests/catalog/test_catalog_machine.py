@@ -21,7 +21,7 @@ from warren.base.ids import VhostId
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.change import Change
 from warren.testing.memory_files import CrashModel
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 VHOSTS = st.sampled_from(["/", "shop"])
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -178,7 +178,7 @@ class CatalogMachine(RuleBasedStateMachine):
         stage = self.stage
         stage.database.abandon()
         stage.crash(model, seed)
-        stage.place = stage.forgetful.crash(SeededChance(seed))
+        stage.place = stage.forgetful.crash(SeededRandom(seed))
         self.catalog = stage.begin()
         assert not self.catalog.problems
 
@@ -207,7 +207,7 @@ class CatalogMachine(RuleBasedStateMachine):
             by_exchange = {each.id: each for each in exchanges.every(connection)}
             bound = bindings.every(connection)
 
-        def named(each: bindings.Binding) -> tuple[str, str, str, str, str]:
+        def named(each: bindings.BindingRow) -> tuple[str, str, str, str, str]:
             vhost, source = spaces[each.vhost_id].name, by_exchange[each.source_id].name
             if each.queue_id is not None:
                 return vhost, source, "queue", by_queue[each.queue_id].name, each.routing_key
@@ -228,13 +228,13 @@ def vhost_id(change: Change, name: str) -> VhostId:
     return found.id
 
 
-def queue_of(change: Change, vhost: str, name: str) -> queues.Queue:
+def queue_of(change: Change, vhost: str, name: str) -> queues.QueueRow:
     found = queues.get(change.connection, vhost_id(change, vhost), name)
     assert found is not None
     return found
 
 
-def exchange_of(change: Change, vhost: str, name: str) -> exchanges.Exchange:
+def exchange_of(change: Change, vhost: str, name: str) -> exchanges.ExchangeRow:
     found = exchanges.get(change.connection, vhost_id(change, vhost), name)
     assert found is not None
     return found

@@ -6,9 +6,9 @@ import pytest
 
 from tests.records.samples import Row, columns_of, rows_of
 from warren.catalog.credentials import without_credentials
-from warren.catalog.row_format import CATALOG, Kind, encode, key_of
+from warren.catalog.row_format import CATALOG, RowKind, encode, key_of
 
-KEY = key_of(Kind.USER, 7)
+KEY = key_of(RowKind.USER, 7)
 USER = Row(storage=CATALOG, key=KEY, value=encode({"name": "ada", "password_hash": "c2VjcmV0", "tags": ["x"]}))
 SHOWN = Row(storage=CATALOG, key=KEY, value=encode({"name": "ada", "password_hash": "", "tags": ["x"]}))
 
@@ -17,7 +17,7 @@ SHOWN = Row(storage=CATALOG, key=KEY, value=encode({"name": "ada", "password_has
     "others",
     [
         [],
-        [Row(storage=CATALOG, key=key_of(Kind.VHOST, 1), value=encode({"name": "password"}))],
+        [Row(storage=CATALOG, key=key_of(RowKind.VHOST, 1), value=encode({"name": "password"}))],
         [Row(storage=CATALOG + 1, key=KEY, value=USER.value), Row(storage=1 << 63, key=b"U", value=b"password")],
         [Row(kind=2, storage=CATALOG, key=KEY)],
     ],

@@ -16,13 +16,13 @@ from warren.catalog.database import SqlitePlace, place_of
 from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
 from warren.catalog.sql_database import SqlDatabase, SqlPlace
-from warren.catalog.sql_errors import SqlDamage, told_plainly
+from warren.catalog.sql_errors import SqlDamage, sql_error
 from warren.files.local import LocalFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 
 def named(directory: Path, connect: str = "", catalog: str = "warren") -> SqlPlace:
-    return place_of(LocalFiles(), SeededChance(1), str(directory), CatalogSettings(connect, catalog))
+    return place_of(LocalFiles(), SeededRandom(1), str(directory), CatalogSettings(connect, catalog))
 
 
 def sqlite_at(directory: Path, connect: str = "", catalog: str = "warren") -> SqlitePlace:
@@ -173,10 +173,10 @@ def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
     ],
 )
 def test_what_sql_says_is_told_in_the_words_of_the_house(said: str, family: type[Exception]) -> None:
-    with pytest.raises(family, match=said), told_plainly("here"):
+    with pytest.raises(family, match=said), sql_error("here"):
         raise OperationalError("x", None, Exception(said))
 
 
 def test_a_broken_constraint_is_for_whoever_wrote_the_row() -> None:
-    with pytest.raises(IntegrityError), told_plainly("here"):
+    with pytest.raises(IntegrityError), sql_error("here"):
         raise IntegrityError("x", None, Exception("UNIQUE"))

@@ -9,10 +9,10 @@ from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, ho
 from tests.catalog.sql_places import SqlPlaces
 from warren.base.threads import SystemThreads
 from warren.catalog import permissions, users
-from warren.catalog.bringing import RowsMissing, Stranger, read_mark
+from warren.catalog.bringing import ForeignCatalog, MissingRows, read_mark
 from warren.catalog.catalog import Catalog
-from warren.catalog.queues import Queue
-from warren.catalog.row_format import CATALOG, LAST_CHANGE, Kind, LastChange, encode, key_of
+from warren.catalog.queues import QueueRow
+from warren.catalog.row_format import CATALOG, LAST_CHANGE, LastChange, RowKind, encode, key_of
 from warren.catalog.schema import queues as queue_rows
 from warren.catalog.sql_database import SqlPlace
 from warren.snapshot.layout import SET_ASIDE
@@ -43,7 +43,7 @@ def test_sql_of_another_log_is_set_aside_when_it_is_forced(places: SqlPlaces) ->
     seen = rows_in_sql(stage.catalog)
     stage.stop()
     stage.place = stranger.place
-    with pytest.raises(Stranger, match="never was on"):
+    with pytest.raises(ForeignCatalog, match="never was on"):
         stage.begin()
     stage.database.close()
     assert rows_in_sql(forced(stage)) == seen
@@ -66,7 +66,7 @@ def lose(stage: CatalogStage, *keys: bytes) -> None:
     stage.database.close()
 
 
-def crowded(stage: CatalogStage) -> list[Queue]:
+def crowded(stage: CatalogStage) -> list[QueueRow]:
     here = home(stage.begin())
     made = [declared(stage.catalog, here.id, name) for name in ("lost", "kept")]
     for queue in made:
@@ -83,9 +83,9 @@ def test_a_log_that_lacks_a_queue_goes_on_without_it_when_it_is_forced(places: S
     stage.stop()
     earlier = places.copy(stage.place)
     declared(stage.begin(), home(stage.catalog).id, "later")
-    lose(stage, key_of(Kind.QUEUE, lost.id))
+    lose(stage, key_of(RowKind.QUEUE, lost.id))
     stage.place = earlier
-    with pytest.raises(RowsMissing, match=r"the log holds 2 rows of kind queue, .* counted 3") as caught:
+    with pytest.raises(MissingRows, match=r"the log holds 2 rows of kind queue, .* counted 3") as caught:
         stage.begin()
     assert "--force" in caught.value.hint
     stage.database.close()
@@ -101,7 +101,7 @@ def test_rows_that_refer_to_nothing_are_kept_in_a_file(place: SqlPlace) -> None:
     """C-21"""
     stage = CatalogStage(place)
     lost, _ = crowded(stage)
-    lose(stage, key_of(Kind.QUEUE, lost.id))
+    lose(stage, key_of(RowKind.QUEUE, lost.id))
     stage.place.set_aside()
     catalog = forced(stage)
     assert names(catalog) == ["kept"]
@@ -113,7 +113,7 @@ def test_rows_that_refer_to_nothing_are_kept_in_a_file(place: SqlPlace) -> None:
     [line] = file.read_at(0, file.size()).decode().splitlines()
     file.close()
     key, value = (bytes.fromhex(each) for each in line.split())
-    assert key[:1] == Kind.BINDING.value
+    assert key[:1] == RowKind.BINDING.value
     assert f'"queue_id":{lost.id}'.encode() in value
     assert declared(catalog, home(catalog).id, "lost").id > lost.id, "no id is given twice"
     stage.stop()
@@ -126,13 +126,13 @@ def test_of_two_rows_by_one_name_the_newer_one_stays(place: SqlPlace) -> None:
     queue = declared(stage.catalog, here.id, "orders")
     stage.catalog.close()
     session = stage.database.begin()
-    session.put(CATALOG, key_of(Kind.QUEUE, 7), encode({"vhost_id": here.id, "name": "orders"}))
-    session.put(CATALOG, key_of(Kind.QUEUE, 8), b"\x01no json")
+    session.put(CATALOG, key_of(RowKind.QUEUE, 7), encode({"vhost_id": here.id, "name": "orders"}))
+    session.put(CATALOG, key_of(RowKind.QUEUE, 8), b"\x01no json")
     view = stage.database.view_now()
     found = view.get(CATALOG, LAST_CHANGE)
     view.close()
     assert found is not None
-    session.put(CATALOG, LAST_CHANGE, LastChange.decode(found.value).with_rows(Kind.QUEUE, 1).encode())
+    session.put(CATALOG, LAST_CHANGE, LastChange.decode(found.value).with_rows(RowKind.QUEUE, 1).encode())
     session.commit()
     stage.database.close()
     assert forced(stage).queue_ids() == {queue.id}

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from warren.base.errors import OutOfRoom
 from warren.catalog.sql_database import SqlDatabase
 from warren.testing.forgetful_catalog import ForgetfulCatalog
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 
 def commit(sql: SqlDatabase, number: int) -> None:
@@ -42,7 +42,7 @@ def three_transactions() -> ForgetfulCatalog:
 
 def test_a_crash_leaves_any_whole_transaction_or_none() -> None:
     place = three_transactions()
-    found = [held(place.crash(SeededChance(seed))) for seed in range(40)]
+    found = [held(place.crash(SeededRandom(seed))) for seed in range(40)]
     assert {len(each) for each in found} == {0, 1, 2, 3}
     assert all(each == list(range(1, len(each) + 1)) for each in found)
     assert held(place) == [1, 2, 3], "the old one is left as it is"

@@ -8,15 +8,15 @@ from tests.catalog.catalog_stage import CatalogStage, home, rows_in_log
 from warren.base.errors import Refused
 from warren.base.ids import UserId, VhostId
 from warren.catalog import permissions, users, vhosts
-from warren.catalog.permissions import Permission
-from warren.catalog.row_format import Kind
+from warren.catalog.permissions import PermissionRow
+from warren.catalog.row_format import RowKind
 
 
 def ann_and_home(stage: CatalogStage) -> tuple[UserId, VhostId]:
     return stage.catalog.change(lambda change: users.put(change, "ann", "", "")).id, home(stage.catalog).id
 
 
-def permitted(stage: CatalogStage, user: UserId, vhost: VhostId, *patterns: str) -> Permission:
+def permitted(stage: CatalogStage, user: UserId, vhost: VhostId, *patterns: str) -> PermissionRow:
     configure, write, read = patterns
     return stage.catalog.change(lambda change: permissions.put(change, user, vhost, configure, write, read))
 
@@ -64,4 +64,4 @@ def test_permissions_go_with_their_vhost(stage: CatalogStage) -> None:
     permitted(stage, user, vhost, "", "", "")
     stays = permitted(stage, user, other, "", "", "")
     stage.catalog.change(lambda change: vhosts.delete(change, vhost))
-    assert [id_ for kind, id_ in rows_in_log(stage.database) if kind is Kind.PERMISSION] == [stays.id]
+    assert [id_ for kind, id_ in rows_in_log(stage.database) if kind is RowKind.PERMISSION] == [stays.id]

@@ -20,9 +20,9 @@ from warren.catalog.catalog import Catalog
 from warren.catalog.change import Change
 from warren.catalog.connect_string import parsed
 from warren.catalog.postgres import LOCK, PostgresPlace
-from warren.catalog.queues import Queue
-from warren.catalog.sql_errors import SqlAway
-from warren.testing.seeded_chance import SeededChance
+from warren.catalog.queues import QueueRow
+from warren.catalog.sql_errors import SqlUnavailable
+from warren.testing.seeded_chance import SeededRandom
 
 
 @pytest.fixture
@@ -101,12 +101,12 @@ def test_a_connection_lost_in_mid_change_leaves_nothing_of_it(
     """Nothing of it was in the log: whoever asked is told, and may ask again."""
     here = home(stage.catalog)
 
-    def work(change: Change) -> Queue:
+    def work(change: Change) -> QueueRow:
         queues.declare(change, here.id, "first")
         postgres.cut_off(database)
         return queues.declare(change, here.id, "second")
 
-    with pytest.raises(SqlAway, match="does not answer"):
+    with pytest.raises(SqlUnavailable, match="does not answer"):
         stage.catalog.change(work)
     assert names(stage.catalog) == []
     check(stage.catalog, stage.database)
@@ -132,7 +132,7 @@ def test_who_joins_an_epoch_whose_connection_was_lost_takes_nothing_along(
     here = home(stage.catalog)
     _, epoch = stage.catalog.submit(lambda change: queues.declare(change, here.id, "a"))
     postgres.cut_off(database)
-    with pytest.raises(SqlAway):
+    with pytest.raises(SqlUnavailable):
         stage.catalog.submit(lambda change: queues.declare(change, here.id, "b"))
     stage.catalog.settle(epoch)
     assert names(stage.catalog) == ["a"]
@@ -194,14 +194,14 @@ def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() 
         for _ in range(2):
             stage.catalog.settle(epoch)  # the log has it
             assert "does not answer" in stage.catalog.problems[0]
-        with pytest.raises(SqlAway, match="does not answer") as caught:
+        with pytest.raises(SqlUnavailable, match="does not answer") as caught:
             declared(stage.catalog, here.id, "never")
         assert "start PostgreSQL" in caught.value.hint
-        with pytest.raises(SqlAway):
+        with pytest.raises(SqlUnavailable):
             names(stage.catalog)
-        with pytest.raises(SqlAway):
+        with pytest.raises(SqlUnavailable):
             stage.catalog.close()
-        with pytest.raises(SqlAway):
+        with pytest.raises(SqlUnavailable):
             stage.again_without_catalog()
         server.start()
         assert names(stage.again_without_catalog()) == ["kept"]
@@ -212,8 +212,13 @@ def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() 
 @pytest.mark.parametrize(
     ("connect", "family", "told", "hint"),
     [
-        ("postgresql://ann:secret@127.0.0.1:1/x", SqlAway, "does not answer: .*refused", "start PostgreSQL"),
-        ("postgresql://ann:secret@/x?host=/nowhere", SqlAway, "does not answer: .*No such file", "start PostgreSQL"),
+        ("postgresql://ann:secret@127.0.0.1:1/x", SqlUnavailable, "does not answer: .*refused", "start PostgreSQL"),
+        (
+            "postgresql://ann:secret@/x?host=/nowhere",
+            SqlUnavailable,
+            "does not answer: .*No such file",
+            "start PostgreSQL",
+        ),
         ("postgresql://postgres:secret@/nowhere?host={host}", Refused, 'database "nowhere" does not exist', "createdb"),
         ("postgresql://nobody:secret@/postgres?host={host}", Refused, 'role "nobody" does not exist', "createuser"),
     ],
@@ -222,7 +227,7 @@ def test_who_cannot_be_connected_to_is_named_with_what_to_do(
     postgres: PostgresServer, connect: str, family: type[WarrenError], told: str, hint: str
 ) -> None:
     host = postgres.url("x").rpartition("host=")[2]
-    place = PostgresPlace(parsed(connect.format(host=host)), SeededChance(1))
+    place = PostgresPlace(parsed(connect.format(host=host)), SeededRandom(1))
     with pytest.raises(family, match=told) as caught:
         place.open()
     assert type(caught.value) is family
@@ -237,7 +242,7 @@ def test_a_user_who_may_not_make_a_schema_is_told_so_and_may_use_one_that_is_the
     postgres: PostgresServer, database: str
 ) -> None:
     postgres.ask(f"CREATE ROLE poor_{database} LOGIN")
-    place = PostgresPlace(parsed(postgres.url(database, f"poor_{database}")), SeededChance(1))
+    place = PostgresPlace(parsed(postgres.url(database, f"poor_{database}")), SeededRandom(1))
     with pytest.raises(Refused, match="permission denied for database") as caught:
         place.open()
     assert "GRANT CREATE" in caught.value.hint

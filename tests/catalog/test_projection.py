@@ -17,8 +17,8 @@ from warren.base.ids import Epoch, VhostId
 from warren.catalog import queues
 from warren.catalog.change import Change
 from warren.catalog.equivalence import Inequivalent
-from warren.catalog.projection import _Asked
-from warren.catalog.queues import Queue
+from warren.catalog.projection import _PendingChange
+from warren.catalog.queues import QueueRow
 from warren.catalog.row_format import CATALOG, LAST_CHANGE
 
 
@@ -30,7 +30,7 @@ def stage() -> Iterator[CatalogStage]:
     made.stop()
 
 
-def declaring(vhost_id: VhostId, name: str) -> Callable[[Change], Queue]:
+def declaring(vhost_id: VhostId, name: str) -> Callable[[Change], QueueRow]:
     return lambda change: queues.declare(change, vhost_id, name)
 
 
@@ -226,7 +226,7 @@ def test_a_change_stands_when_the_log_has_it_and_its_savepoint_cannot_be_release
     def fail(savepoint: NestedTransaction) -> None:
         raise OperationalError("RELEASE SAVEPOINT", None, Exception("disk I/O error"))
 
-    def work(change: Change) -> Queue:
+    def work(change: Change) -> QueueRow:
         made = queues.declare(change, here.id, "orders")
         monkeypatch.setattr(NestedTransaction, "commit", fail)
         return made
@@ -263,11 +263,11 @@ def test_who_comes_behind_an_error_of_sqls_disk_finds_what_the_log_has(stage: Ca
         change.connection.exec_driver_sql("ROLLBACK")
         raise OperationalError("INSERT", None, Exception("disk I/O error"))
 
-    def work(change: Change) -> Queue | None:
+    def work(change: Change) -> QueueRow | None:
         queues.declare(change, here.id, "more")
         return queues.get(change.connection, here.id, "orders")
 
-    broken = _Asked(break_down)
+    broken = _PendingChange(break_down)
     stage.catalog._projection._waiting.append(broken)
     assert stage.catalog.change(work) is not None
     assert isinstance(broken.error, DiskFailure)

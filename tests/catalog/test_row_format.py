@@ -14,8 +14,8 @@ from warren.catalog import vhosts
 from warren.catalog.row_format import (
     CATALOG,
     LAST_CHANGE,
-    Kind,
     LastChange,
+    RowKind,
     decode,
     encode,
     id_of,
@@ -32,32 +32,32 @@ USER |= {"limits": {"max-channels": 3}}
 PERMISSION = {"user_id": 5, "vhost_id": 7, "configure": "", "write": "^a", "read": ".*"}
 TOPIC_PERMISSION = {"user_id": 5, "vhost_id": 7, "exchange": "amq.topic", "write": "^a", "read": ".*"}
 
-GOLDEN: list[tuple[Kind, dict[str, Any], bytes]] = [
-    (Kind.VHOST, VHOST, b'\x01{"description":"","name":"/","tags":["a"]}'),
+GOLDEN: list[tuple[RowKind, dict[str, Any], bytes]] = [
+    (RowKind.VHOST, VHOST, b'\x01{"description":"","name":"/","tags":["a"]}'),
     (
-        Kind.QUEUE,
+        RowKind.QUEUE,
         QUEUE,
         b'\x01{"arguments":{"x":1},"auto_delete":false,"durable":true,"exclusive":false,'
         b'"name":"\xc3\xb6","vhost_id":7}',
     ),
     (
-        Kind.EXCHANGE,
+        RowKind.EXCHANGE,
         EXCHANGE,
         b'\x01{"auto_delete":false,"durable":true,"internal":false,"name":"e","type":"topic","vhost_id":7}',
     ),
     (
-        Kind.BINDING,
+        RowKind.BINDING,
         BINDING,
         b'\x01{"exchange_id":null,"queue_id":9,"routing_key":"k","source_id":8,"vhost_id":7}',
     ),
     (
-        Kind.USER,
+        RowKind.USER,
         USER,
         b'\x01{"hashing_algorithm":"x","limits":{"max-channels":3},"name":"u","password_hash":"aa==","tags":["monitoring"]}',
     ),
-    (Kind.PERMISSION, PERMISSION, b'\x01{"configure":"","read":".*","user_id":5,"vhost_id":7,"write":"^a"}'),
+    (RowKind.PERMISSION, PERMISSION, b'\x01{"configure":"","read":".*","user_id":5,"vhost_id":7,"write":"^a"}'),
     (
-        Kind.TOPIC_PERMISSION,
+        RowKind.TOPIC_PERMISSION,
         TOPIC_PERMISSION,
         b'\x01{"exchange":"amq.topic","read":".*","user_id":5,"vhost_id":7,"write":"^a"}',
     ),
@@ -65,7 +65,7 @@ GOLDEN: list[tuple[Kind, dict[str, Any], bytes]] = [
 
 
 @pytest.mark.parametrize(("kind", "image", "raw"), GOLDEN)
-def test_the_bytes_of_a_row_are_golden(kind: Kind, image: dict[str, object], raw: bytes) -> None:
+def test_the_bytes_of_a_row_are_golden(kind: RowKind, image: dict[str, object], raw: bytes) -> None:
     assert encode(image) == raw
     assert decode(key_of(kind, 1), raw) == image
 
@@ -78,11 +78,11 @@ def test_the_bytes_of_the_last_change_are_golden() -> None:
 
 
 def test_keys_lie_by_kind_and_by_age() -> None:
-    assert key_of(Kind.QUEUE, 0x0102) == b"Q" + bytes(6) + b"\x01\x02"
-    assert id_of(key_of(Kind.BINDING, (1 << 63) - 1)) == (1 << 63) - 1
-    keys = [key_of(Kind.QUEUE, id_) for id_ in (1, 255, 256, 1 << 40)]
+    assert key_of(RowKind.QUEUE, 0x0102) == b"Q" + bytes(6) + b"\x01\x02"
+    assert id_of(key_of(RowKind.BINDING, (1 << 63) - 1)) == (1 << 63) - 1
+    keys = [key_of(RowKind.QUEUE, id_) for id_ in (1, 255, 256, 1 << 40)]
     assert keys == sorted(keys)
-    assert [kind.value for kind in Kind] == [b"V", b"E", b"Q", b"B", b"U", b"A", b"T"]
+    assert [kind.value for kind in RowKind] == [b"V", b"E", b"Q", b"B", b"U", b"A", b"T"]
     assert CATALOG == 1
     with pytest.raises(Damage):
         id_of(b"Q12")
@@ -91,13 +91,13 @@ def test_keys_lie_by_kind_and_by_age() -> None:
 @pytest.mark.parametrize("raw", [b"", b"\x02{}", b"\x00{}"])
 def test_a_row_of_another_format_is_refused_by_name(raw: bytes) -> None:
     with pytest.raises(Refused, match=r"row Q 0000000000000007 of the catalog is of format .*, this version"):
-        decode(key_of(Kind.QUEUE, 7), raw)
+        decode(key_of(RowKind.QUEUE, 7), raw)
 
 
 @pytest.mark.parametrize("raw", [b"\x01", b"\x01{", b"\x01[]", b"\x01\xff", b"\x01" + b"[" * 100_000])
 def test_a_row_that_is_no_object_is_damage(raw: bytes) -> None:
     with pytest.raises(Damage):
-        decode(key_of(Kind.QUEUE, 7), raw)
+        decode(key_of(RowKind.QUEUE, 7), raw)
 
 
 @pytest.mark.parametrize("image", [{}, {"rows": 3, "last_id": 1}, {"rows": {"Q": "x"}, "last_id": 1}, {"rows": {}}])
@@ -108,7 +108,7 @@ def test_a_last_change_that_says_too_little_is_damage(image: dict[str, object]) 
 
 @pytest.mark.parametrize(("kind", "image", "_"), GOLDEN)
 def test_an_image_comes_back_from_sql_with_fields_that_nobody_knows(
-    kind: Kind, image: dict[str, object], _: bytes
+    kind: RowKind, image: dict[str, object], _: bytes
 ) -> None:
     newer = image | {"colour": {"of": ["red"]}, "arguments_too": 1}
     back = image_of(kind, row_of(kind, 5, newer))
@@ -116,28 +116,28 @@ def test_an_image_comes_back_from_sql_with_fields_that_nobody_knows(
 
 
 def test_a_field_that_an_older_version_did_not_write_gets_its_default() -> None:
-    row = row_of(Kind.QUEUE, 5, {"vhost_id": 7, "name": "q"})
+    row = row_of(RowKind.QUEUE, 5, {"vhost_id": 7, "name": "q"})
     assert (row["durable"], row["exclusive"], row["auto_delete"], row["arguments"]) == (True, False, False, "{}")
     with pytest.raises(Damage, match="queue 5 has no name"):
-        row_of(Kind.QUEUE, 5, {"vhost_id": 7})
+        row_of(RowKind.QUEUE, 5, {"vhost_id": 7})
 
 
 def test_what_a_newer_version_wrote_survives_a_change_by_this_one() -> None:
     """Unknown fields of a row, of the last change, and rows of an unknown kind."""
     stage = CatalogStage()
     here = home(stage.begin())
-    image = rows_in_log(stage.database)[Kind.VHOST, here.id] | {"quota": {"queues": 5}}
+    image = rows_in_log(stage.database)[RowKind.VHOST, here.id] | {"quota": {"queues": 5}}
     last = LastChange({"V": 1, "E": 7, "P": 1}, here.id + 100, {"owner": "later"})
     stage.catalog.close()
     session = stage.database.begin()
-    session.put(CATALOG, key_of(Kind.VHOST, here.id), encode(image))
+    session.put(CATALOG, key_of(RowKind.VHOST, here.id), encode(image))
     session.put(CATALOG, b"P" + bytes(8), b"\x09 not ours")
     session.put(CATALOG, LAST_CHANGE, last.encode())
     session.commit()
     catalog = stage.again_without_catalog()
     catalog.change(lambda change: vhosts.describe(change, here.id, "shop"))
     check(catalog, stage.database)
-    assert rows_in_log(stage.database)[Kind.VHOST, here.id] == image | {"description": "shop"}
+    assert rows_in_log(stage.database)[RowKind.VHOST, here.id] == image | {"description": "shop"}
     view = stage.database.view_now()
     found = view.get(CATALOG, LAST_CHANGE)
     assert found is not None and LastChange.decode(found.value) == last

@@ -8,16 +8,16 @@ from tests.catalog.catalog_stage import CatalogStage, home, rows_in_log
 from warren.base.errors import Refused
 from warren.base.ids import UserId, VhostId
 from warren.catalog import topic_permissions, users, vhosts
-from warren.catalog.row_format import Kind
-from warren.catalog.topic_permissions import TopicPermission
+from warren.catalog.row_format import RowKind
+from warren.catalog.topic_permissions import TopicPermissionRow
 
 
 def ann_and_home(stage: CatalogStage) -> tuple[UserId, VhostId]:
     return stage.catalog.change(lambda change: users.put(change, "ann", "", "")).id, home(stage.catalog).id
 
 
-def permitted(stage: CatalogStage, user: UserId, vhost: VhostId, exchange: str, write: str = "w") -> TopicPermission:
-    return stage.catalog.change(lambda change: topic_permissions.put(change, user, vhost, exchange, write, "r"))
+def permitted(stage: CatalogStage, user: UserId, vhost: VhostId, exchange: str, write: str = "w") -> TopicPermissionRow:
+    return stage.catalog.change(lambda change: topic_permissions.put_topic(change, user, vhost, exchange, write, "r"))
 
 
 def test_each_exchange_has_patterns_of_its_own_also_one_that_is_not_there_yet(stage: CatalogStage) -> None:
@@ -26,9 +26,9 @@ def test_each_exchange_has_patterns_of_its_own_also_one_that_is_not_there_yet(st
     stage.stop()
     stage.place.set_aside()
     with stage.begin().reading() as connection:
-        assert topic_permissions.every(connection, user, vhost) == made
-        assert topic_permissions.get(connection, user, vhost, "later") == made[1]
-        assert topic_permissions.get(connection, user, vhost, "never") is None
+        assert topic_permissions.every_topic(connection, user, vhost) == made
+        assert topic_permissions.get_topic(connection, user, vhost, "later") == made[1]
+        assert topic_permissions.get_topic(connection, user, vhost, "never") is None
 
 
 def test_permitting_again_writes_over_and_the_same_again_writes_nothing(stage: CatalogStage) -> None:
@@ -45,9 +45,9 @@ def test_clearing_takes_one_exchange_or_all(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
     for name in ("a", "b", "c"):
         permitted(stage, user, vhost, name)
-    assert stage.catalog.change(lambda change: topic_permissions.clear(change, user, vhost, "b")) == 1
-    assert stage.catalog.change(lambda change: topic_permissions.clear(change, user, vhost)) == 2
-    assert stage.catalog.change(lambda change: topic_permissions.clear(change, user, vhost)) == 0
+    assert stage.catalog.change(lambda change: topic_permissions.clear_topic(change, user, vhost, "b")) == 1
+    assert stage.catalog.change(lambda change: topic_permissions.clear_topic(change, user, vhost)) == 2
+    assert stage.catalog.change(lambda change: topic_permissions.clear_topic(change, user, vhost)) == 0
 
 
 def test_nothing_is_permitted_to_nobody_or_nowhere(stage: CatalogStage) -> None:
@@ -63,4 +63,4 @@ def test_topic_permissions_go_with_their_vhost(stage: CatalogStage) -> None:
     permitted(stage, user, vhost, "e")
     stays = permitted(stage, user, other, "e")
     stage.catalog.change(lambda change: vhosts.delete(change, vhost))
-    assert [id_ for kind, id_ in rows_in_log(stage.database) if kind is Kind.TOPIC_PERMISSION] == [stays.id]
+    assert [id_ for kind, id_ in rows_in_log(stage.database) if kind is RowKind.TOPIC_PERMISSION] == [stays.id]

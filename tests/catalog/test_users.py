@@ -9,15 +9,15 @@ from warren.base.errors import Refused
 from warren.base.ids import UserId
 from warren.catalog import permissions, topic_permissions, users
 from warren.catalog.catalog import Catalog
-from warren.catalog.row_format import Kind
-from warren.catalog.users import TAG_COUNT_MAX, User
+from warren.catalog.row_format import RowKind
+from warren.catalog.users import TAG_COUNT_MAX, UserRow
 
 
-def made_user(catalog: Catalog, name: str = "ann") -> User:
+def made_user(catalog: Catalog, name: str = "ann") -> UserRow:
     return catalog.change(lambda change: users.put(change, name, "hash", "scrypt", ["administrator"]))
 
 
-def found(catalog: Catalog, name: str = "ann") -> User | None:
+def found(catalog: Catalog, name: str = "ann") -> UserRow | None:
     with catalog.reading() as connection:
         return users.get(connection, name)
 
@@ -29,7 +29,7 @@ def test_a_user_is_there_after_a_restart_whatever_sql_forgot() -> None:
     stage.stop()
     stage.forgetful.forget(2)
     assert found(stage.begin()) == ann
-    assert ann == User(ann.id, "ann", "hash", "scrypt", ("administrator",), {"max-channels": 3})
+    assert ann == UserRow(ann.id, "ann", "hash", "scrypt", ("administrator",), {"max-channels": 3})
     check(stage.catalog, stage.database)
     stage.stop()
 
@@ -37,7 +37,7 @@ def test_a_user_is_there_after_a_restart_whatever_sql_forgot() -> None:
 def test_putting_a_user_again_writes_over_it_and_keeps_its_id_and_its_limits(stage: CatalogStage) -> None:
     ann = stage.catalog.change(lambda change: users.put(change, "ann", "a", "scrypt", limits={"max-connections": 1}))
     again = stage.catalog.change(lambda change: users.put(change, "ann", "b", "sha", ["monitoring", "monitoring"]))
-    assert again == User(ann.id, "ann", "b", "sha", ("monitoring",), {"max-connections": 1})
+    assert again == UserRow(ann.id, "ann", "b", "sha", ("monitoring",), {"max-connections": 1})
     assert found(stage.catalog) == again
 
 
@@ -45,7 +45,7 @@ def test_a_password_and_tags_are_changed_each_alone(stage: CatalogStage) -> None
     ann = made_user(stage.catalog)
     stage.catalog.change(lambda change: users.change_password(change, ann.id, "other", "sha"))
     stage.catalog.change(lambda change: users.set_tags(change, ann.id, []))
-    assert found(stage.catalog) == User(ann.id, "ann", "other", "sha")
+    assert found(stage.catalog) == UserRow(ann.id, "ann", "other", "sha")
 
 
 def test_saying_the_same_again_writes_nothing(stage: CatalogStage) -> None:
@@ -67,15 +67,15 @@ def test_a_deleted_user_takes_along_what_was_permitted_to_it_and_nobody_inherits
     here, ann, bob = home(stage.catalog), made_user(stage.catalog), made_user(stage.catalog, "bob")
     for user in (ann, bob):
         stage.catalog.change(lambda change, id_=user.id: permissions.put(change, id_, here.id, "", "", ".*"))  # type: ignore[misc]
-        stage.catalog.change(lambda change, id_=user.id: topic_permissions.put(change, id_, here.id, "e", "", ""))  # type: ignore[misc]
+        stage.catalog.change(lambda change, id_=user.id: topic_permissions.put_topic(change, id_, here.id, "e", "", ""))  # type: ignore[misc]
     stage.catalog.change(lambda change: users.delete(change, ann.id))
     left = [image["user_id"] for (kind, _), image in rows_in_log(stage.database).items() if "user_id" in image]
     assert left == [bob.id, bob.id]
     assert made_user(stage.catalog).id > bob.id
     with stage.catalog.reading() as connection:
         assert [each.user_id for each in permissions.every(connection)] == [bob.id]
-        assert [each.user_id for each in topic_permissions.every(connection)] == [bob.id]
-    assert Kind.USER.value == b"U"
+        assert [each.user_id for each in topic_permissions.every_topic(connection)] == [bob.id]
+    assert RowKind.USER.value == b"U"
 
 
 def test_what_is_no_user_is_refused(stage: CatalogStage) -> None:

@@ -38,7 +38,7 @@ class UsersMachine(CatalogMachine):
             def work(change: Change) -> None:
                 both = user_id(change, name), vhost_id(change, vhost)
                 permissions.put(change, *both, "", "", pattern)
-                topic_permissions.put(change, *both, "e", "", pattern)
+                topic_permissions.put_topic(change, *both, "e", "", pattern)
 
             self.catalog.change(work)
             self.granted[name, vhost] = self.topics[name, vhost] = pattern
@@ -60,7 +60,7 @@ class UsersMachine(CatalogMachine):
         with self.catalog.reading() as connection:
             by_id = {user.id: user for user in users.every(connection)}
             spaces = {vhost.id: vhost.name for vhost in vhosts.every(connection)}
-            granted, topics = permissions.every(connection), topic_permissions.every(connection)
+            granted, topics = permissions.every(connection), topic_permissions.every_topic(connection)
         assert {user.name: user.password_hash for user in by_id.values()} == self.users
         assert {(by_id[each.user_id].name, spaces[each.vhost_id]): each.read for each in granted} == self.granted
         assert {(by_id[each.user_id].name, spaces[each.vhost_id]): each.read for each in topics} == self.topics

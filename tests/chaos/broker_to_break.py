@@ -17,12 +17,12 @@ from typing import Any
 from tests.chaos.stage import DEFECT
 from warren.app import lifecycle
 from warren.app.broker import Broker, open_broker
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.options import configuration_of
 from warren.app.log_lines import begin
 from warren.base.errors import WarrenError
 from warren.cli.main import exit_code
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 
 
 def fail(*arguments: Any, **named: Any) -> Any:
@@ -42,8 +42,8 @@ def break_it(broker: Broker, what: str) -> None:
 
 
 def main(directory: str, what: str) -> int:
-    machine = Machine.real()
-    ports = Choices(data_dir=directory, port=0, management_port=0, prometheus_port=0)
+    machine = Environment.real()
+    ports = OptionValues(data_dir=directory, port=0, management_port=0, prometheus_port=0)
     configuration = configuration_of(machine.files, ports, {})
     begin(configuration.log_to)
     broker = open_broker(configuration, machine=machine)

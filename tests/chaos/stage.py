@@ -24,11 +24,11 @@ import uvloop
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.app.broker import open_broker
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.options import configuration_of
 from warren.app.lifecycle import LoopCallbacks
 from warren.catalog import permissions, users, vhosts
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.management import serving
 
 SECONDS_MAX = 60.0
@@ -46,8 +46,8 @@ def until(is_so: Callable[[], bool], what: str) -> None:
 
 class ChaosStage:
     def __init__(self, directory: Path) -> None:
-        machine = Machine.real()
-        choices = Choices(data_dir=str(directory), port=0, management_port=0, prometheus_port=0)
+        machine = Environment.real()
+        choices = OptionValues(data_dir=str(directory), port=0, management_port=0, prometheus_port=0)
         self.broker = open_broker(configuration_of(machine.files, choices, {}), machine=machine)
         self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="chaos-loop")

@@ -13,7 +13,7 @@ from tests.chaos.stage import DEFECT, QUEUE, ChaosStage, until
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.base.errors import WarrenError
-from warren.server.channel import ServedChannel
+from warren.server.channel import ServerChannel
 from warren.snapshot import control_socket
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def publish(stage: ChaosStage) -> None:
 def give_order(stage: ChaosStage) -> None:
     assert stage.broker._control is not None
     with suppress(WarrenError):
-        control_socket.ask(stage.broker._control.path, {"command": "status"}, 5.0)
+        control_socket.call(stage.broker._control.path, {"command": "status"}, 5.0)
 
 
 def fill_memory(stage: ChaosStage) -> None:
@@ -136,14 +136,14 @@ def _raise() -> None:
 def test_a_confirm_for_one_client_that_raises_does_not_keep_others_from_theirs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    confirm = ServedChannel.confirm
+    confirm = ServerChannel.confirm
 
-    def confirm_others(channel: ServedChannel, tag: int) -> None:
+    def confirm_others(channel: ServerChannel, tag: int) -> None:
         if channel is broken:
             raise ValueError(DEFECT)
         confirm(channel, tag)
 
-    monkeypatch.setattr(ServedChannel, "confirm", confirm_others)
+    monkeypatch.setattr(ServerChannel, "confirm", confirm_others)
     with ChaosStage(tmp_path / "data") as stage, RawClient(stage.port).log_in().channel(confirms=True) as victim:
         broken = list(stage.broker.server.connections)[-1].channels[1]
         victim.publish(1, QUEUE, b"message without a confirm")

@@ -10,7 +10,7 @@ from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.base.threads import SystemThreads, Threads
 from warren.durability.closing import NO_DIGEST
 from warren.durability.group_commit import GroupCommit
-from warren.durability.participant import Participant
+from warren.durability.participant import LogFile
 from warren.durability.wall_times import WallMarks
 from warren.files.protocol import Buffer, File, Files
 from warren.records.block import FileIdentity, Header, draft
@@ -24,10 +24,10 @@ TIMELINE = TimelineId(0xAA)
 CONTAINER_BYTES = 4096
 
 
-def participant_on(files: Files, number: int, container_bytes: int = CONTAINER_BYTES) -> Participant:
+def participant_on(files: Files, number: int, container_bytes: int = CONTAINER_BYTES) -> LogFile:
     """An empty file of its own, attached."""
     identity = FileIdentity(TIMELINE, Incarnation(0xBB00 + number))
-    made = Participant(FileNumber(number), identity, 0, 0, container_bytes)
+    made = LogFile(FileNumber(number), identity, 0, 0, container_bytes)
     made.attach(files.create(path_of(number)), 0)
     return made
 
@@ -36,7 +36,7 @@ def path_of(number: int) -> str:
     return f"/log{number}"
 
 
-def headers_in(raw: bytes, participant: Participant) -> list[Header]:
+def headers_in(raw: bytes, participant: LogFile) -> list[Header]:
     return walk(memoryview(raw), participant.identity).headers
 
 
@@ -44,13 +44,13 @@ def headers_in(raw: bytes, participant: Participant) -> list[Header]:
 class Diary:
     """A `Turn`: who takes part is whoever has pending blocks; what happens is written down."""
 
-    participants: list[Participant]
+    participants: list[LogFile]
     events: list[str] = field(default_factory=list)
     after: list[Callable[[], None] | None] = field(default_factory=list)
     room: list[Callable[[], bool]] = field(default_factory=list)
     commit: GroupCommit | None = None
 
-    def gather(self) -> list[Participant]:
+    def gather(self) -> list[LogFile]:
         return [participant for participant in self.participants if participant.blocks_pending]
 
     def at_switch(self) -> Callable[[], None] | None:
@@ -154,6 +154,6 @@ class HookedFile:
         self._inner.close()
 
 
-def hook(participant: Participant, before_sync: Callable[[], None]) -> None:
+def hook(participant: LogFile, before_sync: Callable[[], None]) -> None:
     assert participant.handle is not None
     participant.handle = HookedFile(participant.handle, before_sync)

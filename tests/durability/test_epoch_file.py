@@ -18,8 +18,8 @@ from warren.durability.epoch_file import (
     FILE_BYTES,
     FILES_MAX,
     SLOT_BYTES,
+    DurableRecord,
     EpochFile,
-    Witness,
     decode_slot,
     encode_slot,
     read_witness,
@@ -29,7 +29,7 @@ from warren.records.block import FileIdentity
 from warren.testing.decay import flip_bit
 from warren.testing.faulty_files import FaultyFiles, PowerCut
 from warren.testing.memory_files import REORDERED, SYNCED, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 PATH = "/epoch"
 TIMELINE = TimelineId(0xAB)
@@ -39,8 +39,8 @@ u64 = st.integers(0, (1 << 64) - 1)
 i64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
-def witness(durable: int, ends: tuple[FileEnd, ...] = ENDS) -> Witness:
-    return Witness(TIMELINE, Epoch(durable), bytes([durable]) * 16, durable * 2, 5, 6, ends)
+def witness(durable: int, ends: tuple[FileEnd, ...] = ENDS) -> DurableRecord:
+    return DurableRecord(TIMELINE, Epoch(durable), bytes([durable]) * 16, durable * 2, 5, 6, ends)
 
 
 def durable_in(files: MemoryFiles, path: str = PATH) -> Epoch | None:
@@ -55,7 +55,7 @@ def test_a_slot_comes_back_as_it_was(
 ) -> None:
     life = FileIdentity(TimelineId(timeline), Incarnation(3))
     ends = tuple(FileEnd(FileNumber(number), life, number * 8, number) for number in range(count))
-    made = Witness(TimelineId(timeline), Epoch(durable), digest, edits, wall, monotone, ends, sequence)
+    made = DurableRecord(TimelineId(timeline), Epoch(durable), digest, edits, wall, monotone, ends, sequence)
     raw = encode_slot(made, sequence)
     assert len(raw) <= SLOT_BYTES
     assert decode_slot(raw.ljust(SLOT_BYTES, b"\0")) == made
@@ -115,7 +115,7 @@ def test_a_created_epoch_file_is_synced() -> None:
     files = MemoryFiles()
     EpochFile.create(files, PATH, witness(1))
     files.sync_directory("/")
-    assert durable_in(files.crash(SYNCED, SeededChance(1))) == 1
+    assert durable_in(files.crash(SYNCED, SeededRandom(1))) == 1
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3])
@@ -129,7 +129,7 @@ def test_a_torn_slot_leaves_the_other(writes: int) -> None:
         epoch_file.sync()
         for index in range(writes):
             epoch_file.write(witness(3 + index))
-        left = durable_in(files.crash(REORDERED, SeededChance(seed)))
+        left = durable_in(files.crash(REORDERED, SeededRandom(seed)))
         assert left is not None
         assert 2 <= left <= 2 + writes
 
@@ -187,9 +187,9 @@ def test_an_epoch_file_that_is_taken_over_goes_on_behind_its_newest_witness(writ
         found, _ = read_witness(files, PATH)
         assert found is not None
         taken_over = EpochFile.create(files, PATH, replace(witness(9), sequence=found.sequence))
-        assert durable_in(files.crash(REORDERED, SeededChance(seed))) == 9
+        assert durable_in(files.crash(REORDERED, SeededRandom(seed))) == 9
         taken_over.write(witness(10))
-        assert durable_in(files.crash(REORDERED, SeededChance(seed))) in (9, 10)
+        assert durable_in(files.crash(REORDERED, SeededRandom(seed))) in (9, 10)
         assert durable_in(files) == 10
 
 
@@ -207,6 +207,6 @@ def test_a_power_cut_while_an_epoch_file_is_taken_over_leaves_the_old_witness_or
             assert found is not None
             with suppress(PowerCut):
                 EpochFile.create(FaultyFiles(files, cut_at=step), PATH, replace(witness(9), sequence=found.sequence))
-            left = durable_in(files.crash(REORDERED, SeededChance(seed)))
+            left = durable_in(files.crash(REORDERED, SeededRandom(seed)))
             assert left is not None, f"no witness left: seed {seed}, step {step}"
             assert left in ((1 + writes, 9) if step else range(1, 2 + writes))

@@ -19,9 +19,9 @@ from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.records.format import BlockKind
 from warren.records.walk import walk
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import SYNCED, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
 
 SEEDS = range(25)
@@ -42,7 +42,7 @@ def stepped(seed: int, body: Callable[[SteppedThreads, MemoryFiles, Stage], None
 def synced_epochs(memory: MemoryFiles, stage: Stage, index: int = 0) -> set[int]:
     """Epochs whose closing block a power cut would leave."""
     memory.sync_directory("/")
-    left = memory.crash(SYNCED, SeededChance(1)).contents(path_of(index + 1))
+    left = memory.crash(SYNCED, SeededRandom(1)).contents(path_of(index + 1))
     headers = walk(memoryview(left), stage.participants[index].identity).headers
     return {header.epoch for header in headers if header.kind == BlockKind.CLOSING}
 
@@ -300,7 +300,7 @@ def test_a_failure_is_fatal_and_nothing_is_tried_again(operation: str) -> None:
     stage.commit.wait(stage.append())
     if operation == "allocate":
         stage.append(bytes(8192))
-    stage.disk.faults.append(Fault(Kind.IO_ERROR, operation))
+    stage.disk.faults.append(Fault(FaultKind.IO_ERROR, operation))
     epoch = stage.append()
     with pytest.raises(WarrenError) as failure:
         stage.commit.wait(epoch)
@@ -336,7 +336,7 @@ def test_an_epoch_that_cannot_be_closed_ends_it_and_the_next_one_is_not_confirme
 def test_a_failed_sync_reaches_everybody_who_waits(seed: int) -> None:
     def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
         stage.commit.wait(stage.append())
-        stage.disk.faults.append(Fault(Kind.IO_ERROR, "sync"))
+        stage.disk.faults.append(Fault(FaultKind.IO_ERROR, "sync"))
         failures: list[SyncFailed] = []
 
         def write() -> None:
@@ -356,7 +356,7 @@ def test_a_failed_sync_reaches_everybody_who_waits(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_failed_sync_in_the_background_ends_it_for_everybody(seed: int) -> None:
     def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
-        stage.disk.faults.append(Fault(Kind.IO_ERROR, "sync"))
+        stage.disk.faults.append(Fault(FaultKind.IO_ERROR, "sync"))
         epoch = stage.append()
         stage.commit.ring()
         with pytest.raises(SyncFailed):
@@ -371,7 +371,7 @@ def test_a_failed_sync_in_the_background_ends_it_for_everybody(seed: int) -> Non
 
 def test_one_file_of_several_that_fails_to_sync_makes_nothing_durable() -> None:
     stage = Stage(count=3)
-    stage.disk.faults.append(Fault(Kind.IO_ERROR, "sync", "/log2"))
+    stage.disk.faults.append(Fault(FaultKind.IO_ERROR, "sync", "/log2"))
     for index in range(3):
         stage.append(index=index)
     with pytest.raises(SyncFailed):
@@ -507,7 +507,7 @@ def test_op_10_the_default_is_ten_buffers() -> None:
 
 def test_who_must_not_wait_for_a_full_disk_may_gather_more() -> None:
     """Only what waits for durability stands still."""
-    full = Fault(Kind.NO_SPACE, times=None, is_armed=False)
+    full = Fault(FaultKind.NO_SPACE, times=None, is_armed=False)
     with opened(FaultyFiles(MemoryFiles(), [full]), settings=quiet(gathered_blocks_max=1000)) as store:
         full.is_armed = True
         for number in range(300):

@@ -10,17 +10,17 @@ import pytest
 from tests.durability.stage import CONTAINER_BYTES, HookedFile, headers_in, participant_on, path_of
 from warren.base.errors import Misuse, OutOfRoom
 from warren.base.ids import Epoch, FileNumber
-from warren.durability.participant import Participant, run_on
+from warren.durability.participant import LogFile, run_on
 from warren.files.protocol import File
 from warren.records.block import draft
 from warren.records.format import BlockKind
 from warren.records.walk import walk
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import SYNCED, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 
-def append(participant: Participant, body: bytes, epoch: int = 1) -> int:
+def append(participant: LogFile, body: bytes, epoch: int = 1) -> int:
     return participant.append(draft(BlockKind.EDIT, [body]), Epoch(epoch))
 
 
@@ -147,7 +147,7 @@ class Hinted(HookedFile):
 
 
 def synced_in(disk: MemoryFiles) -> bytes:
-    return disk.crash(SYNCED, SeededChance(0)).contents(path_of(1))
+    return disk.crash(SYNCED, SeededRandom(0)).contents(path_of(1))
 
 
 def test_a_full_disk_speaks_up_before_any_byte_of_the_part_is_out_and_the_part_can_be_written_again() -> None:
@@ -166,7 +166,7 @@ def test_a_full_disk_speaks_up_before_any_byte_of_the_part_is_out_and_the_part_c
 
 def test_a_file_that_was_not_created_takes_no_part() -> None:
     other = participant_on(MemoryFiles(), 1)
-    participant = Participant(FileNumber(2), other.identity, 96, 0, CONTAINER_BYTES)
+    participant = LogFile(FileNumber(2), other.identity, 96, 0, CONTAINER_BYTES)
     append(participant, b"planned files can be appended to in memory")
     with pytest.raises(Misuse, match="before it was created"):
         participant.write(participant.take())

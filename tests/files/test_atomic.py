@@ -10,10 +10,10 @@ from warren.base.errors import DiskFailure, OutOfRoom, SyncFailed
 from warren.files.atomic import replace
 from warren.files.local import LocalFiles
 from warren.files.protocol import Files
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 OLD = b"old" * 300
 NEW = [b"new " * 300, b"and longer, over several sectors"]
@@ -54,7 +54,7 @@ def test_a_power_cut_at_any_step_leaves_the_old_or_the_new_file(model: CrashMode
         with pytest.raises(PowerCut):
             replace(FaultyFiles(disk, cut_at=number, cut_fraction=fraction), PATH, NEW)
         for seed in range(20 if model is REORDERED else 1):
-            after = disk.crash(model, SeededChance(seed))
+            after = disk.crash(model, SeededRandom(seed))
             contents = after.contents(PATH)
             assert contents in (OLD, b"".join(NEW)), (number, fraction, seed)
             seen.add(contents == OLD)
@@ -69,7 +69,7 @@ def test_when_it_returns_only_the_new_file_can_be_left(model: CrashModel) -> Non
         disk = disk_with_old_file()
         leave_temporary(disk)
         replace(disk, PATH, NEW)
-        after = disk.crash(model, SeededChance(seed))
+        after = disk.crash(model, SeededRandom(seed))
         assert after.contents(PATH) == b"".join(NEW)
         assert after.list("/data") == ["file"]
 
@@ -78,7 +78,7 @@ def test_the_first_file_of_its_name_is_there_when_it_returns() -> None:
     disk = MemoryFiles()
     disk.make_directories("/data")
     replace(disk, PATH, NEW)
-    assert disk.crash(SYNCED, SeededChance(0)).contents(PATH) == b"".join(NEW)
+    assert disk.crash(SYNCED, SeededRandom(0)).contents(PATH) == b"".join(NEW)
 
 
 def test_a_full_disk_keeps_the_old_file_and_gets_its_room_back() -> None:
@@ -97,16 +97,16 @@ def test_a_full_disk_keeps_the_old_file_and_gets_its_room_back() -> None:
 def test_a_failure_on_the_way_keeps_the_old_file(operation: str) -> None:
     disk = disk_with_old_file()
     with pytest.raises(DiskFailure):
-        replace(FaultyFiles(disk, [Fault(Kind.IO_ERROR, operation)]), PATH, NEW)
-    assert disk.crash(ALL, SeededChance(0)).contents(PATH) == OLD
+        replace(FaultyFiles(disk, [Fault(FaultKind.IO_ERROR, operation)]), PATH, NEW)
+    assert disk.crash(ALL, SeededRandom(0)).contents(PATH) == OLD
     assert disk.list("/data") == ["file"]
 
 
 def test_a_failed_directory_sync_is_said() -> None:
     disk = disk_with_old_file()
     with pytest.raises(SyncFailed):
-        replace(FaultyFiles(disk, [Fault(Kind.IO_ERROR, "sync_directory")]), PATH, NEW)
-    assert disk.crash(SYNCED, SeededChance(0)).contents(PATH) == OLD
+        replace(FaultyFiles(disk, [Fault(FaultKind.IO_ERROR, "sync_directory")]), PATH, NEW)
+    assert disk.crash(SYNCED, SeededRandom(0)).contents(PATH) == OLD
 
 
 def test_it_works_on_the_machines_disk(tmp_path: Path) -> None:
@@ -127,5 +127,5 @@ def test_without_either_sync_a_power_cut_would_break_it(forgotten: str, model: C
 
     disk = disk_with_old_file()
     replace(Forgetful(disk), PATH, NEW)
-    left = {disk.crash(model, SeededChance(seed)).contents(PATH) for seed in range(50)}
+    left = {disk.crash(model, SeededRandom(seed)).contents(PATH) for seed in range(50)}
     assert left != {b"".join(NEW)}

@@ -13,7 +13,7 @@ from warren.files.recycle import RecyclePool
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import REORDERED, SYNCED, CrashModel, MemoryFiles
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 
 def put(files: Files, path: str, contents: bytes) -> None:
@@ -135,7 +135,7 @@ def test_after_a_power_cut_at_any_step_no_file_in_use_is_in_the_pool(model: Cras
             disk = disk_with_log("1", "2")
             with pytest.raises(PowerCut):
                 work(FaultyFiles(disk, cut_at=number, cut_fraction=None if seed % 2 else 0.5))
-            after = disk.crash(model, SeededChance(seed))
+            after = disk.crash(model, SeededRandom(seed))
             pool_on(after)
             pooled = {after.stat(f"/recycle/{name}").inode for name in after.list("/recycle")}
             in_use = {after.stat(f"/log/{name}").inode for name in after.list("/log")}
@@ -152,8 +152,8 @@ def test_the_crash_that_leaves_both_names_does_happen_in_the_model() -> None:
     disk.sync_directory("/recycle")
     pool.take("/log/2")
     disk.sync_directory("/log")
-    assert disk.crash(SYNCED, SeededChance(0)).stat("/log/2").links == 2
-    links = {disk.crash(REORDERED, SeededChance(seed)).stat("/log/2").links for seed in range(20)}
+    assert disk.crash(SYNCED, SeededRandom(0)).stat("/log/2").links == 2
+    links = {disk.crash(REORDERED, SeededRandom(seed)).stat("/log/2").links for seed in range(20)}
     assert links == {1, 2}
 
 

@@ -28,7 +28,7 @@ from warren.log.entries import EntryKind
 from warren.log.settings import LogSettings
 from warren.snapshot.applied import Applied, Version
 from warren.snapshot.buffer_file import write_buffer_file
-from warren.snapshot.kept import Kept
+from warren.snapshot.kept import BufferedEntries
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb_buffer import open_buffer
 from warren.snapshot.rocksdb_store import RocksDbStore
@@ -78,7 +78,7 @@ def make_unsettled(directory: Path) -> None:
 
 def make_buffers(directory: Path) -> None:
     (directory / "buffer").mkdir()
-    kept = Kept.of_batch(ChannelId(1), 9, columns_of(SHOWN))
+    kept = BufferedEntries.of_batch(ChannelId(1), 9, columns_of(SHOWN))
     write_buffer_file(LocalFiles(), str(directory / "buffer"), IDENTITY, [kept], 1 << 20)
     family = open_buffer(str(directory / "family"), SystemThreads())
     family.add(ChannelId(1), 9, columns_of(SHOWN))

@@ -23,7 +23,7 @@ from tests.log.merge_model import Entry, entries_of
 from tests.log.test_bad_input import newer_block
 from tests.snapshot.test_buffer_file import SHOWN, bytes_shown
 from tests.snapshot.version_buffer_suite import emptied
-from warren.base.chance import SystemChance
+from warren.base.chance import SystemRandom
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch
 from warren.base.threads import SystemThreads
@@ -202,4 +202,4 @@ def test_a_store_of_the_next_format_is_set_aside_and_built_again_while_the_log_h
 
 
 def adopted(path: Path) -> MemoryBuffer:
-    return MemoryBuffer(LocalFiles(), SystemThreads(), SystemChance(), str(path.parent), TIMELINE, adopted=[str(path)])
+    return MemoryBuffer(LocalFiles(), SystemThreads(), SystemRandom(), str(path.parent), TIMELINE, adopted=[str(path)])

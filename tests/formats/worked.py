@@ -9,24 +9,24 @@ from collections.abc import Iterable
 
 from tests.queue_index.worked_rows import ROWS as QUEUE_INDEX_ROWS
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, QueueId, SequenceId, TimelineId, lsn_of
-from warren.catalog.row_format import Kind, encode, key_of
+from warren.catalog.row_format import RowKind, encode, key_of
 from warren.durability.closing import Closing, ClosingPart
-from warren.durability.epoch_file import Witness, encode_slot
+from warren.durability.epoch_file import DurableRecord, encode_slot
 from warren.durability.participant import FileEnd
-from warren.log.file_header import FileHeader, Purpose
+from warren.log.file_header import FileHeader, FileKind
 from warren.log.manifest_state import set_change
-from warren.log.rows import Rows
+from warren.log.rows import EntryRows
 from warren.message_store.format import (
-    Holder,
-    Place,
+    Body,
+    BodyPlace,
     RecordKey,
     RecordKind,
-    Unit,
+    Reference,
     encode_key,
     encode_stored,
 )
 from warren.message_store.row_index import row_key
-from warren.records.block import Draft, FileIdentity, draft
+from warren.records.block import BlockDraft, FileIdentity, draft
 from warren.records.entries import Versions, draft_entries
 from warren.records.format import BlockKind
 
@@ -47,7 +47,7 @@ HEADER_FIELDS: tuple[Field, ...] = (
 )
 
 
-def placed(made: Draft, offset: int, epoch: int, first: int = 0) -> bytes:
+def placed(made: BlockDraft, offset: int, epoch: int, first: int = 0) -> bytes:
     header, _ = made.place(IDENTITY, offset, Epoch(epoch), first)
     return header + b"".join(made.pieces)
 
@@ -64,7 +64,7 @@ def shown(raw: bytes, fields: Iterable[Field]) -> str:
 
 
 def block() -> str:
-    rows = Rows()
+    rows = EntryRows()
     rows.add(1, 3, b"ant", b"six legs")
     rows.add(1, 3, b"bee", b"wings")
     raw = placed(draft_entries(rows.columns(), versions=Versions.FROM_HEADER), 96, 5)
@@ -111,7 +111,7 @@ def closing() -> str:
 
 def epoch_file() -> str:
     end = FileEnd(FileNumber(1), IDENTITY, 416, 0xAABBCCDD)
-    raw = encode_slot(Witness(IDENTITY.timeline, Epoch(5), bytes(range(16)), 3, 7, 8, (end,)), 9)
+    raw = encode_slot(DurableRecord(IDENTITY.timeline, Epoch(5), bytes(range(16)), 3, 7, 8, (end,)), 9)
     return shown(
         raw,
         (
@@ -134,7 +134,7 @@ def epoch_file() -> str:
 
 
 def file_header() -> str:
-    raw, _ = FileHeader(FileNumber(1), ChannelId(0), Purpose.LOG, 1 << 20, 7).placed(IDENTITY)
+    raw, _ = FileHeader(FileNumber(1), ChannelId(0), FileKind.LOG, 1 << 20, 7).placed(IDENTITY)
     return shown(
         raw,
         (
@@ -156,7 +156,7 @@ def manifest() -> str:
 
 def catalog_rows() -> str:
     image = {"vhost_id": 4294967300, "name": "orders", "durable": True, "exclusive": False, "auto_delete": False}
-    key, value = key_of(Kind.QUEUE, 4294967392), encode(image | {"arguments": {"x-max-length": 7}})
+    key, value = key_of(RowKind.QUEUE, 4294967392), encode(image | {"arguments": {"x-max-length": 7}})
     lines = [value[at : at + 16] for at in range(1, len(value), 16)]
     return shown(
         key + value,
@@ -174,11 +174,11 @@ def queue_index() -> str:
 
 
 def message_store() -> str:
-    holders = (Holder(QueueId(0x1000000060), 0, SequenceId(5)), Holder(QueueId(0x1000000070), 0, SequenceId(9)))
+    holders = (Reference(QueueId(0x1000000060), 0, SequenceId(5)), Reference(QueueId(0x1000000070), 0, SequenceId(9)))
     key = encode_key(RecordKey(RecordKind.START, 0, Lsn(0), holders))
-    old, new = Place(lsn_of(FileNumber(7), 96), 0), Place(lsn_of(FileNumber(9), 160), 2)
-    stored = encode_stored([Unit(old.lsn, 7, 0, 2, (old,), 0b11)])
-    moved = row_key(old.lsn) + encode_stored([Unit(old.lsn, 4, 0, 2, (new,), 0b10)])
+    old, new = BodyPlace(lsn_of(FileNumber(7), 96), 0), BodyPlace(lsn_of(FileNumber(9), 160), 2)
+    stored = encode_stored([Body(old.lsn, 7, 0, 2, (old,), 0b11)])
+    moved = row_key(old.lsn) + encode_stored([Body(old.lsn, 4, 0, 2, (new,), 0b10)])
     holder = ((8, "queue"), (8, "first sequence id"), (1, "level 0"))
     words = (
         (4, "format 1, 0"),

@@ -28,7 +28,7 @@ from warren.log.layout import EPOCH, is_wal
 from warren.log.manifest import read_manifest
 from warren.log.session import Session
 from warren.log.settings import LogSettings
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.records.block import Header, look
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
@@ -36,7 +36,7 @@ from warren.records.walk import walk
 from warren.testing.decay import flip_bit
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import SYNCED, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 SCRIPTS = sorted((Path(__file__).parent / "log").glob("*.txt"))
 SETTINGS = LogSettings(
@@ -107,7 +107,7 @@ class Script:
     def do_crash(self) -> None:
         """The power goes: only what was synced is left."""
         self.sessions = {}
-        survived = self.files.crash(SYNCED, SeededChance(7))
+        survived = self.files.crash(SYNCED, SeededRandom(7))
         self.store.abandon()
         self.files = survived
         self.store = self._open()
@@ -156,7 +156,7 @@ class Script:
     def _open(self) -> LogStore:
         self.lives += 1
         self.clock.advance_ns(1_000_000_000)
-        machine = Machine(self.files, self.clock, SystemThreads(), SeededChance(self.lives))
+        machine = Environment(self.files, self.clock, SystemThreads(), SeededRandom(self.lives))
         store = LogStore.open(DIRECTORY, SETTINGS, machine)
         self.said.append(f"opened: durable {store.durable}, next epoch {store.opened.first_epoch}")
         return store

@@ -7,8 +7,8 @@ import pytest
 from tests.broker.routed_stage import RoutedStage, wire
 from tests.broker.test_turn import Sender, TurnStage
 from tests.growth.counting import count_calls
-from warren.broker.turn import How
-from warren.broker.work import Work, Working
+from warren.broker.turn import Settlement
+from warren.broker.work import OpenUnitOfWork, UnitOfWork
 
 FEW, MANY = 20, 80
 
@@ -24,21 +24,21 @@ def calls_of_a_publish_and_an_ack(targets: int, monkeypatch: pytest.MonkeyPatch)
         broker.bind("dlx", f"dead{number}")
     jobs = broker.queue("jobs", dead_letter_exchange="dlx", max_length=10, message_ttl_ms=60_000)
     held: list[int] = []
-    enter = Working.__enter__
+    enter = OpenUnitOfWork.__enter__
 
-    def entered(working: Working) -> Work:
+    def entered(working: OpenUnitOfWork) -> UnitOfWork:
         held.append(len(working._held))
         return enter(working)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Working, "__enter__", entered)
+        patch.setattr(OpenUnitOfWork, "__enter__", entered)
         calls = 0
         for _ in range(2):  # the first one warms caches up
             stage.publish(Sender(), 1, wire(b"1"), to=stage.route("jobs"))
             calls = count_calls(stage.turn.end)
         held.clear()
         delivery = broker.take("jobs")
-        stage.turn.settle(jobs, How.ACK, delivery.life, delivery.fetched[0].tags)
+        stage.turn.settle(jobs, Settlement.ACK, delivery.life, delivery.fetched[0].tags)
         calls += count_calls(stage.turn.end)
     broker.down()
     return calls, max(held)

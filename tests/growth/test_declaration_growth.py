@@ -24,7 +24,7 @@ from warren.broker.exchanges.headers import Headers
 from warren.broker.exchanges.routing import Routing
 from warren.broker.virtual_host import TOGETHER
 from warren.catalog import queues
-from warren.catalog.bindings import Binding
+from warren.catalog.bindings import BindingRow
 from warren.durability.group_commit import GroupCommit
 from warren.log.session import Session
 from warren.server.server import POOL_SIZE
@@ -55,8 +55,8 @@ class Counted:
 # -- dead-letter routes (issue 12, number 18) ------------------------------------------------------------------------
 
 
-def bound(id_: int, source: int, to_queue: int, **arguments: Any) -> Binding:
-    return Binding(BindingId(id_), VHOST, ExchangeId(source), QueueId(to_queue), None, "", arguments)
+def bound(id_: int, source: int, to_queue: int, **arguments: Any) -> BindingRow:
+    return BindingRow(BindingId(id_), VHOST, ExchangeId(source), QueueId(to_queue), None, "", arguments)
 
 
 def bound_routing(count: int) -> Routing:

@@ -33,28 +33,28 @@ from warren.app.embedded import OpenOptions
 from warren.base import errors
 from warren.base.errors import Damage, WarrenError
 from warren.broker.arguments import Overflow
-from warren.catalog.row_format import Kind
+from warren.catalog.row_format import RowKind
 from warren.log.compaction import Proposal, told_of
 from warren.log.entries import EntryKind
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_parts import FilePart
 from warren.log.file_record import FileRecord, FileState
-from warren.log.handover import Order
+from warren.log.handover import CompactionJob
 from warren.log.jobs import Job
 from warren.log.layout import compacted_name, rotated_name, snapshot_name
-from warren.log.lives import Life
+from warren.log.lives import FileLifecycle
 from warren.log.manifest_state import ManifestState, StreamRecord
 from warren.log.pins import Pin
-from warren.log.range_tasks import DealTask, MergeTask
+from warren.log.range_tasks import MergeTask, PartitionTask
 from warren.management.running import Alarm
 from warren.message_store.format import RecordKind
 from warren.pipeline.jobs.tables import TableFormat
-from warren.queue_index.history_format import Happened
-from warren.queue_index.why import Why
-from warren.records.format import BlockKind, Encoding, Tag
+from warren.queue_index.history_format import HistoryRecord
+from warren.queue_index.why import DequeueReason
+from warren.records.format import BlockKind, ColumnTag, Encoding
 from warren.snapshot.feeds import Mode
-from warren.snapshot.puller import PullerOrder
-from warren.snapshot.table_tasks import TableMade, TableTask
+from warren.snapshot.puller import PullerRequest
+from warren.snapshot.table_tasks import TableResult, TableTask
 
 PINNED = Path(__file__).with_name("public_names.json")
 TYPERS_OWN = ("--install-completion", "--show-completion")
@@ -69,29 +69,29 @@ JSON_FORMS: Mapping[str, type] = {
     "manifest file": FileRecord,
     "manifest stream": StreamRecord,
     "compaction job": Job,
-    "compaction order": Order,
+    "compaction order": CompactionJob,
     "part of a file": FilePart,
-    "task of key ranges: deal": DealTask,
+    "task of key ranges: deal": PartitionTask,
     "task of key ranges: merge": MergeTask,
-    "puller": PullerOrder,
+    "puller": PullerRequest,
     "table task": TableTask,
-    "table result": TableMade,
+    "table result": TableResult,
     "pin": Pin,
 }
 NUMBERS_ON_DISK: Mapping[str, type[Enum]] = {
     "block kind": BlockKind,
-    "column tag": Tag,
+    "column tag": ColumnTag,
     "column encoding": Encoding,
     "entry kind": EntryKind,
-    "file purpose": Purpose,
+    "file purpose": FileKind,
     "message record kind": RecordKind,
-    "catalog row kind": Kind,
-    "history event": Happened,
-    "dequeue reason": Why,
+    "catalog row kind": RowKind,
+    "history event": HistoryRecord,
+    "dequeue reason": DequeueReason,
 }
 WORDS_IN_TEXT: Mapping[str, type[Enum]] = {
     "file state": FileState,
-    "file life cycle": Life,
+    "file life cycle": FileLifecycle,
     "reflection mode": Mode,
     "table format": TableFormat,
     "overflow": Overflow,

@@ -25,7 +25,7 @@ from tests.house.public_names import (
     read_pinned,
 )
 from tests.house.running_broker import RunningBroker, accepts_queue, keys_of, running_broker
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.options import configuration_of
 from warren.base import errors
 from warren.files.local import LocalFiles
@@ -94,7 +94,7 @@ def configured(environment: dict[str, str], lines: str, home: Path) -> tuple[dic
     """The configuration of a broker with these variables and this rabbitmq.conf, and its warnings."""
     (home / "rabbitmq.conf").write_text(lines, encoding="utf-8")
     variables = {**HOME, "WARREN_CONFIG": str(home / "rabbitmq.conf"), **environment}
-    made = configuration_of(LocalFiles(), Choices(), variables)
+    made = configuration_of(LocalFiles(), OptionValues(), variables)
     fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
     warnings: tuple[str, ...] = fields.pop("warnings")
     return fields, warnings
@@ -116,7 +116,7 @@ def test_an_environment_variable_is_understood(name: str, tmp_path: Path) -> Non
 
 
 def _only(environment: dict[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    made = configuration_of(LocalFiles(), Choices(), {**HOME, **environment})
+    made = configuration_of(LocalFiles(), OptionValues(), {**HOME, **environment})
     fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
     return fields, fields.pop("warnings")
 

@@ -17,7 +17,7 @@ from tests.house.running_broker import keys_of
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, TimelineId
 from warren.files.local import LocalFiles
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 
 pytestmark = pytest.mark.spark  # delta-rs keeps descriptors open for the life of the process
 
@@ -94,7 +94,7 @@ def test_a_delta_table_is_known_by_its_application_id(tmp_path: Path, applicatio
     rows = arrow.table({"epoch": arrow.array([1], arrow.int64())})
     deltalake.write_deltalake(str(tmp_path), rows, commit_properties=properties)
     kind = {"warren-export": tables.DeltaExport, "warren-snapshot": tables.DeltaSnapshot}[application]
-    position = kind(Machine.real(), str(tmp_path)).position()
+    position = kind(Environment.real(), str(tmp_path)).position()
     assert (position.timeline, position.epoch) == (TimelineId(7), Epoch(42))
 
 

@@ -9,20 +9,20 @@ from warren.base.clock import Clock
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, StorageId, TimelineId
 from warren.base.threads import SystemThreads
 from warren.durability.closing import NO_DIGEST, Closing, ClosingPart
-from warren.durability.participant import FileEnd, Participant, run_on
+from warren.durability.participant import FileEnd, LogFile, run_on
 from warren.files.protocol import join
 from warren.log.entries import EntryKind
-from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose
+from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, FileKind
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.layout import active_name, is_wal, rotated_name
-from warren.log.rows import Rows
+from warren.log.rows import EntryRows
 from warren.log.settings import LogSettings
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.records.block import FileIdentity
 from warren.records.entries import Versions, draft_entries
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 DIRECTORY = "/log"
 STORAGE = StorageId(7)
@@ -49,15 +49,15 @@ class Forge:
         self.path = join(DIRECTORY, active_name(self.channel))
         self._file = files.create(self.path)
         self._file.allocate(0, room)
-        raw, checksum = FileHeader(self.number, self.channel, Purpose.LOG, room, 0).placed(self.identity)
+        raw, checksum = FileHeader(self.number, self.channel, FileKind.LOG, room, 0).placed(self.identity)
         self._file.write_at(0, [raw])
-        self.participant = Participant(self.number, self.identity, FILE_HEADER_BYTES, run_on(0, checksum), room)
+        self.participant = LogFile(self.number, self.identity, FILE_HEADER_BYTES, run_on(0, checksum), room)
         self.participant.attach(self._file, room)
         self._previous = Epoch(0)
 
     def entries(self, epoch: int, *keys: bytes) -> int:
         """A block of puts; its offset."""
-        rows = Rows()
+        rows = EntryRows()
         for key in keys:
             rows.add(EntryKind.PUT, STORAGE, key, b"value of " + key)
         offset = self.participant.append(draft_entries(rows.columns(), versions=Versions.FROM_HEADER), Epoch(epoch))
@@ -103,7 +103,7 @@ class Forge:
 
     def active(self, *voided: Voided) -> FileRecord:
         return FileRecord(
-            self.number, self.channel, self.identity.timeline, self.identity.incarnation, Purpose.LOG,
+            self.number, self.channel, self.identity.timeline, self.identity.incarnation, FileKind.LOG,
             FileState.ACTIVE, active_name(self.channel), voided=voided,
         )  # fmt: skip
 
@@ -132,8 +132,8 @@ def close_together(forges: list[Forge], epoch: int, before: Closing | None, *, s
     return closing
 
 
-def machine(files: MemoryFiles, seed: int = 1, clock: Clock | None = None) -> Machine:
-    return Machine(files, clock or ManualClock(), SystemThreads(), SeededChance(seed))
+def machine(files: MemoryFiles, seed: int = 1, clock: Clock | None = None) -> Environment:
+    return Environment(files, clock or ManualClock(), SystemThreads(), SeededRandom(seed))
 
 
 def put(store: LogStore, key: bytes, channel: int = 0) -> Epoch:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from warren.log.entries import CLEARING, EntryKind
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 
 class Entry(NamedTuple):
@@ -121,5 +121,5 @@ def _entry_of(draw: st.DrawFn, version: tuple[int, int]) -> Entry:
     return Entry(kind, storage, draw(KEYS), version, value, epoch=version[0] + 1, undo=(version[1], 7))
 
 
-def _numbers(values: list[int]) -> Numbers:
-    return Numbers.of_array(np.array(values, dtype=np.uint64))
+def _numbers(values: list[int]) -> NumberColumn:
+    return NumberColumn.of_array(np.array(values, dtype=np.uint64))

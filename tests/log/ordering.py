@@ -7,24 +7,27 @@ import json
 from typing import Any
 
 from warren.files.protocol import Files
-from warren.log.handover import Order
-from warren.log.range_plan import RangePlan, Sizes
-from warren.log.range_tasks import DealTask, MergeTask, deal, merge_range
+from warren.log.handover import CompactionJob
+from warren.log.range_plan import RangePlan, RangePlanSizes
+from warren.log.range_tasks import MergeTask, PartitionTask, deal, merge_range
 from warren.log.store import LogStore
 
-TINY = Sizes(workers=2, entries_per_range=4, entries_worth_a_task=1)
-TINY_AND_DEALT = Sizes(workers=2, entries_per_range=4, entries_worth_a_task=1, ranges_at_once_max=1)
-SHORT_OF_MEMORY = Sizes(workers=2, entries_per_range=4, entries_worth_a_task=1, memory_bytes=200)
+TINY = RangePlanSizes(workers=2, entries_per_range=4, entries_worth_a_task=1)
+TINY_AND_DEALT = RangePlanSizes(workers=2, entries_per_range=4, entries_worth_a_task=1, ranges_at_once_max=1)
+SHORT_OF_MEMORY = RangePlanSizes(workers=2, entries_per_range=4, entries_worth_a_task=1, memory_bytes=200)
 
 
-def work(store: LogStore, order: Order, sizes: Sizes = TINY, files: Files | None = None) -> list[dict[str, Any]]:
+def work(
+    store: LogStore, order: CompactionJob, sizes: RangePlanSizes = TINY, files: Files | None = None
+) -> list[dict[str, Any]]:
     """Do what was ordered; what each range came to."""
     files = files or store.machine.files
-    theirs = Order.from_json(_sent(order.to_json()), order.directory)
+    theirs = CompactionJob.from_json(_sent(order.to_json()), order.directory)
     assert theirs == order
     plan = RangePlan(files, theirs, sizes)
     runs = [
-        _sent(deal(files, DealTask.from_json(_sent(task.to_json())), f"run-{n}")) for n, task in enumerate(plan.deals())
+        _sent(deal(files, PartitionTask.from_json(_sent(task.to_json())), f"run-{n}"))
+        for n, task in enumerate(plan.deals())
     ]
     return [
         _sent(merge_range(files, store.machine.threads, MergeTask.from_json(_sent(task.to_json())), f"range-{n}"))
@@ -32,7 +35,7 @@ def work(store: LogStore, order: Order, sizes: Sizes = TINY, files: Files | None
     ]
 
 
-def compact_elsewhere(store: LogStore, sizes: Sizes = TINY) -> dict[str, Any] | None:
+def compact_elsewhere(store: LogStore, sizes: RangePlanSizes = TINY) -> dict[str, Any] | None:
     """A whole compaction by order; None if there was nothing to do."""
     order = store.handover.order(64)
     if order is None:

@@ -17,21 +17,21 @@ from warren.base.threads import SystemThreads, Threads
 from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
 from warren.log.entries import KV_STREAM
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_lookup import open_by_name
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import DIRECTORIES
 from warren.log.manifest import Manifest, read_manifest
 from warren.log.manifest_state import ManifestState, StreamRecord
 from warren.log.settings import LogSettings
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.records.block import Header
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
 from warren.records.walk import walk
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
 
 DIRECTORY = "/data/log"
@@ -60,8 +60,8 @@ class Row(NamedTuple):
 
 def memory_machine(
     files: Files | None = None, seed: int = 1, threads: Threads | None = None, clock: Clock | None = None
-) -> Machine:
-    return Machine(files or MemoryFiles(), clock or ManualClock(), threads or SystemThreads(), SeededChance(seed))
+) -> Environment:
+    return Environment(files or MemoryFiles(), clock or ManualClock(), threads or SystemThreads(), SeededRandom(seed))
 
 
 def opened(files: Files, seed: int = 1, settings: LogSettings = QUIET) -> LogStore:
@@ -79,7 +79,9 @@ def put(store: LogStore, key: bytes, value: bytes = b"value", channel: int = 0) 
     return session.commit()
 
 
-def stepped(seed: int, body: Callable[[SteppedThreads, Machine], Result], files: MemoryFiles | None = None) -> Result:
+def stepped(
+    seed: int, body: Callable[[SteppedThreads, Environment], Result], files: MemoryFiles | None = None
+) -> Result:
     """Run a body whose threads, and whose disk, take turns by a seed."""
     threads = SteppedThreads(seed)
     disk = files or MemoryFiles()
@@ -102,7 +104,7 @@ def small_disk() -> MemoryFiles:
         files.make_directories(join(DIRECTORY, name))
     streams = {KV_STREAM: StreamRecord(KV_STREAM, "kv", ChannelId(0), is_records=False)}
     state = ManifestState(Timeline(TimelineId(0xABCD)), 4096, 2, is_clean=True, streams=streams)
-    Manifest(files, DIRECTORY, SystemThreads(), SeededChance(7), state).close()
+    Manifest(files, DIRECTORY, SystemThreads(), SeededRandom(7), state).close()
     files.sync_directory(DIRECTORY)
     return files
 
@@ -110,7 +112,7 @@ def small_disk() -> MemoryFiles:
 def log_records(files: Files, directory: str = DIRECTORY) -> list[FileRecord]:
     """Every log file of the store, oldest first."""
     records = read_manifest(files, directory).files
-    return [r for _, r in sorted(records.items()) if r.purpose is Purpose.LOG and r.state is not FileState.DOOMED]
+    return [r for _, r in sorted(records.items()) if r.purpose is FileKind.LOG and r.state is not FileState.DOOMED]
 
 
 def view_of(files: Files, record: FileRecord, directory: str = DIRECTORY) -> memoryview:

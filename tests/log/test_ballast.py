@@ -8,22 +8,22 @@ import pytest
 
 from tests.durability.stage import Stage
 from warren.base.threads import SystemThreads
-from warren.log.ballast import Ballast
+from warren.log.ballast import DiskReserve
 from warren.log.layout import BALLAST
 from warren.log.settings import LogSettings
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 SIZE = 1 << 20
 PATH = "/log/" + BALLAST
 
 
-def ballast_on(files: MemoryFiles, size_bytes: int = SIZE, publish_bytes: int = 0) -> Ballast:
+def ballast_on(files: MemoryFiles, size_bytes: int = SIZE, publish_bytes: int = 0) -> DiskReserve:
     files.make_directories("/log")
-    return Ballast(files, "/log", SystemThreads(), size_bytes, publish_bytes)
+    return DiskReserve(files, "/log", SystemThreads(), size_bytes, publish_bytes)
 
 
 def test_it_takes_room_until_it_is_given_back_once() -> None:
@@ -93,7 +93,7 @@ def test_a_smaller_one_stays_if_the_disk_fills_up_while_it_is_enlarged(monkeypat
 def test_a_start_on_a_full_disk_uses_a_smaller_one_of_an_earlier_version(free_bytes: int) -> None:
     files = MemoryFiles()
     settings = LogSettings(ballast_bytes=8 * SIZE, use_worker_process=False, compaction_poll_seconds=1e6)
-    machine = Machine(files, ManualClock(), SystemThreads(), SeededChance(1))
+    machine = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
     LogStore.open("/log", settings, machine).close()
     files.capacity_bytes = files.used_bytes + free_bytes
     with LogStore.open("/log", replace(settings, ballast_publish_bytes=32 * SIZE), machine) as store:
@@ -112,7 +112,7 @@ def test_a_disk_that_fills_up_meanwhile_has_nothing_of_it(monkeypatch: pytest.Mo
 def test_a_start_on_a_full_disk_uses_it_and_publishers_wait_until_it_is_laid_again() -> None:
     files = MemoryFiles()
     settings = LogSettings(ballast_bytes=8 * SIZE, use_worker_process=False, compaction_poll_seconds=1e6)
-    machine = Machine(files, ManualClock(), SystemThreads(), SeededChance(1))
+    machine = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
     LogStore.open("/log", settings, machine).close()
     assert files.stat(PATH).size_bytes == 8 * SIZE
     files.capacity_bytes = files.used_bytes

@@ -8,11 +8,11 @@ from warren.base.threads import SystemThreads
 from warren.files.protocol import File
 from warren.log import block_reading
 from warren.log.block_reading import BlockReader, value_at
-from warren.log.rows import Rows
+from warren.log.rows import EntryRows
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns
 from warren.records.entries import Versions, draft_entries
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 from warren.testing.memory_files import MemoryFiles
 
 LIFE = FileIdentity(TimelineId(1), Incarnation(2))
@@ -25,7 +25,7 @@ class Shelf:
         self.disk = MemoryFiles()
         self.value = b"v" * size_bytes
         self.opened: list[File] = []
-        rows = Rows()
+        rows = EntryRows()
         rows.add(16, 0, b"k" * key_bytes, self.value)
         made = draft_entries(rows.columns(), versions=Versions.FROM_HEADER)
         header, _ = made.place(LIFE, 0, Epoch(0))
@@ -96,7 +96,7 @@ def test_a_block_is_read_whole_however_much_stands_beside_the_value(key_bytes: i
 def test_a_header_that_lies_about_its_size_is_no_block_and_costs_no_memory() -> None:
     shelf = Shelf()
     shelf.raw = shelf.raw[:12] + b"\xff\xff\xff\x7f" + shelf.raw[16:]
-    assert shelf.reader().block(place(1), 100, True) is Verdict.TORN
+    assert shelf.reader().block(place(1), 100, True) is BlockVerdict.TORN
 
 
 def test_what_is_let_go_of_is_not_served_from_memory() -> None:

@@ -13,10 +13,10 @@ from warren.log.buckets import Bucket, bucket_of, newest_values
 from warren.log.entries import EntryKind
 from warren.log.merge import merge
 from warren.log.pool_parts import joined_strings
-from warren.log.rows import Rows
+from warren.log.rows import EntryRows
 from warren.log.strings import Strings
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 KEYS = st.binary(max_size=20) | st.binary(min_size=250, max_size=270)
 ENTRIES = st.lists(
@@ -46,12 +46,12 @@ class Listed:
 
 
 def columns(entries: list[tuple[EntryKind, int, bytes, bytes]], first: int) -> EntryColumns:
-    rows = Rows()
+    rows = EntryRows()
     for kind, storage, key, value in entries:
         rows.add(kind, storage, b"" if kind is EntryKind.CLEAR_STORAGE else key, value)
     made = rows.columns(minors=list(range(first, first + len(entries))))
-    made = made.with_versions(Numbers.constant(made.count, 1), made.minors)
-    return replace(made, epochs=Numbers.constant(made.count, 1))
+    made = made.with_versions(NumberColumn.constant(made.count, 1), made.minors)
+    return replace(made, epochs=NumberColumn.constant(made.count, 1))
 
 
 def plain(batches: list[EntryColumns]) -> list[tuple[int, bytes, bytes, int]]:
@@ -78,14 +78,14 @@ def test_buckets_together_are_the_whole_merge(
 @settings(deadline=None)
 @given(keys=st.lists(KEYS, min_size=1, max_size=30), count=st.integers(1, 1000))
 def test_a_key_has_one_bucket_whatever_stands_beside_it(keys: list[bytes], count: int) -> None:
-    together = bucket_of(Numbers.constant(len(keys), 7), Strings.of([Texts.of_list(keys)]), count).tolist()
-    alone = [int(bucket_of(Numbers.constant(1, 7), Strings.of([Texts.of_list([key])]), count)[0]) for key in keys]
+    together = bucket_of(NumberColumn.constant(len(keys), 7), Strings.of([Texts.of_list(keys)]), count).tolist()
+    alone = [int(bucket_of(NumberColumn.constant(1, 7), Strings.of([Texts.of_list([key])]), count)[0]) for key in keys]
     assert together == alone and all(0 <= bucket < count for bucket in together)
 
 
 def test_keys_spread_evenly() -> None:
     keys = Strings.of([Texts.of_list([b"user:%08d" % number for number in range(20_000)])])
-    found = np.bincount(bucket_of(Numbers.sequence(20_000, 1 << 40, 0), keys, 16), minlength=16)
+    found = np.bincount(bucket_of(NumberColumn.sequence(20_000, 1 << 40, 0), keys, 16), minlength=16)
     assert found.min() > 1100 and found.max() < 1400
 
 

@@ -29,22 +29,22 @@ from warren.durability.epoch_file import read_witness
 from warren.files.protocol import join
 from warren.log.compaction import Compaction, check_current, epoch_of
 from warren.log.compaction_catalog import CompactionCatalog, snapshot_inputs
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.jobs import Job
 from warren.log.layout import is_wal
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import Change, ManifestState, drop_change, file_change, set_change
-from warren.log.outputs import Made
+from warren.log.outputs import OutputFile
 from warren.log.rotation import RotationResult
 from warren.log.sorting import sorted_merge
 from warren.log.store import LogStore
 from warren.log.streams import Stream
 from warren.testing.decay import flip_bit
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 COMPACTED_NAME = re.compile(r"pwal_0000\.compacted\.\d{10}")
 
@@ -164,7 +164,7 @@ def test_files_the_catalog_names_are_passed_over_and_the_compacted_file_goes_in_
 
 def log_file(number: int, first: int, last: int) -> FileRecord:
     return FileRecord(
-        FileNumber(number), ChannelId(0), TimelineId(1), Incarnation(number), Purpose.LOG, FileState.SEALED,
+        FileNumber(number), ChannelId(0), TimelineId(1), Incarnation(number), FileKind.LOG, FileState.SEALED,
         f"pwal_0000.{number:010d}", entries=1, first_epoch=Epoch(first), last_epoch=Epoch(last),
         sealed_epoch=Epoch(last), stream_ends=((0, number << 32),),
     )  # fmt: skip
@@ -172,7 +172,7 @@ def log_file(number: int, first: int, last: int) -> FileRecord:
 
 def test_a_rotated_file_is_a_target_unless_the_catalog_names_it_however_old_its_first_session_is() -> None:
     """CO-08, C-25: by the seed's rule a file that begins at or before the catalog's epoch would be lost."""
-    compacted = replace(log_file(9, 1, 10), purpose=Purpose.COMPACTED, sources=(FileNumber(1), FileNumber(2)))
+    compacted = replace(log_file(9, 1, 10), purpose=FileKind.COMPACTED, sources=(FileNumber(1), FileNumber(2)))
     view = CompactionCatalog((compacted,), frozenset(compacted.sources), Epoch(10))
     members = [log_file(1, 1, 5), log_file(2, 6, 10)]
     begins_early, begins_late = log_file(3, 7, 12), log_file(4, 13, 14)
@@ -290,8 +290,8 @@ def test_only_one_compacted_file_is_ever_read() -> None:
         for number in range(3):
             put(store, {b"%d" % number: b"x"})
             store.compact()
-        assert len(sealed(store, Purpose.COMPACTED)) == 3
-        read = [record for record in snapshot_inputs(store.manifest.state) if record.purpose is Purpose.COMPACTED]
+        assert len(sealed(store, FileKind.COMPACTED)) == 3
+        read = [record for record in snapshot_inputs(store.manifest.state) if record.purpose is FileKind.COMPACTED]
         assert read == [compacted_file(store)]
 
 
@@ -364,7 +364,7 @@ def test_the_last_durable_epoch_of_a_snapshot_comes_from_the_epoch_file() -> Non
     store.abandon()
     witness, _ = read_witness(stage.disk, f"{DIRECTORY}/epoch")
     assert witness is not None and witness.durable == epoch
-    whole, path = stage.disk.crash(ALL, SeededChance(0)), f"{DIRECTORY}/pwal_0000"
+    whole, path = stage.disk.crash(ALL, SeededRandom(0)), f"{DIRECTORY}/pwal_0000"
     at = stage.disk.contents(path).rindex(b"b2")
     flip_bit(stage.disk, path, 8 * at)
     with pytest.raises(Damage, match="durable"):
@@ -386,7 +386,7 @@ def test_online_and_offline_compaction_make_the_same_file() -> None:
         put(store, {b"%d" % (number % 7): b"%d" % number}, channel=number % 2)
     remove(store, b"3")
     store.close()
-    offline = Stage(stage.disk.crash(ALL, SeededChance(0)), channel_count=2)
+    offline = Stage(stage.disk.crash(ALL, SeededRandom(0)), channel_count=2)
     with stage.store() as online, offline.store() as opened_for_it:
         assert online.compact() == opened_for_it.compact()
         made = compacted_file(online), compacted_file(opened_for_it)
@@ -403,7 +403,7 @@ def test_offline_compaction_snapshot_and_online_compaction_read_the_same_files()
     store.compact()
     put(store, {b"b": b"2"})
     store.close()
-    offline = Stage(stage.disk.crash(ALL, SeededChance(0)), retention_seconds=1e6, retention_bytes=1 << 30)
+    offline = Stage(stage.disk.crash(ALL, SeededRandom(0)), retention_seconds=1e6, retention_bytes=1 << 30)
     with stage.store() as store, offline.store() as opened_for_it:
         wanted = [compacted_file(store).number, sealed(store)[-1].number]
         assert len(sealed(store)) == 2
@@ -460,11 +460,11 @@ def test_a_proposal_whose_inputs_have_changed_is_refused_and_nothing_happens() -
         staging = f"{DIRECTORY}/staging/slow"
         [place] = store.compaction.places(1)
         job = Job(
-            DIRECTORY, staging, place.number, place.identity, Purpose.COMPACTED, tuple(inputs),
+            DIRECTORY, staging, place.number, place.identity, FileKind.COMPACTED, tuple(inputs),
             epoch_of(inputs), True, 1 << 20, 1, 0,
         )  # fmt: skip
         figures = store._worker.run(job, lambda share: None)
-        proposal = store.compaction.proposal(inputs, [Made(place, f"{staging}/output", figures)])
+        proposal = store.compaction.proposal(inputs, [OutputFile(place, f"{staging}/output", figures)])
         put(store, {b"a": b"2"})
         store.compact()
         before = store.manifest.state, names(stage.disk)
@@ -625,7 +625,7 @@ def test_a_failing_disk_under_the_job_leaves_the_log_as_it_was() -> None:
     with stage.store(files) as store:
         put(store, {b"a": b"1"})
         for operation in ("create", "write", "sync"):
-            files.faults.append(Fault(Kind.IO_ERROR, operation, "*/output"))
+            files.faults.append(Fault(FaultKind.IO_ERROR, operation, "*/output"))
             with pytest.raises(WarrenError, match="output"):
                 store.compact()
             assert store.manifest.state.compacted == ()
@@ -694,14 +694,14 @@ def test_a_power_cut_between_any_two_steps_of_a_compaction_leaves_the_same_state
     for step in steps:
         for fraction in (None, 0.5) if told[step].startswith(("write", "allocate")) else (None,):
             disk = after_power_cut(step, fraction)
-            stage = Stage(disk.crash(model, SeededChance(step)), channel_count=2)
+            stage = Stage(disk.crash(model, SeededRandom(step)), channel_count=2)
             with stage.store() as store:
                 assert rows(store.snapshot()) == wanted, (step, told[step])
                 assert stage.disk.list(f"{DIRECTORY}/staging") == []
                 store.compact()
                 store.purge()
                 assert rows(store.refresh()) == wanted, (step, told[step])
-                assert not sealed(store) and len(sealed(store, Purpose.COMPACTED)) == 1
+                assert not sealed(store) and len(sealed(store, FileKind.COMPACTED)) == 1
             with stage.store() as store:
                 assert rows(store.snapshot()) == wanted, (step, told[step])
 

@@ -22,7 +22,7 @@ from tests.log.stage import (
 from warren.files.protocol import Files, join
 from warren.log.manifest import read_manifest
 from warren.log.settings import CONTAINER_BYTES_MIN, LogSettings, container_bytes_of
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import MemoryFiles
 
@@ -138,7 +138,7 @@ def test_space_is_there_before_bytes_are_written_and_is_zeros() -> None:
         assert not any(view_of(disk, log_records(disk)[0])[participant.end :])
 
 
-def stress(machine: Machine, directory: str, seed: int, sessions: int) -> None:
+def stress(machine: Environment, directory: str, seed: int, sessions: int) -> None:
     """Sessions of any size over three channels, some larger than a container, with rotations and restarts between."""
     chance = random.Random(seed)
     told: dict[bytes, int] = {}
@@ -180,7 +180,7 @@ def test_containers_are_added_under_stress(seed: int) -> None:
 @pytest.mark.slow
 def test_containers_are_added_under_stress_on_a_real_disk(tmp_path: Path) -> None:
     """TS-01, on the machine's own disk."""
-    machine = Machine.real()
+    machine = Environment.real()
     stress(machine, str(tmp_path / "log"), 9, 30)
     records = read_manifest(machine.files, str(tmp_path / "log")).files.values()
     assert max(record.end for record in records) > 3 * MIB, "files grew over several containers"

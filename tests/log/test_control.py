@@ -20,12 +20,12 @@ from warren.base.errors import Refused
 from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
 from warren.files.protocol import join
-from warren.log.ballast import Ballast
+from warren.log.ballast import DiskReserve
 from warren.log.control import RESULT, RESULT_ALIAS, START, CompactionThread, answered
 from warren.log.jobs import Job, run_job
 from warren.log.store import LogStore
 from warren.log.worker import InlineWorker
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
 from warren.testing.stepped_threads import SteppedThreads
@@ -76,7 +76,7 @@ class Kept:
         self.compactions = self.purges = self.running = self.most = 0
         self.is_due = self.is_short = False
         self.handover = Orders()
-        self.ballast = Ballast(MemoryFiles(), DIRECTORY, SystemThreads(), 0)
+        self.ballast = DiskReserve(MemoryFiles(), DIRECTORY, SystemThreads(), 0)
 
     def compact(self) -> dict[str, Any]:
         self.running += 1
@@ -392,7 +392,7 @@ def test_a_disk_that_is_full_for_the_result_does_not_end_the_thread() -> None:
     def body(store: LogStore) -> None:
         threads, thread = store.machine.threads, store._compaction_thread
         assert isinstance(threads, SteppedThreads) and thread is not None
-        files.faults.append(Fault(Kind.NO_SPACE, "create", "*/compaction_result*"))
+        files.faults.append(Fault(FaultKind.NO_SPACE, "create", "*/compaction_result*"))
         ask(stage.disk)
         sleep(threads, 2)
         assert len(thread.alarms()) == 1

@@ -21,35 +21,35 @@ from tests.log.upkeep_stage import (
     rows,
     sealed,
 )
-from warren.base.chance import SystemChance
+from warren.base.chance import SystemRandom
 from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch
 from warren.base.threads import SystemThreads
 from warren.durability.timeline import Ancestor
 from warren.files.local import LocalFiles
 from warren.files.protocol import join
-from warren.log.cut import Cut
+from warren.log.cut import Checkpoint
 from warren.log.file_record import Voided
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import file_change
 from warren.log.pins import Pins
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.records.format import BlockKind
 from warren.records.walk import walk
 from warren.testing.decay import flip_bit
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import REORDERED, SYNCED, CrashModel
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 FOREVER: dict[str, Any] = {"retention_seconds": 1e9, "retention_bytes": 1 << 40}
 
 
-def fork(stage: Stage, cut: Cut, name: str = "fork") -> LogStore:
+def fork(stage: Stage, cut: Checkpoint, name: str = "fork") -> LogStore:
     """Write the cut beside the store and open it."""
     cut.write_to(stage.disk, SystemThreads(), stage.chance, name)
     machine = stage.machine()
-    machine = Machine(stage.disk, machine.clock, machine.threads, SeededChance(77))
+    machine = Environment(stage.disk, machine.clock, machine.threads, SeededRandom(77))
     return remembered(LogStore.open(name, stage.settings, machine))
 
 
@@ -230,7 +230,7 @@ def test_on_a_real_disk_a_cut_shares_its_inodes_and_survives_the_store(tmp_path:
     with LogStore.open(home, QUIET) as store:
         put(store, {b"a": b"1"})
         cut = store.cut()
-        cut.write_to(LocalFiles(), SystemThreads(), SystemChance(), other)
+        cut.write_to(LocalFiles(), SystemThreads(), SystemRandom(), other)
         [name] = [Path(path).name for path in cut.paths]
         assert (tmp_path / "log" / name).stat().st_ino == (tmp_path / "fork" / name).stat().st_ino
         put(store, {b"a": b"2"})
@@ -326,7 +326,7 @@ def test_opening_a_cut_begins_a_new_timeline_that_knows_where_it_left() -> None:
         assert theirs.id != own.id
         assert theirs.ancestry == (*own.ancestry, Ancestor(own.id, epoch))
         assert put(opened, {b"b": b"1"}) == epoch + 1, "numbers go on, on another timeline"
-        reader = Pins(stage.disk, "fork", stage.clock, SeededChance(3))
+        reader = Pins(stage.disk, "fork", stage.clock, SeededRandom(3))
         reader.take("spark", 60.0, from_epoch=epoch, timeline=own.id)
         with pytest.raises(Refused, match=f"was abandoned: this store left it at epoch {epoch}"):
             reader.take("spark", 60.0, from_epoch=Epoch(epoch + 1), timeline=own.id)
@@ -376,7 +376,7 @@ def test_the_horizon_of_a_cut_does_not_lie_beyond_it() -> None:
         assert cut.state.horizon <= epoch
         opened = fork(stage, cut)
         put(opened, {b"b": b"2"})
-        Pins(stage.disk, "fork", stage.clock, SeededChance(3)).take("spark", 60.0, from_epoch=Epoch(epoch + 1))
+        Pins(stage.disk, "fork", stage.clock, SeededRandom(3)).take("spark", 60.0, from_epoch=Epoch(epoch + 1))
         opened.close()
 
 
@@ -403,9 +403,9 @@ def test_a_cut_while_writers_go_on_holds_every_session_up_to_its_epoch_and_none_
     stage = Stage(channel_count=2, rotate_bytes=1500, **FOREVER)
     written: list[tuple[Epoch, bytes]] = []
 
-    def body(store: LogStore) -> list[Cut]:
+    def body(store: LogStore) -> list[Checkpoint]:
         threads = store.machine.threads
-        cuts: list[Cut] = []
+        cuts: list[Checkpoint] = []
 
         def write(channel: int) -> None:
             for number in range(8):
@@ -443,12 +443,12 @@ def test_a_power_cut_while_a_cut_is_written_leaves_a_store_or_no_store(model: Cr
         put(store, {b"b": b"2"})
         cut = store.cut()
     counted = FaultyFiles(stage.crashed(SYNCED).disk)
-    cut.write_to(counted, SystemThreads(), SeededChance(1), "fork")
+    cut.write_to(counted, SystemThreads(), SeededRandom(1), "fork")
     opened = 0
     for step in range(len(counted.steps) + 1):
         machine = stage.crashed(SYNCED)
         with pytest.raises(PowerCut) if step < len(counted.steps) else _nothing():
-            cut.write_to(FaultyFiles(machine.disk, cut_at=step), SystemThreads(), SeededChance(1), "fork")
+            cut.write_to(FaultyFiles(machine.disk, cut_at=step), SystemThreads(), SeededRandom(1), "fork")
         after = machine.crashed(model, step)
         if not after.disk.exists("fork/manifest"):
             continue

@@ -10,13 +10,13 @@ from warren.files.protocol import join
 from warren.log.entries import EntryKind
 from warren.log.layout import active_name
 from warren.log.settings import LogSettings
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.records.block import look
-from warren.records.format import BlockKind, Tag
+from warren.records.format import BlockKind, ColumnTag
 from warren.records.walk import walk
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 QUIET = LogSettings(use_worker_process=False, compaction_poll_seconds=3600, snapshot_at_stop=False)
 STORAGE, MAJOR, MINOR = 0x1122334455667788, 0x0102030405060708, 0x0A0B0C0D0E0F0001
@@ -27,7 +27,9 @@ def test_an_entry_is_storage_and_key_then_version_and_value_and_its_kind() -> No
 
     The seed writes them row by row; here each is a column, of which a single entry needs only the base."""
     files = MemoryFiles()
-    store = remembered(LogStore.open("/log", QUIET, Machine(files, ManualClock(), SystemThreads(), SeededChance(1))))
+    store = remembered(
+        LogStore.open("/log", QUIET, Environment(files, ManualClock(), SystemThreads(), SeededRandom(1)))
+    )
     session = store.begin()
     session.put(STORAGE, b"the key", b"the value", version=(MAJOR, MINOR))
     session.commit()
@@ -37,9 +39,9 @@ def test_an_entry_is_storage_and_key_then_version_and_value_and_its_kind() -> No
     body = bytes(view[block.body_at : block.end])
     count, _, heap_at = struct.unpack_from("<HHI", body)
     columns = {tag: base for tag, _, _, _, _, base in struct.iter_unpack("<BBBBIQ", body[8 : 8 + 16 * count])}
-    assert columns[Tag.STORAGE] == STORAGE
-    assert (columns[Tag.MAJOR], columns[Tag.MINOR]) == (MAJOR, MINOR)
-    assert columns[Tag.KIND] == EntryKind.PUT
+    assert columns[ColumnTag.STORAGE] == STORAGE
+    assert (columns[ColumnTag.MAJOR], columns[ColumnTag.MINOR]) == (MAJOR, MINOR)
+    assert columns[ColumnTag.KIND] == EntryKind.PUT
     assert body[heap_at:].rstrip(b"\0") == b"the key" + b"the value"
     assert MAJOR.to_bytes(8, "little") in body and MINOR.to_bytes(8, "little") in body
     store.close()

@@ -10,10 +10,10 @@ from warren.base.ids import Epoch
 from warren.base.threads import SystemThreads
 from warren.log.epoch_times import epoch_at_time
 from warren.log.settings import LogSettings
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 SECOND_NS = 1_000_000_000
 QUIET = LogSettings(use_worker_process=False, compaction_poll_seconds=3600, snapshot_at_stop=False)
@@ -31,7 +31,7 @@ def at(store: LogStore, wall_ns: int) -> Epoch:
 
 def test_as_of_a_time_is_the_last_epoch_noted_by_then_also_across_rotation_and_restart() -> None:
     clock, files = ManualClock(wall_ns=100 * SECOND_NS), MemoryFiles()
-    machine = Machine(files, clock, SystemThreads(), SeededChance(1))
+    machine = Environment(files, clock, SystemThreads(), SeededRandom(1))
     seen: list[tuple[int, Epoch]] = []
     for turn in range(3):
         store = LogStore.open("/log", QUIET, machine)
@@ -48,7 +48,9 @@ def test_as_of_a_time_is_the_last_epoch_noted_by_then_also_across_rotation_and_r
 
 def test_a_clock_set_back_does_not_make_later_epochs_earlier() -> None:
     clock = ManualClock(wall_ns=100 * SECOND_NS)
-    store = remembered(LogStore.open("/log", QUIET, Machine(MemoryFiles(), clock, SystemThreads(), SeededChance(1))))
+    store = remembered(
+        LogStore.open("/log", QUIET, Environment(MemoryFiles(), clock, SystemThreads(), SeededRandom(1)))
+    )
     first = put(store, b"a")
     clock.set_wall_ns(50 * SECOND_NS)
     clock.advance_ns(SECOND_NS)
@@ -60,7 +62,9 @@ def test_a_clock_set_back_does_not_make_later_epochs_earlier() -> None:
 
 def test_a_time_before_the_first_mark_is_gone_and_names_the_horizon() -> None:
     clock = ManualClock(wall_ns=100 * SECOND_NS)
-    store = remembered(LogStore.open("/log", QUIET, Machine(MemoryFiles(), clock, SystemThreads(), SeededChance(1))))
+    store = remembered(
+        LogStore.open("/log", QUIET, Environment(MemoryFiles(), clock, SystemThreads(), SeededRandom(1)))
+    )
     put(store, b"a")
     with pytest.raises(Gone, match="horizon is 0"):
         at(store, 99 * SECOND_NS)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.log.interleaving import every_run
 from tests.log.stage import DIRECTORY, QUIET, memory_machine, put, quiet, small_disk
-from warren.base.chance import SystemChance
+from warren.base.chance import SystemRandom
 from warren.base.errors import Damage, Gone
 from warren.base.ids import ChannelId, Epoch, FileNumber
 from warren.base.threads import SystemThreads
@@ -30,7 +30,7 @@ from warren.log.tail import LogTail
 from warren.log.verify import verify
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 KEYS = [b"a", b"b", b"c"]
 PURGING = quiet(retention_seconds=0.0, retention_bytes=0)
@@ -86,7 +86,7 @@ def tailed_by_the_owner(files: Files, store: LogStore) -> None:
 
 def planned_for_repair(files: Files, store: LogStore) -> None:
     clock = ManualClock()
-    report = Repair(files, DIRECTORY, clock, SystemThreads(), SeededChance(1), thread_num=1).plan()
+    report = Repair(files, DIRECTORY, clock, SystemThreads(), SeededRandom(1), thread_num=1).plan()
     assert not report.is_needed, report
 
 
@@ -104,13 +104,13 @@ def opened_by_number(files: Files, store: LogStore) -> None:
 
 
 def cut(files: Files, store: LogStore) -> None:
-    pins = Pins(files, DIRECTORY, ManualClock(), SystemChance())
+    pins = Pins(files, DIRECTORY, ManualClock(), SystemRandom())
     made = make_cut(files, DIRECTORY, store.manifest, pins, Epoch(2), 60.0)
-    made.write_to(files, SystemThreads(), SeededChance(2), "/data/cut")
+    made.write_to(files, SystemThreads(), SeededRandom(2), "/data/cut")
 
 
 def pins_listed(files: Files, store: LogStore) -> None:
-    pins = Pins(files, DIRECTORY, ManualClock(), SystemChance())
+    pins = Pins(files, DIRECTORY, ManualClock(), SystemRandom())
     assert pins.live() == []
 
 

@@ -13,7 +13,7 @@ from warren.log.gather import copy_strings, numbers_at, spans
 from warren.log.heaps import HEAP_BITS, heaps_of
 from warren.log.strings import Strings
 from warren.records.columns import Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 LENGTHS = [
     0,
@@ -97,8 +97,8 @@ def test_neighbours_in_two_heaps_are_not_taken_for_one_string() -> None:
 def test_views_of_one_buffer_are_one_heap_and_are_not_copied() -> None:
     buffer = bytearray(b"..keys..values..")
     view = memoryview(buffer)
-    keys = Texts(np.frombuffer(view[2:6], dtype=np.uint8), Numbers.sequence(3, 0, 2))
-    values = Texts(np.frombuffer(view[8:14], dtype=np.uint8), Numbers.sequence(3, 0, 3))
+    keys = Texts(np.frombuffer(view[2:6], dtype=np.uint8), NumberColumn.sequence(3, 0, 2))
+    values = Texts(np.frombuffer(view[8:14], dtype=np.uint8), NumberColumn.sequence(3, 0, 3))
     heaps, origins = heaps_of([keys, values])
     assert [len(heap) for heap in heaps] == [0, len(buffer)]
     assert origins == [(1, 2), (1, 8)]
@@ -119,7 +119,7 @@ def test_a_large_buffer_is_seen_through_windows(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("warren.log.heaps._WINDOW_BYTES", 64)
     buffer = memoryview(random_strings(6, [1000])[0])
     parts = [
-        Texts(np.frombuffer(buffer[at : at + 50], dtype=np.uint8), Numbers.sequence(11, 0, 5))
+        Texts(np.frombuffer(buffer[at : at + 50], dtype=np.uint8), NumberColumn.sequence(11, 0, 5))
         for at in range(0, 1000, 50)
     ]
     pool = Strings.of(parts)
@@ -156,9 +156,14 @@ def test_equality_is_that_of_bytes(pairs: list[tuple[bytes, bytes]], are_same: b
 
 @pytest.mark.parametrize(
     "numbers",
-    [Numbers(6, 7), Numbers(6, 100, -3), Numbers(6, 1 << 63, 2), Numbers.of_array(np.array([5, 3, 9, 3, 1 << 60, 4]))],
+    [
+        NumberColumn(6, 7),
+        NumberColumn(6, 100, -3),
+        NumberColumn(6, 1 << 63, 2),
+        NumberColumn.of_array(np.array([5, 3, 9, 3, 1 << 60, 4])),
+    ],
 )
-def test_numbers_at_rows_are_the_columns_own(numbers: Numbers) -> None:
+def test_numbers_at_rows_are_the_columns_own(numbers: NumberColumn) -> None:
     rows = rows_of([5, 0, 0, 3])
     assert numbers_at(numbers, rows).tolist() == [numbers.at(row) for row in rows.tolist()]
 

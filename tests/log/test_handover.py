@@ -13,14 +13,14 @@ from tests.log.upkeep_stage import DIRECTORY, Stage, names, put, remove, rows, s
 from tests.pipeline.histories import STEPS, History, Step
 from warren.base.errors import Damage, Refused, WarrenError
 from warren.files.protocol import join
-from warren.log.file_header import Purpose
-from warren.log.range_plan import RangePlan, Sizes
+from warren.log.file_header import FileKind
+from warren.log.range_plan import RangePlan, RangePlanSizes
 from warren.log.scan import LogInput
 from warren.log.store import LogStore
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 SIZES = {"one pass": TINY, "two passes": TINY_AND_DEALT, "in pieces on disk": SHORT_OF_MEMORY}
 Row = tuple[int, int, bytes, bytes, int, int, int]
@@ -83,7 +83,7 @@ def test_several_files_come_into_force_by_one_edit_and_lie_one_behind_the_other(
         wanted = rows(store.refresh())
         told = compact_elsewhere(store, SIZES[how])
         assert told is not None
-        files = sealed(store, Purpose.COMPACTED)
+        files = sealed(store, FileKind.COMPACTED)
         assert len(files) > 2
         assert told["entries"] == sum(record.entries for record in files) == len(wanted)
         assert all(inputs <= set(record.sources) for record in files)
@@ -129,7 +129,7 @@ def test_two_passes_read_every_entry_twice_whatever_the_number_of_ranges() -> No
         assert sum(part.entries for task in plan.deals() for part in task.parts) == 62
         run = {"name": "run", "parts": [[0, 0, 0]] * len(plan.ranges), "clears": []}
         assert all(not task.parts and task.runs for task in plan.merges([run]))
-        assert RangePlan(stage.disk, order, Sizes(workers=2)).deals() == []
+        assert RangePlan(stage.disk, order, RangePlanSizes(workers=2)).deals() == []
 
 
 def test_an_order_whose_inputs_are_no_longer_current_is_refused_and_costs_nothing() -> None:
@@ -307,7 +307,7 @@ def test_a_power_cut_at_any_step_of_an_acceptance_leaves_the_same_state(model: C
         files = FaultyFiles(stage.disk, cut_at=step)
         with pytest.raises(PowerCut):
             stage.play(5, _ordered_and_accepted, files)
-        stage = Stage(stage.disk.crash(model, SeededChance(step)))
+        stage = Stage(stage.disk.crash(model, SeededRandom(step)))
         with stage.store() as store:
             assert rows(store.snapshot()) == wanted, step
             assert stage.disk.list(f"{DIRECTORY}/staging") == []
@@ -330,5 +330,5 @@ def _ordered_and_accepted(store: LogStore) -> range:
 def _steps_of_acceptance() -> tuple[range, dict[tuple[int, bytes], bytes]]:
     stage = Stage()
     steps = stage.play(5, _ordered_and_accepted, FaultyFiles(stage.disk))
-    with Stage(stage.disk.crash(ALL, SeededChance(0))).store() as store:
+    with Stage(stage.disk.crash(ALL, SeededRandom(0))).store() as store:
         return steps, rows(store.snapshot())

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from tests.log.merge_model import KEYS
 from warren.log import key_order as module
 from warren.log.key_order import KeyRanges, key_order
-from warren.log.key_words import KeyWords, Place, squeeze
+from warren.log.key_words import KeyPosition, KeyWords, squeeze
 from warren.log.strings import Strings
 from warren.records.columns import Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 Named = list[tuple[int, bytes]]
 
 
 def words_of(named: Named, rows: list[int] | None = None) -> KeyWords:
-    storages = Numbers.of_array(np.array([storage for storage, _ in named], dtype=np.uint64))
+    storages = NumberColumn.of_array(np.array([storage for storage, _ in named], dtype=np.uint64))
     keys = Strings.of([Texts.of_list([key for _, key in named])])
     return KeyWords(storages, keys, None if rows is None else np.array(rows, dtype=np.int64))
 
@@ -127,6 +127,6 @@ def test_a_key_never_falls_into_two_ranges() -> None:
 
 def test_bits_that_never_vary_are_left_out() -> None:
     named = [(9, b"customer:%04d" % number) for number in (417, 423, 399)]
-    values, place = squeeze(words_of(named), Place(), 12)
+    values, place = squeeze(words_of(named), KeyPosition(), 12)
     assert place is None, "all that differs fits into twelve bits, so equal values mean equal keys"
     assert np.argsort(values).tolist() == [2, 0, 1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from warren.log.key_range import KeyRange, is_below, ranges_between
 from warren.log.pool import Pool
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 KEYS = st.tuples(
     st.sampled_from([0, 1, 2, 2**63, 2**64 - 1]),
@@ -22,8 +22,8 @@ KEYS = st.tuples(
 
 def pool_of(keys: list[tuple[int, bytes]]) -> Pool:
     count = len(keys)
-    storages = Numbers.of_array(np.array([storage for storage, _ in keys], dtype=np.uint64))
-    one, none = Numbers.constant(count, 1), Numbers.constant(count, 0)
+    storages = NumberColumn.of_array(np.array([storage for storage, _ in keys], dtype=np.uint64))
+    one, none = NumberColumn.constant(count, 1), NumberColumn.constant(count, 0)
     texts = Texts.of_list([key for _, key in keys])
     return Pool.of([EntryColumns(one, storages, one, one, texts, Texts.empty(count), none, none, one)])
 

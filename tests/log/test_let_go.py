@@ -18,9 +18,9 @@ from warren.base.ids import ChannelId
 from warren.durability.epoch_file import EpochFile, read_witness
 from warren.files.local import LocalFiles
 from warren.log.layout import EPOCH
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.store import LogStore
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 
 PLAIN = quiet(use_worker_process=False, keeps_snapshot=False, container_bytes=64 << 10)
 
@@ -31,8 +31,8 @@ def place() -> Iterator[str]:
         yield place
 
 
-def machine_of(files: FaultyFiles) -> Machine:
-    return replace(Machine.real(), files=files)
+def machine_of(files: FaultyFiles) -> Environment:
+    return replace(Environment.real(), files=files)
 
 
 def used(directory: str) -> None:
@@ -61,7 +61,7 @@ def test_an_opening_that_fails_leaves_nothing_open(place: str, is_new: bool) -> 
         directory = f"{place}/{step}"
         if not is_new:
             used(directory)
-        files = FaultyFiles(LocalFiles(), [Fault(Kind.IO_ERROR, at_step=step)])
+        files = FaultyFiles(LocalFiles(), [Fault(FaultKind.IO_ERROR, at_step=step)])
         has_failed = False
         try:
             LogStore.open(directory, PLAIN, machine_of(files), begins_upkeep=False).abandon()
@@ -76,7 +76,7 @@ def test_an_opening_that_fails_leaves_nothing_open(place: str, is_new: bool) -> 
 
 def test_whoever_waits_for_room_does_not_open_more_and_more(place: str) -> None:
     """A rotation tries again and again to make its files."""
-    full = Fault(Kind.NO_SPACE, "allocate", times=None, is_armed=False)
+    full = Fault(FaultKind.NO_SPACE, "allocate", times=None, is_armed=False)
     files = FaultyFiles(LocalFiles(), [full])
     with LogStore.open(place, PLAIN, machine_of(files), begins_upkeep=False) as store:
         witness, _ = read_witness(files, f"{place}/{EPOCH}")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.log.upkeep_stage import Stage, life_of, put, sealed
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, StreamId, TimelineId
 from warren.durability.timeline import Timeline
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
-from warren.log.lives import Life, disk_bytes, is_needed, lives, reach
+from warren.log.lives import FileLifecycle, disk_bytes, is_needed, lives, reach
 from warren.log.manifest_state import ManifestState, StreamRecord
 from warren.log.pins import Pin
 
@@ -28,7 +28,7 @@ def log_file(number: int, epoch: int, sealed_ns: int = 0, streams: Mapping[int, 
     """A rotated file of 1000 bytes whose epochs end with `epoch`; `streams` says the last LSN of each in it."""
     ends = tuple(sorted((streams if streams is not None else {0: number << 32}).items()))
     return FileRecord(
-        FileNumber(number), ChannelId(0), TimelineId(1), Incarnation(number), Purpose.LOG, FileState.SEALED, "name",
+        FileNumber(number), ChannelId(0), TimelineId(1), Incarnation(number), FileKind.LOG, FileState.SEALED, "name",
         end=1000, entries=1, first_epoch=Epoch(epoch), last_epoch=Epoch(epoch), sealed_epoch=Epoch(epoch),
         sealed_digest=f"d{epoch}", sealed_ns=sealed_ns, stream_ends=ends,
     )  # fmt: skip
@@ -36,7 +36,7 @@ def log_file(number: int, epoch: int, sealed_ns: int = 0, streams: Mapping[int, 
 
 def compacted(number: int, epoch: int, sources: tuple[int, ...], sealed_ns: int = 0) -> FileRecord:
     made = log_file(number, epoch, sealed_ns)
-    return replace(made, purpose=Purpose.COMPACTED, sources=tuple(FileNumber(n) for n in sources))
+    return replace(made, purpose=FileKind.COMPACTED, sources=tuple(FileNumber(n) for n in sources))
 
 
 def manifest(*records: FileRecord, in_force: int = 0, streams: tuple[StreamRecord, ...] = (KV,)) -> ManifestState:
@@ -184,8 +184,8 @@ def test_whatever_the_times_history_has_one_edge(
     last = compacted(99, 10, tuple(range(1, 99)))
     state = manifest(*records, last, in_force=99, streams=(KV, stream))
     found = lives(state, (), now * 10**9, seconds, size)
-    free = [reach(state, record)[0] for record in records if found[record.number] is Life.FREE]
-    kept = [reach(state, record)[0] for record in records if found[record.number] is Life.RETAINED]
+    free = [reach(state, record)[0] for record in records if found[record.number] is FileLifecycle.FREE]
+    kept = [reach(state, record)[0] for record in records if found[record.number] is FileLifecycle.RETAINED]
     assert not free or not kept or max(free) < min(kept)
 
 
@@ -198,7 +198,7 @@ def test_the_log_behind_a_compacted_file_that_goes_is_not_kept_in_vain() -> None
 
 
 def test_a_start_up_snapshot_is_derived_and_no_history() -> None:
-    snapshot = replace(log_file(2, 5), purpose=Purpose.SNAPSHOT)
+    snapshot = replace(log_file(2, 5), purpose=FileKind.SNAPSHOT)
     state = manifest(log_file(1, 5), snapshot)
     assert lives_of(state, seconds=1e9) == ["needed", "free"]
     assert lives_of(replace(state, snapshot=FileNumber(2)), seconds=1e9) == ["needed", "needed"]
@@ -259,17 +259,17 @@ def test_a_file_lives_through_active_needed_retained_pinned_and_free() -> None:
     with stage.store() as store:
         put(store, {b"a": b"1"})
         active = store.manifest.state.files[store.channels[0].participant.number]
-        assert life_of(store, active) is Life.ACTIVE
+        assert life_of(store, active) is FileLifecycle.ACTIVE
         store.rotate()
         [record] = sealed(store)
-        assert life_of(store, record) is Life.NEEDED
+        assert life_of(store, record) is FileLifecycle.NEEDED
         store.compact()
-        assert life_of(store, record) is Life.RETAINED
+        assert life_of(store, record) is FileLifecycle.RETAINED
         pinned, _ = store.pins.take("reader", 3600.0, numbers=[record.number])
         stage.advance(61)
-        assert life_of(store, record) is Life.PINNED
+        assert life_of(store, record) is FileLifecycle.PINNED
         store.pins.release(pinned)
-        assert life_of(store, record) is Life.FREE
+        assert life_of(store, record) is FileLifecycle.FREE
 
 
 def test_a_file_that_was_sealed_with_little_in_it_counts_with_its_bytes_and_not_with_whole_containers() -> None:
@@ -282,7 +282,7 @@ def test_a_file_that_was_sealed_with_little_in_it_counts_with_its_bytes_and_not_
         records = sealed(store)
         assert sum(record.end for record in records) < 2000 < store.manifest.state.container_bytes
         store.compact()
-        assert {life_of(store, record) for record in records} == {Life.RETAINED}
+        assert {life_of(store, record) for record in records} == {FileLifecycle.RETAINED}
 
 
 # -- when the disk is short of space -----------------------------------------------------------------------------------

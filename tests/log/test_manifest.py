@@ -20,7 +20,7 @@ from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, Stre
 from warren.base.threads import SystemThreads
 from warren.durability.timeline import Ancestor, Timeline
 from warren.files.protocol import Files, join
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.layout import MANIFEST
 from warren.log.manifest import FOLD_BYTES, Manifest, read_manifest
@@ -37,9 +37,9 @@ from warren.records.block import FileIdentity, draft
 from warren.records.format import BlockKind
 from warren.records.walk import walk
 from warren.testing.decay import flip_bit, tear_tail
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind, PowerCut
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles, PowerCut
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 PATH = join(DIRECTORY, MANIFEST)
 TIMELINE = Timeline(TimelineId(0xAA), (Ancestor(TimelineId(0x99), Epoch(5)),))
@@ -48,7 +48,7 @@ RECORD = FileRecord(
     channel=ChannelId(1),
     timeline=TimelineId(0xAA),
     incarnation=Incarnation(0xBB),
-    purpose=Purpose.COMPACTED,
+    purpose=FileKind.COMPACTED,
     state=FileState.SEALED,
     name="pwal_0000.compacted.0000000003",
     end=700,
@@ -72,7 +72,7 @@ EMPTY = ManifestState(TIMELINE, 4096, 2)
 
 def made(files: Files, state: ManifestState = EMPTY) -> Manifest:
     files.make_directories(DIRECTORY)
-    return Manifest(files, DIRECTORY, SystemThreads(), SeededChance(3), state)
+    return Manifest(files, DIRECTORY, SystemThreads(), SeededRandom(3), state)
 
 
 def blocks_in(files: MemoryFiles) -> list[tuple[int, int]]:
@@ -113,7 +113,7 @@ def test_every_field_goes_to_json_and_back() -> None:
 def test_an_edit_is_durable_when_commit_returns() -> None:
     files = MemoryFiles()
     made(files).commit([file_change(RECORD)])
-    assert read_manifest(files.crash(SYNCED, SeededChance(1)), DIRECTORY).files == {3: RECORD}
+    assert read_manifest(files.crash(SYNCED, SeededRandom(1)), DIRECTORY).files == {3: RECORD}
 
 
 def test_opening_folds_the_edits_into_one_block() -> None:
@@ -172,7 +172,7 @@ def test_a_power_cut_at_any_step_leaves_whole_edits_and_all_that_were_answered(m
             told: list[int] = []
             with suppress(PowerCut):
                 edits_under(FaultyFiles(memory, cut_at=step, cut_fraction=fraction), told)
-            left = memory.crash(model, SeededChance(step))
+            left = memory.crash(model, SeededRandom(step))
             if not left.exists(PATH):
                 assert not told
                 continue
@@ -200,7 +200,7 @@ def test_a_full_disk_keeps_the_edit_out_and_it_can_be_tried_again() -> None:
 def test_a_failed_sync_is_not_believed_and_not_tried_again() -> None:
     disk = FaultyFiles(MemoryFiles())
     manifest = made(disk)
-    disk.faults.append(Fault(Kind.IO_ERROR, "sync"))
+    disk.faults.append(Fault(FaultKind.IO_ERROR, "sync"))
     for _ in range(2):
         with pytest.raises(SyncFailed):
             manifest.commit([file_change(RECORD)])

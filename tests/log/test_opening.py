@@ -28,7 +28,7 @@ from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch
 from warren.base.threads import SystemThreads
 from warren.durability.epoch_file import SLOT_BYTES
-from warren.durability.participant import Participant
+from warren.durability.participant import LogFile
 from warren.files.local import LocalFiles
 from warren.files.protocol import join
 from warren.log.file_record import FileState
@@ -39,7 +39,7 @@ from warren.testing.decay import flip_bit, tear_tail
 from warren.testing.faulty_files import FaultyFiles, PowerCut
 from warren.testing.manual_clock import START_WALL_NS, ManualClock
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
 
 HEADER_BYTES = 96
@@ -49,7 +49,7 @@ def keys(files: MemoryFiles, store: LogStore) -> list[bytes]:
     return [row.key for row in rows_of(files, store.durable)]
 
 
-def participant_of(store: LogStore, channel: int = 0) -> Participant:
+def participant_of(store: LogStore, channel: int = 0) -> LogFile:
     return store.channels[channel].participant
 
 
@@ -108,10 +108,10 @@ def test_a_number_is_never_used_twice() -> None:
             disk.cut_at = len(disk.steps) + 1
             with suppress(PowerCut):
                 store.wait(told[-1])
-            files = files.crash((SYNCED, REORDERED)[run % 2], SeededChance(run))
+            files = files.crash((SYNCED, REORDERED)[run % 2], SeededRandom(run))
         elif run % 3 == 2:
             store.abandon()
-            files = files.crash(ALL, SeededChance(run))
+            files = files.crash(ALL, SeededRandom(run))
         else:
             store.close()
     assert len(set(told)) == len(told)
@@ -146,7 +146,7 @@ def test_what_was_not_durable_is_voided_by_the_manifest_and_kept_in_quarantine()
     disk.cut_at, disk.cut_fraction = len(disk.steps), 0.6
     with pytest.raises(PowerCut):
         session.commit()
-    left = files.crash(ALL, SeededChance(1))
+    left = files.crash(ALL, SeededRandom(1))
     before = left.contents(join(DIRECTORY, "pwal_0000"))
     with opened(left, 2) as store:
         sealed = log_records(left)[0]
@@ -199,7 +199,7 @@ def test_what_opening_calls_durable_is_synced_before_it_is_believed() -> None:
     with opened(files, 2) as store:
         assert keys(files, store) == [b"first", b"in the page cache"]
         durable = store.durable
-        left = files.crash(SYNCED, SeededChance(1))
+        left = files.crash(SYNCED, SeededRandom(1))
     with opened(left, 3) as store:
         assert store.durable >= durable
         assert keys(left, store) == [b"first", b"in the page cache"]
@@ -426,7 +426,7 @@ def crashed_store() -> MemoryFiles:
 
     threads.run(body)
     memory.create(join(DIRECTORY, "pwal_0009")).close()
-    return memory.crash(ALL, SeededChance(1))
+    return memory.crash(ALL, SeededRandom(1))
 
 
 def open_until(files: MemoryFiles, step: int | None, seed: int) -> int:
@@ -442,14 +442,14 @@ def open_until(files: MemoryFiles, step: int | None, seed: int) -> int:
 @pytest.mark.parametrize("model", [ALL, SYNCED, REORDERED])
 def test_a_power_cut_at_any_step_of_opening_and_another_one_in_the_next_lose_nothing(model: CrashModel) -> None:
     before = crashed_store()
-    steps = open_until(before.crash(ALL, SeededChance(0)), None, 2)
+    steps = open_until(before.crash(ALL, SeededRandom(0)), None, 2)
     assert steps > 15
     for step in range(steps):
-        once = before.crash(ALL, SeededChance(0))
+        once = before.crash(ALL, SeededRandom(0))
         open_until(once, step, 2)
-        twice = once.crash(model, SeededChance(step))
+        twice = once.crash(model, SeededRandom(step))
         open_until(twice, (step * 7) % steps, 3)
-        files = twice.crash(model, SeededChance(step))
+        files = twice.crash(model, SeededRandom(step))
         with opened(files, 4, quiet(channel_count=2)) as store:
             assert sorted(keys(files, store)) == [b"0", b"1", b"2"], f"cut at step {step}"
             assert store.durable == 3
@@ -464,7 +464,7 @@ def test_damage_below_the_witness_is_found_also_after_an_opening_that_was_cut_sh
     for step in range(steps):
         files = crashed_store()
         open_until(files, step, 2)
-        files = files.crash(ALL, SeededChance(step))
+        files = files.crash(ALL, SeededRandom(step))
         record = log_records(files)[0]
         if record.state is FileState.SEALED:
             break
@@ -500,10 +500,10 @@ def test_a_torn_tail_of_any_length_behind_the_witness_opens() -> None:
     store.abandon()
     whole = files.contents(join(DIRECTORY, "pwal_0000"))
     for size in range(start, end, 11):
-        files = files.crash(ALL, SeededChance(1))
+        files = files.crash(ALL, SeededRandom(1))
         files.set_contents(join(DIRECTORY, "pwal_0000"), whole)
         tear_tail(files, join(DIRECTORY, "pwal_0000"), len(whole) - size)
-        copy = files.crash(ALL, SeededChance(1))
+        copy = files.crash(ALL, SeededRandom(1))
         with opened(copy, 2) as store:
             assert keys(copy, store)[:2] == [b"witnessed", b"a" * 200]
 

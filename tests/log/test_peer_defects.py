@@ -34,7 +34,7 @@ from warren.log.store import LogStore
 from warren.records.format import BlockKind
 from warren.testing.decay import flip_bit
 from warren.testing.memory_files import ALL, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 CHILD = """
 import sys, time
@@ -84,7 +84,7 @@ def test_a_torn_epoch_file_opens(slot: int, is_cut: bool) -> None:
     used = len(raw[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES].rstrip(b"\0"))
     assert used
     for offset in range(slot * SLOT_BYTES, slot * SLOT_BYTES + used, 5):
-        files = whole.crash(ALL, SeededChance(1))
+        files = whole.crash(ALL, SeededRandom(1))
         if is_cut:
             files.set_contents(join(DIRECTORY, EPOCH), raw[:offset])
         else:
@@ -122,7 +122,7 @@ def test_every_byte_wise_truncation_of_the_last_block_opens_or_reports_and_never
     raw = whole.contents(path)
     outcomes = set()
     for size in range(start, end + 1):
-        files = whole.crash(ALL, SeededChance(1))
+        files = whole.crash(ALL, SeededRandom(1))
         cut = raw[:size].ljust(len(raw) if is_filled else 0, b"\0")
         files.set_contents(path, cut)
         is_whole = cut[:end] == raw[:end]

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from tests.log.upkeep_stage import DIRECTORY, QUIET, Stage, numbers, put, rows, sealed
-from warren.base.chance import SystemChance
+from warren.base.chance import SystemRandom
 from warren.base.clock import SystemClock
 from warren.base.errors import Gone, Refused
 from warren.base.ids import Epoch, FileNumber, TimelineId
@@ -25,7 +25,7 @@ from warren.log.store import LogStore
 from warren.records.walk import walk
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
 
 Result = TypeVar("Result")
@@ -34,7 +34,7 @@ HOME = f"{DIRECTORY}/pins"
 
 def pins_of(stage: Stage, files: Files | None = None, seed: int = 9) -> Pins:
     """A reader's own way to the pins, apart from the store's."""
-    return Pins(files or stage.disk, DIRECTORY, stage.clock, SeededChance(seed))
+    return Pins(files or stage.disk, DIRECTORY, stage.clock, SeededRandom(seed))
 
 
 def compacted_away(store: LogStore, count: int = 1) -> list[FileRecord]:
@@ -259,7 +259,7 @@ def test_another_process_takes_a_pin_beside_the_running_store(tmp_path: Path) ->
         assert [(pin.id, pin.reader) for pin in store.pins.live()] == [(identity, "another process")]
         assert store.purge().files == ()
         assert (tmp_path / "log" / record.name).exists()
-        Pins(LocalFiles(), directory, SystemClock(), SystemChance()).revoke(identity)
+        Pins(LocalFiles(), directory, SystemClock(), SystemRandom()).revoke(identity)
         assert store.purge().files == (record.name,)
         assert not (tmp_path / "log" / record.name).exists()
 

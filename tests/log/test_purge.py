@@ -24,20 +24,20 @@ from tests.log.upkeep_stage import (
 from warren.base.errors import DiskFailure, Gone
 from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import join
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import epoch_of_name
-from warren.log.lives import Life, reach
+from warren.log.lives import FileLifecycle, reach
 from warren.log.manifest import read_manifest
 from warren.log.pins import Pins
 from warren.log.quarantine import set_aside_bytes
 from warren.log.store import LogStore
 from warren.records.block import Header
 from warren.records.walk import walk
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 FOREVER: dict[str, Any] = {"retention_seconds": 1e9, "retention_bytes": 1 << 40}
 RECYCLE = f"{DIRECTORY}/recycle"
@@ -65,7 +65,7 @@ def test_history_goes_when_its_time_is_over() -> None:
         rounds(store, 1)
         [first] = sealed(store)
         store.compact()
-        [base] = sealed(store, Purpose.COMPACTED)
+        [base] = sealed(store, FileKind.COMPACTED)
         stage.advance(30)
         rounds(store, 1)
         second = sealed(store)[-1]
@@ -85,14 +85,14 @@ def test_history_goes_when_there_is_more_of_it_than_wanted() -> None:
         for _ in range(4):
             rounds(store, 1)
             store.compact()
-        logs, bases = sealed(store), sealed(store, Purpose.COMPACTED)
+        logs, bases = sealed(store), sealed(store, FileKind.COMPACTED)
     kept, gone = [*logs[2:], *bases[1:3]], [*logs[:2], bases[0]]
     with stage.store(retention_bytes=sum(record.end for record in kept)) as store:
         purged = store.purge()
         assert set(purged.files) == {record.name for record in gone}
         assert purged.freed_bytes == sum(record.end for record in gone)
         assert sorted(numbers(sealed(store))) == numbers(logs[2:])
-        assert numbers(sealed(store, Purpose.COMPACTED)) == numbers(bases[1:])
+        assert numbers(sealed(store, FileKind.COMPACTED)) == numbers(bases[1:])
         assert purged.horizon == logs[1].sealed_epoch
         assert store.purge().files == ()
 
@@ -200,11 +200,15 @@ def test_a_replaced_compacted_file_is_history_and_goes_like_it() -> None:
             rounds(store, 1)
             store.compact()
         assert store.purge().files == ()
-        bases = sealed(store, Purpose.COMPACTED)
-        assert [life_of(store, base) for base in bases] == [Life.RETAINED, Life.RETAINED, Life.NEEDED]
+        bases = sealed(store, FileKind.COMPACTED)
+        assert [life_of(store, base) for base in bases] == [
+            FileLifecycle.RETAINED,
+            FileLifecycle.RETAINED,
+            FileLifecycle.NEEDED,
+        ]
     with stage.store(retention_seconds=0.0) as store:
         assert {bases[0].name, bases[1].name} <= set(store.purge().files)
-        assert numbers(sealed(store, Purpose.COMPACTED)) == [bases[2].number]
+        assert numbers(sealed(store, FileKind.COMPACTED)) == [bases[2].number]
         assert store.manifest.state.horizon == bases[2].sealed_epoch
 
 
@@ -247,7 +251,7 @@ def test_a_snapshot_that_is_no_longer_in_force_goes_and_moves_no_horizon() -> No
     with stage.store() as store:
         rounds(store, 1)
         store.refresh()
-        old = sealed(store, Purpose.SNAPSHOT)[0]
+        old = sealed(store, FileKind.SNAPSHOT)[0]
         rounds(store, 1)
         store.refresh()
         store.purge()
@@ -265,14 +269,14 @@ def test_a_reader_s_bytes_are_never_freed_however_often_the_log_is_compacted() -
     with stage.store() as store:
         rounds(store, 3)
         [first, *_] = sealed(store)
-        reader = Pins(stage.disk, DIRECTORY, stage.clock, SeededChance(5))
+        reader = Pins(stage.disk, DIRECTORY, stage.clock, SeededRandom(5))
         pin, _ = reader.take("spark", 1e6, from_epoch=first.first_epoch)
         for _ in range(4):
             store.compact()
             store.purge()
             rounds(store, 1)
         state = read_manifest(stage.disk, DIRECTORY)
-        logs = [record for record in state.of_state(FileState.SEALED) if record.purpose is Purpose.LOG]
+        logs = [record for record in state.of_state(FileState.SEALED) if record.purpose is FileKind.LOG]
         epochs = [header.epoch for record in logs for header in whole(stage.disk, record) if header.entries]
         assert epochs == list(range(first.first_epoch, store.durable + 1))
         assert store.purge().pinned_bytes >= sum(record.end for record in logs[:-1])
@@ -367,7 +371,7 @@ class Story:
 
     def crash(self, number: int) -> None:
         self.store.abandon()
-        self.stage.disk = self.stage.disk.crash(SYNCED, SeededChance(number))
+        self.stage.disk = self.stage.disk.crash(SYNCED, SeededRandom(number))
         self.store = self.stage.open()
 
     def wait(self, seconds: int) -> None:
@@ -389,7 +393,7 @@ class Story:
 
     def note(self) -> None:
         for record in self.store.manifest.state.files.values():
-            if record.state is FileState.SEALED and record.purpose is not Purpose.SNAPSHOT:
+            if record.state is FileState.SEALED and record.purpose is not FileKind.SNAPSHOT:
                 self.seen[record.number] = record
 
     def check(self) -> None:
@@ -400,7 +404,7 @@ class Story:
                 assert record.sealed_epoch <= state.horizon, f"{record} is gone, the horizon says {state.horizon}"
         for record in state.of_state(FileState.SEALED):
             assert self.stage.disk.exists(join(DIRECTORY, record.name)), record
-            if life_of(self.store, record) is Life.RETAINED:
+            if life_of(self.store, record) is FileLifecycle.RETAINED:
                 assert reach(state, record)[0] > state.horizon, "kept, though nobody may read it"
         assert all(epoch > state.horizon for _, epoch in self.pins), "the horizon has passed a live pin"
 
@@ -438,7 +442,7 @@ def test_a_power_cut_at_any_step_of_a_purge_loses_nothing_and_the_next_one_goes_
     for step in range(first, len(files.steps)):
         for fraction in (None, 0.5) if files.steps[step].operation in ("write", "allocate") else (None,):
             disk, _, _ = purged_with_cut(step, fraction, recycle)
-            stage = Stage(disk.crash(model, SeededChance(step)), recycle_files=recycle)
+            stage = Stage(disk.crash(model, SeededRandom(step)), recycle_files=recycle)
             with stage.store() as store:
                 found = rows(store.snapshot())
                 assert found in (all_rounds(3), all_rounds(3) | of_storage({b"key": b"0"})), files.steps[step]
@@ -468,7 +472,7 @@ def test_a_removal_that_fails_is_taken_up_by_the_next_purge() -> None:
     with stage.store(files) as store:
         rounds(store, 3)
         store.compact()
-        files.faults.append(Fault(Kind.IO_ERROR, "remove", "*/pwal_*"))
+        files.faults.append(Fault(FaultKind.IO_ERROR, "remove", "*/pwal_*"))
         with pytest.raises(DiskFailure):
             store.purge()
         assert store.manifest.state.of_state(FileState.DOOMED)

@@ -7,17 +7,17 @@ from dataclasses import replace
 from warren.base.threads import SystemThreads
 from warren.log.quarantine import set_aside_bytes
 from warren.log.settings import LogSettings
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 QUIET = LogSettings(use_worker_process=False, compaction_poll_seconds=3600, snapshot_at_stop=False)
 
 
 def test_a_quarantine_over_its_budget_is_an_alarm_and_stays_as_it_is() -> None:
     files = MemoryFiles()
-    machine = Machine(files, ManualClock(), SystemThreads(), SeededChance(1))
+    machine = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
     with LogStore.open("/log", replace(QUIET, quarantine_bytes_max=100), machine) as store:
         set_aside_bytes(files, "/log", "1-0-100.voided", bytes(100))
         assert store.alarms() == []

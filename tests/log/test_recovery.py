@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from warren.base.errors import Damage, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
 from warren.durability.closing import NO_DIGEST, Closing, ClosingPart
-from warren.durability.epoch_file import Witness
-from warren.durability.participant import FileEnd, Participant, run_on
-from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose
+from warren.durability.epoch_file import DurableRecord
+from warren.durability.participant import FileEnd, LogFile, run_on
+from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, FileKind
 from warren.log.file_record import FileRecord, FileState
-from warren.log.recovery import Examined, Judgement, examine, judge
-from warren.log.rows import Rows
+from warren.log.recovery import DurableJudgement, ExaminedFiles, examine, judge
+from warren.log.rows import EntryRows
 from warren.records.block import FileIdentity, draft
 from warren.records.entries import Versions, draft_entries
 from warren.records.format import BlockKind
@@ -30,7 +30,7 @@ class Forge:
     """Log files made block by block, without a store: what each epoch wrote, and where each file stood behind it."""
 
     count: int = 1
-    participants: list[Participant] = field(default_factory=list)
+    participants: list[LogFile] = field(default_factory=list)
     ends: dict[int, tuple[FileEnd, ...]] = field(default_factory=dict)  # by epoch
     digests: dict[int, bytes] = field(default_factory=lambda: {0: NO_DIGEST})
     previous: int = 0
@@ -39,9 +39,9 @@ class Forge:
         for number in range(1, self.count + 1):
             identity = FileIdentity(TIMELINE, Incarnation(number * 0x11))
             raw, checksum = FileHeader(
-                FileNumber(number), ChannelId(number - 1), Purpose.LOG, ALLOCATED_BYTES, 5
+                FileNumber(number), ChannelId(number - 1), FileKind.LOG, ALLOCATED_BYTES, 5
             ).placed(identity)
-            made = Participant(FileNumber(number), identity, len(raw), run_on(0, checksum), ALLOCATED_BYTES)
+            made = LogFile(FileNumber(number), identity, len(raw), run_on(0, checksum), ALLOCATED_BYTES)
             made.pending = [raw]
             self.participants.append(made)
         self.ends[0] = tuple(participant.as_end() for participant in self.participants)
@@ -50,7 +50,7 @@ class Forge:
         """Entries in these files, closed by all of them."""
         for index in indexes:
             for number in range(blocks):
-                rows = Rows()
+                rows = EntryRows()
                 rows.add(1, 7, b"key %d" % number, b"value of epoch %d" % epoch)
                 self.participants[index].append(
                     draft_entries(rows.columns(), versions=Versions.FROM_HEADER), Epoch(epoch), number
@@ -70,13 +70,13 @@ class Forge:
     def raw(self, index: int = 0) -> bytearray:
         return bytearray(b"".join(self.participants[index].pending).ljust(ALLOCATED_BYTES, b"\0"))
 
-    def witness(self, epoch: int, monotone_ns: int = 0) -> Witness:
-        return Witness(TIMELINE, Epoch(epoch), self.digests[epoch], 0, 0, monotone_ns, self.ends[epoch])
+    def witness(self, epoch: int, monotone_ns: int = 0) -> DurableRecord:
+        return DurableRecord(TIMELINE, Epoch(epoch), self.digests[epoch], 0, 0, monotone_ns, self.ends[epoch])
 
     def end(self, epoch: int, index: int = 0) -> int:
         return self.ends[epoch][index].end
 
-    def examined(self, *raws: bytes | bytearray, is_recycled: bool = False) -> list[Examined]:
+    def examined(self, *raws: bytes | bytearray, is_recycled: bool = False) -> list[ExaminedFiles]:
         found = []
         for index, raw in enumerate(raws or [self.raw(index) for index in range(self.count)]):
             participant = self.participants[index]
@@ -85,7 +85,7 @@ class Forge:
                 ChannelId(index),
                 TIMELINE,
                 participant.identity.incarnation,
-                Purpose.LOG,
+                FileKind.LOG,
                 FileState.ACTIVE,
                 f"pwal_{index:04d}",
                 is_recycled=is_recycled,
@@ -94,8 +94,8 @@ class Forge:
         return found
 
     def judged(
-        self, *raws: bytes | bytearray, witness: Witness | None = None, floor: int = 0, run_first: int = 1
-    ) -> Judgement:
+        self, *raws: bytes | bytearray, witness: DurableRecord | None = None, floor: int = 0, run_first: int = 1
+    ) -> DurableJudgement:
         return judge(self.examined(*raws), witness, Epoch(floor), self.digests[floor], Epoch(run_first))
 
 
@@ -179,7 +179,7 @@ def test_damage_in_a_file_that_took_no_part_in_the_last_epochs_is_found_too() ->
 def test_a_witness_of_another_life_of_the_number_says_nothing_of_this_file() -> None:
     forge = three_epochs()
     stranger = FileEnd(FileNumber(1), FileIdentity(TIMELINE, Incarnation(0xDEAD)), 7000, 1)
-    witness = Witness(TIMELINE, Epoch(3), forge.digests[3], 0, 0, 0, (stranger,))
+    witness = DurableRecord(TIMELINE, Epoch(3), forge.digests[3], 0, 0, 0, (stranger,))
     assert forge.judged(witness=witness).durable == 3
 
 
@@ -368,7 +368,7 @@ def test_blocks_of_an_earlier_life_behind_the_end_of_a_recycled_file_are_nothing
     for epoch in range(1, 6):
         old.epoch(epoch, 0, blocks=3)
     new.participants[0].identity = FileIdentity(TIMELINE, Incarnation(0x77))
-    raw, checksum = FileHeader(FileNumber(1), ChannelId(0), Purpose.LOG, ALLOCATED_BYTES, 5).placed(
+    raw, checksum = FileHeader(FileNumber(1), ChannelId(0), FileKind.LOG, ALLOCATED_BYTES, 5).placed(
         new.participants[0].identity
     )
     new.participants[0].pending, new.participants[0].running = [raw], run_on(0, checksum)

@@ -25,7 +25,7 @@ from warren.testing.faulty_files import FaultyFiles
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import ALL, SYNCED, CrashModel, MemoryFiles
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 SEALED, ACTIVE = "pwal_0000.0000000001", "pwal_0000"
 HEADER_AT, ENTRIES_AT, CLOSING_AT = 20, 180, 280  # bytes of the first blocks of a file
@@ -33,7 +33,7 @@ HEADER_AT, ENTRIES_AT, CLOSING_AT = 20, 180, 280  # bytes of the first blocks of
 
 def repair(files: Files, epoch: int | None = None, cut: bool = False) -> Repair:
     back_to = None if epoch is None else Epoch(epoch)
-    return Repair(files, DIRECTORY, ManualClock(), SystemThreads(), SeededChance(3), back_to, cut, thread_num=1)
+    return Repair(files, DIRECTORY, ManualClock(), SystemThreads(), SeededRandom(3), back_to, cut, thread_num=1)
 
 
 def check(files: MemoryFiles) -> VerifyReport:
@@ -402,7 +402,7 @@ def test_a_power_cut_at_any_step_of_a_repair_is_mended_by_repeating_it(
 ) -> None:
     step = 0
     while True:
-        disk = damaged(name, at).crash(ALL, SeededChance(1))
+        disk = damaged(name, at).crash(ALL, SeededRandom(1))
         try:
             repair(FaultyFiles(disk, cut_at=step), cut=True).run()
         except PowerCut:
@@ -410,7 +410,7 @@ def test_a_power_cut_at_any_step_of_a_repair_is_mended_by_repeating_it(
         else:
             assert step > 20
             return
-        after = disk.crash(model, SeededChance(step))
+        after = disk.crash(model, SeededRandom(step))
         repair(after, cut=True).run()
         assert set(held(after)) == set(EVERYTHING) - lost, step
         assert check(after).is_good

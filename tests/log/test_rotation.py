@@ -34,10 +34,10 @@ from warren.files.protocol import join
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import EPOCH, is_detached_wal, rotated_epoch_name
 from warren.log.rotation import RotationResult
-from warren.log.store import LogStore, Machine
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind, PowerCut
+from warren.log.store import Environment, LogStore
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles, PowerCut
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
 
 SEEDS = range(12)
@@ -55,7 +55,7 @@ class Party:
     """Writers on two channels and rotators, all at once; what each was told is kept."""
 
     def __init__(
-        self, threads: SteppedThreads, machine: Machine, files: MemoryFiles, writers: int, rotators: int
+        self, threads: SteppedThreads, machine: Environment, files: MemoryFiles, writers: int, rotators: int
     ) -> None:
         self.files = files
         self.store = LogStore.open(DIRECTORY, quiet(channel_count=2), machine)
@@ -328,7 +328,7 @@ def test_a_rotation_renames_the_log_files_and_the_epoch_file() -> None:
             assert files.stat(join(DIRECTORY, new)).inode == before[old]
             assert files.stat(join(DIRECTORY, old)).inode != before[old]
         assert [record.name for record in result.rotated] == ["pwal_0000.0000000001", "pwal_0001.0000000002"]
-        assert files.crash(SYNCED, SeededChance(1)).exists(join(DIRECTORY, renamed["pwal_0000"])), "names are synced"
+        assert files.crash(SYNCED, SeededRandom(1)).exists(join(DIRECTORY, renamed["pwal_0000"])), "names are synced"
 
 
 def test_a_channel_without_entries_keeps_its_file() -> None:
@@ -421,7 +421,7 @@ def test_waiting_for_sessions_holds_up_no_epoch() -> None:
 def test_the_answer_does_not_wait_for_ever() -> None:
     """RO-06 has a deadline: then it says that it is not complete."""
 
-    def body(threads: SteppedThreads, machine: Machine) -> None:
+    def body(threads: SteppedThreads, machine: Environment) -> None:
         store = LogStore.open(DIRECTORY, quiet(rotation_reply_seconds_max=30.0), machine)
         put(store, b"key")
         session = store.begin()
@@ -482,7 +482,7 @@ def test_who_waits_for_a_rotation_hears_of_the_failure_that_ended_the_log() -> N
     disk = FaultyFiles(MemoryFiles())
     store = LogStore.open(DIRECTORY, QUIET, memory_machine(disk))
     put(store, b"key")
-    disk.faults.append(Fault(Kind.IO_ERROR, "sync", "*/pwal_0000"))
+    disk.faults.append(Fault(FaultKind.IO_ERROR, "sync", "*/pwal_0000"))
     with pytest.raises(SyncFailed):
         store.rotate()
     with pytest.raises(SyncFailed):
@@ -515,7 +515,7 @@ def test_a_rotation_that_finds_the_disk_full_goes_on_when_there_is_room() -> Non
         assert {row.key for row in rows_of(files)} == {b"key", b"goes on"}
 
 
-def rotate_twice(machine: Machine, told: list[bytes]) -> None:
+def rotate_twice(machine: Environment, told: list[bytes]) -> None:
     store = LogStore.open(DIRECTORY, quiet(channel_count=2), machine)
     for turn in range(2):
         for channel in range(2):
@@ -542,7 +542,7 @@ def test_a_power_cut_at_any_step_of_a_rotation_loses_nothing_that_was_told(model
     assert sum(step.operation == "rename" for step in whole.steps) > 5
     for step in range(len(whole.steps)):
         memory, _, told = rotated_disk(1, step)
-        left = memory.crash(model, SeededChance(step))
+        left = memory.crash(model, SeededRandom(step))
         with opened(left, 3, quiet(channel_count=2)) as store:
             keys = [row.key for row in rows_of(left, store.durable)]
             assert set(told) <= set(keys), f"cut at step {step}: {whole.steps[step]}"

@@ -12,7 +12,7 @@ import pytest
 from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, Forge, held, machine, put, small_store
 from warren.base.errors import Damage, DiskFailure, Gone, Refused
 from warren.base.ids import Epoch, StreamId
-from warren.base.threads import Running, SystemThreads
+from warren.base.threads import StartedThread, SystemThreads
 from warren.files.protocol import base_name
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.layout import is_detached_wal, is_wal
@@ -283,10 +283,10 @@ class Failing(MemoryFiles):
 def test_sc_18_the_first_error_is_kept_and_files_not_begun_are_left_alone(both_fail: bool) -> None:
     """Both workers are at a file. The started one fails; the caller's goes on, or fails, once the other has ended."""
     files, records, _ = several(6)
-    others: list[Running] = []
+    others: list[StartedThread] = []
 
     class Watched(SystemThreads):
-        def start(self, name: str, body: Callable[[], None]) -> Running:
+        def start(self, name: str, body: Callable[[], None]) -> StartedThread:
             others.append(super().start(name, body))
             return others[-1]
 

@@ -30,10 +30,10 @@ from warren.base.errors import Misuse, Refused
 from warren.base.ids import UINT64_MAX, Epoch, Lsn, StorageId, file_of_lsn, lsn_of
 from warren.log.entries import EntryKind
 from warren.log.session import SMALL_BYTES_MAX, SMALL_ROWS_MAX, Session
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.records.columns import Texts
 from warren.records.format import BLOCK_ROWS_MAX, ENTRY_BYTES_MAX
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 from warren.testing.memory_files import MemoryFiles
 from warren.testing.stepped_threads import SteppedThreads
 
@@ -182,7 +182,7 @@ def test_versions_that_were_given_are_kept_beside_those_that_were_not(store: Log
         session.put(STORAGE, b"given", b"", (9, UINT64_MAX))
         session.put_many(STORAGE, keys, [b"", b""], [(5, 6), (UINT64_MAX, 0)])
         session.remove(STORAGE, b"plain again")
-        majors, minors = Numbers.sequence(2, 3), Numbers.of_array(np.array([8, 1 << 63], dtype=np.uint64))
+        majors, minors = NumberColumn.sequence(2, 3), NumberColumn.of_array(np.array([8, 1 << 63], dtype=np.uint64))
         session.put_columns(STORAGE, Texts.of_list([b"col 1", b"col 2"]), Texts.empty(2), majors, minors)
     assert [(row.key, row.version) for row in rows_of(files)] == [
         (b"plain", (1, 0)),
@@ -293,18 +293,20 @@ def test_lists_that_differ_in_length_are_refused(store: LogStore) -> None:
     with pytest.raises(Misuse, match="columns differ"):
         session.put_columns(STORAGE, Texts.of_list([b"a"]), Texts.empty(2))
     with pytest.raises(Misuse, match="two parts"):
-        session.put_columns(STORAGE, Texts.of_list([b"a"]), Texts.empty(1), majors=Numbers(1, 1))
+        session.put_columns(STORAGE, Texts.of_list([b"a"]), Texts.empty(1), majors=NumberColumn(1, 1))
     session.abort()
 
 
-def numbers(*values: int) -> Numbers:
-    return Numbers.of_array(np.array(values, dtype=np.uint64))
+def numbers(*values: int) -> NumberColumn:
+    return NumberColumn.of_array(np.array(values, dtype=np.uint64))
 
 
 @pytest.mark.parametrize(
-    "offsets", [numbers(0, 2, 9), numbers(0, 3, 1), Numbers.sequence(3, 0, 5), Numbers.sequence(3, 4, -1)]
+    "offsets", [numbers(0, 2, 9), numbers(0, 3, 1), NumberColumn.sequence(3, 0, 5), NumberColumn.sequence(3, 4, -1)]
 )
-def test_columns_whose_offsets_lie_are_refused_before_they_spoil_a_block(store: LogStore, offsets: Numbers) -> None:
+def test_columns_whose_offsets_lie_are_refused_before_they_spoil_a_block(
+    store: LogStore, offsets: NumberColumn
+) -> None:
     """Written, they would pass every checksum, and nobody could read the block again."""
     session = store.begin()
     lying = Texts(np.zeros(4, dtype=np.uint8), offsets)
@@ -451,7 +453,7 @@ def test_what_end_says_is_where_the_entry_stands_whoever_else_appends(seed: int)
     """CL-05 with sessions that end at the same time: each number is told once, and leads to its entry."""
     files = MemoryFiles()
 
-    def body(threads: SteppedThreads, machine: Machine) -> dict[bytes, Lsn]:
+    def body(threads: SteppedThreads, machine: Environment) -> dict[bytes, Lsn]:
         store = LogStore.open("/data/log", QUIET, machine)
         told: dict[bytes, Lsn] = {}
 

@@ -14,20 +14,20 @@ from warren.base.ids import Epoch
 from warren.files.protocol import join
 from warren.log.compaction_catalog import CompactionCatalog, snapshot_inputs
 from warren.log.entries import EntryKind
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.log.jobs import Job, run_job
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import set_change
-from warren.log.snapshot import Snapshot
-from warren.log.sorted_reader import Row
+from warren.log.snapshot import StartupSnapshot
+from warren.log.sorted_reader import SortedFileRow
 from warren.log.store import LogStore
 from warren.log.worker import InlineWorker
 from warren.testing.decay import flip_bit
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 HOME = f"{DIRECTORY}/snapshot"
 PlainRow = tuple[int, bytes, bytes]  # storage, key, value
@@ -64,7 +64,7 @@ def test_while_nothing_is_compacted_every_log_file_is_read(jobs: list[Job]) -> N
     written = numbers(sealed(store)) + [channel.participant.number for channel in store.channels]
     store.abandon()
     with stage.store() as store:
-        assert [job.purpose for job in jobs] == [Purpose.SNAPSHOT]
+        assert [job.purpose for job in jobs] == [FileKind.SNAPSHOT]
         assert [record.number for record in jobs[0].inputs] == sorted(written)
         assert rows(store.snapshot()) == of_storage({b"%d" % number: b"x" for number in range(4)})
 
@@ -103,7 +103,7 @@ def test_rotated_files_are_chosen_by_the_catalog_as_a_compaction_would(jobs: lis
     store.close()
     state = read_manifest(stage.disk, DIRECTORY)
     catalog = CompactionCatalog.of(state)
-    rotated = [record for record in state.of_state(FileState.SEALED) if record.purpose is Purpose.LOG]
+    rotated = [record for record in state.of_state(FileState.SEALED) if record.purpose is FileKind.LOG]
     assert len(rotated) == 5
     wanted = [*catalog.compacted, *catalog.targets(rotated)]
     assert len(wanted) == 3
@@ -140,7 +140,7 @@ def test_the_snapshot_of_a_clean_stop_is_the_next_start_s(jobs: list[Job]) -> No
     with stage.store() as store:
         put(store, {b"a": b"1"})
         epoch = store.durable
-    assert [job.purpose for job in jobs] == [Purpose.SNAPSHOT]
+    assert [job.purpose for job in jobs] == [FileKind.SNAPSHOT]
     [kept] = stage.disk.list(HOME)
     with stage.store() as store:
         assert len(jobs) == 1, "nothing was merged"
@@ -240,7 +240,7 @@ def test_a_snapshot_that_is_not_whole_is_made_again(spoil: Callable[[Stage, str]
 def test_a_snapshot_the_disk_will_not_give_is_made_again(jobs: list[Job]) -> None:
     stage, path = kept_snapshot()
     jobs.clear()
-    with stage.store(FaultyFiles(stage.disk, [Fault(Kind.IO_ERROR, "open", path)])) as store:
+    with stage.store(FaultyFiles(stage.disk, [Fault(FaultKind.IO_ERROR, "open", path)])) as store:
         assert len(jobs) == 1
         assert len(store.snapshot()) == 100
 
@@ -425,7 +425,7 @@ def test_a_power_cut_at_any_step_of_a_snapshot_costs_a_snapshot_and_nothing_else
         stage = Stage()
         with pytest.raises(PowerCut):
             stage.play(1, body, FaultyFiles(stage.disk, cut_at=step))
-        after = Stage(stage.disk.crash(model, SeededChance(step)))
+        after = Stage(stage.disk.crash(model, SeededRandom(step)))
         with after.store() as store:
             assert rows(store.snapshot()) == of_storage({b"a": b"2", b"b": b"1"}), files.steps[step]
             assert after.disk.list(HOME) == [snapshot_record(store).name.rpartition("/")[2]]
@@ -463,7 +463,7 @@ def test_reading_agrees_with_a_dict(model: State, low: bytes, high: bytes) -> No
 
 
 def check_storage(
-    snapshot: Snapshot, storage: int, wanted: list[tuple[int, bytes, bytes]], low: bytes, high: bytes
+    snapshot: StartupSnapshot, storage: int, wanted: list[tuple[int, bytes, bytes]], low: bytes, high: bytes
 ) -> None:
     for _, key, value in wanted:
         assert snapshot.get(storage, key) == value
@@ -479,7 +479,7 @@ def check_storage(
     assert plain(snapshot.prefix(storage, low, reverse=True)) == prefixed[::-1]
 
 
-def plain(found: Iterable[Row]) -> list[PlainRow]:
+def plain(found: Iterable[SortedFileRow]) -> list[PlainRow]:
     return [(row.storage, row.key, row.value) for row in found]
 
 
@@ -509,4 +509,4 @@ def test_snapshots_are_jobs_of_the_same_worker() -> None:
         put(store, {b"a": b"1"})
         watched = watch(store)
         store.refresh()
-        assert [job.purpose for job in watched.jobs] == [Purpose.SNAPSHOT]
+        assert [job.purpose for job in watched.jobs] == [FileKind.SNAPSHOT]

@@ -22,9 +22,9 @@ from warren.log import sorted_index, sorted_reader
 from warren.log.entries import EntryKind
 from warren.log.sorted_file import SortedSummary, SortedWriter
 from warren.log.sorted_index import Separator, separator_of
-from warren.log.sorted_reader import Row, SortedFile
+from warren.log.sorted_reader import SortedFile, SortedFileRow
 from warren.records.block import FileIdentity, Header, look
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 from warren.records.walk import walk
 from warren.testing.memory_files import MemoryFiles
 
@@ -56,8 +56,8 @@ def file_of(entries: Sequence[Entry], block_bytes: int = 64) -> SortedFile:
     return opened(data, summary.index_offset)
 
 
-def rows_of(entries: Sequence[Entry]) -> list[Row]:
-    return [Row(e.storage, e.key, e.value, e.version) for e in entries if e.kind == PUT]
+def rows_of(entries: Sequence[Entry]) -> list[SortedFileRow]:
+    return [SortedFileRow(e.storage, e.key, e.value, e.version) for e in entries if e.kind == PUT]
 
 
 @st.composite
@@ -289,7 +289,7 @@ def test_a_block_of_another_life_or_place_is_not_read() -> None:
 def test_checksums_are_verified_at_the_first_touch_only(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
 
-    def watched(view: memoryview, offset: int, identity: FileIdentity) -> Header | Verdict:
+    def watched(view: memoryview, offset: int, identity: FileIdentity) -> Header | BlockVerdict:
         looks.append(offset)
         return look(view, offset, identity)
 

@@ -19,10 +19,10 @@ from warren.log import external as external_module
 from warren.log import plans, sampling
 from warren.log.entries import EntryKind
 from warren.log.merge import merge
-from warren.log.sorting import Input, Workshop, external, memory_bytes_of, put_only, sorted_merge, update_to_max
+from warren.log.sorting import Input, MergeResources, external, memory_bytes_of, put_only, sorted_merge, update_to_max
 from warren.log.storage_entries import Clears
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 from warren.testing.memory_files import MemoryFiles
 from warren.testing.stepped_threads import SteppedThreads
 
@@ -46,8 +46,8 @@ class CountingThreads(SystemThreads):
         return super().start(name, body)
 
 
-def workshop(memory_bytes_max: int = 1 << 20, threads: Threads | None = None, workers: int = 2) -> Workshop:
-    return Workshop(threads or SystemThreads(), MemoryFiles(), "/shop", memory_bytes_max, workers)
+def workshop(memory_bytes_max: int = 1 << 20, threads: Threads | None = None, workers: int = 2) -> MergeResources:
+    return MergeResources(threads or SystemThreads(), MemoryFiles(), "/shop", memory_bytes_max, workers)
 
 
 def random_inputs(seed: int, entries: int, distinct: int, input_count: int = 3) -> list[Batches]:
@@ -215,12 +215,12 @@ def wide_batch(number: int, rows: int, distinct: int) -> EntryColumns:
     """Entries of 8 + 16 bytes, made without a loop over rows."""
     random = np.random.default_rng(number)
     keys = random.integers(0, distinct, rows).astype(">u8").view(np.uint8)
-    versions = Numbers.sequence(rows, number * rows)
+    versions = NumberColumn.sequence(rows, number * rows)
     values = random.integers(0, 256, rows * 16, dtype=np.uint8)
     return EntryColumns(
-        Numbers(rows, PUT), Numbers(rows, 1), Numbers(rows, number + 1), versions,
-        Texts(keys, Numbers.sequence(rows + 1, 0, 8)), Texts(values, Numbers.sequence(rows + 1, 0, 16)),
-        Numbers(rows, 0), Numbers(rows, 0), Numbers(rows, number + 1),
+        NumberColumn(rows, PUT), NumberColumn(rows, 1), NumberColumn(rows, number + 1), versions,
+        Texts(keys, NumberColumn.sequence(rows + 1, 0, 8)), Texts(values, NumberColumn.sequence(rows + 1, 0, 16)),
+        NumberColumn(rows, 0), NumberColumn(rows, 0), NumberColumn(rows, number + 1),
     )  # fmt: skip
 
 
@@ -251,7 +251,7 @@ def test_memory_stays_within_the_setting_when_the_inputs_are_larger(tmp_path_fac
     memory_bytes_max = 48 << 20
     assert memory_bytes_of([source]) > 3 * memory_bytes_max
     directory = str(tmp_path_factory.mktemp("work"))
-    shop = Workshop(SystemThreads(), LocalFiles(), directory, memory_bytes_max)
+    shop = MergeResources(SystemThreads(), LocalFiles(), directory, memory_bytes_max)
     count, peak = resident_of(lambda: sum(batch.count for batch in sorted_merge([source], True, shop)))
     assert count == source.entries
     assert peak <= memory_bytes_max

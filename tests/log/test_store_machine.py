@@ -33,9 +33,9 @@ from warren.log.file_record import FileState
 from warren.log.manifest import read_manifest
 from warren.log.pins import Pin
 from warren.log.session import Session
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 Version = tuple[int, int]
 PAST, FUTURE = 0, 1 << 40  # majors of given versions: older, and newer, than any the store gives
@@ -267,7 +267,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.pins.release(cut.pin)
         machine = self.stage.machine()
         fork = LogStore.open(
-            name, self.stage.settings, Machine(machine.files, machine.clock, machine.threads, SeededChance(7))
+            name, self.stage.settings, Environment(machine.files, machine.clock, machine.threads, SeededRandom(7))
         )
         assert rows(fork.snapshot()) == self.model.state_at(epoch)
         fork.close()
@@ -284,7 +284,7 @@ class StoreMachine(RuleBasedStateMachine):
     def crash(self, model: CrashModel, seed: int) -> None:
         confirmed = self.store.durable
         self.store.abandon()
-        self.stage.disk = self.stage.disk.crash(model, SeededChance(seed))
+        self.stage.disk = self.stage.disk.crash(model, SeededRandom(seed))
         self._reopen()
         assert self.store.durable >= confirmed
         self.model.forget_beyond(self.store.durable)

@@ -15,7 +15,7 @@ from tests.log.upkeep_stage import DIRECTORY, QUIET, Stage, of_storage, put, row
 from warren.base.errors import Damage, Gone, Misuse, Refused
 from warren.base.ids import Lsn, file_of_lsn
 from warren.files.protocol import join
-from warren.log.lives import Life, lives
+from warren.log.lives import FileLifecycle, lives
 from warren.log.manifest import read_manifest
 from warren.log.store import LogStore
 from warren.log.streams import STREAMS_MAX, Stream
@@ -49,7 +49,7 @@ def log_bytes(store: LogStore) -> int:
     """How many bytes of the log nobody may remove now."""
     state, now = store.manifest.state, store.machine.clock.wall_ns()
     found = lives(state, [], now, 0.0, 0)
-    return sum(record.end for record in state.files.values() if found[record.number] is Life.NEEDED)
+    return sum(record.end for record in state.files.values() if found[record.number] is FileLifecycle.NEEDED)
 
 
 # -- streams and channels --------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from warren.records.block import Header, look
 from warren.records.format import FORMAT_VERSION
 from warren.testing.decay import flip_bit
 from warren.testing.memory_files import SYNCED, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 Place = tuple[str, int, int]  # a file, and the first and last byte of a block or slot of it
 
@@ -76,7 +76,7 @@ def assert_found(report: VerifyReport, place: Place) -> None:
 def assert_refused_or_true(files: MemoryFiles) -> None:
     """Open a copy of the disk: an error with a hint, or exactly what was durable."""
     try:
-        served = held(files.crash(SYNCED, SeededChance(1)))
+        served = held(files.crash(SYNCED, SeededRandom(1)))
     except WarrenError as error:
         served = EVERYTHING if error.hint else {}
     assert served == EVERYTHING
@@ -166,9 +166,9 @@ def test_every_byte_wise_truncation_of_the_last_block_opens_or_reports_and_never
         assert report.first_damage is not None
         assert (report.first_damage.path, report.first_damage.offset) == (path, last[1])
         with pytest.raises(Damage):
-            held(files.crash(SYNCED, SeededChance(1)))
+            held(files.crash(SYNCED, SeededRandom(1)))
     files.set_contents(path, contents)
-    assert held(files.crash(SYNCED, SeededChance(1))) == EVERYTHING
+    assert held(files.crash(SYNCED, SeededRandom(1))) == EVERYTHING
 
 
 def test_every_truncation_above_the_witness_opens_with_what_was_durable() -> None:
@@ -191,7 +191,7 @@ def test_every_truncation_above_the_witness_opens_with_what_was_durable() -> Non
                 files.set_contents(join(DIRECTORY, name), files.contents(join(DIRECTORY, name)))
         files.sync_directory(DIRECTORY)
         assert check(files).is_good
-        served = held(files.crash(SYNCED, SeededChance(1)))
+        served = held(files.crash(SYNCED, SeededRandom(1)))
         wanted = {b"key 0", b"key 1"} if length == len(contents) else {b"key 0"}
         assert set(served) == wanted
 
@@ -202,7 +202,7 @@ def test_a_torn_epoch_file_opens() -> None:
     for start in (0, SLOT_BYTES):
         torn = bytearray(files.contents(path))
         torn[start + 20 : start + 60] = bytes(40)
-        copy = files.crash(SYNCED, SeededChance(1))
+        copy = files.crash(SYNCED, SeededRandom(1))
         copy.set_contents(path, bytes(torn))
         report = check(copy)
         assert report.is_good

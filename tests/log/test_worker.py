@@ -21,11 +21,11 @@ from warren.base.errors import Damage, DiskFailure, Gone, Misuse, OutOfRoom, Ref
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord
 from warren.log.jobs import Job, run_job
 from warren.log.store import LogStore
-from warren.log.worker import InlineWorker, ProcessWorker, SizedWorker, Worker, error_of
+from warren.log.worker import InlineWorker, MergeWorker, ProcessWorker, SizedWorker, error_of
 from warren.log.worker_process import NICENESS, told_error
 from warren.records.block import FileIdentity
 
@@ -51,7 +51,7 @@ def job_of(store: LogStore, name: str) -> Job:
 def new_job(directory: str, staging: str, inputs: tuple[FileRecord, ...], epoch: Epoch) -> Job:
     identity = FileIdentity(TimelineId(1), Incarnation(7))
     figures = {"memory_bytes": 1 << 20, "worker_count": 1, "created_ns": 1_700_000_000}
-    return Job(directory, staging, FileNumber(99), identity, Purpose.COMPACTED, inputs, epoch, True, **figures)
+    return Job(directory, staging, FileNumber(99), identity, FileKind.COMPACTED, inputs, epoch, True, **figures)
 
 
 def process_of(worker: ProcessWorker) -> subprocess.Popen[bytes]:
@@ -138,7 +138,7 @@ def test_small_jobs_stay_here_and_large_ones_go_there() -> None:
             self.stops += 1
 
     small, large = Noting(), Noting()
-    worker: Worker = SizedWorker(small, large, small_bytes_max=1000)
+    worker: MergeWorker = SizedWorker(small, large, small_bytes_max=1000)
     for sizes in ([1000], [1001], [500, 500], [500, 501], []):
         worker.run(job_with(sizes), lambda share: None)
     assert (small.ran, large.ran) == ([1000, 1000, 0], [1001, 1001])
@@ -187,7 +187,7 @@ def test_damage_found_by_the_process_is_told_as_the_inline_worker_would(tmp_path
         raw[200] ^= 1
         path.write_bytes(raw)
         told: list[WarrenError] = []
-        workers: list[Worker] = [InlineWorker(LocalFiles(), SystemThreads()), ProcessWorker()]
+        workers: list[MergeWorker] = [InlineWorker(LocalFiles(), SystemThreads()), ProcessWorker()]
         for worker in workers:
             with pytest.raises(Damage) as caught:
                 worker.run(job_of(store, "job"), lambda share: None)

@@ -20,21 +20,21 @@ from warren.base.ids import ChannelId, Epoch, FileNumber, StreamId, TimelineId
 from warren.base.threads import SystemThreads, Threads
 from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.log.jobs import Job
 from warren.log.layout import DIRECTORIES
-from warren.log.lives import Life, lives
+from warren.log.lives import FileLifecycle, lives
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import ManifestState, StreamRecord
 from warren.log.settings import LogSettings
-from warren.log.snapshot import Snapshot
-from warren.log.store import LogStore, Machine
-from warren.log.worker import Progress, Worker
+from warren.log.snapshot import StartupSnapshot
+from warren.log.store import Environment, LogStore
+from warren.log.worker import MergeWorker, Progress
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
 
 DIRECTORY = "log"
@@ -57,11 +57,11 @@ class Stage:
     def __init__(self, disk: MemoryFiles | None = None, seed: int = 1, **settings: Any) -> None:
         self.disk = disk or laid_out()
         self.clock = ManualClock()
-        self.chance = SeededChance(seed)
+        self.chance = SeededRandom(seed)
         self.settings = replace(QUIET, **settings)
 
-    def machine(self, files: Files | None = None, threads: Threads | None = None) -> Machine:
-        return Machine(files or self.disk, self.clock, threads or SystemThreads(), self.chance)
+    def machine(self, files: Files | None = None, threads: Threads | None = None) -> Environment:
+        return Environment(files or self.disk, self.clock, threads or SystemThreads(), self.chance)
 
     def open(self, files: Files | None = None, **settings: Any) -> LogStore:
         return remembered(LogStore.open(DIRECTORY, replace(self.settings, **settings), self.machine(files)))
@@ -91,7 +91,7 @@ class Stage:
 
     def crashed(self, model: CrashModel, seed: int = 0) -> Stage:
         """A machine that starts again with what a power cut left."""
-        other = Stage(self.disk.crash(model, SeededChance(seed)), seed)
+        other = Stage(self.disk.crash(model, SeededRandom(seed)), seed)
         other.settings, other.clock = self.settings, self.clock
         return other
 
@@ -106,7 +106,7 @@ def laid_out(disk: MemoryFiles | None = None, directory: str = DIRECTORY) -> Mem
         made.make_directories(join(directory, name))
     streams = {StreamId(0): StreamRecord(StreamId(0), "kv", ChannelId(0), is_records=False)}
     state = ManifestState(Timeline(TimelineId(1)), CONTAINER_BYTES, 2, is_clean=True, streams=streams)
-    Manifest(made, directory, SystemThreads(), SeededChance(0), state).close()
+    Manifest(made, directory, SystemThreads(), SeededRandom(0), state).close()
     return made
 
 
@@ -125,7 +125,7 @@ def remove(store: LogStore, *keys: bytes, storage: int = 1, channel: int = 0) ->
     return session.commit()
 
 
-def rows(snapshot: Snapshot) -> State:
+def rows(snapshot: StartupSnapshot) -> State:
     return {(row.storage, row.key): row.value for row in snapshot.cursor()}
 
 
@@ -133,11 +133,11 @@ def of_storage(pairs: Mapping[bytes, bytes], storage: int = 1) -> State:
     return {(storage, key): value for key, value in pairs.items()}
 
 
-def sealed(store: LogStore, purpose: Purpose = Purpose.LOG) -> list[FileRecord]:
+def sealed(store: LogStore, purpose: FileKind = FileKind.LOG) -> list[FileRecord]:
     return [record for record in store.manifest.state.of_state(FileState.SEALED) if record.purpose is purpose]
 
 
-def life_of(store: LogStore, record: FileRecord) -> Life:
+def life_of(store: LogStore, record: FileRecord) -> FileLifecycle:
     settings, now = store.settings, store.machine.clock.wall_ns()
     found = lives(store.manifest.state, store.pins.live(), now, settings.retention_seconds, settings.retention_bytes)
     return found[record.number]
@@ -155,7 +155,7 @@ def names(files: Files, directory: str = DIRECTORY) -> list[str]:
 class Watched:
     """A worker that keeps each job it is given, and lets something happen while the job runs."""
 
-    def __init__(self, inner: Worker, meanwhile: Callable[[Job], None]) -> None:
+    def __init__(self, inner: MergeWorker, meanwhile: Callable[[Job], None]) -> None:
         self._inner = inner
         self.meanwhile = meanwhile
         self.jobs: list[Job] = []

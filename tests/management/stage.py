@@ -21,29 +21,29 @@ from warren.amqp.topology_methods import QueueDeclare
 from warren.base.ids import TimelineId
 from warren.base.runs import Publication
 from warren.broker.client import Client, Owner
-from warren.broker.counts import Counts
+from warren.broker.counts import MessageCounters
 from warren.broker.passwords import Hashing, hashed
 from warren.broker.permissions import Access
-from warren.broker.realm import Realm
-from warren.broker.realms import Realms
+from warren.broker.realm import Vhost
+from warren.broker.realms import Vhosts
 from warren.broker.settings import QueueSettings
 from warren.broker.storage import QueueStorage
-from warren.broker.supervisor import Supervised
-from warren.broker.topology import Topology
+from warren.broker.supervisor import QueueHandle
+from warren.broker.topology import Declarations
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.database import place_of
 from warren.catalog.settings import CatalogSettings
-from warren.catalog.vhosts import Vhost
-from warren.log.machine import Machine
+from warren.catalog.vhosts import VhostRow
+from warren.log.machine import Environment
 from warren.management.routes import ROUTES
-from warren.management.routing import Route
+from warren.management.routing import HttpRoute
 from warren.management.running import Alarm, Listener
-from warren.management.serving import Serving, start
+from warren.management.serving import ManagementServer, start
 from warren.management.settings import ManagementSettings
 from warren.message_store.settings import MessageStoreSettings
 from warren.queues.settings import VariableQueueSettings
-from warren.server.authentication import Users
+from warren.server.authentication import UserAuthentication
 from warren.server.settings import ServerSettings
 from warren.snapshot.database import Database
 from warren.snapshot.rocksdb_store import RocksDbStore
@@ -61,10 +61,10 @@ class StageRunning:
 
     database: Database
     catalog: Catalog
-    realms: Realms
-    machine: Machine
-    users: Users
-    counts: Counts = field(default_factory=Counts)
+    realms: Vhosts
+    machine: Environment
+    users: UserAuthentication
+    counts: MessageCounters = field(default_factory=MessageCounters)
     settings: ServerSettings = field(default_factory=ServerSettings)
     version: str = "0.1"
     node: str = NODE
@@ -86,7 +86,7 @@ class ManagementStage:
         self,
         directory: Path,
         settings: ManagementSettings | None = None,
-        routes: Sequence[Route] = ROUTES,
+        routes: Sequence[HttpRoute] = ROUTES,
         socket_path: str | None = None,
     ) -> None:
         self.directory = str(directory)
@@ -99,12 +99,12 @@ class ManagementStage:
             self.realms.begin()
             self._start_loop(opened)
             ports = "127.0.0.1", 0, 0
-            self.serving: Serving = self.run(start(self.running, *ports, self.socket_path, settings, routes))
+            self.serving: ManagementServer = self.run(start(self.running, *ports, self.socket_path, settings, routes))
             opened.callback(lambda: self.run(self.serving.stop()))
             self._closing = opened.pop_all()
 
     def _open_storage(self, opened: ExitStack) -> None:
-        machine = Machine.real()
+        machine = Environment.real()
 
         def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
             return RocksDbStore.open(directory, timeline, threads=machine.threads)
@@ -117,10 +117,10 @@ class ManagementStage:
         queues = QueueSettings()
         storage = QueueStorage(self.database, self.catalog, queues, VariableQueueSettings(), MessageStoreSettings())
         opened.callback(storage.close)
-        self.realms = Realms(storage, machine, queues)
+        self.realms = Vhosts(storage, machine, queues)
         opened.callback(self.realms.close)
         server = ServerSettings(login_delay_seconds=0.0)
-        people = Users(self.catalog, machine, server)
+        people = UserAuthentication(self.catalog, machine, server)
         self.running = StageRunning(self.database, self.catalog, self.realms, machine, people, settings=server)
         self.running.started_ns = machine.clock.wall_ns()
 
@@ -150,7 +150,7 @@ class ManagementStage:
 
     # -- what is there -------------------------------------------------------------------------------------------
 
-    def vhost(self, name: str) -> Vhost:
+    def vhost(self, name: str) -> VhostRow:
         row = self.catalog.change(lambda change: vhosts.declare(change, name))
         self.realms.open(row)
         return row
@@ -163,19 +163,19 @@ class ManagementStage:
             where = self.realms.find(vhost).vhost.id
             self.catalog.change(lambda change: permissions.put(change, row.id, where, pattern, pattern, pattern))
 
-    def queue(self, name: str, vhost: str = "/", *bodies: bytes, **arguments: Any) -> Supervised:
+    def queue(self, name: str, vhost: str = "/", *bodies: bytes, **arguments: Any) -> QueueHandle:
         """As a client would declare it; `max_length=5` is the argument x-max-length."""
         realm = self.realms.find(vhost)
         client = Client(Access("somebody", vhost, ".*", ".*", ".*", {}), Owner("a test"))
         table = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-        topology = Topology(realm, self.running.counts)
+        topology = Declarations(realm, self.running.counts)
         topology.answer(client, QueueDeclare(queue=name, durable=True, arguments=table))
         child = realm.queues.find(name)
         if bodies:
             self.put(realm, child, *bodies)
         return child
 
-    def put(self, realm: Realm, child: Supervised, *bodies: bytes) -> None:
+    def put(self, realm: Vhost, child: QueueHandle, *bodies: bytes) -> None:
         now_ms = self.running.machine.clock.wall_ns() // 1_000_000
         self.database.log.wait(realm.traffic.put(Publication(list(bodies), published_ms=now_ms), [child]))
 

@@ -16,47 +16,47 @@ import pytest
 from tests.management.raw_http import head, raw
 from tests.management.stage import PASSWORD, ManagementStage
 from warren.base.errors import Refused
-from warren.broker.permissions import Operation, Role, authorize
+from warren.broker.permissions import NameRole, Operation, authorize
 from warren.management.refusals import CHALLENGE
-from warren.management.routing import Asked, Route
+from warren.management.routing import HttpRequest, HttpRoute
 from warren.management.settings import ManagementSettings
-from warren.management.who import Who, access_of
+from warren.management.who import AccessRule, access_of
 
 SETTINGS = ManagementSettings(header_seconds=0.5, body_bytes_max=10_000, body_seconds=0.5, stop_seconds=1)
 HELD = threading.Event()
 LET_GO = threading.Event()
 
 
-def _echo(asked: Asked) -> Any:
+def _echo(asked: HttpRequest) -> Any:
     return {"body": asked.body, "names": asked.names, "query": asked.query, "user": asked.user.name}
 
 
-def _hold(asked: Asked) -> Any:
+def _hold(asked: HttpRequest) -> Any:
     HELD.set()
     return {"was_let_go": LET_GO.wait(5)}
 
 
-def _fail(asked: Asked) -> Any:
+def _fail(asked: HttpRequest) -> Any:
     raise ValueError("a password nobody should read")
 
 
-def _refuse(asked: Asked) -> Any:
+def _refuse(asked: HttpRequest) -> Any:
     raise Refused("not today")
 
 
-def _purge(asked: Asked) -> Any:
-    authorize(access_of(asked.running, asked.user, asked.vhost), Operation.QUEUE_PURGE, {Role.QUEUE: "q"})
+def _purge(asked: HttpRequest) -> Any:
+    authorize(access_of(asked.running, asked.user, asked.vhost), Operation.QUEUE_PURGE, {NameRole.QUEUE: "q"})
     return {}
 
 
 ROUTES = (
-    Route("/api/echo", "GET", Who.MANAGEMENT, _echo),
-    Route("/api/echo", "PUT", Who.MANAGEMENT, _echo),
-    Route("/api/echo/{first}/of/{second}", "GET", Who.ANYBODY, _echo),
-    Route("/api/hold", "GET", Who.ANYBODY, _hold),
-    Route("/api/fail", "GET", Who.ANYBODY, _fail),
-    Route("/api/refuse", "GET", Who.ANYBODY, _refuse),
-    Route("/api/purge/{vhost}", "GET", Who.MANAGEMENT, _purge),
+    HttpRoute("/api/echo", "GET", AccessRule.MANAGEMENT, _echo),
+    HttpRoute("/api/echo", "PUT", AccessRule.MANAGEMENT, _echo),
+    HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANYBODY, _echo),
+    HttpRoute("/api/hold", "GET", AccessRule.ANYBODY, _hold),
+    HttpRoute("/api/fail", "GET", AccessRule.ANYBODY, _fail),
+    HttpRoute("/api/refuse", "GET", AccessRule.ANYBODY, _refuse),
+    HttpRoute("/api/purge/{vhost}", "GET", AccessRule.MANAGEMENT, _purge),
 )
 
 

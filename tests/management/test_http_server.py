@@ -16,26 +16,26 @@ import pytest
 from tests.management.raw_http import head, raw
 from tests.management.stage import ManagementStage
 from tests.server.load import until
-from warren.management.routing import Asked, Route
+from warren.management.routing import HttpRequest, HttpRoute
 from warren.management.settings import ManagementSettings
-from warren.management.who import Who
+from warren.management.who import AccessRule
 
 SETTINGS = ManagementSettings(header_seconds=0.5, reader_seconds=0.5, stop_seconds=1)
 LONG = "x" * (32 << 20)  # more than the system keeps for a client
 
 
-def _long(asked: Asked) -> Any:
+def _long(asked: HttpRequest) -> Any:
     return LONG
 
 
-def _short(asked: Asked) -> Any:
+def _short(asked: HttpRequest) -> Any:
     return dict(asked.names)
 
 
 ROUTES = (
-    Route("/api/long", "GET", Who.ANYBODY, _long),
-    Route("/api/echo", "GET", Who.MANAGEMENT, _short),
-    Route("/api/echo/{first}/of/{second}", "GET", Who.ANYBODY, _short),
+    HttpRoute("/api/long", "GET", AccessRule.ANYBODY, _long),
+    HttpRoute("/api/echo", "GET", AccessRule.MANAGEMENT, _short),
+    HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANYBODY, _short),
 )
 
 

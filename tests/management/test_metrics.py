@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from tests.management.stage import NODE, ManagementStage
-from warren.broker.counts import Counts
+from warren.broker.counts import MessageCounters
 
 # What the dashboards and alerts made for RabbitMQ read, as far as there is such a thing here.
 READ = """
@@ -53,10 +53,10 @@ def test_everything_that_dashboards_read_is_there(stage: ManagementStage) -> Non
 
 def test_every_count_of_the_broker_is_told(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
-        for number, field in enumerate(fields(Counts)):
+        for number, field in enumerate(fields(MessageCounters)):
             setattr(stage.running.counts, field.name, 1000 + number)
         told = set(values(stage.metrics()).values())
-        missing = {field.name for number, field in enumerate(fields(Counts)) if 1000 + number not in told}
+        missing = {field.name for number, field in enumerate(fields(MessageCounters)) if 1000 + number not in told}
     assert not missing
 
 

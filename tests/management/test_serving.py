@@ -13,10 +13,10 @@ import pytest
 
 from tests.management.stage import ManagementStage
 from warren.base.errors import Refused
-from warren.management.routing import Asked, Route
+from warren.management.routing import HttpRequest, HttpRoute
 from warren.management.serving import start
 from warren.management.settings import ManagementSettings
-from warren.management.who import Who
+from warren.management.who import AccessRule
 
 
 def test_whoever_can_open_the_socket_is_an_administrator(stage: ManagementStage) -> None:
@@ -81,13 +81,15 @@ def test_an_address_of_the_newer_kind_is_served_too(stage: ManagementStage) -> N
 def test_a_request_under_way_is_answered_before_the_server_stops(tmp_path: Path) -> None:
     held, let_go = threading.Event(), threading.Event()
 
-    def hold(asked: Asked) -> object:
+    def hold(asked: HttpRequest) -> object:
         held.set()
         let_go.wait(30)
         return {"answered": True}
 
     answers: list[httpx.Response] = []
-    with ManagementStage(tmp_path / "data", ManagementSettings(), [Route("/hold", "GET", Who.ANYBODY, hold)]) as stage:
+    with ManagementStage(
+        tmp_path / "data", ManagementSettings(), [HttpRoute("/hold", "GET", AccessRule.ANYBODY, hold)]
+    ) as stage:
         asking = threading.Thread(target=lambda: answers.append(stage.get("/hold")))
         asking.start()
         assert held.wait(10)

@@ -18,17 +18,17 @@ from warren.base.errors import OutOfRoom
 from warren.base.ids import Epoch, FileNumber, QueueId, SequenceId
 from warren.base.runs import Publication, QueuePlace, Run, sizes_of
 from warren.log.file_record import FileRecord, FileState
-from warren.message_store.format import Holder, Stored, decode_stored
-from warren.message_store.gc import Collected
-from warren.message_store.liveness import Held
+from warren.message_store.format import Reference, Stored, decode_stored
+from warren.message_store.gc import CollectionResult
+from warren.message_store.liveness import HeldBodies
 from warren.message_store.log_heap import STREAM
 from warren.message_store.memory_index import MemoryIndex
 from warren.message_store.row_index import MOVED_STORAGE, Row, RowIndex
 from warren.message_store.settings import MessageStoreSettings
-from warren.message_store.stores import MessageStores
-from warren.queue_index.changes import Changes
+from warren.message_store.stores import MessageStorePair
+from warren.queue_index.changes import IndexBatch
 from warren.queue_index.index import QueueIndex
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 from warren.snapshot.database import Database
 
 A, B, C = QueuePlace(QueueId(7 << 32)), QueuePlace(QueueId(8 << 32), 2), QueuePlace(QueueId(9 << 32))
@@ -43,14 +43,14 @@ class QueueRows:
         self._index = index
         self.asked = 0
 
-    def held(self, holders: Sequence[Holder]) -> list[Held | None]:
+    def held(self, holders: Sequence[Reference]) -> list[HeldBodies | None]:
         self.asked += len(holders)
         return [self._one(holder) for holder in holders]
 
-    def _one(self, holder: Holder) -> Held | None:
+    def _one(self, holder: Reference) -> HeldBodies | None:
         place, first = QueuePlace(holder.queue, holder.level), holder.first
         found = self._index.scan(place, first, SequenceId(first + 1), self._database.log.durable)
-        return next((Held(run.stored, run.sizes, gone) for run, gone in found if run.first == first), None)
+        return next((HeldBodies(run.stored, run.sizes, gone) for run, gone in found if run.first == first), None)
 
 
 class MovedRows:
@@ -99,7 +99,7 @@ class StoreStage:
         self.queues = QueueIndex.of(self.database)
         self.rows = QueueRows(self.database, self.queues)
         self.moved = row_index(self.database)
-        self.stores = MessageStores(self.log, DIRECTORY, self.rows, self.moved, self.settings, self.chunk_bytes)
+        self.stores = MessageStorePair(self.log, DIRECTORY, self.rows, self.moved, self.settings, self.chunk_bytes)
         self.store = self.stores.persistent
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class StoreStage:
 
     # -- what queues do ------------------------------------------------------------------------------------------
 
-    def submit(self, publication: Publication, place: QueuePlace, changes: Changes) -> Run:
+    def submit(self, publication: Publication, place: QueuePlace, changes: IndexBatch) -> Run:
         """What a queue does with contents that belong into the store."""
         first = self.next.get(place, 0)
         self.next[place] = first + len(publication.contents)
@@ -134,7 +134,7 @@ class StoreStage:
         changes = self.queues.begin()
         bitmap = (1 << run.count) - 1 if gone is None else gone
         ranges = [(run.first + at, run.first + at + 1) for at in range(run.count) if bitmap >> at & 1]
-        changes.dequeue(place, run, bitmap, ranges, Why.ACKED)
+        changes.dequeue(place, run, bitmap, ranges, DequeueReason.ACKED)
         self.log.wait(changes.end())
         is_end = bitmap.bit_count() == run.count
         dead_bytes = run.size_of(0, run.count) * bitmap.bit_count() // run.count
@@ -153,7 +153,7 @@ class StoreStage:
     def seal(self) -> None:
         self.log.rotate()
 
-    def collect(self) -> Collected:
+    def collect(self) -> CollectionResult:
         return self.stores.collector.run()
 
     @property

@@ -15,7 +15,7 @@ from warren.base.ids import Lsn
 from warren.base.runs import Publication, Run
 from warren.base.threads import SystemThreads
 from warren.message_store.census import take_census
-from warren.message_store.format import Place, decode_key
+from warren.message_store.format import BodyPlace, decode_key
 from warren.message_store.heap import Record
 from warren.message_store.log_heap import STREAM
 from warren.message_store.row_index import MOVED_STORAGE
@@ -157,7 +157,7 @@ def test_large_contents_are_copied_chunk_by_chunk_also_from_a_file_that_stays(st
     heap = stage.stores._heaps[0]
     append = heap.append
 
-    def rotating(records: Sequence[Record]) -> list[Place]:
+    def rotating(records: Sequence[Record]) -> list[BodyPlace]:
         places = append(records)
         if len(records[0].value) == 1000 and decode_key(records[0].key).chunk == 1:
             stage.seal()

@@ -17,7 +17,7 @@ from tests.message_store.store_stage import A, B, StoreStage, content
 from tests.snapshot.crash_stage import CrashStage, Open
 from warren.base.runs import QueuePlace, Run
 from warren.snapshot.feeds import Mode
-from warren.testing.faulty_files import Step
+from warren.testing.faulty_files import FaultStep
 from warren.testing.memory_files import CrashModel
 from warren.testing.stepped_threads import SteppedThreads
 
@@ -140,7 +140,7 @@ def check_promises(life: Life, stage: StoreStage) -> None:
             assert all(len(stage.contents(run, at, at + 1)[0]) == run.size_of(at, at + 1) for at in alive)
 
 
-def steps_of(seed: int) -> tuple[list[Step], int]:
+def steps_of(seed: int) -> tuple[list[FaultStep], int]:
     crash = CrashStage(Mode.NOTIFY)
     life = Life(crash)
     return crash.play(seed, life.body), life.begun_at

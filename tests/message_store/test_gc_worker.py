@@ -4,8 +4,8 @@ from typing import Any
 
 from warren.base.background import Background
 from warren.base.errors import DiskFailure
-from warren.message_store.gc import Collected
-from warren.message_store.gc_worker import GcWorker
+from warren.message_store.gc import CollectionResult
+from warren.message_store.gc_worker import CollectorThread
 from warren.testing.stepped_threads import SteppedThreads
 
 
@@ -21,13 +21,13 @@ class Counting:
     def count_again(self) -> None:
         self.counts += 1
 
-    def run(self) -> Collected:
+    def run(self) -> CollectionResult:
         self.turns += 1
         if self.failures:
             self.failures -= 1
             raise DiskFailure("the disk does not answer")
         released: Any = self.left.pop(0) if self.left else []
-        return Collected(released=released)
+        return CollectionResult(released=released)
 
     def alarms(self) -> list[str]:
         return []
@@ -39,7 +39,7 @@ def after(seconds: float, worker_seconds: float, *collectors: Counting) -> list[
 
     def body() -> list[str]:
         given: Any = collectors
-        worker = GcWorker(threads, threads.clock, Background(), given, worker_seconds, 12.0)
+        worker = CollectorThread(threads, threads.clock, Background(), given, worker_seconds, 12.0)
         pause = threads.condition()
         with pause:
             pause.wait(seconds)
@@ -80,7 +80,7 @@ def test_a_worker_that_is_rung_looks_at_once() -> None:
 
     def body() -> int:
         given: Any = [collector]
-        worker = GcWorker(threads, threads.clock, Background(), given, 1e6, 1e9)
+        worker = CollectorThread(threads, threads.clock, Background(), given, 1e6, 1e9)
         worker.ring()
         pause = threads.condition()
         with pause:

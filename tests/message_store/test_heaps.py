@@ -15,12 +15,12 @@ from warren.base.ids import Lsn
 from warren.files.protocol import join
 from warren.log import block_reading
 from warren.log.layout import active_name
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.store import LogStore
-from warren.message_store.format import Place
-from warren.message_store.heap import SHARED_BYTES_MAX, Heap, Record, grouped
-from warren.message_store.log_heap import LogHeap
-from warren.message_store.plain_heap import PlainHeap
+from warren.message_store.format import BodyPlace
+from warren.message_store.heap import SHARED_BYTES_MAX, BodyFiles, Record, grouped
+from warren.message_store.log_heap import LogBodyFiles
+from warren.message_store.plain_heap import TransientBodyFiles
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import MemoryFiles
 
@@ -29,12 +29,12 @@ KEPT_BYTES = 300_000
 
 @dataclass
 class OnStage:
-    heap: LogHeap | PlainHeap
+    heap: LogBodyFiles | TransientBodyFiles
     seal: Callable[[], None]
     disk: MemoryFiles
-    machine: Machine
+    machine: Environment
 
-    def damage(self, place: Place) -> None:
+    def damage(self, place: BodyPlace) -> None:
         """One bit of a record's block, behind the header."""
         path = self.heap.path(place.file)
         file = self.disk.open(path, writable=True)
@@ -48,9 +48,9 @@ def stage(request: pytest.FixtureRequest) -> Iterator[OnStage]:
     upkeep = Stage()
     if request.param == "log":
         with upkeep.store() as log:
-            yield OnStage(LogHeap(log, KEPT_BYTES), partial(_rotate, log), upkeep.disk, upkeep.machine())
+            yield OnStage(LogBodyFiles(log, KEPT_BYTES), partial(_rotate, log), upkeep.disk, upkeep.machine())
         return
-    heap = PlainHeap(upkeep.machine(), "transient", 1 << 30, KEPT_BYTES)
+    heap = TransientBodyFiles(upkeep.machine(), "transient", 1 << 30, KEPT_BYTES)
     yield OnStage(heap, heap._start_file, upkeep.disk, upkeep.machine())
     heap.close()
 
@@ -63,7 +63,7 @@ def records(*values: bytes) -> list[Record]:
     return [Record(b"key of " + value[:9], value) for value in values]
 
 
-def read(heap: Heap, place: Place, value: bytes) -> bytes:
+def read(heap: BodyFiles, place: BodyPlace, value: bytes) -> bytes:
     return bytes(heap.read(place, len(value)))
 
 
@@ -117,7 +117,7 @@ def test_a_file_is_read_in_windows_and_blocks_that_reach_over_their_end_are_whol
 
 
 def test_a_released_file_goes_and_the_others_stay(stage: OnStage) -> None:
-    kept: list[tuple[Place, bytes]] = []
+    kept: list[tuple[BodyPlace, bytes]] = []
     for value in (b"first", b"second", b"third"):
         kept += zip(stage.heap.append(records(value)), [value], strict=True)
         stage.seal()
@@ -127,7 +127,7 @@ def test_a_released_file_goes_and_the_others_stay(stage: OnStage) -> None:
     assert stage.heap.files() == [number for number in before if number != middle]
     for place, value in (kept[0], kept[2]):
         assert read(stage.heap, place, value) == value
-    if isinstance(stage.heap, LogHeap):
+    if isinstance(stage.heap, LogBodyFiles):
         stage.heap._log.purge()
     with pytest.raises(Gone):
         read(stage.heap, *kept[1])
@@ -148,7 +148,7 @@ def test_damage_is_told_with_file_and_offset_and_what_is_beside_it_is_served(sta
 
 def test_a_record_of_another_size_or_number_than_asked_for_is_damage(stage: OnStage) -> None:
     (place,) = stage.heap.append(records(b"value"))
-    for wrong in (place, Place(place.block, 7)):
+    for wrong in (place, BodyPlace(place.block, 7)):
         with pytest.raises(Damage):
             stage.heap.read(wrong, 6)
 
@@ -170,11 +170,11 @@ def test_no_more_is_kept_in_memory_than_was_allowed(stage: OnStage) -> None:
 def test_the_transient_heap_is_empty_after_every_start() -> None:
     """MS-02: whatever a crash has left there is deleted, before anything is written."""
     upkeep = Stage()
-    heap = PlainHeap(upkeep.machine(), "transient", 100, KEPT_BYTES)
+    heap = TransientBodyFiles(upkeep.machine(), "transient", 100, KEPT_BYTES)
     for value in (b"a" * 200, b"b" * 200):
         heap.append(records(value))
     assert len(upkeep.disk.list("transient")) > 1
-    again = PlainHeap(upkeep.machine(), "transient", 100, KEPT_BYTES)
+    again = TransientBodyFiles(upkeep.machine(), "transient", 100, KEPT_BYTES)
     assert again.files() == [] and upkeep.disk.list("transient") == ["bodies.1"]
     assert upkeep.disk.stat("transient/bodies.1").size_bytes == 0
     again.close()
@@ -184,7 +184,7 @@ def test_the_transient_heap_is_empty_after_every_start() -> None:
 def test_the_transient_heap_never_syncs() -> None:
     upkeep = Stage()
     files = FaultyFiles(upkeep.disk)
-    heap = PlainHeap(upkeep.machine(files), "transient", 1000, KEPT_BYTES)
+    heap = TransientBodyFiles(upkeep.machine(files), "transient", 1000, KEPT_BYTES)
     for n in range(9):
         heap.append(records(bytes([n]) * 400))
     heap.release(heap.files()[:2])
@@ -196,7 +196,7 @@ def test_the_transient_heap_never_syncs() -> None:
 def test_a_file_that_a_rotation_renames_is_read_by_the_handle_and_by_its_new_name() -> None:
     upkeep = Stage()
     with upkeep.store() as log:
-        heap = LogHeap(log, 0)
+        heap = LogBodyFiles(log, 0)
         values = [b"one" * 30_000, b"two" * 30_000]
         places = heap.append(records(*values))
         assert read(heap, places[0], values[0]) == values[0]
@@ -214,7 +214,7 @@ def test_records_can_be_read_at_once_while_files_are_being_changed(seed: int) ->
     """A rotation plans a file, and gives it records, before it is created and the manifest knows it."""
 
     def body(log: LogStore) -> None:
-        heap = LogHeap(log, 0)
+        heap = LogBodyFiles(log, 0)
 
         def rotate() -> None:
             for _ in range(4):

@@ -15,8 +15,8 @@ from tests.message_store.store_stage import CHUNK_BYTES, A, StoreStage, content,
 from tests.snapshot.database_stage import DatabaseStage
 from warren.base.ids import FileNumber, Lsn, lsn_of
 from warren.base.threads import SystemThreads
-from warren.message_store.format import Place, Unit, encode_stored
-from warren.message_store.index import Entry, LocationIndex, Move
+from warren.message_store.format import Body, BodyPlace, encode_stored
+from warren.message_store.index import BodyMove, IndexEntry, LocationIndex
 from warren.message_store.memory_index import ENTRY_BYTES, MemoryIndex
 from warren.message_store.row_index import MOVED_STORAGE, RowIndex
 from warren.testing.stepped_threads import SteppedThreads
@@ -64,16 +64,16 @@ def test_rows_of_moved_units_outlive_the_process_and_cost_no_memory() -> None:
     stage = DatabaseStage()
     with stage.open() as database:
         index = row_index(database)
-        index.move([Move(UNIT, HERE, THERE)])
+        index.move([BodyMove(UNIT, HERE, THERE)])
         assert index.facts()["entries"] == 0
     with stage.open() as database, closing(database.view_now()) as view:
         assert view.get(MOVED_STORAGE, UNIT.to_bytes(8, "big")) is not None
-        assert row_index(database).look_up(UNIT) == Entry(1, THERE)
+        assert row_index(database).look_up(UNIT) == IndexEntry(1, THERE)
 
 
-def entry(number: int) -> tuple[Lsn, Entry]:
-    place = Place(lsn_of(FileNumber(number), 96), 0)
-    return place.lsn, Entry(2, encode_stored([Unit(place.lsn, 7, 0, 2, (place,), 3)]))
+def entry(number: int) -> tuple[Lsn, IndexEntry]:
+    place = BodyPlace(lsn_of(FileNumber(number), 96), 0)
+    return place.lsn, IndexEntry(2, encode_stored([Body(place.lsn, 7, 0, 2, (place,), 3)]))
 
 
 def test_the_memory_that_an_entry_costs_is_told_truly() -> None:
@@ -92,7 +92,7 @@ def test_the_memory_that_an_entry_costs_is_told_truly() -> None:
     assert 0.67 < used / told < 1.5
 
 
-class CountedDict(dict[Lsn, Entry]):
+class CountedDict(dict[Lsn, IndexEntry]):
     """Counts every access to an entry, iteration included."""
 
     accesses = 0
@@ -136,8 +136,8 @@ class Counts:
     def __init__(self, index: LocationIndex, rounds: int) -> None:
         self.index, self.rounds = index, rounds
         self.added: list[int] = []
-        self.deleted: list[Entry] = []
-        index.insert(UNIT, Entry(0, HERE))
+        self.deleted: list[IndexEntry] = []
+        index.insert(UNIT, IndexEntry(0, HERE))
 
     def count(self) -> None:
         for at in range(self.rounds):
@@ -147,8 +147,8 @@ class Counts:
 
     def collect(self) -> None:
         for _ in range(self.rounds):
-            assert self.index.move([Move(UNIT, HERE, THERE)]) == [True]
-            assert self.index.move([Move(UNIT, THERE, HERE)]) == [True]
+            assert self.index.move([BodyMove(UNIT, HERE, THERE)]) == [True]
+            assert self.index.move([BodyMove(UNIT, THERE, HERE)]) == [True]
             seen = self.index.look_up(UNIT)
             assert seen is not None and seen.location == HERE
             if not seen.references and self.index.delete_object([(UNIT, seen)]) == [True]:

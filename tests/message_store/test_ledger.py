@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from warren.base.ids import FileNumber, Lsn, QueueId, lsn_of
 from warren.base.threads import SystemThreads
-from warren.message_store.ledger import Ledger
+from warren.message_store.ledger import FileStatistics
 
 THREE, FIVE, SIX = FileNumber(3), FileNumber(5), FileNumber(6)
 
 
-def ledger_of(*files: FileNumber) -> Ledger:
-    ledger = Ledger(SystemThreads().condition())
+def ledger_of(*files: FileNumber) -> FileStatistics:
+    ledger = FileStatistics(SystemThreads().condition())
     ledger.begin(max(files))
     ledger.update(files)
     return ledger

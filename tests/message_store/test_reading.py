@@ -20,10 +20,10 @@ from warren.base.ids import QueueId, SequenceId
 from warren.base.runs import Publication, Run
 from warren.base.threads import SystemThreads
 from warren.log.store import LogStore
-from warren.message_store.format import Holder, encode_stored
-from warren.message_store.log_heap import LogHeap
+from warren.message_store.format import Reference, encode_stored
+from warren.message_store.log_heap import LogBodyFiles
 from warren.message_store.memory_index import MemoryIndex
-from warren.message_store.reading import Reader
+from warren.message_store.reading import BodyReader
 from warren.message_store.writing import write_units
 from warren.records.format import ENTRY_BYTES_MAX
 
@@ -65,13 +65,13 @@ def test_readers_read_the_files_in_their_own_thread_and_take_no_lock_of_the_stor
     before, readers = blocks.reads, list[str]()
     read: list[list[bytes]] = []
     with pytest.MonkeyPatch.context() as patch, stage.store._lock, stage.stores.collector._lock:
-        real = LogHeap.read
+        real = LogBodyFiles.read
 
-        def noted(heap: LogHeap, *arguments: Any, **named: Any) -> memoryview:
+        def noted(heap: LogBodyFiles, *arguments: Any, **named: Any) -> memoryview:
             readers.append(threading.current_thread().name)
             return real(heap, *arguments, **named)
 
-        patch.setattr(LogHeap, "read", noted)
+        patch.setattr(LogBodyFiles, "read", noted)
         reader = SystemThreads().start("reader", lambda: read.append(stage.contents(run)))
         reader.join(20)
     assert read == [[content(1), content(2)]]
@@ -155,10 +155,10 @@ def test_a_body_above_the_entry_limit_is_stored_in_chunks_with_bounded_memory(tm
     in memory; the log's own buffers are all."""
     body = np.arange(5 * MIB, dtype=np.uint64).tobytes()  # 40 MiB
     assert len(body) > 30 * ENTRY_BYTES_MAX
-    holder = Holder(QueueId(1), 0, SequenceId(0))
+    holder = Reference(QueueId(1), 0, SequenceId(0))
     with LogStore.open(str(tmp_path), QUIET) as log:
-        heap = LogHeap(log, 4 * MIB)
-        reader = Reader(heap, MemoryIndex(SystemThreads().condition()))
+        heap = LogBodyFiles(log, 4 * MIB)
+        reader = BodyReader(heap, MemoryIndex(SystemThreads().condition()))
         stored: list[bytes] = []
         written = peak_of(lambda: stored.append(encode_stored(write_units(heap, [body], len(body), [holder]))))
         assert written < 24 * MIB

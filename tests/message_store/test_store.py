@@ -13,12 +13,12 @@ from warren.base.errors import Misuse, OutOfRoom, Refused
 from warren.base.ids import FileNumber, Lsn, SequenceId
 from warren.base.runs import Publication, Run, sizes_of
 from warren.message_store import store as store_module
-from warren.message_store.format import Holder, Place, RecordKind, decode_key
+from warren.message_store.format import BodyPlace, RecordKind, Reference, decode_key
 from warren.message_store.heap import Record
-from warren.message_store.index import Entry
+from warren.message_store.index import IndexEntry
 from warren.message_store.log_heap import STREAM
-from warren.queue_index.changes import Changes, MessageSession
-from warren.queue_index.why import Why
+from warren.queue_index.changes import IndexBatch, MessageSession
+from warren.queue_index.why import DequeueReason
 
 TWO = [content(1), content(2)]
 
@@ -41,7 +41,7 @@ def test_what_several_queues_hold_is_stored_once_and_read_by_each(stage: StoreSt
     entry = stage.moved.look_up(unit.id)
     assert entry is not None and entry.references == 3
     (key,) = stage.record_keys()
-    firsts = [Holder(place.queue, place.level, run.first) for place, run in runs.items()]
+    firsts = [Reference(place.queue, place.level, run.first) for place, run in runs.items()]
     assert list(decode_key(key).holders) == firsts, "whoever asks whether it is alive finds them all"
 
 
@@ -64,7 +64,7 @@ def test_submitted_writes_fly_until_their_changes_end(stage: StoreStage) -> None
 
 
 @pytest.mark.parametrize("end", [lambda changes: changes.end(), lambda changes: changes.abort()])
-def test_contents_are_let_go_of_when_the_changes_end(stage: StoreStage, end: Callable[[Changes], object]) -> None:
+def test_contents_are_let_go_of_when_the_changes_end(stage: StoreStage, end: Callable[[IndexBatch], object]) -> None:
     """At once, though nothing is durable yet: neither the file's watch nor a circle of objects keeps them in memory."""
 
     class Watched(Publication):
@@ -89,7 +89,7 @@ def test_what_nobody_wants_any_more_when_the_changes_end_is_never_written(stage:
     publication = Publication(TWO)
     for place in (A, B):
         run = stage.submit(publication, place, changes)
-        changes.dequeue(place, run, 0b11, [(run.first, run.end)], Why.ACKED)
+        changes.dequeue(place, run, 0b11, [(run.first, run.end)], DequeueReason.ACKED)
     stage.log.wait(changes.end())
     assert end_of_stream(stage) == before and stage.bodies() == []
     assert stage.store.facts()["flying"] == 0
@@ -100,7 +100,7 @@ def test_what_one_of_its_holders_still_wants_is_written_for_that_one(stage: Stor
     changes = stage.queues.begin()
     publication = Publication(TWO)
     gone, kept = stage.submit(publication, A, changes), stage.submit(publication, B, changes)
-    changes.dequeue(A, gone, 0b11, [(gone.first, gone.end)], Why.ACKED)
+    changes.dequeue(A, gone, 0b11, [(gone.first, gone.end)], DequeueReason.ACKED)
     changes.end()
     assert stage.contents(kept) == TWO
     assert gone.stored == b"" and stage.store.facts()["entries"] == 0, "held once: nothing to count"
@@ -136,9 +136,9 @@ def test_what_was_cancelled_here_is_not_written_for_those_who_may_cancel_it_too(
     publication = Publication(TWO)
     first, second = stage.queues.begin(), stage.queues.begin()
     run, other = stage.submit(publication, A, first), stage.submit(publication, B, second)
-    first.dequeue(A, run, 0b11, [(run.first, run.end)], Why.ACKED)
+    first.dequeue(A, run, 0b11, [(run.first, run.end)], DequeueReason.ACKED)
     first.end()
-    second.dequeue(B, other, 0b11, [(other.first, other.end)], Why.ACKED)
+    second.dequeue(B, other, 0b11, [(other.first, other.end)], DequeueReason.ACKED)
     second.end()
     assert end_of_stream(stage) == before
 
@@ -152,10 +152,10 @@ def test_a_holder_that_gives_up_after_others_wrote_for_it_is_not_counted_any_mor
         if is_aborted:
             second.abort()
         else:
-            second.dequeue(B, other, 0b11, [(other.first, other.end)], Why.ACKED)
+            second.dequeue(B, other, 0b11, [(other.first, other.end)], DequeueReason.ACKED)
             second.end()
         entry = stage.moved.look_up(stored_of(run).units[0].id)
-        assert entry == Entry(1, entry.location if entry else b"")
+        assert entry == IndexEntry(1, entry.location if entry else b"")
         assert other.stored == b""
 
 
@@ -263,7 +263,7 @@ def test_a_write_that_fails_fails_those_who_wanted_it_and_flies_on_for_the_other
     heap = stage.stores._heaps[0]
     append = heap.append
 
-    def failing(records: Sequence[Record]) -> list[Place]:
+    def failing(records: Sequence[Record]) -> list[BodyPlace]:
         raise OutOfRoom("there is no room")
 
     first, second = stage.queues.begin(), stage.queues.begin()
@@ -285,7 +285,7 @@ def test_the_store_writes_before_the_run_that_names_it(stage: StoreStage) -> Non
     heap, changes = stage.stores._heaps[0], stage.queues.begin()
     append, begin = heap.append, changes._begin
 
-    def noted_append(records: Sequence[Record]) -> list[Place]:
+    def noted_append(records: Sequence[Record]) -> list[BodyPlace]:
         order.append("body")
         return append(records)
 

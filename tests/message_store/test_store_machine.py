@@ -19,7 +19,7 @@ from tests.message_store.store_stage import A, B, C, Failing, StoreStage, conten
 from warren.base.errors import OutOfRoom
 from warren.base.ids import SequenceId
 from warren.base.runs import Publication, QueuePlace, Run, sizes_of
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 
 SIZES = st.lists(st.sampled_from([0, 30, 300, 1000, 1001, 2700]), min_size=1, max_size=5)
 PLACES = st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=3, unique=True)
@@ -58,7 +58,7 @@ class StoreMachine(RuleBasedStateMachine):
         for place in places:
             run = self.stage.submit(publication, place, changes)
             if data.draw(st.booleans()):
-                changes.dequeue(place, run, (1 << run.count) - 1, [(run.first, run.end)], Why.ACKED)
+                changes.dequeue(place, run, (1 << run.count) - 1, [(run.first, run.end)], DequeueReason.ACKED)
             else:
                 self.kept[place, run.first] = Kept(run, contents)
         self.stage.log.wait(changes.end())

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from warren.base.ids import FileNumber, Lsn, lsn_of
 from warren.base.runs import Sizes
-from warren.message_store.format import UNIT_MESSAGES_MAX, Place, Unit, every
-from warren.message_store.units import Part, cut, edges_of, flags, pieces_of, shares
+from warren.message_store.format import UNIT_MESSAGES_MAX, Body, BodyPlace, every
+from warren.message_store.units import BodyPart, cut, edges_of, flags, pieces_of, shares
 
-PLACES = (Place(lsn_of(FileNumber(1), 0), 0),)
+PLACES = (BodyPlace(lsn_of(FileNumber(1), 0), 0),)
 
 
 def sizes_of(told: list[int]) -> Sizes:
@@ -33,7 +33,7 @@ def test_units_follow_one_another_and_only_a_large_content_is_over_the_limit(tol
 
 def test_contents_without_bytes_are_cut_by_their_number() -> None:
     parts = cut(0, UNIT_MESSAGES_MAX + 1)
-    assert parts == [Part(0, UNIT_MESSAGES_MAX, 0), Part(UNIT_MESSAGES_MAX, 1, 0)]
+    assert parts == [BodyPart(0, UNIT_MESSAGES_MAX, 0), BodyPart(UNIT_MESSAGES_MAX, 1, 0)]
 
 
 @given(st.lists(st.integers(0, 9), min_size=4, max_size=30), st.data())
@@ -41,7 +41,7 @@ def test_a_message_that_is_not_kept_has_no_bytes(told: list[int], data: st.DataO
     first = data.draw(st.integers(0, len(told) - 1))
     messages = len(told) - first
     kept = data.draw(st.integers(0, every(messages)))
-    edges = edges_of(Unit(Lsn(1), 0, first, messages, PLACES, kept), sizes_of(told)).tolist()
+    edges = edges_of(Body(Lsn(1), 0, first, messages, PLACES, kept), sizes_of(told)).tolist()
     own = [size if kept >> at & 1 else 0 for at, size in enumerate(told[first:])]
     assert edges == [sum(own[:at]) for at in range(messages + 1)]
     assert flags(kept, messages).tolist() == [bool(kept >> at & 1) for at in range(messages)]

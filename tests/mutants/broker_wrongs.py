@@ -7,7 +7,7 @@ from typing import Any
 from tests.mutants.wrongs import Function
 from warren.broker.limits import is_over
 from warren.broker.routes import Route
-from warren.broker.turn import Group, How
+from warren.broker.turn import PublishGroup, Settlement
 
 
 def confirmed_before_durable(real: Function) -> Function:
@@ -52,7 +52,7 @@ def joined_the_first_group(real: Function) -> Function:
 
 def only_the_first_range_settled(real: Function) -> Function:
     def settle(turn: Any, child: Any, asked: list[Any], work: Any) -> None:
-        real(turn, child, [(how, life, tags[:1] if how is How.ACK else tags) for how, life, tags in asked], work)
+        real(turn, child, [(how, life, tags[:1] if how is Settlement.ACK else tags) for how, life, tags in asked], work)
 
     return settle
 
@@ -62,7 +62,7 @@ def others_in_the_next_turn(real: Function) -> Function:
         first, others = group.route.children[:1], group.route.children[1:]
         if others:
             later = Route(others, group.route.origin, group.route.version, group.route.looks_at_headers)
-            rest = Group(later, group.is_persistent, group.priority, group.expires_ms, len(turn._groups))
+            rest = PublishGroup(later, group.is_persistent, group.priority, group.expires_ms, len(turn._groups))
             rest.contents = group.contents
             turn._groups.append(rest)
             turn.look(others[0])

@@ -10,7 +10,7 @@ from typing import Any
 from tests.mutants.wrongs import Function, Wrapped
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch
-from warren.durability.participant import Part
+from warren.durability.participant import EpochWrite
 from warren.queue_index.format import ack_key, counters_key, encode_counters, encode_gone, run_key
 from warren.queue_index.run_format import encode_run
 
@@ -22,7 +22,7 @@ def told_before_it_is_durable(real: Function) -> Function:
 
 
 def run_before_bodies(real: Function) -> Function:
-    def bring_to_disk(commit: Any, parts: list[Part]) -> None:
+    def bring_to_disk(commit: Any, parts: list[EpochWrite]) -> None:
         overdue, commit.overdue = getattr(commit, "overdue", []), []
         for part in overdue:
             with suppress(Misuse):  # a rotation has closed it meanwhile

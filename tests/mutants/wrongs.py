@@ -14,16 +14,16 @@ from zlib import crc32
 
 from warren.base.errors import Misuse, SyncFailed
 from warren.base.ids import Epoch
-from warren.durability.participant import Part, Participant
+from warren.durability.participant import EpochWrite, LogFile
 from warren.files.protocol import FileStat, join
 from warren.log.compaction import Proposal, check_current
 from warren.log.entries import EntryKind
 from warren.log.layout import EPOCH, is_detached_wal, rotated_epoch_name
 from warren.log.manifest_state import ManifestState, file_change, set_change
-from warren.records.block import Draft, FileIdentity, Header, look
+from warren.records.block import BlockDraft, FileIdentity, Header, look
 from warren.records.columns import EntryColumns
 from warren.records.format import CHECKSUM, CHECKSUM_AT, HEADER, MAGIC
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 
 Function = Callable[..., Any]
 
@@ -53,7 +53,7 @@ def no_directory_sync(real: Any) -> Any:
 
 
 def confirm_before_sync(real: Function) -> Function:
-    def bring_to_disk(commit: Any, parts: list[Part]) -> None:
+    def bring_to_disk(commit: Any, parts: list[EpochWrite]) -> None:
         overdue, commit.overdue = getattr(commit, "overdue", []), parts
         for part in overdue:
             with suppress(Misuse):  # a rotation has closed it meanwhile
@@ -73,7 +73,7 @@ def closing_omits_participant(real: Function) -> Function:
 
 
 def witness_before_data(real: Function) -> Function:
-    def bring_to_disk(commit: Any, parts: list[Part]) -> None:
+    def bring_to_disk(commit: Any, parts: list[EpochWrite]) -> None:
         before, commit.durable = commit.durable, commit._previous
         commit._turn.witness()
         commit.durable = before
@@ -128,7 +128,7 @@ def recycled_linked_file(real: Function) -> Function:
 
 
 def unsalted_stale_block(real: Function) -> Function:
-    def any_life(view: memoryview, offset: int, identity: FileIdentity | None) -> Header | Verdict:
+    def any_life(view: memoryview, offset: int, identity: FileIdentity | None) -> Header | BlockVerdict:
         return look(view, offset, None)
 
     return any_life
@@ -163,7 +163,9 @@ def tombstone_dropped_too_early(real: Function) -> Function:
 
 
 def header_is_not_summed(real: Function) -> Function:
-    def place(draft: Draft, identity: FileIdentity, offset: int, epoch: Epoch, first: int = 0) -> tuple[bytes, int]:
+    def place(
+        draft: BlockDraft, identity: FileIdentity, offset: int, epoch: Epoch, first: int = 0
+    ) -> tuple[bytes, int]:
         header = bytearray(real(draft, identity, offset, epoch, first)[0])
         CHECKSUM.pack_into(header, CHECKSUM_AT, draft.body_checksum)
         return bytes(header), draft.body_checksum
@@ -180,7 +182,7 @@ def header_is_not_checked(real: Function) -> Function:
 
 
 def sync_failure_believed(real: Function) -> Function:
-    def write_through(participant: Participant, part: Part) -> None:
+    def write_through(participant: LogFile, part: EpochWrite) -> None:
         try:
             real(participant, part)
         except SyncFailed:
@@ -216,7 +218,7 @@ def found_is_only_synced(real: Function) -> Function:
 
 
 def session_across_epochs(real: Function) -> Function:
-    def append_drafts(appender: Any, session: Any, channel: int, drafts: Sequence[Draft]) -> Any:
+    def append_drafts(appender: Any, session: Any, channel: int, drafts: Sequence[BlockDraft]) -> Any:
         return [real(appender, session, channel, [draft]) for draft in drafts][-1]
 
     return append_drafts

@@ -14,7 +14,7 @@ from tests.log.upkeep_stage import DIRECTORY, Stage
 from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions, text_of
 from warren.pipeline.planning import Plan, Planner
-from warren.pipeline.schema import COLUMNS, Field, View
+from warren.pipeline.schema import COLUMNS, SelectedColumn, TableView
 from warren.pipeline.tasks import run
 
 Row = dict[str, Any]
@@ -22,16 +22,16 @@ ARROW = {"bigint": pa.int64(), "int": pa.int32(), "tinyint": pa.int8(), "binary"
 SPARK = {"bigint": LongType, "int": IntegerType, "tinyint": ByteType, "binary": BinaryType, "string": StringType}
 
 
-def fields_of_view(view: View, *names: str) -> list[Field]:
+def fields_of_view(view: TableView, *names: str) -> list[SelectedColumn]:
     columns = [column for column in COLUMNS[view] if column.name in names or (not names and column.is_usual)]
-    return [Field(column.name, column.types[0]) for column in columns]
+    return [SelectedColumn(column.name, column.types[0]) for column in columns]
 
 
-def arrow_schema(fields: list[Field]) -> Any:
+def arrow_schema(fields: list[SelectedColumn]) -> Any:
     return pa.schema([(field.name, ARROW[field.type]) for field in fields])
 
 
-def struct_type(fields: list[Field]) -> Any:
+def struct_type(fields: list[SelectedColumn]) -> Any:
     made = StructType()
     for field in fields:
         made = made.add(field.name, SPARK[field.type]())

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from tests.log.upkeep_stage import DIRECTORY, Stage
 from warren.files.local import LocalFiles
 from warren.files.protocol import Files
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.pipeline.jobs.running import Told, Work
 from warren.testing.memory_files import MemoryFiles
 
@@ -44,9 +44,9 @@ def _pour(disk: MemoryFiles, path: str, folder: Path) -> None:
             (folder / name).write_bytes(disk.contents(inner))
 
 
-def machine_with(files: Files) -> Machine:
-    real = Machine.real()
-    return Machine(files, real.clock, real.threads, real.chance)
+def machine_with(files: Files) -> Environment:
+    real = Environment.real()
+    return Environment(files, real.clock, real.threads, real.chance)
 
 
 def inline(

@@ -17,13 +17,13 @@ from warren.files.protocol import Files
 from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions, text_of
 from warren.pipeline.planning import Planner
-from warren.pipeline.schema import View
+from warren.pipeline.schema import TableView
 from warren.pipeline.tasks import run
 
 Reader = Callable[[Files, LogStore], None]
 
 
-def planned_and_read(view: View, wanted: list[bytes], files: Files, store: LogStore) -> None:
+def planned_and_read(view: TableView, wanted: list[bytes], files: Files, store: LogStore) -> None:
     machine = memory_machine(files)
     plan = Planner(ReadOptions.of(text_of({"path": DIRECTORY, "view": view.value})), machine).plan()
     fields = fields_of_view(view)
@@ -31,10 +31,13 @@ def planned_and_read(view: View, wanted: list[bytes], files: Files, store: LogSt
     rows = [row for batch in batches for row in batch.to_pylist()]
     keys = {row["key"] for row in rows if "key" in row}
     assert keys >= set(wanted) or keys <= {b"later"}, "all of a range, or what is left behind a purge"
-    assert view is not View.DAMAGE or not rows, rows
+    assert view is not TableView.DAMAGE or not rows, rows
 
 
-READERS = [pytest.param(partial(planned_and_read, view, [] if view is View.DAMAGE else KEYS), id=view) for view in View]
+READERS = [
+    pytest.param(partial(planned_and_read, view, [] if view is TableView.DAMAGE else KEYS), id=view)
+    for view in TableView
+]
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -17,7 +17,7 @@ from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions, text_of
 from warren.pipeline.planning import Planner, Task
-from warren.pipeline.schema import View
+from warren.pipeline.schema import TableView
 from warren.pipeline.stream_source import WarrenStreamReader
 from warren.pipeline.tasks import run
 
@@ -74,7 +74,7 @@ def asked(path: Path, **options: Any) -> ReadOptions:
 @pytest.mark.slow
 def test_a_stream_gets_every_epoch_once(tmp_path: Path) -> None:
     """X-06, X-11, RF-05, RF-06, RF-08: a reader that asks the directory over and over gets each durable epoch once."""
-    stream = WarrenStreamReader(asked(tmp_path), struct_type(fields_of_view(View.ENTRIES, "epoch", "key")))
+    stream = WarrenStreamReader(asked(tmp_path), struct_type(fields_of_view(TableView.ENTRIES, "epoch", "key")))
     seen: list[int] = []
     with owner_at_work(tmp_path) as is_writing:
         at, is_last = stream.initialOffset(), False
@@ -92,7 +92,7 @@ def test_a_stream_gets_every_epoch_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_state_is_one_moment(tmp_path: Path) -> None:
     """X-11: every epoch writes every key, so a state that shows two epochs would be a moment that never was."""
-    fields = fields_of_view(View.KV, "key", "epoch")
+    fields = fields_of_view(TableView.KV, "key", "epoch")
     moments: list[int] = []
     with owner_at_work(tmp_path) as is_writing:
         while is_writing():
@@ -107,7 +107,7 @@ def test_a_state_is_one_moment(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_was_planned_too_long_ago_is_gone_or_whole(tmp_path: Path) -> None:
     """X-06: without a pin a purge may take what was planned; then that is said, and nothing is shown in part."""
-    fields = fields_of_view(View.ENTRIES, "epoch", "key")
+    fields = fields_of_view(TableView.ENTRIES, "epoch", "key")
     outcomes: set[str] = set()
     with owner_at_work(tmp_path) as is_writing:
         while is_writing():

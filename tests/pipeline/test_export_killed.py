@@ -15,7 +15,7 @@ import pytest
 from tests.pipeline.process_group import ProcessGroup, wait_until
 from tests.pipeline.table_stage import delta, entries_in, leftovers
 from tests.pipeline.ten_epochs import ENTRIES_PER_EPOCH, ten_epochs, write
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.pipeline.jobs.delta_tables import DeltaExport
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_an_export_killed_twice_and_run_again_has_each_entry_once(tmp_path: Path) -> None:
     """X-11, RF-06: killed somewhere in a batch, whatever it was doing; the third is asked to end, and ends well."""
     target = str(tmp_path / "entries")
-    table = DeltaExport(Machine.real(), target)
+    table = DeltaExport(Environment.real(), target)
     told = tmp_path / "told.json"
     with ten_epochs(str(tmp_path / "log")) as store:
         for turn in range(2):

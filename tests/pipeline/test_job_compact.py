@@ -21,7 +21,7 @@ from warren.base.errors import Damage, Refused
 from warren.cli.main import main
 from warren.files.local import LocalFiles
 from warren.log.manifest import read_manifest
-from warren.log.range_plan import Sizes
+from warren.log.range_plan import RangePlanSizes
 from warren.log.reading import open_for_reading
 from warren.log.scan import LogInput
 from warren.log.store import LogStore
@@ -29,7 +29,7 @@ from warren.pipeline.jobs.compact import compact, compact_running, compact_stopp
 
 pytestmark = pytest.mark.spark
 SETTINGS = replace(QUIET, channel_count=2, retention_seconds=1e6, retention_bytes=1 << 40)
-SMALL = Sizes(workers=2, entries_per_range=400, entries_worth_a_task=10)
+SMALL = RangePlanSizes(workers=2, entries_per_range=400, entries_worth_a_task=10)
 DEALT = replace(SMALL, ranges_at_once_max=1)
 Row = tuple[Any, ...]
 
@@ -79,7 +79,7 @@ def looked_at(directory: Path) -> tuple[list[Row], list[Row], int]:
 
 @pytest.mark.parametrize("sizes", [SMALL, DEALT], ids=["one pass", "two passes"])
 def test_compaction_on_spark_equals_the_one_in_process_entry_for_entry(
-    spark: Any, tmp_path: Path, sizes: Sizes
+    spark: Any, tmp_path: Path, sizes: RangePlanSizes
 ) -> None:
     """CO-09, CO-10, SO-02, ST-04: and the store runs on the result."""
     for seed in (1, 2):

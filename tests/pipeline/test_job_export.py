@@ -28,7 +28,7 @@ from tests.pipeline.table_stage import (
 from tests.pipeline.ten_epochs import ENTRIES_PER_EPOCH, ten_epochs, write
 from warren.base.errors import Gone, Misuse, Refused
 from warren.base.ids import Epoch
-from warren.catalog.row_format import CATALOG, Kind, encode, key_of
+from warren.catalog.row_format import CATALOG, RowKind, encode, key_of
 from warren.files.local import LocalFiles
 from warren.log.store import LogStore
 from warren.pipeline.jobs import export as module
@@ -36,7 +36,7 @@ from warren.pipeline.jobs.export import ExportOptions, export, opened_export
 from warren.pipeline.jobs.parquet_file import table_schema
 from warren.pipeline.jobs.snapshot import snapshot
 from warren.pipeline.jobs.tables import TableFormat
-from warren.pipeline.schema import View
+from warren.pipeline.schema import TableView
 from warren.testing.faulty_files import FaultyFiles, PowerCut
 
 pytestmark = pytest.mark.spark
@@ -224,7 +224,7 @@ def test_a_target_that_is_not_ours_is_left_alone(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("keep me")
     (tmp_path / "file").write_text("keep me")
-    DeltaTable.create(str(tmp_path / "foreign"), table_schema(View.ENTRIES))
+    DeltaTable.create(str(tmp_path / "foreign"), table_schema(TableView.ENTRIES))
     other = {"parquet": "delta", "delta": "parquet"}[format]
     export(NO_SPARK, store.directory, str(tmp_path / "other"), format=other)
     for target in ("mine", "file", "file/below", "foreign", "other", "log/inside", "log"):
@@ -337,7 +337,7 @@ def test_bad_options_are_said_before_anything_is_done(store: LogStore, tmp_path:
 
 
 def test_an_export_has_no_password_hashes_unless_they_are_asked_for(spark: Any, tmp_path: Path) -> None:
-    user, row = key_of(Kind.USER, 7), encode({"name": "ada", "password_hash": "c2VjcmV0"})
+    user, row = key_of(RowKind.USER, 7), encode({"name": "ada", "password_hash": "c2VjcmV0"})
     with LogStore.open(str(tmp_path / "log")) as store:
         put(store, {user: row}, storage=CATALOG)
     for credentials, shown in ((False, encode({"name": "ada", "password_hash": ""})), (True, row)):

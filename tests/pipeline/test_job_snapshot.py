@@ -33,7 +33,7 @@ from warren.files.local import LocalFiles
 from warren.log.store import LogStore
 from warren.pipeline.jobs import snapshot as module
 from warren.pipeline.jobs.snapshot import snapshot
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind, PowerCut
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles, PowerCut
 
 pytestmark = pytest.mark.spark
 FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
@@ -201,9 +201,9 @@ def test_a_delta_table_of_another_hand_or_store_is_refused(spark: Any, store: Lo
 
 def parquet_schema() -> Any:
     from warren.pipeline.jobs.parquet_file import table_schema
-    from warren.pipeline.schema import View
+    from warren.pipeline.schema import TableView
 
-    return table_schema(View.KV)
+    return table_schema(TableView.KV)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,10 @@ def test_a_full_disk_is_said_and_leaves_nothing(
 ) -> None:
     inline(monkeypatch, module)
     target = tmp_path / "state"
-    for fault in (Fault(Kind.NO_SPACE, "make_directory", "*/whole"), Fault(Kind.IO_ERROR, "rename", "*/whole*")):
+    for fault in (
+        Fault(FaultKind.NO_SPACE, "make_directory", "*/whole"),
+        Fault(FaultKind.IO_ERROR, "rename", "*/whole*"),
+    ):
         with pytest.raises((OutOfRoom, DiskFailure)):
             snapshot(
                 spark,

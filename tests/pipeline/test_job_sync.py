@@ -22,12 +22,12 @@ from warren.log.manifest import read_manifest
 from warren.pipeline.jobs import sync_tables
 from warren.pipeline.jobs.running import Told
 from warren.pipeline.jobs.sync import Sync, SyncOptions, accepting, sync
-from warren.snapshot.control_socket import NobodyListens
+from warren.snapshot.control_socket import NotListening
 from warren.snapshot.database import LOG
 from warren.snapshot.feeds import Mode
 from warren.snapshot.sorted_tables import TableFigures
 from warren.snapshot.table_ranges import RangeSizes
-from warren.snapshot.table_tasks import TableMade
+from warren.snapshot.table_tasks import TableResult
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OPTIONS = SyncOptions(sizes=SMALL, order_seconds=30)
@@ -221,14 +221,14 @@ def test_whoever_does_not_take_tables_is_told_by_name(tmp_path: Path) -> None:
         sync(None, str(tmp_path), options=HERE)
     with opened(tmp_path, Mode.WATCH), pytest.raises(Refused, match=r"a process of its own \(reflection=watch\)"):
         sync(None, str(tmp_path), options=HERE)
-    with pytest.raises(NobodyListens, match="nobody listens"):
+    with pytest.raises(NotListening, match="nobody listens"):
         Sync(None, str(tmp_path), options=HERE).running()
 
 
 def test_places_are_told_once_and_left_out_if_they_are_too_many() -> None:
-    def made(places: int, cleared: int = 0) -> TableMade:
+    def made(places: int, cleared: int = 0) -> TableResult:
         figures = TableFigures("/db/tables/a.table.range.1", puts=1, cleared=set(range(cleared)))
-        return TableMade(figures, 1, (1, 1), tuple((FileNumber(number), 1 << 20) for number in range(places)))
+        return TableResult(figures, 1, (1, 1), tuple((FileNumber(number), 1 << 20) for number in range(places)))
 
     few = accepting("sync-1", [made(3), made(3)])
     assert few is not None and [len(each["places"]) for each in few["made"]] == [3, 0]

@@ -15,10 +15,10 @@ from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions, text_of
 from warren.pipeline.plan_pin import LINGER_SECONDS, share
 from warren.pipeline.planning import Planner, Task
-from warren.pipeline.schema import View
+from warren.pipeline.schema import TableView
 from warren.pipeline.tasks import run
 
-FIELDS = fields_of_view(View.ENTRIES)
+FIELDS = fields_of_view(TableView.ENTRIES)
 FILES = 3
 
 

@@ -16,12 +16,12 @@ from warren.base.errors import Misuse, Refused
 from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions
 from warren.pipeline.planning import Planner
-from warren.pipeline.schema import View
+from warren.pipeline.schema import TableView
 from warren.pipeline.source import FilteringReader, WarrenReader, WarrenSource, narrowed
 from warren.pipeline.stream_source import WarrenStreamReader
 
 EPOCH = ("epoch",)
-ALL_COLUMNS = struct_type(fields_of_view(View.ENTRIES))
+ALL_COLUMNS = struct_type(fields_of_view(TableView.ENTRIES))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_filters_are_taken_only_where_they_are_asked_for(path: str) -> None:
     plain, asked = WarrenSource({"path": path}), WarrenSource({"path": path, "pushdown": "true"})
     assert type(plain.reader(ALL_COLUMNS)) is WarrenReader and type(asked.reader(ALL_COLUMNS)) is FilteringReader
     of_state = WarrenSource({"path": path, "pushdown": "true", "view": "kv"})
-    assert type(of_state.reader(struct_type(fields_of_view(View.KV)))) is WarrenReader
+    assert type(of_state.reader(struct_type(fields_of_view(TableView.KV)))) is WarrenReader
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_filter_does_not_change_what_was_asked_for(path: str) -> None:
 
 def test_an_empty_store_has_no_rows(tmp_path: Path) -> None:
     LogStore.open(str(tmp_path), QUIET).close()
-    for view in View:
+    for view in TableView:
         reader = WarrenReader(ReadOptions(str(tmp_path), view), struct_type(fields_of_view(view)))
         assert [list(reader.read(part)) for part in reader.partitions()] in ([[]], [[], []])
 
@@ -103,7 +103,7 @@ def test_a_directory_that_may_not_be_written_says_how_to_read_it(path: str, monk
 def test_a_schema_that_does_not_fit_is_refused_by_the_reader(path: str) -> None:
     source = WarrenSource({"path": path})
     with pytest.raises(Refused, match="has no column 'path'"):
-        source.reader(struct_type(fields_of_view(View.DAMAGE)))
+        source.reader(struct_type(fields_of_view(TableView.DAMAGE)))
     with pytest.raises(Misuse, match="needs a path"):
         WarrenSource({}).schema()
 

@@ -15,7 +15,7 @@ from warren.base.errors import Gone, Misuse, Refused
 from warren.log.pins import Pins
 from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions, text_of
-from warren.pipeline.schema import View
+from warren.pipeline.schema import TableView
 from warren.pipeline.stream_source import WarrenStreamReader
 
 ALL = ReadAllAvailable()
@@ -24,7 +24,7 @@ Offset = dict[str, Any]
 
 def reader(stage: Stage, **options: Any) -> WarrenStreamReader:
     asked = ReadOptions.of(text_of({"path": DIRECTORY, **options}))
-    return WarrenStreamReader(asked, struct_type(fields_of_view(View.ENTRIES, "epoch", "key")), stage.machine())
+    return WarrenStreamReader(asked, struct_type(fields_of_view(TableView.ENTRIES, "epoch", "key")), stage.machine())
 
 
 def batch(stream: WarrenStreamReader, start: Offset, end: Offset) -> list[int]:
@@ -205,7 +205,7 @@ def test_a_batch_holds_its_files_and_the_next_lets_them_go() -> None:
 
 
 def test_executors_get_the_question_not_the_drivers_state() -> None:
-    stream = WarrenStreamReader(ReadOptions("log"), struct_type(fields_of_view(View.ENTRIES, "epoch")))
+    stream = WarrenStreamReader(ReadOptions("log"), struct_type(fields_of_view(TableView.ENTRIES, "epoch")))
     copy = pickle.loads(pickle.dumps(stream))
     assert copy._options == stream._options and copy._fields == stream._fields
 

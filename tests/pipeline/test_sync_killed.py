@@ -15,7 +15,7 @@ import pytest
 from tests.pipeline.process_group import ProcessGroup, wait_until
 from tests.pipeline.sync_stage import BY_DRIVER, SMALL, State, held_by, opened, owned, stopped_store, tables, write
 from warren.pipeline.jobs.sync import Sync, SyncOptions, sync
-from warren.snapshot.control_socket import NobodyListens
+from warren.snapshot.control_socket import NotListening
 from warren.snapshot.feeds import Mode
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -60,7 +60,7 @@ def test_an_owner_killed_in_the_middle_finds_everything_in_its_log(
             return made
 
         monkeypatch.setattr(syncing._tables, "made", made_for_a_dead_one)
-        with pytest.raises(NobodyListens, match=r"reflection\.sock"):
+        with pytest.raises(NotListening, match=r"reflection\.sock"):
             syncing.once()
     assert len(tables(home)) > 2, "nobody was there to clear them"
     told = sync(spark, str(home), options=OPTIONS)
@@ -81,7 +81,7 @@ def test_an_owner_killed_after_an_ingest_opens_where_the_tables_have_brought_it(
 
 def test_following_syncs_again_whenever_the_log_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RF-05, RF-07: through a restart of the owner, too; a directory that nobody has is left alone then."""
-    model, told, in_vain, ended = State(), list[dict[str, Any]](), list[NobodyListens](), threading.Event()
+    model, told, in_vain, ended = State(), list[dict[str, Any]](), list[NotListening](), threading.Event()
     with opened(tmp_path) as warren:
         write(warren.database, model, seed=1, sessions=3)
     syncing = Sync(None, str(tmp_path), options=HERE)
@@ -90,7 +90,7 @@ def test_following_syncs_again_whenever_the_log_grows(tmp_path: Path, monkeypatc
     def counted() -> dict[str, Any]:
         try:
             return ask_owner()
-        except NobodyListens as error:
+        except NotListening as error:
             in_vain.append(error)
             raise
 

@@ -15,7 +15,7 @@ import pytest
 from tests.pipeline.sync_stage import BY_DRIVER
 from tests.server.broker_process import BrokerProcess
 from warren.pipeline.jobs.sync import SyncOptions, sync
-from warren.snapshot.control_socket import ask
+from warren.snapshot.control_socket import call
 from warren.snapshot.layout import REFLECTION_SOCKET
 
 HERE = SyncOptions(sizes=BY_DRIVER, order_seconds=30)
@@ -34,7 +34,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerPr
 
 
 def reflection(broker: BrokerProcess, command: str) -> dict[str, Any]:
-    return ask(f"{broker.directory}/{REFLECTION_SOCKET}", {"command": command}, 30.0)
+    return call(f"{broker.directory}/{REFLECTION_SOCKET}", {"command": command}, 30.0)
 
 
 def connected(broker: BrokerProcess) -> Any:

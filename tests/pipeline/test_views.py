@@ -14,7 +14,7 @@ from tests.pipeline.looking import look, plan_of, rows_of, state
 from warren.base.errors import Gone, Misuse, Refused
 from warren.base.ids import lsn_of
 from warren.base.threads import SystemThreads
-from warren.catalog.row_format import CATALOG, Kind, encode, key_of
+from warren.catalog.row_format import CATALOG, RowKind, encode, key_of
 from warren.log.file_record import FileState
 from warren.log.manifest import Manifest, read_manifest
 from warren.log.pins import Pins
@@ -243,7 +243,7 @@ def test_a_plan_survives_rotation_between_planning_and_reading() -> None:
 
 @pytest.mark.parametrize("view", ["entries", "kv"])
 def test_password_hashes_are_shown_only_if_they_are_asked_for(view: str) -> None:
-    user, hashed = key_of(Kind.USER, 7), encode({"name": "ada", "password_hash": "c2VjcmV0"})
+    user, hashed = key_of(RowKind.USER, 7), encode({"name": "ada", "password_hash": "c2VjcmV0"})
     stage = Stage()
     with stage.store() as store:
         put(store, {user: hashed, b"other": b"password"}, storage=CATALOG)

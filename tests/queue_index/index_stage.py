@@ -13,12 +13,12 @@ from warren.files.protocol import Buffer, Files, join
 from warren.log.entries import EntryKind
 from warren.log.referring import Pointer
 from warren.log.streams import Stream
-from warren.queue_index.changes import Changes
+from warren.queue_index.changes import IndexBatch
 from warren.queue_index.format import Counters, run_key
-from warren.queue_index.history_format import Event, decode_event
+from warren.queue_index.history_format import HistoryEvent, decode_event
 from warren.queue_index.index import MESSAGES, IndexedRun, QueueIndex
-from warren.queue_index.why import Why
-from warren.snapshot.snapshot_store import Row, View
+from warren.queue_index.why import DequeueReason
+from warren.snapshot.snapshot_store import ReadView, StoreRow
 
 ORDERS, BILLS = QueuePlace(QueueId(7 << 32)), QueuePlace(QueueId(8 << 32), 2)
 BEHIND = SequenceId(1 << 50)  # every sequence id of a test
@@ -38,7 +38,7 @@ class IndexStage:
         self.database.close()
         self.open()
 
-    def end(self, changes: Changes) -> Epoch:
+    def end(self, changes: IndexBatch) -> Epoch:
         """End them, and wait until they are durable."""
         self.newest = max(self.newest, changes.end())
         self.database.log.wait(self.newest)
@@ -53,7 +53,9 @@ class IndexStage:
         self.end(changes)
         return run
 
-    def dequeue(self, run: Run, gone: int, newly: int, place: QueuePlace = ORDERS, why: Why = Why.ACKED) -> None:
+    def dequeue(
+        self, run: Run, gone: int, newly: int, place: QueuePlace = ORDERS, why: DequeueReason = DequeueReason.ACKED
+    ) -> None:
         """Both as bitmaps."""
         changes = self.index.begin()
         changes.dequeue(place, run, gone, ranges_of(run, newly), why)
@@ -84,7 +86,7 @@ class IndexStage:
                 found.append((kind, storage, entries.keys.at(at), entries.values.at(at)))
         return found
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[HistoryEvent]:
         return [decode_event(key, value) for kind, _, key, value in self.journal() if kind is EntryKind.RECORD]
 
 
@@ -144,11 +146,13 @@ class Asked:
 
 
 class AskedView:
-    def __init__(self, asked: Asked, view: View) -> None:
+    def __init__(self, asked: Asked, view: ReadView) -> None:
         self._asked, self._view = asked, view
         self.get, self.get_many, self.close = view.get, view.get_many, view.close
 
-    def range(self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False) -> Iterator[Row]:
+    def range(
+        self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
+    ) -> Iterator[StoreRow]:
         self._asked.ranges.append((low, high))
         for row in self._view.range(storage, low, high, reverse):
             self._asked.rows += 1

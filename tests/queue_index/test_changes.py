@@ -10,7 +10,7 @@ from warren.base.errors import Misuse
 from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.runs import QueuePlace, Run, sizes_of
 from warren.log.channel import Placed
-from warren.queue_index.changes import Changes
+from warren.queue_index.changes import IndexBatch
 from warren.queue_index.format import (
     Counters,
     ack_key,
@@ -19,9 +19,9 @@ from warren.queue_index.format import (
     decode_gone,
     run_key,
 )
-from warren.queue_index.history_format import Event, Happened, decode_event
+from warren.queue_index.history_format import HistoryEvent, HistoryRecord, decode_event
 from warren.queue_index.run_format import decode_contents, decode_run
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 from warren.testing.manual_clock import START_WALL_NS, ManualClock
 
 ORDERS, BILLS = QueuePlace(QueueId(7)), QueuePlace(QueueId(8), 2)
@@ -37,7 +37,7 @@ class Written:
         self.sessions = 0
         self.entries: list[Entry] = []
         self.values: dict[tuple[int, bytes], bytes] = {}
-        self.events: list[Event] = []
+        self.events: list[HistoryEvent] = []
         self.fails_at: str | None = None
         self.aborted = 0
 
@@ -111,16 +111,18 @@ def written() -> Written:
 
 
 @pytest.fixture
-def changes(written: Written) -> Changes:
-    return Changes(written.begin, ManualClock())
+def changes(written: Written) -> IndexBatch:
+    return IndexBatch(written.begin, ManualClock())
 
 
 def a_run(first: int, contents: list[bytes]) -> Run:
     return Run(SequenceId(first), len(contents), sizes_of(contents))
 
 
-def event(place: QueuePlace, kind: Happened, why: int, *ranges: tuple[int, int], detail: bytes = b"") -> Event:
-    return Event(place, kind, why, NOW_MS, ranges, detail)
+def event(
+    place: QueuePlace, kind: HistoryRecord, why: int, *ranges: tuple[int, int], detail: bytes = b""
+) -> HistoryEvent:
+    return HistoryEvent(place, kind, why, NOW_MS, ranges, detail)
 
 
 CONTENTS = [b"a", b"bb", b"ccc"]
@@ -130,12 +132,12 @@ CONTENTS = [b"a", b"bb", b"ccc"]
 
 
 def test_nothing_is_written_before_the_end_and_then_all_of_it_in_one_session(
-    changes: Changes, written: Written
+    changes: IndexBatch, written: Written
 ) -> None:
     one, two = a_run(5, CONTENTS), a_run(0, [b"x"] * 2)
     changes.publish(ORDERS, one, CONTENTS)
     changes.publish(BILLS, two, [b"x"] * 2)
-    changes.dequeue(BILLS, two, 0b10, [(1, 2)], Why.EXPIRED)
+    changes.dequeue(BILLS, two, 0b10, [(1, 2)], DequeueReason.EXPIRED)
     changes.counters(ORDERS, Counters(SequenceId(8)))
     assert (written.sessions, one.epoch) == (0, 0)
     assert changes.end() == EPOCH
@@ -154,10 +156,10 @@ def test_nothing_is_written_before_the_end_and_then_all_of_it_in_one_session(
     assert decode_gone(BILLS, 0, 2, written.values[8, ack_key(2, 0)]) == 0b10
 
 
-def test_the_last_message_of_a_run_takes_its_rows_with_it(changes: Changes, written: Written) -> None:
+def test_the_last_message_of_a_run_takes_its_rows_with_it(changes: IndexBatch, written: Written) -> None:
     """MR-03: the end of a message's life is the removal of its row."""
-    changes.dequeue(ORDERS, a_run(5, CONTENTS), 0b111, [(5, 6), (7, 8)], Why.ACKED)
-    changes.dequeue(ORDERS, a_run(9, CONTENTS), 0b111, [(9, 12)], Why.ACKED)
+    changes.dequeue(ORDERS, a_run(5, CONTENTS), 0b111, [(5, 6), (7, 8)], DequeueReason.ACKED)
+    changes.dequeue(ORDERS, a_run(9, CONTENTS), 0b111, [(9, 12)], DequeueReason.ACKED)
     changes.end()
     rows = [entry for entry in written.entries if entry[0] != "record"]
     assert rows == [
@@ -167,11 +169,11 @@ def test_the_last_message_of_a_run_takes_its_rows_with_it(changes: Changes, writ
     ], "there was no ack row where all go at once"
 
 
-def test_of_what_is_said_again_and_again_only_the_last_goes_in(changes: Changes, written: Written) -> None:
+def test_of_what_is_said_again_and_again_only_the_last_goes_in(changes: IndexBatch, written: Written) -> None:
     run = a_run(5, CONTENTS)
-    changes.dequeue(ORDERS, run, 0b001, [(5, 6)], Why.ACKED)
+    changes.dequeue(ORDERS, run, 0b001, [(5, 6)], DequeueReason.ACKED)
     changes.counters(ORDERS, Counters(SequenceId(8), SequenceId(6), 2, 5))
-    changes.dequeue(ORDERS, run, 0b101, [(7, 8)], Why.ACKED)
+    changes.dequeue(ORDERS, run, 0b101, [(7, 8)], DequeueReason.ACKED)
     changes.counters(ORDERS, Counters(SequenceId(8), SequenceId(6), 1, 2))
     changes.end()
     assert [entry[0] for entry in written.entries] == ["put", "put", "record"]
@@ -179,53 +181,53 @@ def test_of_what_is_said_again_and_again_only_the_last_goes_in(changes: Changes,
     assert decode_counters(ORDERS, written.values[7, counters_key(0)]).count == 1
 
 
-def test_an_ack_row_is_not_written_for_a_run_that_went_in_the_end(changes: Changes, written: Written) -> None:
+def test_an_ack_row_is_not_written_for_a_run_that_went_in_the_end(changes: IndexBatch, written: Written) -> None:
     run = a_run(5, CONTENTS)
-    changes.dequeue(ORDERS, run, 0b001, [(5, 6)], Why.ACKED)
-    changes.dequeue(ORDERS, run, 0b111, [(6, 8)], Why.ACKED)
+    changes.dequeue(ORDERS, run, 0b001, [(5, 6)], DequeueReason.ACKED)
+    changes.dequeue(ORDERS, run, 0b111, [(6, 8)], DequeueReason.ACKED)
     changes.end()
     assert [entry[0] for entry in written.entries] == ["remove", "remove", "record"]
 
 
-def test_changes_that_say_nothing_write_nothing(changes: Changes, written: Written) -> None:
+def test_changes_that_say_nothing_write_nothing(changes: IndexBatch, written: Written) -> None:
     changes.requeued(ORDERS, [])
     assert changes.end() == 0
     assert written.sessions == 0
 
 
-def test_transient_messages_never_touch_the_log(changes: Changes, written: Written) -> None:
+def test_transient_messages_never_touch_the_log(changes: IndexBatch, written: Written) -> None:
     run = Run(SequenceId(0), 1, 1, is_persistent=False)
     changes.publish(ORDERS, run, None)
-    changes.dequeue(ORDERS, run, 1, [(0, 1)], Why.ACKED)
+    changes.dequeue(ORDERS, run, 1, [(0, 1)], DequeueReason.ACKED)
     assert (changes.end(), written.sessions, run.epoch) == (0, 0, 0)
 
 
 # -- history ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_dequeue_says_why_and_when_in_ranges(changes: Changes, written: Written) -> None:
+def test_a_dequeue_says_why_and_when_in_ranges(changes: IndexBatch, written: Written) -> None:
     """QI-04, MR-05: an acknowledgement is a record; those of one fate and one session share it."""
     for first in range(3):
-        changes.dequeue(ORDERS, a_run(first, [b"x"]), 1, [(first, first + 1)], Why.ACKED)
-    changes.dequeue(ORDERS, a_run(3, [b"x"]), 1, [(3, 4)], Why.MOVED, b"expired to bills")
-    changes.dequeue(ORDERS, a_run(9, [b"x"]), 1, [(9, 10)], Why.ACKED)
+        changes.dequeue(ORDERS, a_run(first, [b"x"]), 1, [(first, first + 1)], DequeueReason.ACKED)
+    changes.dequeue(ORDERS, a_run(3, [b"x"]), 1, [(3, 4)], DequeueReason.MOVED, b"expired to bills")
+    changes.dequeue(ORDERS, a_run(9, [b"x"]), 1, [(9, 10)], DequeueReason.ACKED)
     changes.end()
     assert written.events == [
-        event(ORDERS, Happened.DEQUEUED, Why.ACKED, (0, 3), (9, 10)),
-        event(ORDERS, Happened.DEQUEUED, Why.MOVED, (3, 4), detail=b"expired to bills"),
+        event(ORDERS, HistoryRecord.DEQUEUED, DequeueReason.ACKED, (0, 3), (9, 10)),
+        event(ORDERS, HistoryRecord.DEQUEUED, DequeueReason.MOVED, (3, 4), detail=b"expired to bills"),
     ]
 
 
-def test_deliveries_and_requeues_are_told_in_ranges_with_the_consumer(changes: Changes, written: Written) -> None:
+def test_deliveries_and_requeues_are_told_in_ranges_with_the_consumer(changes: IndexBatch, written: Written) -> None:
     """QI-03: a delivery is a record of its own, and changes no row."""
     changes.delivered(ORDERS, [(0, 5), (5, 9)], "ann")
     changes.delivered(ORDERS, [(9, 10)], "bob")
     changes.requeued(ORDERS, [(2, 3)])
     assert changes.end() == EPOCH
     assert written.events == [
-        event(ORDERS, Happened.DELIVERED, 0, (0, 9), detail=b"ann"),
-        event(ORDERS, Happened.DELIVERED, 0, (9, 10), detail=b"bob"),
-        event(ORDERS, Happened.REQUEUED, 0, (2, 3)),
+        event(ORDERS, HistoryRecord.DELIVERED, 0, (0, 9), detail=b"ann"),
+        event(ORDERS, HistoryRecord.DELIVERED, 0, (9, 10), detail=b"bob"),
+        event(ORDERS, HistoryRecord.REQUEUED, 0, (2, 3)),
     ]
     assert {entry[0] for entry in written.entries} == {"record"}
 
@@ -233,20 +235,20 @@ def test_deliveries_and_requeues_are_told_in_ranges_with_the_consumer(changes: C
 # -- cancelled -------------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_and_goes_within_one_session_leaves_its_history_only(changes: Changes, written: Written) -> None:
+def test_what_comes_and_goes_within_one_session_leaves_its_history_only(changes: IndexBatch, written: Written) -> None:
     run, other = a_run(5, CONTENTS), a_run(8, CONTENTS)
     changes.publish(ORDERS, run, CONTENTS)
     changes.publish(ORDERS, other, CONTENTS)
-    changes.dequeue(ORDERS, run, 0b010, [(6, 7)], Why.ACKED)
-    changes.dequeue(ORDERS, run, 0b111, [(5, 6), (7, 8)], Why.ACKED)
+    changes.dequeue(ORDERS, run, 0b010, [(6, 7)], DequeueReason.ACKED)
+    changes.dequeue(ORDERS, run, 0b111, [(5, 6), (7, 8)], DequeueReason.ACKED)
     changes.end()
     assert written.entries[0] == ("put", 7, run_key(0, 8))
     assert [entry[0] for entry in written.entries] == ["put", "record"]
-    assert written.events == [event(ORDERS, Happened.DEQUEUED, Why.ACKED, (6, 7), (5, 6), (7, 8))]
+    assert written.events == [event(ORDERS, HistoryRecord.DEQUEUED, DequeueReason.ACKED, (6, 7), (5, 6), (7, 8))]
     assert (run.epoch, other.epoch) == (0, EPOCH)
 
 
-def test_a_store_that_joined_hears_only_of_runs_that_are_still_wanted(changes: Changes, written: Written) -> None:
+def test_a_store_that_joined_hears_only_of_runs_that_are_still_wanted(changes: IndexBatch, written: Written) -> None:
     """MS-10, as far as it lies here: what was cancelled is never offered."""
     store = Partner([])
     runs = [Run(SequenceId(first), 1, 5000) for first in range(3)]
@@ -254,7 +256,7 @@ def test_a_store_that_joined_hears_only_of_runs_that_are_still_wanted(changes: C
         changes.publish(ORDERS, run, None)
         changes.join(store)
     changes.publish(ORDERS, a_run(3, [b"x"]), [b"x"])
-    changes.dequeue(ORDERS, runs[1], 1, [(1, 2)], Why.ACKED)
+    changes.dequeue(ORDERS, runs[1], 1, [(1, 2)], DequeueReason.ACKED)
     changes.end()
     assert store.runs == [(ORDERS, runs[0]), (ORDERS, runs[2])]
     assert decode_run(ORDERS, runs[2].first, written.values[7, run_key(0, 2)], EPOCH).stored == b"there"
@@ -264,12 +266,12 @@ def test_a_store_that_joined_hears_only_of_runs_that_are_still_wanted(changes: C
 # -- queues that go --------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_that_is_removed_takes_everything_along_but_its_history(changes: Changes, written: Written) -> None:
+def test_a_queue_that_is_removed_takes_everything_along_but_its_history(changes: IndexBatch, written: Written) -> None:
     store = Partner([])
     changes.join(store)
     changes.publish(ORDERS, Run(SequenceId(0), 1, 5000), None)
-    changes.dequeue(ORDERS, a_run(5, CONTENTS), 0b1, [(5, 6)], Why.ACKED)
-    changes.dequeue(ORDERS, a_run(8, CONTENTS), 0b111, [(8, 11)], Why.ACKED)
+    changes.dequeue(ORDERS, a_run(5, CONTENTS), 0b1, [(5, 6)], DequeueReason.ACKED)
+    changes.dequeue(ORDERS, a_run(8, CONTENTS), 0b111, [(8, 11)], DequeueReason.ACKED)
     changes.counters(ORDERS, Counters(SequenceId(11)))
     changes.publish(BILLS, a_run(0, [b"x"]), [b"x"])
     changes.remove_queue(ORDERS.queue)
@@ -283,7 +285,7 @@ def test_a_queue_that_is_removed_takes_everything_along_but_its_history(changes:
 # -- the joined, and how it ends ---------------------------------------------------------------------------------------
 
 
-def test_the_joined_are_told_in_order_once_each(changes: Changes) -> None:
+def test_the_joined_are_told_in_order_once_each(changes: IndexBatch) -> None:
     diary: list[str] = []
     one, two = Partner(diary, "one"), Partner(diary, "two")
     for partner in (one, two, one):
@@ -293,7 +295,7 @@ def test_the_joined_are_told_in_order_once_each(changes: Changes) -> None:
     assert diary == ["one before", "two before", "one after 41", "two after 41"]
 
 
-def test_an_abort_writes_nothing_and_tells_the_joined(changes: Changes, written: Written) -> None:
+def test_an_abort_writes_nothing_and_tells_the_joined(changes: IndexBatch, written: Written) -> None:
     store = Partner([])
     changes.join(store)
     changes.publish(ORDERS, a_run(0, [b"x"]), [b"x"])
@@ -303,14 +305,14 @@ def test_an_abort_writes_nothing_and_tells_the_joined(changes: Changes, written:
 
 @pytest.mark.parametrize("step", ["join", "put", "record", "end", "contents"])
 def test_an_end_that_fails_anywhere_tells_the_joined_and_leaves_no_session(
-    changes: Changes, written: Written, step: str
+    changes: IndexBatch, written: Written, step: str
 ) -> None:
     store = Partner([], stores=b"" if step == "contents" else b"there")
     store.fails, written.fails_at = step == "join", step
     run = Run(SequenceId(0), 1, 5000)
     changes.join(store)
     changes.publish(ORDERS, run, None)
-    changes.dequeue(ORDERS, a_run(5, CONTENTS), 0b1, [(5, 6)], Why.ACKED)
+    changes.dequeue(ORDERS, a_run(5, CONTENTS), 0b1, [(5, 6)], DequeueReason.ACKED)
     with pytest.raises(Misuse, match="nobody has taken the contents" if step == "contents" else "no |cannot"):
         changes.end()
     assert store.diary == ["store before", "store aborted"]
@@ -318,7 +320,7 @@ def test_an_end_that_fails_anywhere_tells_the_joined_and_leaves_no_session(
     assert run.epoch == 0
 
 
-def test_changes_end_once(changes: Changes) -> None:
+def test_changes_end_once(changes: IndexBatch) -> None:
     changes.end()
     for again in (changes.end, changes.abort, lambda: changes.requeued(ORDERS, [(0, 1)])):
         with pytest.raises(Misuse, match="the changes have ended"):
@@ -327,12 +329,14 @@ def test_changes_end_once(changes: Changes) -> None:
         changes.join(Partner([]))
 
 
-def test_what_cannot_be_written_is_refused_when_it_is_said_not_at_the_end(changes: Changes, written: Written) -> None:
+def test_what_cannot_be_written_is_refused_when_it_is_said_not_at_the_end(
+    changes: IndexBatch, written: Written
+) -> None:
     with pytest.raises(Misuse, match="a run of 0 messages"):
         changes.publish(ORDERS, Run(SequenceId(0), 0, 1), [])
     with pytest.raises(Misuse, match="a level is from 0 to 255"):
         changes.counters(QueuePlace(QueueId(7), 300), Counters())
     with pytest.raises(Misuse, match="a detail of 70000 bytes"):
-        changes.dequeue(ORDERS, a_run(0, [b"x"]), 1, [(0, 1)], Why.MOVED, bytes(70000))
+        changes.dequeue(ORDERS, a_run(0, [b"x"]), 1, [(0, 1)], DequeueReason.MOVED, bytes(70000))
     assert changes.end() == 0
     assert written.entries == []

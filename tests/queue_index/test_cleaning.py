@@ -15,10 +15,10 @@ from warren.base.runs import QueuePlace, Run, sizes_of
 from warren.files.protocol import join
 from warren.log.file_record import FileState
 from warren.queue_index.census import PointerRow
-from warren.queue_index.changes import Changes
-from warren.queue_index.cleaning import Cleaning
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.cleaning import Cleaner
 from warren.queue_index.index import QueueIndex
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 from warren.testing.memory_files import CrashModel
 
 QUEUE = QueuePlace(QueueId(5 << 32))
@@ -38,9 +38,7 @@ class Kept:
         self.database = self.stage.open()
         self.index = QueueIndex.of(self.database)
         stream = self.database.log.stream("messages", is_referring=True)
-        self.cleaning = Cleaning(
-            self.database, stream, lambda: [place.queue for place in self.runs], self.index.writing
-        )
+        self.cleaning = Cleaner(self.database, stream, lambda: [place.queue for place in self.runs], self.index.writing)
 
     def publish(self, first: int, count: int, size: int = 400, place: QueuePlace = QUEUE) -> Epoch:
         contents = [bytes([65 + (first + index) % 26]) * size for index in range(count)]
@@ -55,7 +53,9 @@ class Kept:
         run, contents, gone = self.runs[place][first]
         gone |= sum(1 << index for index in messages)
         changes = self.index.begin()
-        changes.dequeue(place, run, gone, [(first + index, first + index + 1) for index in messages], Why.ACKED)
+        changes.dequeue(
+            place, run, gone, [(first + index, first + index + 1) for index in messages], DequeueReason.ACKED
+        )
         self.cleaning.note_dead(sum(len(contents[index]) for index in messages))
         if gone.bit_count() == run.count:
             del self.runs[place][first]
@@ -63,7 +63,7 @@ class Kept:
             self.runs[place][first] = (run, contents, gone)
         return self.end(changes)
 
-    def end(self, changes: Changes) -> Epoch:
+    def end(self, changes: IndexBatch) -> Epoch:
         epoch = changes.end()
         self.database.log.wait(epoch)
         return epoch

@@ -28,7 +28,7 @@ from warren.queue_index.format import (
     read_key,
     run_key,
 )
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 
 PLACE = QueuePlace(QueueId(7), 2)
 COUNTERS = Counters(SequenceId(300), SequenceId(258), 30, 5000, SequenceId(260), is_clean=True)
@@ -60,7 +60,7 @@ def test_a_level_that_no_key_can_hold_is_misuse(level: int) -> None:
 
 
 def test_the_numbers_of_reasons_are_for_good() -> None:
-    assert [(why.name, int(why)) for why in Why] == [
+    assert [(why.name, int(why)) for why in DequeueReason] == [
         ("ACKED", 1),
         ("EXPIRED", 2),
         ("OVER_LIMIT", 3),

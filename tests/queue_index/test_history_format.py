@@ -13,14 +13,14 @@ from warren.queue_index.history_format import (
     DETAIL_BYTES_MAX,
     RANGES_MAX,
     RECORD,
-    Event,
-    Happened,
+    HistoryEvent,
+    HistoryRecord,
     check_detail,
     decode_event,
     encode_events,
     history_key,
 )
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 from warren.records.format import ENTRY_BYTES_MAX
 
 KEY = history_key(PLACE)
@@ -28,26 +28,26 @@ RANGE = st.tuples(st.integers(0, 2**63), st.integers(1, 2**62)).map(lambda pair:
 
 
 @given(
-    st.sampled_from(Happened),
-    st.sampled_from(Why) | st.none(),
+    st.sampled_from(HistoryRecord),
+    st.sampled_from(DequeueReason) | st.none(),
     st.integers(0, 2**64 - 1),
     st.lists(RANGE, min_size=1, max_size=5),
     st.binary(max_size=20),
 )
 def test_an_event_comes_back_as_it_went(
-    kind: Happened, why: Why | None, wall_ms: int, ranges: list[tuple[int, int]], detail: bytes
+    kind: HistoryRecord, why: DequeueReason | None, wall_ms: int, ranges: list[tuple[int, int]], detail: bytes
 ) -> None:
     [raw] = encode_events(kind, why, wall_ms, ranges, detail)
-    assert decode_event(KEY, memoryview(raw)) == Event(PLACE, kind, why or 0, wall_ms, tuple(ranges), detail)
+    assert decode_event(KEY, memoryview(raw)) == HistoryEvent(PLACE, kind, why or 0, wall_ms, tuple(ranges), detail)
 
 
 def test_the_numbers_of_what_happens_are_for_good() -> None:
-    assert {each.name: int(each) for each in Happened} == {"DEQUEUED": 1, "REQUEUED": 2, "DELIVERED": 3}
+    assert {each.name: int(each) for each in HistoryRecord} == {"DEQUEUED": 1, "REQUEUED": 2, "DELIVERED": 3}
 
 
 def test_many_ranges_become_several_records_that_each_fit_an_entry() -> None:
     ranges = [(2 * at, 2 * at + 1) for at in range(RANGES_MAX + 1)]
-    records = encode_events(Happened.DEQUEUED, Why.ACKED, 5, ranges, bytes(DETAIL_BYTES_MAX))
+    records = encode_events(HistoryRecord.DEQUEUED, DequeueReason.ACKED, 5, ranges, bytes(DETAIL_BYTES_MAX))
     assert [len(decode_event(KEY, record).ranges) for record in records] == [RANGES_MAX, 1]
     assert max(map(len, records)) + len(KEY) <= ENTRY_BYTES_MAX
     with pytest.raises(Misuse, match="a detail of 65536 bytes"):
@@ -55,7 +55,7 @@ def test_many_ranges_become_several_records_that_each_fit_an_entry() -> None:
 
 
 def test_an_extension_of_a_later_version_is_passed_over() -> None:
-    [raw] = encode_events(Happened.DELIVERED, None, 5, [(1, 2)], b"ann")
+    [raw] = encode_events(HistoryRecord.DELIVERED, None, 5, [(1, 2)], b"ann")
     longer = bytearray(raw[: RECORD.size + 3] + b"later" + raw[RECORD.size + 3 :])
     longer[1], longer[2] = 0x20, 5
     assert decode_event(KEY, bytes(longer)) == decode_event(KEY, raw)
@@ -63,7 +63,7 @@ def test_an_extension_of_a_later_version_is_passed_over() -> None:
 
 @pytest.mark.parametrize(("at", "byte"), [(0, 2), (1, 1), (4, 4)])
 def test_a_record_of_another_version_is_refused_by_name(at: int, byte: int) -> None:
-    raw = bytearray(encode_events(Happened.DELIVERED, None, 5, [(1, 2)], b"ann")[0])
+    raw = bytearray(encode_events(HistoryRecord.DELIVERED, None, 5, [(1, 2)], b"ann")[0])
     raw[at] = byte
     with pytest.raises(Refused, match="queue 258, level 3: a record of its history"):
         decode_event(KEY, bytes(raw))

@@ -28,8 +28,8 @@ from warren.base.ids import QueueId, SequenceId
 from warren.base.runs import WIRE, Origin, QueuePlace, Run
 from warren.log.entries import EntryKind
 from warren.queue_index.format import Counters, ack_key, encode_gone, run_key
-from warren.queue_index.history_format import Happened
-from warren.queue_index.why import Why
+from warren.queue_index.history_format import HistoryRecord
+from warren.queue_index.why import DequeueReason
 from warren.queues.settings import VariableQueueSettings
 from warren.snapshot.feeds import Mode
 from warren.testing.faulty_files import FaultyFiles
@@ -123,13 +123,13 @@ def test_a_message_that_is_gone_stays_away_and_the_others_stay(stage: IndexStage
     """QI-04, MR-05, MR-08: each dequeue adds to the story of the run, until the removal of its row ends it."""
     run = stage.publish(0, large("a"))
     for gone, newly, left in ((0b010, 0b010, [0, 2]), (0b011, 0b001, [2]), (0b111, 0b100, [])):
-        stage.dequeue(run, gone, newly, why=Why.REJECTED)
+        stage.dequeue(run, gone, newly, why=DequeueReason.REJECTED)
         stage.reopen()
         assert list(stage.alive()) == left
     kinds = [kind for kind, storage, _, _ in stage.journal() if storage == ORDERS.queue]
     assert kinds == [EntryKind.PUT] * 3 + [EntryKind.REMOVE] * 2
     assert [event.ranges for event in stage.events()] == [((1, 2),), ((0, 1),), ((2, 3),)]
-    assert {event.why for event in stage.events()} == {Why.REJECTED}
+    assert {event.why for event in stage.events()} == {DequeueReason.REJECTED}
 
 
 def test_a_run_that_was_removed_is_not_recovered_though_its_entries_are_in_the_log(stage: IndexStage) -> None:
@@ -252,9 +252,9 @@ def test_the_journal_gets_an_entry_whenever_anything_happens_in_the_order_it_hap
         elif change == "requeued":
             changes.requeued(BILLS, [(10, 11)])
         else:
-            changes.dequeue(ORDERS, first, 1, [(0, 1)], Why.ACKED)
+            changes.dequeue(ORDERS, first, 1, [(0, 1)], DequeueReason.ACKED)
         stage.end(changes)
-    stage.dequeue(later, 0b100, 0b100, BILLS, Why.EXPIRED)
+    stage.dequeue(later, 0b100, 0b100, BILLS, DequeueReason.EXPIRED)
     stage.reopen()
     assert [(kind.name, storage, key[-1:]) for kind, storage, key, _ in stage.journal() if key[:1] != b"h"] == [
         ("PUT", BILLS.queue, b"\0"),
@@ -262,12 +262,12 @@ def test_the_journal_gets_an_entry_whenever_anything_happens_in_the_order_it_hap
         ("REMOVE", ORDERS.queue, b"\0"),
         ("PUT", BILLS.queue, b"\1"),
     ]
-    told = [(event.place, Happened(event.kind), event.why, event.ranges, event.detail) for event in stage.events()]
+    told = [(event.place, HistoryRecord(event.kind), event.why, event.ranges, event.detail) for event in stage.events()]
     assert told == [
-        (BILLS, Happened.DELIVERED, 0, ((9, 12),), b"ann"),
-        (BILLS, Happened.REQUEUED, 0, ((10, 11),), b""),
-        (ORDERS, Happened.DEQUEUED, Why.ACKED, ((0, 1),), b""),
-        (BILLS, Happened.DEQUEUED, Why.EXPIRED, ((11, 12),), b""),
+        (BILLS, HistoryRecord.DELIVERED, 0, ((9, 12),), b"ann"),
+        (BILLS, HistoryRecord.REQUEUED, 0, ((10, 11),), b""),
+        (ORDERS, HistoryRecord.DEQUEUED, DequeueReason.ACKED, ((0, 1),), b""),
+        (BILLS, HistoryRecord.DEQUEUED, DequeueReason.EXPIRED, ((11, 12),), b""),
     ]
     assert {event.wall_ms for event in stage.events()} == {stage.stage.clock.wall_ns() // 1_000_000}
 
@@ -296,7 +296,7 @@ def test_a_queue_publishes_and_acknowledges_without_waiting_for_anybody() -> Non
     assert is_held.wait(30)
     for gone in (0b001, 0b011, 0b111):
         changes = stage.index.begin()
-        changes.dequeue(ORDERS, run, gone, [(gone.bit_length() - 1, gone.bit_length())], Why.ACKED)
+        changes.dequeue(ORDERS, run, gone, [(gone.bit_length() - 1, gone.bit_length())], DequeueReason.ACKED)
         changes.counters(ORDERS, Counters(SequenceId(3), SequenceId(gone.bit_length())))
         stage.newest = changes.end()
     assert stage.database.log.durable < epoch <= stage.newest

@@ -19,10 +19,10 @@ from tests.queue_index.plain_model import Held, Model, Queue, copied, recovered
 from tests.snapshot.crash_stage import CrashStage, Open
 from warren.base.ids import QueueId
 from warren.base.runs import QueuePlace
-from warren.queue_index.changes import Changes
-from warren.queue_index.cleaning import Cleaning
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.cleaning import Cleaner
 from warren.queue_index.index import MESSAGES, QueueIndex
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
 from warren.testing.memory_files import CrashModel
@@ -73,30 +73,32 @@ class Client:
         assert found in allowed, f"{self.acknowledged} acknowledged: {found} is none of {allowed}"
 
 
-def publish(changes: Changes, model: Model, chance: random.Random) -> None:
+def publish(changes: IndexBatch, model: Model, chance: random.Random) -> None:
     contents = [chance.randbytes(chance.choice([3, 90, 150])) for _ in range(chance.randrange(1, 4))]
     put(changes, model[HERE], HERE, contents)
 
 
-def put(changes: Changes, queue: Queue, place: QueuePlace, contents: Sequence[bytes]) -> None:
+def put(changes: IndexBatch, queue: Queue, place: QueuePlace, contents: Sequence[bytes]) -> None:
     run = a_run(queue.next, contents)
     changes.publish(place, run, contents)
     queue.runs[run.first], queue.next = Held(run, list(contents)), run.end
 
 
-def move(changes: Changes, model: Model, chance: random.Random) -> None:
+def move(changes: IndexBatch, model: Model, chance: random.Random) -> None:
     """Messages of one run go to another queue, in the same session."""
-    contents = take(changes, model[HERE], HERE, chance, Why.MOVED)
+    contents = take(changes, model[HERE], HERE, chance, DequeueReason.MOVED)
     if contents:
         put(changes, model[THERE], THERE, contents)
 
 
-def acknowledge(changes: Changes, model: Model, chance: random.Random) -> None:
+def acknowledge(changes: IndexBatch, model: Model, chance: random.Random) -> None:
     place = chance.choice([HERE, THERE])
-    take(changes, model[place], place, chance, Why.ACKED)
+    take(changes, model[place], place, chance, DequeueReason.ACKED)
 
 
-def take(changes: Changes, queue: Queue, place: QueuePlace, chance: random.Random, why: Why) -> list[bytes]:
+def take(
+    changes: IndexBatch, queue: Queue, place: QueuePlace, chance: random.Random, why: DequeueReason
+) -> list[bytes]:
     if not queue.runs:
         return []
     held = queue.runs[chance.choice(sorted(queue.runs))]
@@ -116,7 +118,7 @@ def look_after(database: Database, index: QueueIndex) -> None:
     database.catch_up()
     database.reflection.flush()
     stream = database.log.stream(MESSAGES, is_referring=True)
-    Cleaning(database, stream, lambda: [HERE.queue, THERE.queue], index.writing).run()
+    Cleaner(database, stream, lambda: [HERE.queue, THERE.queue], index.writing).run()
     database.log.purge()
 
 

@@ -22,9 +22,9 @@ from tests.queue_index.plain_model import Held, Model, Queue, copied, recovered
 from tests.snapshot.database_stage import DatabaseStage
 from warren.base.ids import QueueId
 from warren.base.runs import QueuePlace
-from warren.queue_index.changes import Changes
-from warren.queue_index.cleaning import Cleaning
-from warren.queue_index.why import Why
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.cleaning import Cleaner
+from warren.queue_index.why import DequeueReason
 from warren.snapshot.feeds import Mode
 from warren.testing.memory_files import CrashModel
 
@@ -133,7 +133,7 @@ class IndexMachine(RuleBasedStateMachine):
         if stage.database.reflection is not None:
             stage.database.reflection.flush()
         queues = sorted({place.queue for place in PLACES})
-        Cleaning(stage.database, stage.stream, lambda: queues, stage.index.writing).run()
+        Cleaner(stage.database, stage.stream, lambda: queues, stage.index.writing).run()
         stage.database.log.purge()
 
     # -- what must be so -----------------------------------------------------------------------------------------
@@ -171,13 +171,13 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.real is not None
         return self.real
 
-    def _publish(self, changes: Changes, step: Publish) -> None:
+    def _publish(self, changes: IndexBatch, step: Publish) -> None:
         queue = self.model[step.place]
         run = a_run(queue.next + step.skipped, step.contents)
         changes.publish(step.place, run, step.contents)
         queue.runs[run.first], queue.next = Held(run, step.contents), run.end
 
-    def _dequeue(self, changes: Changes, step: Dequeue) -> set[QueuePlace]:
+    def _dequeue(self, changes: IndexBatch, step: Dequeue) -> set[QueuePlace]:
         """From a place that has something, if there is one; which."""
         places = [place for place in PLACES if self.model[place].runs]
         if not places:
@@ -189,17 +189,19 @@ class IndexMachine(RuleBasedStateMachine):
         if not newly:
             return set()
         held.gone |= newly
-        changes.dequeue(place, held.run, held.gone, ranges_of(held.run, newly), list(Why)[step.which % len(Why)])
+        changes.dequeue(
+            place, held.run, held.gone, ranges_of(held.run, newly), list(DequeueReason)[step.which % len(DequeueReason)]
+        )
         if held.gone.bit_count() == held.run.count:
             del runs[held.run.first]
         return {place}
 
-    def _count(self, changes: Changes, place: QueuePlace, delivered_to: int, is_clean: bool) -> None:
+    def _count(self, changes: IndexBatch, place: QueuePlace, delivered_to: int, is_clean: bool) -> None:
         queue = self.model[place]
         queue.written = queue.counters(delivered_to, is_clean)
         changes.counters(place, queue.written)
 
-    def _end(self, changes: Changes, ending: str, before: Model) -> None:
+    def _end(self, changes: IndexBatch, ending: str, before: Model) -> None:
         if ending == "aborted":
             changes.abort()
             self.model = before

@@ -24,10 +24,10 @@ from tests.queue_index.index_stage import (
 from tests.snapshot.database_stage import DatabaseStage
 from warren.base.errors import Damage
 from warren.base.ids import SequenceId
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.queue_index.format import RUN_COUNT_MAX, Counters
 from warren.queue_index.index import QueueIndex
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 from warren.snapshot.database import Database
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.testing.memory_files import CrashModel
@@ -58,10 +58,10 @@ def test_runs_without_counters_are_counted(stage: IndexStage) -> None:
 def test_counters_and_the_runs_behind_them_are_the_whole_queue(stage: IndexStage) -> None:
     run = stage.publish(0, [b"abc"] * 4)
     changes = stage.index.begin()
-    changes.dequeue(ORDERS, run, 0b0001, [(0, 1)], Why.ACKED)
+    changes.dequeue(ORDERS, run, 0b0001, [(0, 1)], DequeueReason.ACKED)
     changes.counters(ORDERS, counters(4, 1, 3, 9, 2))
     changes.publish(ORDERS, a_run(4, [b"1", b"22", b"333"]), [b"1", b"22", b"333"])
-    changes.dequeue(ORDERS, a_run(4, [b"1", b"22", b"333"]), 0b101, [(4, 5), (6, 7)], Why.ACKED)
+    changes.dequeue(ORDERS, a_run(4, [b"1", b"22", b"333"]), 0b101, [(4, 5), (6, 7)], DequeueReason.ACKED)
     stage.end(changes)
     stage.publish(7, [b"z"])
     stage.reopen()
@@ -72,7 +72,7 @@ def test_the_head_is_the_first_that_is_alive_if_all_before_are_gone(stage: Index
     stage.write(counters(4, 4, 0, 0, 4))
     changes = stage.index.begin()
     changes.publish(ORDERS, a_run(6, [b"1", b"22", b"333"]), [b"1", b"22", b"333"])
-    changes.dequeue(ORDERS, a_run(6, [b"1", b"22", b"333"]), 0b011, [(6, 8)], Why.ACKED)
+    changes.dequeue(ORDERS, a_run(6, [b"1", b"22", b"333"]), 0b011, [(6, 8)], DequeueReason.ACKED)
     stage.end(changes)
     assert stage.index.recover(ORDERS, stage.newest) == counters(9, 8, 1, 3, 9)
 
@@ -164,7 +164,7 @@ def test_a_queue_that_starts_again_beside_the_others_names_what_it_wrote_last(st
 
 def test_it_is_the_same_on_a_real_disk_over_rocksdb(tmp_path: Path) -> None:
     """A scan that is left half way lets go of the store; what is read comes from the log's own files."""
-    machine = Machine.real()
+    machine = Environment.real()
 
     def opened() -> Database:
         open_store = partial(RocksDbStore.open, threads=machine.threads)
@@ -178,8 +178,8 @@ def test_it_is_the_same_on_a_real_disk_over_rocksdb(tmp_path: Path) -> None:
             changes.publish(ORDERS, run, large("a"))
             newest = changes.end()
         changes = index.begin()
-        changes.dequeue(ORDERS, runs[0], 0b111, [(0, 3)], Why.ACKED)
-        changes.dequeue(ORDERS, runs[1], 0b001, [(3, 4)], Why.ACKED)
+        changes.dequeue(ORDERS, runs[0], 0b111, [(0, 3)], DequeueReason.ACKED)
+        changes.dequeue(ORDERS, runs[1], 0b001, [(3, 4)], DequeueReason.ACKED)
         changes.counters(ORDERS, counters(300, 4, 296, 1, 7, is_clean=True))
         newest = max(newest, changes.end())
         scan = index.scan(ORDERS, SequenceId(0), BEHIND, newest)

@@ -14,9 +14,9 @@ from warren.queue_index.format import (
     encode_gone,
     run_key,
 )
-from warren.queue_index.history_format import Happened, encode_events, history_key
+from warren.queue_index.history_format import HistoryRecord, encode_events, history_key
 from warren.queue_index.run_format import encode_run
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 
 PLACE = QueuePlace(QueueId(0x0102), 3)
 ORIGIN = Origin("shop", "new", "ann", WIRE)
@@ -105,7 +105,9 @@ ROWS: tuple[tuple[str, bytes, tuple[tuple[int, str], ...]], ...] = (
     (
         "history record: two ranges were rejected",
         history_key(PLACE)
-        + encode_events(Happened.DEQUEUED, Why.REJECTED, 0x101, [(258, 260), (263, 264)], b"amq.ctag")[0],
+        + encode_events(HistoryRecord.DEQUEUED, DequeueReason.REJECTED, 0x101, [(258, 260), (263, 264)], b"amq.ctag")[
+            0
+        ],
         (
             (1, "key: history"),
             (8, "queue 0x102, big-endian"),

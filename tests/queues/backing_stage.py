@@ -12,8 +12,8 @@ from typing import TypeVar
 from warren.base.ids import Epoch
 from warren.base.runs import NOWHERE, Origin, Publication
 from warren.log.channel import Placed
-from warren.queue_index.changes import Changes
-from warren.queue_index.why import Why
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.why import DequeueReason
 from warren.queues.backing import BackingQueue, Fetched, TagRange
 from warren.testing.manual_clock import ManualClock
 
@@ -39,14 +39,14 @@ class NoSession:
     def abort(self) -> None: ...
 
 
-def changes_to_nowhere() -> Changes:
-    return Changes(NoSession, ManualClock())
+def changes_to_nowhere() -> IndexBatch:
+    return IndexBatch(NoSession, ManualClock())
 
 
 @dataclass
 class BackingStage:
     queue: BackingQueue
-    begin: Callable[[], Changes] = changes_to_nowhere
+    begin: Callable[[], IndexBatch] = changes_to_nowhere
     after: Callable[[], None] = field(default=lambda: None)
 
     def put(
@@ -66,13 +66,13 @@ class BackingStage:
         return fetched
 
     def ack(self, *tags: TagRange) -> int:
-        return self._do(lambda changes: self.queue.ack(tags, Why.ACKED, changes))
+        return self._do(lambda changes: self.queue.ack(tags, DequeueReason.ACKED, changes))
 
     def requeue(self, *tags: TagRange) -> int:
         return self._do(lambda changes: self.queue.requeue(tags, changes))
 
     def drop(self, count: int) -> int:
-        return self._do(lambda changes: self.queue.drop(count, Why.OVER_LIMIT, changes))
+        return self._do(lambda changes: self.queue.drop(count, DequeueReason.OVER_LIMIT, changes))
 
     def purge(self) -> int:
         return self._do(self.queue.purge)
@@ -83,7 +83,7 @@ class BackingStage:
     def browsed(self) -> list[bytes]:
         return [content for slice_ in self.queue.browse() for content in slice_.contents or [b"none"]]
 
-    def _do(self, what: Callable[[Changes], T]) -> T:
+    def _do(self, what: Callable[[IndexBatch], T]) -> T:
         changes = self.begin()
         try:
             done = what(changes)

@@ -17,7 +17,7 @@ from warren.base.errors import Damage
 from warren.base.ids import Epoch, SequenceId
 from warren.base.runs import QueuePlace, Run, Sizes
 from warren.log.channel import Placed
-from warren.queue_index.changes import Changes
+from warren.queue_index.changes import IndexBatch
 from warren.queue_index.format import (
     ACK_ROW,
     Counters,
@@ -79,8 +79,8 @@ class PlainIndex:
         self.scans = 0
         self.damaged: set[tuple[int, int]] = set()  # queue, first sequence id
 
-    def begin(self) -> Changes:
-        return Changes(lambda: PlainSession(self), self._clock)
+    def begin(self) -> IndexBatch:
+        return IndexBatch(lambda: PlainSession(self), self._clock)
 
     def write(self, removed: Sequence[int], steps: Sequence[tuple[Key, bytes | None]]) -> Epoch:
         self.epoch = Epoch(self.epoch + 1)
@@ -194,7 +194,7 @@ class PlainStore:
         self._flying: dict[object, bytes] = {}  # written by one of several changes
 
     def submit(
-        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: Changes
+        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: IndexBatch
     ) -> None:
         self.submitted.append(run)
         self._waiting.append((publication, run, list(contents)))

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.queues.backing_stage import changes_to_nowhere, one
 from warren.base.ids import Epoch
 from warren.base.runs import Publication
-from warren.queue_index.changes import Changes
-from warren.queue_index.why import Why
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.why import DequeueReason
 from warren.queues.backing import Fetched, TagRange
 from warren.queues.invariants import check
 from warren.queues.memory import MemoryQueue
@@ -31,7 +31,7 @@ PUBLICATIONS = st.lists(st.sampled_from(SIZES), min_size=1, max_size=9)
 class Stage(Protocol):
     queue: VariableQueue
 
-    def begin(self) -> Changes: ...
+    def begin(self) -> IndexBatch: ...
 
     def durable_epoch(self) -> Epoch: ...
 
@@ -123,8 +123,8 @@ class QueueMachine(RuleBasedStateMachine):
     def drop(self, count: int) -> None:
         changes = self.stage.begin()
         ahead = self._ready()[:count]
-        dropped = self.queue.drop(count, Why.OVER_LIMIT, changes)
-        assert dropped == self.model.drop(count, Why.OVER_LIMIT, changes_to_nowhere()) == len(ahead)
+        dropped = self.queue.drop(count, DequeueReason.OVER_LIMIT, changes)
+        assert dropped == self.model.drop(count, DequeueReason.OVER_LIMIT, changes_to_nowhere()) == len(ahead)
         self._gone(ahead)
         self._end(changes)
 
@@ -249,7 +249,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.serial += len(sizes)
         return [b"%08d" % (self.serial - at) + bytes(size - 8) for at, size in enumerate(reversed(sizes))][::-1]
 
-    def _publish(self, sizes: list[int], is_persistent: bool, changes: Changes, fan_out: int = 1) -> None:
+    def _publish(self, sizes: list[int], is_persistent: bool, changes: IndexBatch, fan_out: int = 1) -> None:
         publication = Publication(self._contents(sizes), is_persistent, fan_out=fan_out)
         self.queue.publish(publication, changes)
         self.model.publish(publication, changes_to_nowhere())
@@ -262,10 +262,12 @@ class QueueMachine(RuleBasedStateMachine):
             self.pending[content] = (tag, other)
             self.delivered.add(content)
 
-    def _ack(self, picks: list[int], changes: Changes) -> None:
+    def _ack(self, picks: list[int], changes: IndexBatch) -> None:
         chosen = self._chosen(picks)
         ours, theirs = self._tags(chosen)
-        assert self.queue.ack(ours, Why.ACKED, changes) == self.model.ack(theirs, Why.ACKED, changes_to_nowhere())
+        assert self.queue.ack(ours, DequeueReason.ACKED, changes) == self.model.ack(
+            theirs, DequeueReason.ACKED, changes_to_nowhere()
+        )
         for content in chosen:
             del self.pending[content]
         self._gone(chosen)
@@ -285,7 +287,7 @@ class QueueMachine(RuleBasedStateMachine):
         for content in contents:
             del self.alive[content]
 
-    def _end(self, changes: Changes) -> None:
+    def _end(self, changes: IndexBatch) -> None:
         epoch = changes.end()
         if epoch:
             self.images[epoch] = [content for content, is_persistent in self.alive.items() if is_persistent]

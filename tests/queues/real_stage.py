@@ -9,8 +9,8 @@ from tests.queues.variable_stage import SECOND_NS, TINY
 from tests.snapshot.database_stage import DatabaseStage
 from warren.base.ids import Epoch, QueueId
 from warren.base.runs import QueuePlace, Run
-from warren.queue_index.changes import Changes
-from warren.queue_index.cleaning import Cleaning
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.cleaning import Cleaner
 from warren.queue_index.index import MESSAGES
 from warren.queues.contents import Stores
 from warren.queues.variable import VariableQueue
@@ -32,7 +32,7 @@ class RealStage:
     def _open(self) -> VariableQueue:
         below = self._below
         stores = below.stores
-        self._cleaning = Cleaning(
+        self._cleaning = Cleaner(
             below.database,
             below.log.stream(MESSAGES, is_referring=True),
             lambda: [PLACE.queue],
@@ -58,7 +58,7 @@ class RealStage:
         else:
             self._cleaning.note_dead(size_bytes)
 
-    def begin(self) -> Changes:
+    def begin(self) -> IndexBatch:
         return self._below.queues.begin()
 
     def durable_epoch(self) -> Epoch:

@@ -9,7 +9,7 @@ from tests.queues.backing_stage import BackingStage
 from warren.base.ids import QueueId
 from warren.base.runs import QueuePlace
 from warren.base.threads import SystemThreads
-from warren.queue_index.changes import Changes, MessageSession
+from warren.queue_index.changes import IndexBatch, MessageSession
 from warren.queues.sql import SqlQueue
 from warren.queues.sql_store import IN_MEMORY, SqlStore
 from warren.testing.manual_clock import ManualClock
@@ -18,13 +18,13 @@ PLACE = QueuePlace(QueueId(7))
 OTHER = QueuePlace(QueueId(8))
 
 
-def without_log() -> Changes:
+def without_log() -> IndexBatch:
     """Changes on a machine that has no log."""
 
     def begin() -> MessageSession:
         raise AssertionError("nothing of an SQL-backed queue is for the log")
 
-    return Changes(begin, ManualClock())
+    return IndexBatch(begin, ManualClock())
 
 
 class SqlStage:

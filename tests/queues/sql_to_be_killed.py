@@ -13,7 +13,7 @@ from tests.lives import say, serve
 from tests.queues.backing_stage import contents_of
 from tests.queues.sql_stage import SqlStage, without_log
 from warren.base.runs import Publication
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 
 WAITING, KEPT = 3, 5  # messages in the first queue, and in the second, after each step
 
@@ -24,8 +24,8 @@ def step(it: SqlStage, number: int) -> None:
     while len(it.queue) > WAITING:
         fetched = it.queue.fetch(1)
         it.other.publish(Publication(contents_of(fetched)), changes)
-        it.queue.ack([each.tags for each in fetched], Why.MOVED, changes)
-    it.other.drop(len(it.other) - KEPT, Why.OVER_LIMIT, changes)
+        it.queue.ack([each.tags for each in fetched], DequeueReason.MOVED, changes)
+    it.other.drop(len(it.other) - KEPT, DequeueReason.OVER_LIMIT, changes)
     changes.end()
 
 

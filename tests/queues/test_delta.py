@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.queues.backing_stage import contents_of, numbered, one, tags_of
 from tests.queues.variable_stage import TINY, VariableStage
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 from warren.queues import ledger
 from warren.queues.delta import ones_of
 from warren.queues.invariants import check
@@ -103,7 +103,7 @@ def test_what_leaves_in_changes_that_have_not_ended_does_not_come_back() -> None
         stage.backing.put(*numbered(first, first + 4))
     tags = tags_of(stage.backing.get(8))
     changes = stage.begin()
-    stage.queue.ack([(tags[4], tags[7] + 1)], Why.ACKED, changes)
+    stage.queue.ack([(tags[4], tags[7] + 1)], DequeueReason.ACKED, changes)
     stage.queue.requeue([(tags[0], tags[3] + 1)], changes)
     paged(stage)
     check(stage.queue, is_deep=True)

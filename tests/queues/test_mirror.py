@@ -20,8 +20,8 @@ from tests.queues.levels_machine import LevelsMachine
 from tests.queues.proxy_kinds import TWO_QUEUES, VariableQueues, check_in_step
 from warren.base.errors import DiskFailure, Misuse, Refused
 from warren.base.runs import Publication
-from warren.queue_index.changes import Changes
-from warren.queue_index.why import Why
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.why import DequeueReason
 from warren.queues.memory import MemoryQueue
 from warren.queues.mirror import MirrorQueue
 
@@ -31,7 +31,7 @@ class Failing(MemoryQueue):
 
     is_failing = False
 
-    def publish(self, publication: Publication, changes: Changes) -> None:
+    def publish(self, publication: Publication, changes: IndexBatch) -> None:
         if self.is_failing:
             raise DiskFailure("the disk is gone")
         super().publish(publication, changes)
@@ -311,5 +311,5 @@ def test_bq_07_a_mirror_is_what_a_plain_list_says_whoever_is_the_master(machine:
     assert MirrorMachine.promoted > 10
 
 
-def _why_and_changes() -> tuple[Why, Changes]:
-    return Why.OVER_LIMIT, changes_to_nowhere()
+def _why_and_changes() -> tuple[DequeueReason, IndexBatch]:
+    return DequeueReason.OVER_LIMIT, changes_to_nowhere()

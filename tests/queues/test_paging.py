@@ -10,7 +10,7 @@ import pytest
 from tests.queues.backing_stage import contents_of, numbered
 from tests.queues.variable_stage import SECOND_NS, TINY, VariableStage
 from warren.queues.invariants import check
-from warren.queues.lanes import Lanes
+from warren.queues.lanes import SubQueues
 from warren.queues.settings import VariableQueueSettings
 
 
@@ -27,18 +27,18 @@ def busy(settings: VariableQueueSettings = TINY, count: int = 20) -> VariableSta
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, ...]]]:
     """Which moves are made, with which quotas."""
     calls: list[tuple[str, tuple[int, ...]]] = []
-    alphas, betas = Lanes.push_alphas_to_betas, Lanes.push_betas_to_deltas
+    alphas, betas = SubQueues.push_alphas_to_betas, SubQueues.push_betas_to_deltas
 
-    def push_alphas(lanes: Lanes, quota_q1: int, quota_q4: int) -> int:
+    def push_alphas(lanes: SubQueues, quota_q1: int, quota_q4: int) -> int:
         calls.append(("alphas", (quota_q1, quota_q4)))
         return alphas(lanes, quota_q1, quota_q4)
 
-    def push_betas(lanes: Lanes, quota: int) -> int:
+    def push_betas(lanes: SubQueues, quota: int) -> int:
         calls.append(("betas", (quota,)))
         return betas(lanes, quota)
 
-    monkeypatch.setattr(Lanes, "push_alphas_to_betas", push_alphas)
-    monkeypatch.setattr(Lanes, "push_betas_to_deltas", push_betas)
+    monkeypatch.setattr(SubQueues, "push_alphas_to_betas", push_alphas)
+    monkeypatch.setattr(SubQueues, "push_betas_to_deltas", push_betas)
     return calls
 
 

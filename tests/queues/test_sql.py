@@ -21,8 +21,8 @@ from warren.base.threads import SystemThreads
 from warren.broker.arguments import QueueArguments
 from warren.broker.backing_kinds import BackingKinds
 from warren.log.channel import Placed
-from warren.queue_index.changes import Changes
-from warren.queue_index.why import Why
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.why import DequeueReason
 from warren.queues.priority import PriorityQueue
 from warren.queues.sql import SqlQueue
 from warren.queues.sql_rows import SqlFilter
@@ -40,7 +40,7 @@ def move(it: SqlStage, tag: int) -> None:
     changes = without_log()
     [slice_] = it.queue.look([one(tag)])
     it.other.publish(Publication(slice_.contents or []), changes)
-    it.queue.ack([one(tag)], Why.MOVED, changes)
+    it.queue.ack([one(tag)], DequeueReason.MOVED, changes)
     changes.end()
 
 
@@ -203,12 +203,12 @@ def test_what_the_changes_under_way_publish_can_be_fetched_dropped_and_looked_at
     it.queue.publish(Publication(numbered(2, 8)), changes)
     head = it.queue.head()
     assert head is not None and head.contents is None and it.queue.ram_bytes == 24
-    assert it.queue.drop(1, Why.OVER_LIMIT, changes) == 1
+    assert it.queue.drop(1, DequeueReason.OVER_LIMIT, changes) == 1
     fetched = it.queue.fetch(4)
     assert contents_of(fetched) == numbered(1, 5)
     tags = tags_of(fetched)
     assert [slice_.contents for slice_ in it.queue.look([one(tags[2])])] == [[b"0003"]]
-    it.queue.ack([one(tags[0]), one(tags[3])], Why.ACKED, changes)
+    it.queue.ack([one(tags[0]), one(tags[3])], DequeueReason.ACKED, changes)
     it.queue.requeue([one(tags[2])], changes)
     assert (it.stage.browsed(), it.queue.ready_bytes) == ([b"0003", *numbered(5, 8)], 16)
     changes.end()
@@ -241,7 +241,7 @@ def test_after_aborted_changes_that_took_messages_it_has_to_be_opened_again(
         it.queue.publish(Publication([b"c"]), changes)
         it.queue.fetch(9)
     else:
-        it.queue.drop(1, Why.OVER_LIMIT, changes)
+        it.queue.drop(1, DequeueReason.OVER_LIMIT, changes)
     changes.abort()
     for call in (lambda: it.stage.put(b"x"), lambda: it.stage.get(1), it.stage.purge):
         with pytest.raises(Refused, match="open the queue again"):
@@ -288,12 +288,12 @@ def test_a_move_between_sql_and_the_log_is_in_one_of_them_at_any_time(is_into_sq
     BackingStage(queue, without_log).put(b"a")
     tags = tags_of(queue.fetch(1))
     said.clear()
-    changes = Changes(lambda: LogWriting(said), ManualClock())
+    changes = IndexBatch(lambda: LogWriting(said), ManualClock())
     changes.requeued(OTHER, [(0, 1)])  # stands for what is done to a queue in the log
     if is_into_sql:
         queue.publish(Publication([b"b"]), changes)
     else:
-        queue.ack([one(tags[0])], Why.MOVED, changes)
+        queue.ack([one(tags[0])], DequeueReason.MOVED, changes)
     changes.end()
     assert said == order
 

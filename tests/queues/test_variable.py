@@ -12,7 +12,7 @@ from warren.base.errors import Damage, Misuse, Refused
 from warren.base.ids import SequenceId
 from warren.base.runs import Publication, Run
 from warren.queue_index.format import counters_key
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 from warren.queues.invariants import check
 from warren.queues.residence import PersistTo, Residence
 from warren.queues.settings import VariableQueueSettings
@@ -224,7 +224,7 @@ def test_damage_is_told_and_what_can_be_read_is_served() -> None:
     assert contents_of(stage.backing.get(4)) == numbered(0, 2)
     with pytest.raises(Damage):
         stage.queue.fetch(1)
-    assert stage.queue.drop(1, Why.REJECTED, stage.begin()) == 1
+    assert stage.queue.drop(1, DequeueReason.REJECTED, stage.begin()) == 1
     assert contents_of(stage.queue.fetch(4)) == [b"0003"]
 
 
@@ -248,7 +248,7 @@ def test_a_run_that_could_not_be_read_is_there_again_when_it_can_be() -> None:
     for _ in range(2):
         queue = stage.stop_and_open()
         changes = stage.begin()
-        queue.ack([fetched.tags for fetched in queue.fetch(8)], Why.ACKED, changes)
+        queue.ack([fetched.tags for fetched in queue.fetch(8)], DequeueReason.ACKED, changes)
         changes.end()
         assert (len(queue), queue.facts()["missing"]) == (0, 1)
     stage.index.damaged.clear()
@@ -277,9 +277,9 @@ def test_what_was_acknowledged_by_aborted_changes_is_pending_again() -> None:
     tags = tags_of(stage.backing.get(6))
     stage.backing.ack(one(tags[2]))
     changes = stage.begin()
-    stage.queue.ack([one(tags[1]), one(tags[3])], Why.ACKED, changes)
+    stage.queue.ack([one(tags[1]), one(tags[3])], DequeueReason.ACKED, changes)
     stage.queue.publish(Publication(numbered(9, 12)), changes)
-    stage.queue.ack([one(tags[0])], Why.REJECTED, changes)
+    stage.queue.ack([one(tags[0])], DequeueReason.REJECTED, changes)
     changes.abort()
     check(stage.queue)
     assert (len(stage.queue), stage.queue.pending_count) == (3, 5)
@@ -299,7 +299,7 @@ def test_transient_messages_that_were_acknowledged_together_with_others_cannot_b
     stage.backing.get(1)
     stage.backing.get(1)
     changes = stage.begin()
-    stage.queue.ack([(0, 2)], Why.ACKED, changes)
+    stage.queue.ack([(0, 2)], DequeueReason.ACKED, changes)
     changes.abort()
     assert stage.queue.is_astray
 
@@ -309,14 +309,14 @@ def test_a_queue_whose_drop_was_not_written_refuses_to_go_on() -> None:
     stage.backing.put(*numbered(0, 3))
     tags = tags_of(stage.backing.get(2))
     changes = stage.begin()
-    stage.queue.drop(1, Why.OVER_LIMIT, changes)
+    stage.queue.drop(1, DequeueReason.OVER_LIMIT, changes)
     changes.abort()
     for call in (
         lambda: stage.queue.fetch(1),
         lambda: stage.queue.publish(Publication([b"x"]), stage.begin()),
-        lambda: stage.queue.ack([one(tags[1])], Why.ACKED, stage.begin()),
+        lambda: stage.queue.ack([one(tags[1])], DequeueReason.ACKED, stage.begin()),
         lambda: stage.queue.requeue([one(tags[1])], stage.begin()),
-        lambda: stage.queue.drop(1, Why.ACKED, stage.begin()),
+        lambda: stage.queue.drop(1, DequeueReason.ACKED, stage.begin()),
         lambda: stage.queue.purge(stage.begin()),
     ):
         with pytest.raises(Refused, match="open the queue again"):
@@ -330,7 +330,7 @@ def test_a_wrong_tag_leaves_the_changes_empty() -> None:
     stage.backing.put(b"a")
     changes = stage.begin()
     with pytest.raises(Misuse):
-        stage.queue.ack([(5, 6)], Why.ACKED, changes)
+        stage.queue.ack([(5, 6)], DequeueReason.ACKED, changes)
     assert changes.end() == 0
 
 
@@ -342,7 +342,7 @@ def test_garbage_is_told_when_it_is_garbage() -> None:
     stage.backing.put(*numbered(0, 4))
     stage.backing.get(4)
     changes = stage.begin()
-    stage.queue.ack([(0, 3)], Why.ACKED, changes)
+    stage.queue.ack([(0, 3)], DequeueReason.ACKED, changes)
     assert told == []
     changes.end()
     stage.backing.ack((3, 4))

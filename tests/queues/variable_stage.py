@@ -8,7 +8,7 @@ from tests.queues.backing_stage import BackingStage
 from tests.queues.plain_index import PlainIndex, PlainStore, PlainTransientStore
 from warren.base.ids import QueueId
 from warren.base.runs import QueuePlace, Slice
-from warren.queue_index.changes import Changes
+from warren.queue_index.changes import IndexBatch
 from warren.queues.contents import NoteDead, Stores
 from warren.queues.invariants import check
 from warren.queues.settings import VariableQueueSettings
@@ -70,7 +70,7 @@ class VariableStage:
         self.index.crash()
         return self.open()
 
-    def begin(self) -> Changes:
+    def begin(self) -> IndexBatch:
         return self.index.begin()
 
     # -- looking ---------------------------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from warren.base.ids import UINT64_MAX, Epoch, Incarnation, StreamId, TimelineId
-from warren.records.block import Draft, FileIdentity, Header, draft, look
+from warren.records.block import BlockDraft, FileIdentity, Header, draft, look
 from warren.records.columns import EntryColumns, Texts
 from warren.records.entries import Versions, draft_entries
 from warren.records.format import BlockKind
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 OURS = FileIdentity(TimelineId(0x1111), Incarnation(0x2222))
 OTHER_LIFE = FileIdentity(TimelineId(0x1111), Incarnation(0x3333))
@@ -70,11 +70,11 @@ def rows_of(columns: EntryColumns) -> list[Row]:
     return [Row(*row) for row in zip(*numbers, *texts, *undo, strict=True)]
 
 
-def _numbers(items: list[int]) -> Numbers:
-    return Numbers.of_array(np.array(items, dtype=np.uint64))
+def _numbers(items: list[int]) -> NumberColumn:
+    return NumberColumn.of_array(np.array(items, dtype=np.uint64))
 
 
-def placed(made: Draft, offset: int = 0, epoch: int = 9, first: int = 0, identity: FileIdentity = OURS) -> bytes:
+def placed(made: BlockDraft, offset: int = 0, epoch: int = 9, first: int = 0, identity: FileIdentity = OURS) -> bytes:
     header, _ = made.place(identity, offset, Epoch(epoch), first)
     return header + b"".join(made.pieces)
 

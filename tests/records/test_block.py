@@ -22,10 +22,10 @@ from warren.base.errors import Misuse
 from warren.base.ids import StreamId
 from warren.records.block import Header, draft, look
 from warren.records.format import BLOCK_BYTES_MAX, CHECKSUM_AT, HEADER, BlockKind
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 
 
-def looked(raw: bytes, offset: int = 0) -> Header | Verdict:
+def looked(raw: bytes, offset: int = 0) -> Header | BlockVerdict:
     return look(memoryview(raw), offset, OURS)
 
 
@@ -53,7 +53,7 @@ def test_every_bit_of_a_block_is_under_its_checksum() -> None:
     for bit in range(len(whole) * 8):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << (bit % 8)
-        assert looked(bytes(flipped)) is Verdict.TORN, f"bit {bit % 8} of byte {bit // 8}"
+        assert looked(bytes(flipped)) is BlockVerdict.TORN, f"bit {bit % 8} of byte {bit // 8}"
 
 
 def test_every_bit_of_a_block_is_under_its_checksum_for_those_who_take_any_life() -> None:
@@ -61,21 +61,21 @@ def test_every_bit_of_a_block_is_under_its_checksum_for_those_who_take_any_life(
     for bit in range(len(whole) * 8):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << (bit % 8)
-        assert look(memoryview(flipped), 0, None) is Verdict.TORN, f"bit {bit % 8} of byte {bit // 8}"
+        assert look(memoryview(flipped), 0, None) is BlockVerdict.TORN, f"bit {bit % 8} of byte {bit // 8}"
 
 
 def test_a_cut_block_is_torn_at_every_length() -> None:
     whole = plain_block(b"sixteen bytes ok")
-    assert looked(b"") is Verdict.EMPTY
+    assert looked(b"") is BlockVerdict.EMPTY
     for size in range(1, len(whole)):
-        assert looked(whole[:size]) is Verdict.TORN, size
-        assert looked(whole[:size] + bytes(len(whole) - size)) is Verdict.TORN or not any(whole[size:]), size
+        assert looked(whole[:size]) is BlockVerdict.TORN, size
+        assert looked(whole[:size] + bytes(len(whole) - size)) is BlockVerdict.TORN or not any(whole[size:]), size
 
 
 def test_zeros_and_the_end_of_the_file_are_empty() -> None:
-    assert looked(bytes(4096)) is Verdict.EMPTY
-    assert looked(bytes(4096), 4088) is Verdict.EMPTY
-    assert looked(plain_block(), 4096) is Verdict.EMPTY
+    assert looked(bytes(4096)) is BlockVerdict.EMPTY
+    assert looked(bytes(4096), 4088) is BlockVerdict.EMPTY
+    assert looked(plain_block(), 4096) is BlockVerdict.EMPTY
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_zeros_and_the_end_of_the_file_are_empty() -> None:
     ids=["another life", "another timeline", "another place"],
 )
 def test_a_whole_block_of_elsewhere_is_stale(stranger: bytes) -> None:
-    assert looked(stranger) is Verdict.STALE
+    assert looked(stranger) is BlockVerdict.STALE
     damaged = stranger[:-1] + bytes([stranger[-1] ^ 1])
-    assert looked(damaged) is Verdict.TORN, "whose it was can no longer be believed"
+    assert looked(damaged) is BlockVerdict.TORN, "whose it was can no longer be believed"
 
 
 def test_inspection_takes_a_block_of_any_life() -> None:
@@ -100,7 +100,7 @@ def test_a_body_longer_than_any_block_is_not_believed() -> None:
     made.body_bytes += 8
     made.body_checksum = crc32(bytes(8), made.body_checksum)
     raw, _ = made.place(OURS, 0, header_of(plain_block()).epoch)
-    assert looked(raw + b"".join(made.pieces)) is Verdict.TORN
+    assert looked(raw + b"".join(made.pieces)) is BlockVerdict.TORN
 
 
 def test_a_block_that_nobody_could_read_is_not_drafted() -> None:
@@ -114,7 +114,7 @@ def test_a_body_that_is_no_multiple_of_eight_is_torn() -> None:
     struct.pack_into("<I", raw, 12, 5)
     body = crc32(raw[HEADER.size : HEADER.size + 5])
     struct.pack_into("<I", raw, CHECKSUM_AT, crc32(raw[8 : HEADER.size], body))
-    assert looked(bytes(raw)) is Verdict.TORN
+    assert looked(bytes(raw)) is BlockVerdict.TORN
 
 
 @settings(deadline=None)
@@ -124,8 +124,8 @@ def test_a_body_that_is_no_multiple_of_eight_is_torn() -> None:
 @example(bytes(60) + b"WRRN", 60)
 def test_random_bytes_are_no_block_and_no_error(raw: bytes, offset: int) -> None:
     found = looked(raw, offset)
-    assert isinstance(found, Verdict)
-    assert (found is Verdict.EMPTY) == (not any(raw[offset : offset + HEADER.size]))
+    assert isinstance(found, BlockVerdict)
+    assert (found is BlockVerdict.EMPTY) == (not any(raw[offset : offset + HEADER.size]))
 
 
 @settings(deadline=None)
@@ -134,4 +134,4 @@ def test_a_header_of_random_sizes_is_no_error(raw: bytes, size: int) -> None:
     hostile = bytearray(raw)
     hostile[0:4] = b"WRRN"
     struct.pack_into("<I", hostile, 12, size & 0xFFFFFFFF)
-    assert isinstance(looked(bytes(hostile)), Verdict)
+    assert isinstance(looked(bytes(hostile)), BlockVerdict)

@@ -11,7 +11,7 @@ from tests.records.samples import Row, columns_of, rows, rows_of
 from warren.records.columns import EntryColumns, Texts
 from warren.records.entries import draft_entries
 from warren.records.format import BLOCK_BYTES_MAX, BLOCK_HEAP_BYTES_MAX, BLOCK_ROWS_MAX
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 strings = st.lists(st.binary(max_size=30), max_size=40)
 
@@ -73,11 +73,13 @@ def test_a_part_of_entries_can_be_split_and_parted_again(items: list[Row], data:
 
 def wide_columns(count: int, key_bytes: int) -> EntryColumns:
     """Entries as small as they come, in columns as wide as they get."""
-    wide = Numbers(count, 0, 0, np.random.default_rng(1).integers(0, 1 << 63, count, dtype=np.uint64))
+    wide = NumberColumn(count, 0, 0, np.random.default_rng(1).integers(0, 1 << 63, count, dtype=np.uint64))
     lengths = np.full(count, key_bytes, dtype=np.int64)
     lengths[-1] += 1  # so that the offsets are written out as well
     keys = Texts.of_lengths(np.zeros(int(lengths.sum()), dtype=np.uint8), lengths)
-    return EntryColumns(Numbers(count, 1), wide, wide, wide, keys, keys, wide, wide, Numbers(count, 0, 0, wide.array()))
+    return EntryColumns(
+        NumberColumn(count, 1), wide, wide, wide, keys, keys, wide, wide, NumberColumn(count, 0, 0, wide.array())
+    )
 
 
 @pytest.mark.parametrize("key_bytes", [0, 1, 16])

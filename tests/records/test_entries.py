@@ -19,8 +19,8 @@ from warren.base.ids import UINT64_MAX
 from warren.records.block import Header, draft
 from warren.records.columns import EntryColumns
 from warren.records.entries import Versions, draft_entries, read_entries
-from warren.records.format import BODY_HEAD, CHECKSUM_AT, COLUMN, HEADER, BlockKind, Encoding, Tag
-from warren.records.numbers import Numbers
+from warren.records.format import BODY_HEAD, CHECKSUM_AT, COLUMN, HEADER, BlockKind, ColumnTag, Encoding
+from warren.records.numbers import NumberColumn
 
 ROW = Row(key=b"key", value=b"value")
 ENTRIES_AT = 16  # the count of entries in a header
@@ -106,15 +106,15 @@ def test_what_never_varies_is_not_written_out() -> None:
 
 
 def test_links_are_a_column_only_where_there_are_links() -> None:
-    assert Tag.UNDO_PREV not in tags_of(entries_block([ROW, ROW]))
-    assert Tag.UNDO_PREV in tags_of(entries_block([ROW, Row(undo_prev=1)]))
-    assert Tag.UNDO_NEXT in tags_of(entries_block([Row(undo_next=UINT64_MAX)]))
+    assert ColumnTag.UNDO_PREV not in tags_of(entries_block([ROW, ROW]))
+    assert ColumnTag.UNDO_PREV in tags_of(entries_block([ROW, Row(undo_prev=1)]))
+    assert ColumnTag.UNDO_NEXT in tags_of(entries_block([Row(undo_next=UINT64_MAX)]))
 
 
 def test_epochs_that_are_the_majors_are_said_once() -> None:
     columns = columns_of([Row(major=5), Row(major=8), Row(major=6)])
     raw = placed(draft_entries(replace(columns, epochs=columns.majors)))
-    assert COLUMN.unpack_from(raw, tags_of(raw)[Tag.EPOCH])[1] == Encoding.SAME_AS
+    assert COLUMN.unpack_from(raw, tags_of(raw)[ColumnTag.EPOCH])[1] == Encoding.SAME_AS
     epochs = read(raw).epochs
     assert epochs is not None
     assert epochs.array().tolist() == [5, 8, 6]
@@ -128,7 +128,7 @@ def test_a_thousand_empty_entries_are_as_many_bytes() -> None:
 
 def test_a_column_of_a_newer_version_is_refused_unless_it_may_be_passed_over() -> None:
     raw = bytearray(entries_block([Row(undo_prev=9, key=b"a")]))
-    at = tags_of(raw)[Tag.UNDO_PREV]
+    at = tags_of(raw)[ColumnTag.UNDO_PREV]
     raw[at] = 127
     with pytest.raises(Refused, match="column 127"):
         read(resealed(raw))
@@ -136,8 +136,8 @@ def test_a_column_of_a_newer_version_is_refused_unless_it_may_be_passed_over() -
     assert rows_of(read(resealed(raw))) == [Row(key=b"a")]
 
 
-@pytest.mark.parametrize("tag", [Tag.KIND, Tag.STORAGE, Tag.KEY_OFFSETS, Tag.VALUE_OFFSETS])
-def test_a_block_without_a_column_it_needs_is_damage(tag: Tag) -> None:
+@pytest.mark.parametrize("tag", [ColumnTag.KIND, ColumnTag.STORAGE, ColumnTag.KEY_OFFSETS, ColumnTag.VALUE_OFFSETS])
+def test_a_block_without_a_column_it_needs_is_damage(tag: ColumnTag) -> None:
     raw = bytearray(entries_block([ROW]))
     raw[tags_of(raw)[tag]] = 200
     with pytest.raises(Damage, match=tag.name):
@@ -162,21 +162,21 @@ def test_the_count_of_entries_is_not_believed_beyond_the_bytes(entries: int) -> 
 
 
 offsets_that_lie = {
-    "beyond the heap": Numbers.of_array(np.array([0, 3, 90], dtype=np.uint64)),
-    "back": Numbers.of_array(np.array([0, 5, 3], dtype=np.uint64)),
-    "not from zero": Numbers.of_array(np.array([1, 3, 4], dtype=np.uint64)),
-    "constant and not zero": Numbers.constant(3, 1),
-    "steps beyond the heap": Numbers.sequence(3, 0, 1 << 40),
-    "steps back": Numbers.sequence(3, 0, -1),
-    "around the end of 64 bits": Numbers(3, 0, 0, np.array([0, 1 << 63, UINT64_MAX], dtype=np.uint64)),
+    "beyond the heap": NumberColumn.of_array(np.array([0, 3, 90], dtype=np.uint64)),
+    "back": NumberColumn.of_array(np.array([0, 5, 3], dtype=np.uint64)),
+    "not from zero": NumberColumn.of_array(np.array([1, 3, 4], dtype=np.uint64)),
+    "constant and not zero": NumberColumn.constant(3, 1),
+    "steps beyond the heap": NumberColumn.sequence(3, 0, 1 << 40),
+    "steps back": NumberColumn.sequence(3, 0, -1),
+    "around the end of 64 bits": NumberColumn(3, 0, 0, np.array([0, 1 << 63, UINT64_MAX], dtype=np.uint64)),
 }
 
 
-def hand_made(key_offsets: Numbers, value_offsets: Numbers, heap: bytes) -> bytes:
+def hand_made(key_offsets: NumberColumn, value_offsets: NumberColumn, heap: bytes) -> bytes:
     """Two entries, their offsets written down as they are given."""
-    columns = ((Tag.KIND, Numbers(2, 1)), (Tag.STORAGE, Numbers(2, 1)))
+    columns = ((ColumnTag.KIND, NumberColumn(2, 1)), (ColumnTag.STORAGE, NumberColumn(2, 1)))
     head, data = [], b""
-    for tag, numbers in (*columns, (Tag.KEY_OFFSETS, key_offsets), (Tag.VALUE_OFFSETS, value_offsets)):
+    for tag, numbers in (*columns, (ColumnTag.KEY_OFFSETS, key_offsets), (ColumnTag.VALUE_OFFSETS, value_offsets)):
         raw, encoding, width = b"", Encoding.CONSTANT, 0
         if numbers.deltas is not None:
             raw, encoding, width = numbers.deltas.tobytes(), Encoding.OFFSET, numbers.deltas.itemsize
@@ -188,11 +188,11 @@ def hand_made(key_offsets: Numbers, value_offsets: Numbers, heap: bytes) -> byte
     return placed(draft(BlockKind.ENTRIES, [directory, data, heap], entries=2))
 
 
-GOOD_OFFSETS = Numbers.sequence(3, 0, 3)
+GOOD_OFFSETS = NumberColumn.sequence(3, 0, 3)
 
 
 def test_a_block_made_by_hand_is_read() -> None:
-    found = read(hand_made(GOOD_OFFSETS, Numbers.of_array(np.array([0, 1, 2], dtype=np.uint64)), b"abcdefXY"))
+    found = read(hand_made(GOOD_OFFSETS, NumberColumn.of_array(np.array([0, 1, 2], dtype=np.uint64)), b"abcdefXY"))
     assert (found.keys.to_list(), found.values.to_list()) == ([b"abc", b"def"], [b"X", b"Y"])
 
 
@@ -217,7 +217,7 @@ def test_a_column_that_reaches_into_the_heap_is_damage() -> None:
 
 def test_keys_and_values_have_no_byte_in_common() -> None:
     """Each fits the heap alone, both together do not."""
-    ten = Numbers.sequence(3, 0, 5)
+    ten = NumberColumn.sequence(3, 0, 5)
     with pytest.raises(Damage, match="outside its heap"):
         read(hand_made(ten, ten, bytes(16)))
 
@@ -269,7 +269,7 @@ def test_random_bodies_are_read_or_are_damage(body: bytes, entries: int) -> None
 
 
 encodings = st.tuples(
-    st.sampled_from([*Tag, 100, 200]), st.integers(0, 4), st.sampled_from([0, 1, 2, 3, 4, 8]), st.integers(0, 100)
+    st.sampled_from([*ColumnTag, 100, 200]), st.integers(0, 4), st.sampled_from([0, 1, 2, 3, 4, 8]), st.integers(0, 100)
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.log.rows import Rows
+from warren.log.rows import EntryRows
 from warren.records.entries import Versions, draft_entries
 from warren.records.lists import body_of_rows
 
@@ -15,14 +15,14 @@ ROW = st.tuples(
 )
 
 
-def rows_of(items: list[tuple[int, int, bytes, bytes, int, int]]) -> Rows:
-    rows = Rows()
+def rows_of(items: list[tuple[int, int, bytes, bytes, int, int]]) -> EntryRows:
+    rows = EntryRows()
     for item in items:
         rows.add(*item)
     return rows
 
 
-def body(rows: Rows, minors: list[int] | None) -> bytes:
+def body(rows: EntryRows, minors: list[int] | None) -> bytes:
     pieces = body_of_rows(rows.kinds, rows.storages, rows.keys, rows.values, rows.undo_prev, rows.undo_next, minors)
     joined = b"".join(pieces)
     return joined + bytes(-len(joined) % 8)

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.records.samples import OTHER_LIFE, OURS, Row, entries_block, plain_block, three_blocks
-from warren.records.verdict import Verdict
-from warren.records.walk import Walk, extent, next_good, walk
+from warren.records.verdict import BlockVerdict
+from warren.records.walk import BlockWalk, extent, next_good, walk
 
 WHOLE = three_blocks()
 ENDS = [header.end for header in walk(memoryview(WHOLE), OURS).headers]
 
 
-def walked(raw: bytes, start: int = 0, stop: int | None = None) -> Walk:
+def walked(raw: bytes, start: int = 0, stop: int | None = None) -> BlockWalk:
     return walk(memoryview(raw), OURS, start, stop)
 
 
@@ -24,7 +24,7 @@ def test_a_walk_finds_every_block_in_order() -> None:
     found = walked(WHOLE)
     assert [header.offset for header in found.headers] == [0, *ENDS[:-1]]
     assert [header.epoch for header in found.headers] == [1, 1, 2]
-    assert (found.end, found.stopped_by) == (len(WHOLE), Verdict.EMPTY)
+    assert (found.end, found.stopped_by) == (len(WHOLE), BlockVerdict.EMPTY)
 
 
 def test_the_running_checksum_runs_over_the_checksums_of_the_blocks() -> None:
@@ -39,7 +39,7 @@ def test_the_running_checksum_runs_over_the_checksums_of_the_blocks() -> None:
 
 def test_a_walk_may_begin_and_stop_in_between() -> None:
     first = walked(WHOLE, stop=ENDS[0])
-    assert (len(first.headers), first.end, first.stopped_by) == (1, ENDS[0], Verdict.GOOD)
+    assert (len(first.headers), first.end, first.stopped_by) == (1, ENDS[0], BlockVerdict.GOOD)
     rest = walk(memoryview(WHOLE), OURS, ENDS[0], running=first.running)
     assert rest.running == walked(WHOLE).running
 
@@ -49,7 +49,7 @@ def test_a_walk_may_begin_and_stop_in_between() -> None:
 def test_a_cut_leaves_the_blocks_before_it(size: int) -> None:
     found = walked(WHOLE[:size])
     assert [header.end for header in found.headers] == [end for end in ENDS if end <= size]
-    assert found.stopped_by is (Verdict.EMPTY if size in (0, *ENDS) else Verdict.TORN)
+    assert found.stopped_by is (BlockVerdict.EMPTY if size in (0, *ENDS) else BlockVerdict.TORN)
 
 
 @settings(deadline=None)
@@ -60,7 +60,7 @@ def test_a_flipped_bit_stops_the_walk_at_its_block_and_the_next_good_one_is_foun
     index = next(i for i, end in enumerate(ENDS) if bit // 8 < end)
     found = walked(bytes(raw))
     assert len(found.headers) == index
-    assert found.stopped_by is Verdict.TORN
+    assert found.stopped_by is BlockVerdict.TORN
     behind = next_good(memoryview(raw), OURS, found.end + 8)
     assert (behind.end if behind else None) == (ENDS[index + 1] if index + 1 < len(ENDS) else None)
 
@@ -68,7 +68,7 @@ def test_a_flipped_bit_stops_the_walk_at_its_block_and_the_next_good_one_is_foun
 def test_blocks_of_an_earlier_life_stop_the_walk_and_are_passed_over() -> None:
     stale = plain_block(b"old", len(WHOLE), identity=OTHER_LIFE)
     raw = WHOLE + stale + plain_block(b"new", len(WHOLE) + len(stale))
-    assert walked(raw).stopped_by is Verdict.STALE
+    assert walked(raw).stopped_by is BlockVerdict.STALE
     behind = next_good(memoryview(raw), OURS, walked(raw).end + 8)
     assert behind is not None
     assert behind.offset == len(WHOLE) + len(stale)

@@ -16,9 +16,9 @@ from typing import TypeVar
 import uvloop
 
 from warren.app.broker import Broker, open_broker
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.options import configuration_of
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 
 SECONDS_MAX = 20.0
 Result = TypeVar("Result")
@@ -73,8 +73,8 @@ class LoopStage:
 
 @contextmanager
 def serving(directory: Path) -> Iterator[LoopStage]:
-    machine = Machine.real()
-    broker = open_broker(configuration_of(machine.files, Choices(data_dir=str(directory), port=0), {}))
+    machine = Environment.real()
+    broker = open_broker(configuration_of(machine.files, OptionValues(data_dir=str(directory), port=0), {}))
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -11,9 +11,9 @@ from pathlib import Path
 import uvloop
 
 from warren.app.broker import Broker, open_broker
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.options import configuration_of
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 
 SECONDS_MAX = 20.0
 
@@ -21,8 +21,10 @@ SECONDS_MAX = 20.0
 @contextmanager
 def served_broker(directory: Path) -> Iterator[tuple[Broker, int]]:
     """The broker and its port; stopped and closed at the end."""
-    machine = Machine.real()
-    broker = open_broker(configuration_of(machine.files, Choices(data_dir=str(directory), port=0), {}), machine=machine)
+    machine = Environment.real()
+    broker = open_broker(
+        configuration_of(machine.files, OptionValues(data_dir=str(directory), port=0), {}), machine=machine
+    )
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -17,9 +17,9 @@ from tests.catalog.catalog_stage import CatalogStage
 from warren.base.errors import OutOfRoom
 from warren.broker.passwords import Hashing, hashed, verify
 from warren.catalog import users
-from warren.catalog.users import User
+from warren.catalog.users import UserRow
 from warren.server import authentication
-from warren.server.authentication import Login, LoginRefused, Users
+from warren.server.authentication import Login, LoginRefused, UserAuthentication
 from warren.server.settings import ServerSettings
 
 HERE = "127.0.0.1"
@@ -34,12 +34,12 @@ class Stage(CatalogStage):
         self.begin()
         self.hashes = 0
         monkeypatch.setattr(authentication, "verify", self._counted)
-        self.users = Users(self.catalog, self.machine(), ServerSettings())
+        self.users = UserAuthentication(self.catalog, self.machine(), ServerSettings())
 
-    def add(self, name: str, password: str) -> User:
+    def add(self, name: str, password: str) -> UserRow:
         return self.add_hash(name, hashed(password, self.chance), Hashing.SCRYPT)
 
-    def add_hash(self, name: str, password_hash: str, hashing: Hashing) -> User:
+    def add_hash(self, name: str, password_hash: str, hashing: Hashing) -> UserRow:
         return self.catalog.change(lambda change: users.put(change, name, password_hash, hashing.value))
 
     def check(self, name: str, password: str, peer: str = AWAY) -> str:
@@ -85,7 +85,7 @@ def test_guest_comes_from_this_machine_only(stage: Stage) -> None:
     stage.add("guest", "guest")
     assert [stage.check("guest", "guest", peer) for peer in (HERE, "::1", "::ffff:127.0.0.1", "")] == ["guest"] * 4
     stage.refusal("guest", "guest", AWAY)
-    anywhere = Users(stage.catalog, stage.machine(), ServerSettings(loopback_users=()))
+    anywhere = UserAuthentication(stage.catalog, stage.machine(), ServerSettings(loopback_users=()))
     assert anywhere.check(Login("guest", "guest"), AWAY).name == "guest"
 
 

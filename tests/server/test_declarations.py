@@ -19,10 +19,10 @@ from tests.server.served_broker import served_broker
 from warren.amqp import methods
 from warren.base.ids import Epoch
 from warren.broker.backing_kinds import BackingKinds
-from warren.broker.prequeue import Prequeue
+from warren.broker.prequeue import QueueStarter
 from warren.catalog.catalog import Catalog
 from warren.catalog.sql_database import SqlDatabase
-from warren.catalog.sql_errors import told_plainly
+from warren.catalog.sql_errors import sql_error
 from warren.queues.variable import VariableQueue
 
 
@@ -36,7 +36,7 @@ def failing_commits(monkeypatch: pytest.MonkeyPatch, times: int = 1_000_000) -> 
         if left[0] < 0:
             real(sql)
             return
-        with told_plainly(sql.where):
+        with sql_error(sql.where):
             raise OperationalError("COMMIT", None, Exception("database or disk is full"))
 
     with monkeypatch.context() as patch:
@@ -144,7 +144,7 @@ def test_a_queue_keeps_its_messages_when_the_catalog_refuses_its_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(sql: SqlDatabase) -> None:
-        with told_plainly(sql.where):
+        with sql_error(sql.where):
             raise OperationalError("BEGIN", None, Exception("disk I/O error"))
 
     with served_broker(tmp_path / "data") as (_, port):
@@ -168,7 +168,7 @@ def test_a_queue_keeps_its_messages_when_the_catalog_refuses_its_deletion(
 def test_the_event_loop_serves_other_clients_while_a_queue_is_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish, start, may_start = VariableQueue.publish, Prequeue.start, threading.Event()
+    publish, start, may_start = VariableQueue.publish, QueueStarter.start, threading.Event()
     faults = [ValueError("not expected")]
 
     def failing(*arguments: Any) -> None:
@@ -183,7 +183,7 @@ def test_the_event_loop_serves_other_clients_while_a_queue_is_restarted(
 
     with served_broker(tmp_path / "data") as (_, port), client_of(port) as client, client_of(port) as other:
         client.declare("orders", durable=True)
-        monkeypatch.setattr(Prequeue, "start", waiting)
+        monkeypatch.setattr(QueueStarter, "start", waiting)
         monkeypatch.setattr(VariableQueue, "publish", failing)
         client.publish(1, "orders", b"lost")
         client.expect(methods.BasicNack)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.server.half_open import HalfOpen
+from warren.server.half_open import HalfOpenConnections
 
 MOST = 8
 
 
-def check(half_open: HalfOpen[int]) -> None:
+def check(half_open: HalfOpenConnections[int]) -> None:
     """The invariants."""
     counts = {address: len(each) for address, each in half_open._by_address.items()}
     assert all(counts.values())
@@ -21,7 +21,7 @@ def check(half_open: HalfOpen[int]) -> None:
 
 
 def test_the_address_with_the_most_loses_its_oldest() -> None:
-    half_open: HalfOpen[str] = HalfOpen(4)
+    half_open: HalfOpenConnections[str] = HalfOpenConnections(4)
     for name in ("a1", "a2", "a3", "b1"):
         assert half_open.add(name, name[0]) is None
     assert half_open.add("c1", "c") == "a1"
@@ -33,7 +33,7 @@ def test_the_address_with_the_most_loses_its_oldest() -> None:
 
 
 def test_connections_of_one_network_count_together() -> None:
-    half_open: HalfOpen[int] = HalfOpen(3)
+    half_open: HalfOpenConnections[int] = HalfOpenConnections(3)
     for number in range(3):
         half_open.add(number, f"2001:db8::{number + 1}")
     assert half_open.add(7, "192.0.2.1") == 0
@@ -45,7 +45,7 @@ ACTIONS = st.lists(st.tuples(st.sampled_from(["add", "remove"]), st.integers(0, 
 
 @given(ACTIONS)
 def test_it_does_what_a_plain_list_does(actions: list[tuple[str, int]]) -> None:
-    half_open: HalfOpen[int] = HalfOpen(MOST)
+    half_open: HalfOpenConnections[int] = HalfOpenConnections(MOST)
     plain: list[tuple[int, str]] = []
     for number, (what, which) in enumerate(actions):
         if what == "add":

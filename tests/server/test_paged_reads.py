@@ -17,9 +17,9 @@ import uvloop
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.app.broker import Broker, open_broker
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.options import configuration_of
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.queues.settings import VariableQueueSettings
 from warren.snapshot.reflection import Reflection
 
@@ -31,8 +31,8 @@ ROUNDS = ("look", "catch_up", "flush", "_reflect")  # every way into a round of 
 @contextmanager
 def serving(directory: Path) -> Iterator[tuple[Broker, int, int]]:
     """A broker with little memory, its port, and its loop's thread."""
-    machine = Machine.real()
-    made = configuration_of(machine.files, Choices(data_dir=str(directory), port=0), {})
+    machine = Environment.real()
+    made = configuration_of(machine.files, OptionValues(data_dir=str(directory), port=0), {})
     queues = replace(made.queues, memory_watermark_bytes=WATERMARK_BYTES)
     configuration = replace(made, queues=queues, variable_queues=VariableQueueSettings(beta_messages_max=100))
     broker = open_broker(configuration, machine=machine)

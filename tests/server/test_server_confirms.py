@@ -16,12 +16,12 @@ import uvloop
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.app.broker import Broker, open_broker
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.options import configuration_of
 from warren.base.errors import WarrenError
 from warren.files.protocol import Files
-from warren.log.machine import Machine
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.log.machine import Environment
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 
 SECONDS_MAX = 10.0
 LOG = "/log/pwal_"
@@ -32,7 +32,7 @@ class WaitingFiles(FaultyFiles):
     """A disk whose syncs of log files wait as long as `may_sync` is clear."""
 
     def __init__(self, inner: Files) -> None:
-        self.failing = Fault(Kind.IO_ERROR, "sync", f"*{LOG}*", times=None, is_armed=False)
+        self.failing = Fault(FaultKind.IO_ERROR, "sync", f"*{LOG}*", times=None, is_armed=False)
         super().__init__(inner, [self.failing])
         self.may_sync = threading.Event()
         self.may_sync.set()
@@ -55,8 +55,8 @@ class WaitingFiles(FaultyFiles):
 @contextmanager
 def serving(directory: Path, disk: WaitingFiles) -> Iterator[tuple[Broker, int]]:
     """A broker without its management, in a loop of its own."""
-    machine = replace(Machine.real(), files=disk)
-    broker = open_broker(configuration_of(disk, Choices(data_dir=str(directory), port=0), {}), machine=machine)
+    machine = replace(Environment.real(), files=disk)
+    broker = open_broker(configuration_of(disk, OptionValues(data_dir=str(directory), port=0), {}), machine=machine)
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -84,7 +84,7 @@ def _let_go(broker: Broker) -> None:
 
 @pytest.fixture
 def disk() -> WaitingFiles:
-    return WaitingFiles(Machine.real().files)
+    return WaitingFiles(Environment.real().files)
 
 
 def watching(port: int) -> RawClient:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from warren.server.consumer import ServedConsumer
+from warren.server.consumer import ServerConsumer
 from warren.server.shared_prefetch import SharedPrefetch
 
 
@@ -22,7 +22,7 @@ class Stage:
 
     def serve(self, name: str) -> None:
         """As the queue does: while there are messages and room."""
-        consumer = cast(ServedConsumer, name)
+        consumer = cast(ServerConsumer, name)
         while self.ready[name] and (room := self.prefetch.room(consumer)):
             count = min(room, self.ready[name])
             self.ready[name] -= count
@@ -73,7 +73,7 @@ def test_the_credits_of_a_consumer_that_is_removed_go_to_the_next() -> None:
     for name in "abc":
         stage.serve(name)
     stage.ready["a"] = 1
-    stage.prefetch.remove(cast(ServedConsumer, "b"))
+    stage.prefetch.remove(cast(ServerConsumer, "b"))
     stage.ack(1)
     stage.ack(1)
     assert "".join(stage.delivered) == "aac"

@@ -16,8 +16,8 @@ from warren.amqp.properties import PERSISTENT, Properties
 from warren.base.ids import Epoch
 from warren.base.runs import WIRE, Origin, Publication
 from warren.testing.broker_client import BrokerClient
-from warren.testing.broker_ledger import Fate, Ledger, PlainQueue
-from warren.testing.broker_machine import Begin, BrokerLife, BrokerMachine
+from warren.testing.broker_ledger import ExpectedMessages, Fate, PlainQueue
+from warren.testing.broker_machine import Begin, BrokerEnvironment, BrokerLife
 
 WAIT_FOR = "warren.server.server:Server._wait_for"
 
@@ -27,7 +27,7 @@ def told_in(scenario: Callable[[BrokerLife, BrokerClient], object], seed: int = 
     told: list[object] = []
 
     def part(life: BrokerLife) -> None:
-        client = BrokerClient(life, "p", Ledger(), random.Random(1))
+        client = BrokerClient(life, "p", ExpectedMessages(), random.Random(1))
         client.open()
         client.ask(methods.QueueDeclare(0, "a", durable=True), methods.QueueDeclareOk)
         told.append(scenario(life, client))
@@ -35,7 +35,7 @@ def told_in(scenario: Callable[[BrokerLife, BrokerClient], object], seed: int = 
     def body(begin: Begin) -> None:
         begin().serve([[part]], stops=False)
 
-    BrokerMachine().play(seed, body)
+    BrokerEnvironment().play(seed, body)
     return told[0]
 
 

@@ -28,10 +28,10 @@ from warren.files.protocol import join
 from warren.snapshot.database import LOG, Database
 from warren.snapshot.feeds import Mode
 from warren.snapshot.snapshot_store import SnapshotStore
-from warren.testing.faulty_files import Fault, FaultyFiles, Step
+from warren.testing.faulty_files import Fault, FaultStep, FaultyFiles
 from warren.testing.memory_files import CrashModel
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
 
 Open = Callable[[], Database]
@@ -48,7 +48,7 @@ class CrashStage(DatabaseStage):
         self.faults: list[Fault] = []
         self._files: FaultyFiles | None = None
 
-    def play(self, seed: int, body: Body, cut_at: int | None = None, fraction: float | None = None) -> list[Step]:
+    def play(self, seed: int, body: Body, cut_at: int | None = None, fraction: float | None = None) -> list[FaultStep]:
         """Run the body among threads that take turns, to its end or to the power cut."""
         threads = SteppedThreads(seed, self.clock)
         files = self._files = FaultyFiles(self.disk, self.faults, cut_at=cut_at, cut_fraction=fraction)
@@ -65,7 +65,7 @@ class CrashStage(DatabaseStage):
 
     def crashed(self, model: CrashModel, seed: int) -> CrashStage:
         other = copy.copy(self)
-        other.chance = SeededChance(seed)
+        other.chance = SeededRandom(seed)
         other.crash(model, seed)
         return other
 

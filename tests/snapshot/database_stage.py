@@ -11,16 +11,16 @@ from warren.base.ids import TimelineId
 from warren.base.threads import SystemThreads, Threads
 from warren.files.protocol import Files
 from warren.log.entries import EntryKind
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
 from warren.snapshot.reflection import ReflectionSettings
-from warren.snapshot.snapshot_store import SnapshotStore, View
+from warren.snapshot.snapshot_store import ReadView, SnapshotStore
 from warren.testing.forgetful_store import ForgetfulStore
 from warren.testing.forgetful_tables import ForgetfulTables
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 DIRECTORY = "db"
 State = dict[tuple[int, bytes], bytes]
@@ -35,13 +35,13 @@ class DatabaseStage:
     def __init__(self, mode: Mode = Mode.NOTIFY, seed: int = 1, **reflection: Any) -> None:
         self.disk = MemoryFiles()
         self.clock = ManualClock()
-        self.chance = SeededChance(seed)
+        self.chance = SeededRandom(seed)
         self.log_settings = replace(QUIET, channel_count=2, container_bytes=512 << 10)
         self.reflection = replace(TINY, reflection=mode, **reflection)
         self.store: ForgetfulStore | None = None
 
-    def machine(self, files: Files | None = None, threads: Threads | None = None) -> Machine:
-        return Machine(files or self.disk, self.clock, threads or SystemThreads(), self.chance)
+    def machine(self, files: Files | None = None, threads: Threads | None = None) -> Environment:
+        return Environment(files or self.disk, self.clock, threads or SystemThreads(), self.chance)
 
     def open(self, files: Files | None = None, threads: Threads | None = None) -> Database:
         machine = self.machine(files, threads)
@@ -51,9 +51,9 @@ class DatabaseStage:
 
     def crash(self, model: CrashModel, seed: int) -> None:
         """The power goes: the disk keeps what it must, the store what it flushed, or a little more."""
-        self.disk = self.disk.crash(model, SeededChance(seed))
+        self.disk = self.disk.crash(model, SeededRandom(seed))
         if self.store is not None:
-            self.store = self.store.crash(SeededChance(seed))
+            self.store = self.store.crash(SeededRandom(seed))
 
     def _present_store(self) -> ForgetfulStore:
         assert self.store is not None, "a table is made for a store"
@@ -75,7 +75,7 @@ def safe_rows(database: Database) -> State:
     return _rows_of(database.view())
 
 
-def _rows_of(view: View) -> State:
+def _rows_of(view: ReadView) -> State:
     found: State = {}
     for batch in view.batches():
         kinds, storages = batch.kinds.array().tolist(), batch.storages.array().tolist()

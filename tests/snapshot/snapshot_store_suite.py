@@ -21,10 +21,10 @@ from warren.snapshot.applied import NO_VERSION, Applied, Version
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.secondary_store import SecondaryStore
-from warren.snapshot.snapshot_store import Reading, SnapshotStore
+from warren.snapshot.snapshot_store import SnapshotStore, StoreReader
 from warren.snapshot.sorted_tables import write_table
 from warren.testing.forgetful_store import ForgetfulStore
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 TIMELINE = TimelineId(11)
 SMALL = SnapshotStoreSettings(write_buffer_bytes=1 << 20, block_cache_bytes=1 << 20, read_rows=3, batch_rows=5)
@@ -55,7 +55,7 @@ def apply(store: SnapshotStore, *entries: Entry, at: Applied | None = None, are_
     store.apply([columns_of(entries)], at, are_late=are_late)
 
 
-def held_by(reading: Reading, storage: int | None = None) -> list[Entry]:
+def held_by(reading: StoreReader, storage: int | None = None) -> list[Entry]:
     return entries_of(reading.batches(storage))
 
 
@@ -130,7 +130,7 @@ class Stage:
         self.directory = directory
         self._settings = settings
         self._life = 0
-        self._seed = SeededChance(1)
+        self._seed = SeededRandom(1)
         self.store: SnapshotStore = self._opened(TIMELINE)
 
     @property

@@ -16,7 +16,7 @@ from warren.log.entries import EntryKind
 from warren.records.block import FileIdentity
 from warren.snapshot import buffer_file
 from warren.snapshot.buffer_file import BufferFile, open_buffer_file, write_buffer_file
-from warren.snapshot.kept import Kept
+from warren.snapshot.kept import BufferedEntries
 from warren.snapshot.rocksdb_rows import row_keys, row_values
 from warren.testing.memory_files import MemoryFiles
 
@@ -28,8 +28,8 @@ SHOWN = [
 ]
 
 
-def kept(entries: list[Entry], channel: int = 1, first: int = 9) -> Kept:
-    return Kept.of_batch(ChannelId(channel), first, columns_of(entries))
+def kept(entries: list[Entry], channel: int = 1, first: int = 9) -> BufferedEntries:
+    return BufferedEntries.of_batch(ChannelId(channel), first, columns_of(entries))
 
 
 def written(disk: MemoryFiles, entries: list[Entry], identity: FileIdentity = IDENTITY) -> BufferFile:

@@ -20,7 +20,7 @@ from warren.base.errors import Damage, DiskFailure, Gone
 from warren.base.ids import Epoch, TimelineId
 from warren.files.local import LocalFiles
 from warren.log.key_range import KeyRange
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.settings import LogSettings
 from warren.snapshot.applied import MINOR_MAX, Applied
 from warren.snapshot.database import Database
@@ -30,7 +30,7 @@ from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.snapshot_store import SnapshotStore
-from warren.snapshot.table_tasks import TableMade, TableTask, make_table
+from warren.snapshot.table_tasks import TableResult, TableTask, make_table
 from warren.snapshot.table_worker import ProcessTables
 
 SETTINGS = ReflectionSettings(lag_seconds=0.0, bulk_bytes=20_000, step_bytes=60_000, retry_seconds=0.05)
@@ -40,9 +40,9 @@ State = dict[bytes, bytes]
 class CountingTables(ProcessTables):
     def __init__(self) -> None:
         super().__init__()
-        self.made: list[TableMade] = []
+        self.made: list[TableResult] = []
 
-    def make(self, task: TableTask) -> Sequence[TableMade]:
+    def make(self, task: TableTask) -> Sequence[TableResult]:
         made = super().make(task)
         self.made += made
         return made
@@ -58,7 +58,7 @@ def tables() -> Iterator[CountingTables]:
 def opened(
     home: Path, tables: ProcessTables, settings: ReflectionSettings = SETTINGS, rotate_bytes: int = 1 << 20
 ) -> Database:
-    machine = Machine.real()
+    machine = Environment.real()
 
     def open_store(path: str, timeline: TimelineId) -> SnapshotStore:
         return RocksDbStore.open(path, timeline, threads=machine.threads)

@@ -25,8 +25,8 @@ from warren.snapshot.control_socket import (
     ControlServer,
     Handler,
     Message,
-    NobodyListens,
-    ask,
+    NotListening,
+    call,
 )
 
 ENOUGH = 60.0  # seconds: only something broken takes so long
@@ -61,7 +61,7 @@ def raw(path: str, line: bytes) -> Any:
 def test_rf_12_an_order_is_answered_over_a_socket_that_only_the_owner_may_use(tmp_path: Path) -> None:
     """RF-12: the extra channel between the two processes."""
     with serving(tmp_path / "s") as path:
-        assert ask(path, {"command": "echo", "what": "ä"}, ENOUGH) == {
+        assert call(path, {"command": "echo", "what": "ä"}, ENOUGH) == {
             "status": "ok",
             "heard": {"command": "echo", "what": "ä"},
         }
@@ -84,7 +84,7 @@ def test_rf_12_an_order_is_answered_over_a_socket_that_only_the_owner_may_use(tm
 def test_an_error_of_the_handler_is_raised_at_the_other_side_as_what_it_was(tmp_path: Path, error: WarrenError) -> None:
     with serving(tmp_path / "s", fail=raising(error)) as path:
         with pytest.raises(type(error)) as raised:
-            ask(path, {"command": "fail"}, ENOUGH)
+            call(path, {"command": "fail"}, ENOUGH)
         assert (type(raised.value), raised.value.what, raised.value.hint) == (type(error), error.what, error.hint)
         told = raw(path, b'{"command": "fail"}\n')
         assert (told["status"], told["error"], told["hint"]) == ("failed", error.what, error.hint)
@@ -93,10 +93,10 @@ def test_an_error_of_the_handler_is_raised_at_the_other_side_as_what_it_was(tmp_
 def test_damage_and_faults_are_told_as_such(tmp_path: Path) -> None:
     with serving(tmp_path / "s", damage=raising(Damage("bad block", "f", 7)), fault=raising(KeyError("x"))) as path:
         with pytest.raises(Damage, match=r"bad block \(f at byte 7\)"):
-            ask(path, {"command": "damage"}, ENOUGH)
+            call(path, {"command": "damage"}, ENOUGH)
         with pytest.raises(DiskFailure, match="fault failed: KeyError"):
-            ask(path, {"command": "fault"}, ENOUGH)
-        assert ask(path, {"command": "echo"}, ENOUGH)["status"] == "ok", "and it goes on"
+            call(path, {"command": "fault"}, ENOUGH)
+        assert call(path, {"command": "echo"}, ENOUGH)["status"] == "ok", "and it goes on"
 
 
 @pytest.mark.parametrize(
@@ -116,20 +116,20 @@ def test_what_is_no_request_is_answered_with_what_is_wrong(tmp_path: Path, line:
     with serving(tmp_path / "s") as path:
         told = raw(path, line)
         assert told["status"] == "failed" and error in told["error"]
-        assert ask(path, {"command": "echo"}, ENOUGH)["status"] == "ok"
+        assert call(path, {"command": "echo"}, ENOUGH)["status"] == "ok"
 
 
 def test_the_largest_request_and_the_largest_answer_pass_and_larger_ones_do_not(tmp_path: Path) -> None:
     sizes = {"fits": ANSWER_BYTES_MAX - 40, "too large": ANSWER_BYTES_MAX}
     with serving(tmp_path / "s", fill=lambda request: {"x": "x" * sizes[request["how"]]}) as path:
-        assert len(ask(path, {"command": "fill", "how": "fits"}, ENOUGH)["x"]) == sizes["fits"]
+        assert len(call(path, {"command": "fill", "how": "fits"}, ENOUGH)["x"]) == sizes["fits"]
         with pytest.raises(Refused, match="an answer of"):
-            ask(path, {"command": "fill", "how": "too large"}, ENOUGH)
+            call(path, {"command": "fill", "how": "too large"}, ENOUGH)
         bare = len(json.dumps({"command": "echo", "x": ""})) + 1
-        heard = ask(path, {"command": "echo", "x": "x" * (REQUEST_BYTES_MAX - bare)}, ENOUGH)["heard"]
+        heard = call(path, {"command": "echo", "x": "x" * (REQUEST_BYTES_MAX - bare)}, ENOUGH)["heard"]
         assert len(heard["x"]) == REQUEST_BYTES_MAX - bare
         with pytest.raises(Misuse, match="a request of"):
-            ask(path, {"command": "echo", "x": "x" * (REQUEST_BYTES_MAX - bare + 1)}, ENOUGH)
+            call(path, {"command": "echo", "x": "x" * (REQUEST_BYTES_MAX - bare + 1)}, ENOUGH)
 
 
 def test_somebody_who_says_nothing_or_does_not_listen_is_hung_up_on(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_somebody_who_says_nothing_or_does_not_listen_is_hung_up_on(tmp_path: Pa
             connection.connect(path)
         silent[1].sendall(b"{")
         silent[2].sendall(b'{"command": "large"}\n')
-        assert ask(path, {"command": "echo"}, ENOUGH)["status"] == "ok"
+        assert call(path, {"command": "echo"}, ENOUGH)["status"] == "ok"
         for connection in silent:
             connection.close()
 
@@ -160,9 +160,9 @@ def test_orders_are_taken_one_at_a_time_and_a_late_answer_is_not_waited_for(tmp_
 
     with serving(tmp_path / "s", slow=slow) as path:
         with pytest.raises(Refused, match=r"no answer .* within 0.05 seconds"):
-            ask(path, {"command": "slow"}, 0.05)
+            call(path, {"command": "slow"}, 0.05)
         assert begun.wait(ENOUGH)
-        others = [threading.Thread(target=ask, args=(path, {"command": "slow"}, ENOUGH)) for _ in range(3)]
+        others = [threading.Thread(target=call, args=(path, {"command": "slow"}, ENOUGH)) for _ in range(3)]
         for other in others:
             other.start()
         may_end.set()
@@ -172,12 +172,12 @@ def test_orders_are_taken_one_at_a_time_and_a_late_answer_is_not_waited_for(tmp_
 
 
 def test_where_nobody_listens_it_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NobodyListens, match="nobody listens"):
-        ask(str(tmp_path / "none"), {"command": "echo"}, 1)
+    with pytest.raises(NotListening, match="nobody listens"):
+        call(str(tmp_path / "none"), {"command": "echo"}, 1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(tmp_path / "dead"))
-    with pytest.raises(NobodyListens, match="nobody listens"):
-        ask(str(tmp_path / "dead"), {"command": "echo"}, 1)
+    with pytest.raises(NotListening, match="nobody listens"):
+        call(str(tmp_path / "dead"), {"command": "echo"}, 1)
 
 
 def test_whoever_dies_before_it_answers_is_told_as_gone(tmp_path: Path) -> None:
@@ -189,27 +189,27 @@ def test_whoever_dies_before_it_answers_is_told_as_gone(tmp_path: Path) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        with pytest.raises(NobodyListens, match="is gone"):
-            ask(path, {"command": "die"}, ENOUGH)
+        with pytest.raises(NotListening, match="is gone"):
+            call(path, {"command": "die"}, ENOUGH)
         assert process.wait(ENOUGH) == -signal.SIGKILL
     with serving(Path(path)):
-        assert ask(path, {"command": "echo"}, ENOUGH)["status"] == "ok", "its name was stale, and was replaced"
+        assert call(path, {"command": "echo"}, ENOUGH)["status"] == "ok", "its name was stale, and was replaced"
 
 
 def test_a_name_that_somebody_listens_at_is_not_taken_from_him(tmp_path: Path) -> None:
     with serving(tmp_path / "s") as path:
         with pytest.raises(Locked, match="another process listens"):
             ControlServer(path, {})
-        assert ask(path, {"command": "echo"}, ENOUGH)["status"] == "ok"
+        assert call(path, {"command": "echo"}, ENOUGH)["status"] == "ok"
 
 
 def test_a_name_that_was_taken_over_stays_when_the_first_server_closes(tmp_path: Path) -> None:
     first = ControlServer(str(tmp_path / "s"), {"who": lambda request: {"me": 1}})
-    assert ask(first.path, {"command": "who"}, ENOUGH)["me"] == 1
+    assert call(first.path, {"command": "who"}, ENOUGH)["me"] == 1
     second = ControlServer(first.path, {"who": lambda request: {"me": 2}}, takes_over=True)
-    assert ask(first.path, {"command": "who"}, ENOUGH)["me"] == 2
+    assert call(first.path, {"command": "who"}, ENOUGH)["me"] == 2
     first.close()
-    assert ask(first.path, {"command": "who"}, ENOUGH)["me"] == 2
+    assert call(first.path, {"command": "who"}, ENOUGH)["me"] == 2
     second.close()
     assert not os.path.exists(first.path)
 
@@ -227,7 +227,7 @@ def test_a_path_longer_than_the_system_takes_is_reached_all_the_same(tmp_path: P
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
     with serving(deep / "s") as path:
-        assert ask(path, {"command": "echo"}, ENOUGH)["status"] == "ok"
+        assert call(path, {"command": "echo"}, ENOUGH)["status"] == "ok"
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
         with pytest.raises(Locked):
             ControlServer(path, {})
@@ -237,8 +237,8 @@ def test_a_path_longer_than_the_system_takes_is_reached_all_the_same(tmp_path: P
 
 
 def ask_nobody(path: str) -> None:
-    with pytest.raises(NobodyListens):
-        ask(path, {"command": "echo"}, 1)
+    with pytest.raises(NotListening):
+        call(path, {"command": "echo"}, 1)
 
 
 @pytest.mark.parametrize("make", [lambda path: ControlServer(path, {}).close(), ask_nobody])
@@ -255,12 +255,12 @@ def test_an_answer_that_cannot_be_written_is_an_alarm_and_the_next_order_is_answ
     handlers: dict[str, Handler] = {"bad": lambda request: {"told": object()}, "good": lambda request: {}}
     server = ControlServer(str(tmp_path / "sock"), handlers, background=background)
     try:
-        with pytest.raises(NobodyListens):
-            ask(server.path, {"command": "bad"}, ENOUGH)
+        with pytest.raises(NotListening):
+            call(server.path, {"command": "bad"}, ENOUGH)
         while not (alarms := background.alarms()):
             continue
         assert "not JSON serializable" in alarms[0]
-        assert ask(server.path, {"command": "good"}, ENOUGH)["status"] == "ok"
+        assert call(server.path, {"command": "good"}, ENOUGH)["status"] == "ok"
         while background.alarms():
             continue
     finally:

@@ -16,7 +16,7 @@ from tests.pipeline.histories import SESSIONS, Change, State, Step, changed, fil
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage, put, rows, safe_rows
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileState
 from warren.log.store import LogStore
 from warren.log.tail import LogTail, TailBlock, blocks_of_part
@@ -36,7 +36,7 @@ STEPS = st.lists(st.one_of(SESSIONS, SESSIONS, SESSIONS, _UPKEEP), min_size=3, m
 
 def log_files(database: Database) -> int:
     files = database.log.manifest.state.files.values()
-    return sum(1 for record in files if record.purpose is Purpose.LOG and record.state is FileState.SEALED)
+    return sum(1 for record in files if record.purpose is FileKind.LOG and record.state is FileState.SEALED)
 
 
 @pytest.mark.parametrize("mode", FEEDS)

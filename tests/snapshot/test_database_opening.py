@@ -15,7 +15,7 @@ from tests.snapshot.database_stage import DatabaseStage, put, rows
 from warren.app.embedded import Warren
 from warren.base.errors import Damage, Locked, OutOfRoom
 from warren.base.ids import TimelineId
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.snapshot.database import Database
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.snapshot_store import SnapshotStore
@@ -58,7 +58,7 @@ def test_the_log_is_not_purged_before_the_store_was_judged() -> None:
 
 def kept_logs(database: Database) -> list[int]:
     files = database.log.manifest.state.files
-    return [number for number, record in files.items() if record.purpose is Purpose.LOG]
+    return [number for number, record in files.items() if record.purpose is FileKind.LOG]
 
 
 def test_a_store_that_somebody_holds_is_left_where_it_is(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.snapshot.database_stage import DatabaseStage, State, rows, safe_rows
 from warren.base.ids import Epoch
 from warren.snapshot.applied import Version
 from warren.snapshot.feeds import Mode
-from warren.snapshot.reflecting import Reflecting
+from warren.snapshot.reflecting import ReflectionOwner
 from warren.testing.memory_files import CrashModel
 
 ORDINARY, AHEAD, ANY = 1, 2, 3
@@ -58,7 +58,7 @@ class VersionMachine(RuleBasedStateMachine):
         self.kept = (0, 0)  # what it was at the last flush
 
     @property
-    def reflection(self) -> Reflecting:
+    def reflection(self) -> ReflectionOwner:
         assert self.database.reflection is not None
         return self.database.reflection
 

@@ -8,7 +8,7 @@ from tests.snapshot.snapshot_store_suite import TIMELINE, about, apply, mark, pu
 from warren.base.errors import DiskFailure, Misuse
 from warren.log.entries import EntryKind
 from warren.testing.forgetful_store import ForgetfulStore
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 
 def three_batches_behind_a_flush() -> ForgetfulStore:
@@ -22,7 +22,7 @@ def three_batches_behind_a_flush() -> ForgetfulStore:
 
 def test_a_crash_leaves_any_whole_batch_from_the_flushed_one_on() -> None:
     store = three_batches_behind_a_flush()
-    found = [store.crash(SeededChance(seed)) for seed in range(40)]
+    found = [store.crash(SeededRandom(seed)) for seed in range(40)]
     assert {after.applied.epoch for after in found} == {1, 2, 3, 4}
     assert all(len(list(after.range(3))) == after.applied.epoch for after in found)
     assert store.applied.epoch == 4, "the old one is left as it is"
@@ -30,7 +30,7 @@ def test_a_crash_leaves_any_whole_batch_from_the_flushed_one_on() -> None:
 
 def test_one_seed_is_one_crash() -> None:
     store = three_batches_behind_a_flush()
-    once, again = ([store.crash(SeededChance(seed)).applied for seed in range(20)] for _ in range(2))
+    once, again = ([store.crash(SeededRandom(seed)).applied for seed in range(20)] for _ in range(2))
     assert once == again
 
 

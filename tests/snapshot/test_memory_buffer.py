@@ -15,9 +15,9 @@ from warren.base.ids import ChannelId
 from warren.base.threads import SystemThreads, Threads
 from warren.files.protocol import Files, join
 from warren.snapshot.memory_buffer import MemoryBuffer
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind, Pages, PowerCut
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles, Pages, PowerCut
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
 
 A, B = ChannelId(0), ChannelId(1)
@@ -25,7 +25,7 @@ EVERYTHING = (1 << 64) - 1, (1 << 64) - 1
 
 
 def opened(files: Files, threads: Threads | None = None, memory_bytes_max: int = SPILLS_SOON_BYTES) -> MemoryBuffer:
-    chance = SeededChance(len(files.list("/")) + 1)
+    chance = SeededRandom(len(files.list("/")) + 1)
     return MemoryBuffer(
         files, threads or SystemThreads(), chance, DIRECTORY, TIMELINE, memory_bytes_max, block_bytes=100
     )
@@ -107,7 +107,7 @@ def test_vb_17_everything_in_memory_goes_in_order_to_a_file_whose_name_was_never
     disk = MemoryFiles()
     used: list[str] = []
     for life in range(3):
-        buffer = MemoryBuffer(disk, SystemThreads(), SeededChance(life), DIRECTORY, TIMELINE)
+        buffer = MemoryBuffer(disk, SystemThreads(), SeededRandom(life), DIRECTORY, TIMELINE)
         for major in (5, 2, 9):
             buffer.add(A, major, columns_of(some(major)))
         buffer.persist()
@@ -265,9 +265,9 @@ def test_vb_23_persist_brings_everything_to_synced_files_also_what_is_taken() ->
     model.add(buffer, 0, some(8))
     files = buffer.persist()
     assert buffer.memory_bytes == 0 and all_of(taken) == expected
-    after = disk.crash(SYNCED, SeededChance(1))
+    after = disk.crash(SYNCED, SeededRandom(1))
     assert {join(DIRECTORY, name) for name in names(after)} >= set(files)
-    restored = MemoryBuffer(after, SystemThreads(), SeededChance(3), DIRECTORY, TIMELINE, adopted=files)
+    restored = MemoryBuffer(after, SystemThreads(), SeededRandom(3), DIRECTORY, TIMELINE, adopted=files)
     model.end(is_done=False)
     assert emptied(restored) == model.take(EVERYTHING)
     taken.put_back()
@@ -314,7 +314,7 @@ def test_a_sync_that_failed_is_not_tried_again_and_believed(operation: str) -> N
     disk = FaultyFiles(MemoryFiles())
     buffer = opened(disk)
     buffer.add(A, 0, columns_of(some(1)))
-    disk.faults = [Fault(Kind.IO_ERROR, operation, pages=Pages.CLEAN)]
+    disk.faults = [Fault(FaultKind.IO_ERROR, operation, pages=Pages.CLEAN)]
     with pytest.raises(SyncFailed):
         buffer.persist()
     disk.faults = []
@@ -345,7 +345,7 @@ def test_whatever_a_power_cut_leaves_of_the_files_is_cleared_away_on_opening(mod
         disk = MemoryFiles()
         with pytest.raises(PowerCut):
             _spill_and_use_up(FaultyFiles(disk, cut_at=cut_at, cut_fraction=0.5 if cut_at % 2 else None))
-        after = disk.crash(model, SeededChance(cut_at))
+        after = disk.crash(model, SeededRandom(cut_at))
         left_over += len(names(after)) if after.exists(DIRECTORY) else 0
         buffer = opened(after)
         assert names(after) == [] and buffer.entries == 0

@@ -16,9 +16,9 @@ from warren.base.ids import Epoch
 from warren.log.tail import LogTail, TailBlock
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
-from warren.snapshot.overlay import Overlay
+from warren.snapshot.overlay import LogOverlay
 from warren.snapshot.reflection import Reflection, ReflectionSettings
-from warren.snapshot.snapshot_store import View
+from warren.snapshot.snapshot_store import ReadView
 
 A, B, C = ({(1, key): b"1"} for key in (b"a", b"b", b"c"))
 
@@ -28,11 +28,11 @@ def reflection_of(database: Database) -> Reflection:
     return database.reflection
 
 
-def overlay_of(database: Database) -> Overlay:
+def overlay_of(database: Database) -> LogOverlay:
     return database._now._overlay
 
 
-def keys_of(view: View) -> list[bytes]:
+def keys_of(view: ReadView) -> list[bytes]:
     return [row.key for row in view.range(1)]
 
 

@@ -24,9 +24,9 @@ from warren.log.entries import EntryKind
 from warren.log.merge import merge
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Version
-from warren.snapshot.now_view import NowView
-from warren.snapshot.overlay import Overlay
-from warren.snapshot.snapshot_store import Found, Row
+from warren.snapshot.now_view import LatestView
+from warren.snapshot.overlay import LogOverlay
+from warren.snapshot.snapshot_store import StoredVersion, StoreRow
 
 STORAGES = (0, 1, 2, (1 << 64) - 1)
 
@@ -64,16 +64,16 @@ def next_major(entry: Entry) -> Version:
     return entry.version[0] + 1, entry.version[1]
 
 
-def check(view: NowView, every: Sequence[Entry], keys: Sequence[bytes]) -> None:
+def check(view: LatestView, every: Sequence[Entry], keys: Sequence[bytes]) -> None:
     wanted = merged_by_hand(every, is_bottom=True)
     assert entries_of(view.batches()) == wanted
     for storage in STORAGES:
         assert entries_of(view.batches(storage)) == [entry for entry in wanted if entry.storage == storage]
         puts = [entry for entry in wanted if entry.storage == storage and entry.kind == EntryKind.PUT]
-        rows = [Row(storage, entry.key, entry.value, entry.version) for entry in puts]
+        rows = [StoreRow(storage, entry.key, entry.value, entry.version) for entry in puts]
         assert list(view.range(storage)) == rows
         assert list(view.range(storage, reverse=True)) == rows[::-1]
-        found = {row.key: Found(row.value, row.version) for row in rows}
+        found = {row.key: StoredVersion(row.value, row.version) for row in rows}
         assert view.get_many(storage, keys) == [found.get(key) for key in keys] == [view.get(storage, k) for k in keys]
         for low, high in pairwise(sorted(keys)):
             inside = [row for row in rows if low <= row.key < high]
@@ -101,14 +101,14 @@ def test_store_and_overlay_show_what_a_merge_of_everything_leaves(
             for part in (stored[::2], stored[1::2]):
                 apply(stage.store, *part, at=mark(0, case.version), are_late=True)
             behind = [[entry for entry in block if entry.epoch > case.epoch] for block in case.blocks]
-            whole, grown = Overlay(), Overlay()
+            whole, grown = LogOverlay(), LogOverlay()
             for block in behind:
                 whole = whole.extended([columns_of(block)])
             for block in case.blocks:
                 grown = grown.extended([columns_of(block)]).behind(case.epoch, case.offered, case.version)
             assert not any(case.is_stored(entry) for run in grown.runs for entry in entries_of([run.columns]))
             for overlay in (whole, grown):
-                view = NowView(stage.store.view(), overlay)
+                view = LatestView(stage.store.view(), overlay)
                 check(view, case.every, keys)
                 view.close()
         finally:
@@ -122,8 +122,8 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     stage.close()
 
 
-def overlaid(stage: Stage, *entries: Entry) -> NowView:
-    return NowView(stage.store.view(), Overlay().extended([columns_of(entries)]))
+def overlaid(stage: Stage, *entries: Entry) -> LatestView:
+    return LatestView(stage.store.view(), LogOverlay().extended([columns_of(entries)]))
 
 
 def test_a_clear_takes_what_is_older_and_spares_its_own_version(stage: Stage) -> None:
@@ -131,7 +131,7 @@ def test_a_clear_takes_what_is_older_and_spares_its_own_version(stage: Stage) ->
     view = overlaid(stage, about(EntryKind.CLEAR_STORAGE, (2, 0)), put((2, 0), b"b"))
     assert [row.key for row in view.range(3)] == [b"b", b"c"]
     assert view.get(3, b"a") is None
-    assert view.get_many(3, [b"a", b"b"]) == [None, Found(b"v", (2, 0))]
+    assert view.get_many(3, [b"a", b"b"]) == [None, StoredVersion(b"v", (2, 0))]
     assert [entry.key for entry in entries_of(view.batches())] == [b"b", b"c"]
 
 
@@ -152,7 +152,7 @@ def test_an_entry_that_is_older_than_what_the_store_removed_or_cleared_stays_gon
     assert [row.key for row in view.range(3)] == [b"b"]
     assert list(view.range(4)) == []
     assert view.get(3, b"a") is None and view.get(4, b"a") is None
-    assert view.get(3, b"b") == Found(b"v", (3, 0))
+    assert view.get(3, b"b") == StoredVersion(b"v", (3, 0))
 
 
 def test_where_nothing_is_laid_over_a_batch_it_goes_on_as_it_is() -> None:
@@ -165,7 +165,7 @@ def test_where_nothing_is_laid_over_a_batch_it_goes_on_as_it_is() -> None:
         def batches(self, storage: int | None = None) -> list[EntryColumns]:
             return given
 
-    view = NowView(Base(), Overlay().extended([columns_of([put((2, 0), b"3", storage=2)])]))  # type: ignore[arg-type]
+    view = LatestView(Base(), LogOverlay().extended([columns_of([put((2, 0), b"3", storage=2)])]))  # type: ignore[arg-type]
     batches = list(view.batches())
     assert [batch is old for batch, old in zip(batches, given, strict=True)] == [True, True, True, False, True, True]
     assert [entry.key for entry in entries_of(batches[3:4])] == [b"3", b"5"]
@@ -180,7 +180,7 @@ def test_a_block_that_is_laid_over_many_does_not_merge_them_all_again(monkeypatc
         return merge(inputs, is_bottom)
 
     monkeypatch.setattr("warren.snapshot.overlay.merge", watched)
-    overlay, runs_most = Overlay(), 0
+    overlay, runs_most = LogOverlay(), 0
     for number in range(1000):
         overlay = overlay.extended([columns_of([put((number + 1, 0), b"%d" % (number * 7919 % 1000))])])
         runs_most = max(runs_most, len(overlay.runs))
@@ -191,7 +191,7 @@ def test_a_block_that_is_laid_over_many_does_not_merge_them_all_again(monkeypatc
 
 def test_a_closed_view_shows_nothing_any_more(stage: Stage) -> None:
     view = overlaid(stage, put((2, 0), b"a"))
-    assert view.get(3, b"a") == Found(b"v", (2, 0))
+    assert view.get(3, b"a") == StoredVersion(b"v", (2, 0))
     view.close()
     with pytest.raises(Misuse):
         view.get(3, b"a")

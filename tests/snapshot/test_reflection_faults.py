@@ -20,7 +20,7 @@ from warren.log.file_record import FileState, Voided
 from warren.log.layout import active_name
 from warren.log.tail import LogTail
 from warren.snapshot.feeds import Mode
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.forgetful_store import ForgetfulStore
 from warren.testing.memory_files import CrashModel
 from warren.testing.stepped_threads import SteppedThreads
@@ -30,7 +30,7 @@ from warren.testing.stepped_threads import SteppedThreads
 def test_a_buffer_that_cannot_spill_costs_no_epoch_and_no_commit(mode: Mode) -> None:
     """What could not be added is read from the log's files when there is room again; writers do not notice."""
     stage = DatabaseStage(mode, buffer_bytes=1200, retry_seconds=0.01)
-    full = Fault(Kind.NO_SPACE, "create", "db/buffer/*", times=2)
+    full = Fault(FaultKind.NO_SPACE, "create", "db/buffer/*", times=2)
     files = FaultyFiles(stage.disk, [full])
     database = stage.open(files)
     reflection = database.reflection
@@ -52,7 +52,7 @@ def test_a_buffer_that_cannot_spill_costs_no_epoch_and_no_commit(mode: Mode) -> 
 def test_a_buffer_that_cannot_spill_is_no_reason_to_open_the_store_anew() -> None:
     """Views that somebody holds stay: the store is well."""
     stage = DatabaseStage(buffer_bytes=24_000, step_bytes=1 << 20, retry_seconds=0.01)
-    full = Fault(Kind.NO_SPACE, "create", "db/buffer/*", times=5)
+    full = Fault(FaultKind.NO_SPACE, "create", "db/buffer/*", times=5)
     with stage.open(FaultyFiles(stage.disk, [full])) as database:
         assert database.reflection is not None
         put(database, {b"a": b"1"})
@@ -71,7 +71,7 @@ def test_a_buffer_that_cannot_spill_is_no_reason_to_open_the_store_anew() -> Non
 def test_what_was_pushed_in_vain_is_pulled_whoever_runs_meanwhile(mode: Mode) -> None:
     for seed in range(12):
         lives, stage = Lives(seed), CrashStage(mode)
-        stage.faults = [Fault(Kind.NO_SPACE, "create", "db/buffer/*", times=2)]
+        stage.faults = [Fault(FaultKind.NO_SPACE, "create", "db/buffer/*", times=2)]
         stage.play(seed, lives.body)
         check_restart(stage.crashed(CrashModel.SYNCED, seed), lives.writers, stage.flushed_epoch(), goes_on=True)
         assert [writer.acknowledged for writer in lives.writers] == [2 * SESSIONS] * 2
@@ -175,7 +175,7 @@ def test_a_log_that_has_no_room_for_another_file_holds_reflection_up_in_nothing(
     """It asks for a rotation, so that what is in the store can go; on a full disk whoever commits waits for room, and
     that must not be the one who brings into the store what takes the room."""
     stage = DatabaseStage(flush_seconds=1e6)
-    full = Fault(Kind.NO_SPACE, "create", "db/log/*", times=10**6)
+    full = Fault(FaultKind.NO_SPACE, "create", "db/log/*", times=10**6)
     files = FaultyFiles(stage.disk)
     database = stage.open(files)
     reflection = database.reflection

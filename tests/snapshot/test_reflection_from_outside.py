@@ -15,7 +15,7 @@ from tests.snapshot.database_stage import DIRECTORY, TINY, DatabaseStage, State
 from tests.snapshot.test_database import FEEDS, until
 from warren.base.ids import Epoch
 from warren.files.protocol import join
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileState
 from warren.log.layout import LOCK
 from warren.log.store import LogStore
@@ -80,7 +80,7 @@ def without_reflection() -> tuple[dict[str, bytes], LogStore]:
 def test_rf_01_rf_04_the_log_writes_the_same_bytes_whether_or_not_it_is_reflected(mode: Mode) -> None:
     """A channel appends to one file of its own in the log's directory; nothing else is done for who pulls."""
     wanted, log = without_reflection()
-    active = [r for r in log.manifest.state.files.values() if r.state is FileState.ACTIVE and r.purpose is Purpose.LOG]
+    active = [r for r in log.manifest.state.files.values() if r.state is FileState.ACTIVE and r.purpose is FileKind.LOG]
     assert sorted(record.channel for record in active) == [0, 1], "one file for each channel"
     log.abandon()
     stage = DatabaseStage(mode, **ROOMY)

@@ -11,10 +11,10 @@ from warren.base.errors import Damage
 from warren.base.ids import Epoch, TimelineId
 from warren.log.entries import EntryKind
 from warren.records.columns import Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 from warren.snapshot.applied import Applied
 from warren.snapshot.row_format import (
-    Mark,
+    StoreMark,
     about_key,
     behind_prefix,
     behind_storage,
@@ -37,8 +37,8 @@ NUMBERS = st.one_of(
 ROWS = st.tuples(NUMBERS, NUMBERS, NUMBERS, st.none() | NUMBERS, st.binary(max_size=9), st.binary(max_size=9))
 
 
-def numbers(*values: int) -> Numbers:
-    return Numbers.of_array(np.array(values, dtype=np.uint64))
+def numbers(*values: int) -> NumberColumn:
+    return NumberColumn.of_array(np.array(values, dtype=np.uint64))
 
 
 def test_the_bytes_are_those_of_the_page() -> None:
@@ -51,7 +51,7 @@ def test_the_bytes_are_those_of_the_page() -> None:
     assert bee.hex(" ") == "14 05 2c 01 09 00 00 00 00 00 00 00 77 69 6e 67 73"
     assert about_key(3, EntryKind.CLEAR_STORAGE).hex(" ") == "03 00 00 00 00 00 00 00 03 03"
     assert header_bytes((6, 0), 6).hex(" ") == "00 06 00"
-    mark = Mark(Applied(TimelineId(0x11), Epoch(0x123456), (0x123456, 7)), 0x123456, 2)
+    mark = StoreMark(Applied(TimelineId(0x11), Epoch(0x123456), (0x123456, 7)), 0x123456, 2)
     assert mark_bytes(mark).hex(" ") == (
         "01 00 00 00 11 00 00 00 00 00 00 00 56 34 12 00 00 00 00 00 56 34 12 00 00 00 00 00 "
         "07 00 00 00 00 00 00 00 56 34 12 00 00 00 00 00 02 00 00 00 00 00 00 00"

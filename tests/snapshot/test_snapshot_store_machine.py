@@ -23,7 +23,7 @@ from tests.snapshot.snapshot_store_suite import KINDS, QUICK_PLACE, TIMELINE, Mo
 from warren.base.ids import Epoch
 from warren.log.entries import EntryKind
 from warren.snapshot.applied import Applied
-from warren.snapshot.snapshot_store import View
+from warren.snapshot.snapshot_store import ReadView
 
 STORAGES = st.sampled_from([0, 1, 1, 2, (1 << 64) - 1])
 ENTRY_KINDS = st.sampled_from([EntryKind.PUT] * 8 + [EntryKind.REMOVE] * 4 + list(EntryKind)[2:5])
@@ -41,7 +41,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.stage = Stage(self.kind, Path(self.place.name))
         self.model = Model()
         self.since = [self.model.copy()]  # the flushed state and all behind it
-        self.views: list[tuple[View, Model]] = []
+        self.views: list[tuple[ReadView, Model]] = []
         self.next_version = 1
         self.tables = 0
         self.batches = 0

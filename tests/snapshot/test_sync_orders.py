@@ -10,14 +10,14 @@ from tests.snapshot.database_stage import DatabaseStage, put, rows
 from warren.base.errors import Locked, Refused
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
-from warren.snapshot.sync_orders import SyncOrders
-from warren.snapshot.table_tasks import TableMade, TableTask
+from warren.snapshot.sync_orders import SyncJobs
+from warren.snapshot.table_tasks import TableResult, TableTask
 from warren.testing.forgetful_tables import ForgetfulTables
 
 SECONDS = 60.0
 
 
-def opened(stage: DatabaseStage) -> tuple[Database, SyncOrders]:
+def opened(stage: DatabaseStage) -> tuple[Database, SyncJobs]:
     database = stage.open()
     assert database.orders is not None
     return database, database.orders
@@ -25,7 +25,7 @@ def opened(stage: DatabaseStage) -> tuple[Database, SyncOrders]:
 
 def made(stage: DatabaseStage, order: dict[str, Any]) -> list[dict[str, Any]]:
     tables = ForgetfulTables(stage.disk, stage._present_store)
-    return [TableMade.to_json(each) for each in tables.make(TableTask.from_json(order["task"]))]
+    return [TableResult.to_json(each) for each in tables.make(TableTask.from_json(order["task"]))]
 
 
 def test_an_order_is_worked_on_and_accepted() -> None:

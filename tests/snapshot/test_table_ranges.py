@@ -16,7 +16,7 @@ from warren.files.local import LocalFiles
 from warren.log.manifest_state import set_change
 from warren.log.store import LogStore
 from warren.snapshot.table_ranges import RangeSizes, deal, range_count
-from warren.snapshot.table_tasks import TableMade, TableTask, make_table
+from warren.snapshot.table_tasks import TableResult, TableTask, make_table
 
 SETTINGS = replace(QUIET, channel_count=2)
 SMALL = RangeSizes(workers=3, entries_worth_a_task=10)
@@ -38,7 +38,7 @@ def task_of(store: LogStore, home: Path, after: int = 0) -> TableTask:
     return TableTask(store.directory, str(home / "a.table"), Epoch(after), store.durable)
 
 
-def made_of(tasks: Sequence[TableTask], home: Path) -> list[TableMade]:
+def made_of(tasks: Sequence[TableTask], home: Path) -> list[TableResult]:
     files = LocalFiles()
     paths = [str(home / f"a.table.{number}") for number in range(len(tasks))]
     changed = [TableTask.from_json({**task.to_json(), "path": path}) for task, path in zip(tasks, paths, strict=True)]

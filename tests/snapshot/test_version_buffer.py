@@ -28,7 +28,7 @@ from warren.base.ids import ChannelId
 from warren.log.entries import EntryKind
 from warren.records.columns import Texts
 from warren.records.format import ENTRY_BYTES_MAX
-from warren.snapshot.version_buffer import Taken, VersionBuffer
+from warren.snapshot.version_buffer import TakenRange, VersionBuffer
 
 A, B = ChannelId(0), ChannelId(1)
 
@@ -250,7 +250,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.stage = Stage(self.kind, Path(self._directory.name))
         self.buffer = self.stage.open()
         self.model = Model()
-        self.taken: Taken | None = None
+        self.taken: TakenRange | None = None
         self.expected: list[Entry] = []
 
     def teardown(self) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 from warren.snapshot.version_order import is_in_order, rows_not_above, rows_up_to, version_order
 
 WIDE = st.one_of(st.integers(0, 2), st.integers(0, 1 << 20), st.integers(0, (1 << 64) - 1))
@@ -14,8 +14,8 @@ KEYS = st.lists(st.tuples(WIDE, WIDE, st.integers(0, 3), WIDE), min_size=1, max_
 Key = tuple[int, int, int, int]
 
 
-def columns_of(keys: list[Key]) -> list[Numbers]:
-    return [Numbers.of_array(np.array(column, dtype=np.uint64)) for column in zip(*keys, strict=True)]
+def columns_of(keys: list[Key]) -> list[NumberColumn]:
+    return [NumberColumn.of_array(np.array(column, dtype=np.uint64)) for column in zip(*keys, strict=True)]
 
 
 @settings(deadline=None)
@@ -35,9 +35,9 @@ def test_ties_in_what_fits_are_settled_by_what_does_not() -> None:
 
 
 def test_steady_steps_are_ordered_without_being_written_out() -> None:
-    falling = [Numbers(4, 1), Numbers.sequence(4, 9, -2), Numbers(4, 0), Numbers.sequence(4, 0)]
+    falling = [NumberColumn(4, 1), NumberColumn.sequence(4, 9, -2), NumberColumn(4, 0), NumberColumn.sequence(4, 0)]
     assert version_order(falling, 4).tolist() == [3, 2, 1, 0]
-    rising = [Numbers(4, 1), Numbers.sequence(4, 9), Numbers(4, 0), Numbers.sequence(4, 0)]
+    rising = [NumberColumn(4, 1), NumberColumn.sequence(4, 9), NumberColumn(4, 0), NumberColumn.sequence(4, 0)]
     assert is_in_order(rising, 4) and not is_in_order(falling, 4)
 
 

@@ -33,13 +33,13 @@ from tests.snapshot.watch_stage import (
 from warren.base.errors import Damage, Locked, Misuse
 from warren.base.ids import TimelineId
 from warren.base.threads import SystemThreads
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.snapshot import database as database_module
 from warren.snapshot import outside as outside_module
 from warren.snapshot.buffer_kinds import ROCKSDB
 from warren.snapshot.feeds import Mode
 from warren.snapshot.layout import SET_ASIDE
-from warren.snapshot.puller import FAULT, PullerOrder
+from warren.snapshot.puller import FAULT, PullerRequest
 from warren.snapshot.puller_handle import PullerHandle
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.store_lock import take_store_lock
@@ -210,7 +210,7 @@ def test_a_store_that_another_process_holds_is_waited_for_and_never_set_aside(
     """RF-10: the puller of a process that was killed may live a moment longer."""
     with opened(directory) as db:
         db.kv("some")[b"a"] = b"v"
-    held = take_store_lock(Machine.real(), str(directory), "somebody who dies")
+    held = take_store_lock(Environment.real(), str(directory), "somebody who dies")
     with monkeypatch.context() as patch:
         patch.setattr(database_module, "take_store_lock", partial(take_store_lock, wait_seconds=0.2))
         with pytest.raises(Locked, match="somebody who dies"):
@@ -227,7 +227,7 @@ def test_a_store_that_another_process_holds_is_waited_for_and_never_set_aside(
 def test_a_puller_that_cannot_begin_says_why(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with opened(directory, replace(QUICK, reflection=Mode.OFF)) as db:
         db.kv("some")
-    wrong = PullerOrder(str(directory), TimelineId(7), QUICK, SnapshotStoreSettings())
+    wrong = PullerRequest(str(directory), TimelineId(7), QUICK, SnapshotStoreSettings())
     ends: list[int] = []
     puller = PullerHandle(wrong, SystemThreads(), lambda: ends.append(1))
     with pytest.raises(Damage, match="another timeline"):

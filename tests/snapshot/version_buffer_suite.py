@@ -19,9 +19,9 @@ from warren.log.entries import EntryKind
 from warren.snapshot.applied import Version
 from warren.snapshot.memory_buffer import MemoryBuffer
 from warren.snapshot.rocksdb_buffer import FAMILY, RocksdbBuffer, family_options
-from warren.snapshot.version_buffer import Taken, VersionBuffer
+from warren.snapshot.version_buffer import TakenRange, VersionBuffer
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 TIMELINE = TimelineId(11)
 DIRECTORY = "/buffer"
@@ -40,7 +40,7 @@ class Stage:
         self.kind = kind
         self.memory_bytes_max = memory_bytes_max
         self.disk = MemoryFiles()
-        self._chance = SeededChance(1)
+        self._chance = SeededRandom(1)
         self._database: Rdict | None = None
         self._opened: list[RocksdbBuffer] = []
         if kind == "rocksdb":
@@ -105,7 +105,7 @@ class Model:
         return len(self.waiting) + len(self.taken or [])
 
 
-def all_of(taken: Taken) -> list[Entry]:
+def all_of(taken: TakenRange) -> list[Entry]:
     return entries_of(taken.batches())
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from warren.app.embedded import Warren, open_embedded
 from warren.log.settings import LogSettings
-from warren.snapshot.control_socket import Message, ask
+from warren.snapshot.control_socket import Message, call
 from warren.snapshot.feeds import Mode
 from warren.snapshot.layout import REFLECTION_SOCKET
-from warren.snapshot.outside import Outside
+from warren.snapshot.outside import PullerClient
 from warren.snapshot.reflection import ReflectionSettings
 
 ENOUGH = 120.0  # seconds: only something broken takes so long
@@ -26,13 +26,13 @@ def opened(directory: Path | str, reflection: ReflectionSettings = QUICK) -> War
     return open_embedded(str(directory), NO_RETENTION, reflection)
 
 
-def outside(db: Warren) -> Outside:
-    assert isinstance(db.database.reflection, Outside)
+def outside(db: Warren) -> PullerClient:
+    assert isinstance(db.database.reflection, PullerClient)
     return db.database.reflection
 
 
 def order(directory: Path | str, command: str, **more: Any) -> Message:
-    return ask(f"{directory}/{REFLECTION_SOCKET}", {"command": command, **more}, ENOUGH)
+    return call(f"{directory}/{REFLECTION_SOCKET}", {"command": command, **more}, ENOUGH)
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

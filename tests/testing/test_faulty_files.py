@@ -10,9 +10,9 @@ from warren.base.errors import DiskFailure, Misuse, OutOfRoom, SyncFailed
 from warren.files.protocol import Files
 from warren.testing.decay import flip_bit, stale_tail, tear_tail, zero_tail
 from warren.testing.faults import CHANGING
-from warren.testing.faulty_files import Fault, FaultyFiles, Kind, Pages, PowerCut
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles, Pages, PowerCut
 from warren.testing.memory_files import ALL, SYNCED, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 
 def everything(files: Files) -> None:
@@ -129,11 +129,11 @@ def test_whoever_wants_to_know_of_the_cut_is_told_once() -> None:
 def test_an_error_once_is_once_and_a_sticky_one_stays() -> None:
     disk = FaultyFiles(MemoryFiles())
     file = disk.create("/f")
-    disk.faults.append(Fault(Kind.IO_ERROR, "write"))
+    disk.faults.append(Fault(FaultKind.IO_ERROR, "write"))
     with pytest.raises(DiskFailure, match="cannot write /f: Input/output error"):
         file.write_at(0, [b"x"])
     file.write_at(0, [b"y"])
-    disk.faults.append(Fault(Kind.IO_ERROR, "read", times=None))
+    disk.faults.append(Fault(FaultKind.IO_ERROR, "read", times=None))
     for _ in range(3):
         with pytest.raises(DiskFailure, match="read /f"):
             file.read_at(0, 1)
@@ -142,23 +142,23 @@ def test_an_error_once_is_once_and_a_sticky_one_stays() -> None:
 
 
 def test_a_fault_meets_only_its_path_its_operation_and_its_step() -> None:
-    disk = FaultyFiles(MemoryFiles(), [Fault(Kind.IO_ERROR, "create", "*.log")])
+    disk = FaultyFiles(MemoryFiles(), [Fault(FaultKind.IO_ERROR, "create", "*.log")])
     disk.create("/f.txt")
     disk.make_directories("/d.log")
     with pytest.raises(DiskFailure):
         disk.create("/f.log")
     disk.create("/f.log")
-    disk.faults.append(Fault(Kind.IO_ERROR, "rename", "/g.log"))
+    disk.faults.append(Fault(FaultKind.IO_ERROR, "rename", "/g.log"))
     with pytest.raises(DiskFailure):
         disk.rename("/f.log", "/g.log")
-    disk.faults.append(Fault(Kind.IO_ERROR, at_step=len(disk.steps) + 1))
+    disk.faults.append(Fault(FaultKind.IO_ERROR, at_step=len(disk.steps) + 1))
     disk.remove("/f.log")
     with pytest.raises(DiskFailure):
         disk.remove("/f.txt")
 
 
 def test_a_short_write_leaves_a_first_part_and_fails() -> None:
-    disk = FaultyFiles(MemoryFiles(), [Fault(Kind.SHORT_WRITE, fraction=0.3)])
+    disk = FaultyFiles(MemoryFiles(), [Fault(FaultKind.SHORT_WRITE, fraction=0.3)])
     file = disk.create("/f")
     with pytest.raises(DiskFailure):
         file.write_at(0, [b"01234", b"56789"])
@@ -166,7 +166,7 @@ def test_a_short_write_leaves_a_first_part_and_fails() -> None:
 
 
 def test_a_full_disk_refuses_growth_while_the_switch_is_on_and_nothing_else() -> None:
-    full = Fault(Kind.NO_SPACE, times=None, is_armed=False)
+    full = Fault(FaultKind.NO_SPACE, times=None, is_armed=False)
     disk = FaultyFiles(MemoryFiles(), [full])
     file = disk.create("/f")
     file.write_at(0, [b"x"])
@@ -189,7 +189,7 @@ def test_a_full_disk_refuses_growth_while_the_switch_is_on_and_nothing_else() ->
 
 
 def test_no_space_at_one_step_passes() -> None:
-    disk = FaultyFiles(MemoryFiles(), [Fault(Kind.NO_SPACE, at_step=1)])
+    disk = FaultyFiles(MemoryFiles(), [Fault(FaultKind.NO_SPACE, at_step=1)])
     file = disk.create("/f")
     with pytest.raises(OutOfRoom):
         file.allocate(0, 10)
@@ -205,7 +205,7 @@ def failed_sync(pages: Pages) -> tuple[MemoryFiles, FaultyFiles]:
     file.write_at(0, [b"old"])
     file.sync()
     file.write_at(0, [b"lost!"])
-    disk.faults.append(Fault(Kind.IO_ERROR, "sync", pages=pages))
+    disk.faults.append(Fault(FaultKind.IO_ERROR, "sync", pages=pages))
     with pytest.raises(SyncFailed):
         file.sync()
     attempts: list[Callable[[], None]] = [file.sync, lambda: file.write_at(0, [b"x"]), lambda: file.allocate(0, 1)]
@@ -226,12 +226,12 @@ def test_after_a_failed_sync_the_handle_is_dead_and_the_pages_are_as_asked_for(
     again = disk.open("/f", writable=True)
     assert again.read_at(0, 99) == read
     again.sync()  # a new handle's sync succeeds, and lies
-    assert inner.crash(SYNCED, SeededChance(0)).contents("/f") == survives_sync
-    assert inner.crash(ALL, SeededChance(0)).contents("/f") == survives_sync
+    assert inner.crash(SYNCED, SeededRandom(0)).contents("/f") == survives_sync
+    assert inner.crash(ALL, SeededRandom(0)).contents("/f") == survives_sync
 
 
 def test_a_failed_directory_sync_stays_failed() -> None:
-    disk = FaultyFiles(MemoryFiles(), [Fault(Kind.IO_ERROR, "sync_directory")])
+    disk = FaultyFiles(MemoryFiles(), [Fault(FaultKind.IO_ERROR, "sync_directory")])
     for _ in range(2):
         with pytest.raises(SyncFailed, match="sync_directory /"):
             disk.sync_directory("/")
@@ -254,7 +254,7 @@ def test_bytes_decay_as_they_are_told() -> None:
     assert disk.used_bytes == 10
     for model in (ALL, SYNCED):
         disk.sync_directory("/")
-        assert disk.crash(model, SeededChance(0)).contents("/f") == b"00234AB\0CD"
+        assert disk.crash(model, SeededRandom(0)).contents("/f") == b"00234AB\0CD"
 
 
 def test_decay_of_what_is_not_there_is_misuse() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from warren.base.errors import OutOfRoom, Refused
 from warren.testing.memory_crash import SECTOR_BYTES
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 SEEDS = range(300)
 
@@ -37,11 +37,11 @@ def write(disk: MemoryFiles, offset: int, data: bytes, path: str = "/f", is_sync
 
 
 def left(disk: MemoryFiles, model: CrashModel = REORDERED, path: str = "/f") -> set[bytes]:
-    return {disk.crash(model, SeededChance(seed)).contents(path) for seed in SEEDS}
+    return {disk.crash(model, SeededRandom(seed)).contents(path) for seed in SEEDS}
 
 
 def names_left(disk: MemoryFiles, model: CrashModel = REORDERED, path: str = "/") -> set[tuple[str, ...]]:
-    return {tuple(disk.crash(model, SeededChance(seed)).list(path)) for seed in SEEDS}
+    return {tuple(disk.crash(model, SeededRandom(seed)).list(path)) for seed in SEEDS}
 
 
 def test_all_keeps_everything_and_synced_keeps_only_what_was_synced() -> None:
@@ -155,7 +155,7 @@ def test_a_dropped_rename_gives_the_old_file_back_and_a_kept_one_is_whole() -> N
     disk.rename("/f.tmp", "/f")
     states = {
         (after.contents("/f"), "f.tmp" in after.list("/"))
-        for after in (disk.crash(REORDERED, SeededChance(seed)) for seed in SEEDS)
+        for after in (disk.crash(REORDERED, SeededRandom(seed)) for seed in SEEDS)
     }
     assert states == {(b"old", False), (b"old", True), (b"new", False)}
 
@@ -181,7 +181,7 @@ def test_links_are_counted_anew_after_a_crash() -> None:
     disk = disk_with(b"x")
     disk.link("/f", "/g")
     for seed in SEEDS:
-        after = disk.crash(REORDERED, SeededChance(seed))
+        after = disk.crash(REORDERED, SeededRandom(seed))
         assert after.stat("/f").links == len(after.list("/"))
         if after.exists("/g"):
             assert after.stat("/f").inode == after.stat("/g").inode
@@ -194,7 +194,7 @@ def test_a_rename_between_directories_is_one_until_one_of_them_is_synced() -> No
     disk.rename("/f", "/d/f")
 
     def places() -> set[tuple[bool, bool]]:
-        afters = [disk.crash(REORDERED, SeededChance(seed)) for seed in SEEDS]
+        afters = [disk.crash(REORDERED, SeededRandom(seed)) for seed in SEEDS]
         return {(after.exists("/f"), after.exists("/d/f")) for after in afters}
 
     assert places() == {(True, False), (False, True)}
@@ -209,7 +209,7 @@ def test_syncing_only_where_a_file_came_from_can_lose_it() -> None:
     disk.make_directories("/d")
     disk.rename("/f", "/d/f")
     disk.sync_directory("/")
-    after = disk.crash(SYNCED, SeededChance(0))
+    after = disk.crash(SYNCED, SeededRandom(0))
     assert not after.exists("/f")
     assert not after.exists("/d/f")
 
@@ -226,14 +226,14 @@ def test_a_crash_leaves_the_old_disk_as_it_was_and_shares_nothing_with_it() -> N
     disk = disk_with(b"old")
     write(disk, 0, b"new")
     for model in CrashModel:
-        after = disk.crash(model, SeededChance(1))
+        after = disk.crash(model, SeededRandom(1))
         write(after, 0, b"AFTER", is_synced=True)
         after.remove("/f")
     assert disk.contents("/f") == b"new"
     assert left(disk, SYNCED) == {b"old"}
     for contents in (b"later", b"LATER"):
         write(disk, 0, contents, is_synced=True)
-        crashed = [disk.crash(model, SeededChance(1)) for model in CrashModel]
+        crashed = [disk.crash(model, SeededRandom(1)) for model in CrashModel]
         write(disk, 0, b"again", is_synced=True)
         assert [after.contents("/f") for after in crashed] == [contents] * 3
 
@@ -244,7 +244,7 @@ def test_one_seed_is_one_crash() -> None:
         write(disk, number * 200, b"%d" % number * 300)
         disk.create(f"/{number}").close()
     for seed in range(20):
-        one, two = (disk.crash(REORDERED, SeededChance(seed)) for _ in range(2))
+        one, two = (disk.crash(REORDERED, SeededRandom(seed)) for _ in range(2))
         assert one.contents("/f") == two.contents("/f")
         assert one.list("/") == two.list("/")
 
@@ -254,7 +254,7 @@ def test_a_lock_dies_with_the_power() -> None:
     disk.lock("/lock", "me")
     with pytest.raises(Refused):
         disk.lock("/lock", "you")
-    disk.crash(ALL, SeededChance(0)).lock("/lock", "you").release()
+    disk.crash(ALL, SeededRandom(0)).lock("/lock", "you").release()
 
 
 def test_the_lock_of_a_killed_holder_is_free_and_its_late_release_frees_nobody_elses() -> None:
@@ -297,7 +297,7 @@ def test_room_comes_back_when_the_last_name_and_the_last_handle_are_gone() -> No
     disk.create("/a").allocate(0, 70)
     disk.create("/b").close()
     disk.rename("/b", "/a")
-    assert disk.crash(ALL, SeededChance(0)).used_bytes == 0
+    assert disk.crash(ALL, SeededRandom(0)).used_bytes == 0
 
 
 def test_room_is_counted_anew_after_a_crash() -> None:
@@ -306,7 +306,7 @@ def test_room_is_counted_anew_after_a_crash() -> None:
     disk.sync_directory("/")
     write(disk, 5, b"678")
     disk.create("/h").write_at(0, [b"9"])
-    assert [disk.crash(model, SeededChance(0)).used_bytes for model in (ALL, SYNCED)] == [9, 5]
+    assert [disk.crash(model, SeededRandom(0)).used_bytes for model in (ALL, SYNCED)] == [9, 5]
 
 
 def test_a_read_only_disk_can_be_read_and_nothing_else() -> None:
@@ -380,7 +380,7 @@ def test_a_byte_after_a_crash_was_once_written_there_or_is_zero(
             contents = disk.contents("/f")
             possible = {index: {byte} for index, byte in enumerate(contents)}
             size_min = len(contents)
-    after = disk.crash(REORDERED, SeededChance(seed)).contents("/f")
+    after = disk.crash(REORDERED, SeededRandom(seed)).contents("/f")
     assert size_min <= len(after) <= size_max
     assert all(byte in possible.get(index, {0}) for index, byte in enumerate(after))
 
@@ -395,4 +395,4 @@ def test_synced_steps_and_unsynced_steps_together_are_what_reads_see(writes: lis
         plain[offset : offset + len(data)] = data
     assert disk.contents("/f") == plain
     disk.open("/f", writable=True).sync()
-    assert disk.crash(SYNCED, SeededChance(0)).contents("/f") == plain
+    assert disk.crash(SYNCED, SeededRandom(0)).contents("/f") == plain

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from warren.log.entries import EntryKind
-from warren.testing.evidence import Found, Seen, State, Violation, Write
-from warren.testing.model import Model, Standing
+from warren.testing.evidence import RecoveredEntry, ReopenedState, State, Violation, Write
+from warren.testing.model import Model, ModelState
 
 PUT = EntryKind.PUT
 
@@ -28,11 +28,11 @@ def model_with(*epochs: int) -> Model:
     return model
 
 
-def seen(durable: int, *sessions: tuple[int, int]) -> Seen:
+def seen(durable: int, *sessions: tuple[int, int]) -> ReopenedState:
     """A store that shows these (session, epoch)."""
     state: State = {(1, put(number).key): put(number).value for number, _ in sessions}
-    entries = tuple(Found(epoch, put(number)) for number, epoch in sessions)
-    return Seen(durable, durable + 1, durable, state, entries, {})
+    entries = tuple(RecoveredEntry(epoch, put(number)) for number, epoch in sessions)
+    return ReopenedState(durable, durable + 1, durable, state, entries, {})
 
 
 def test_what_was_confirmed_must_be_there() -> None:
@@ -43,7 +43,7 @@ def test_what_was_confirmed_must_be_there() -> None:
 
 
 def test_what_was_not_confirmed_may_be_there_or_not_and_is_then_certain_or_gone() -> None:
-    for durable, standing in ((1, Standing.GONE), (2, Standing.CERTAIN)):
+    for durable, standing in ((1, ModelState.GONE), (2, ModelState.CERTAIN)):
         model = model_with(1, 2)
         model.confirm(1)
         model.compare(seen(durable, *[(1, 1), (2, 2)][:durable]))
@@ -89,7 +89,7 @@ def test_a_session_whose_end_never_returned_may_be_there() -> None:
         model.ending(1)
         model.process_died()
         model.compare(seen(1, (1, 1)) if is_there else seen(0))
-        assert model.sessions[1].standing is (Standing.CERTAIN if is_there else Standing.GONE)
+        assert model.sessions[1].standing is (ModelState.CERTAIN if is_there else ModelState.GONE)
 
 
 def test_open_and_aborted_sessions_must_not_be_there() -> None:
@@ -116,14 +116,14 @@ def test_an_epoch_below_the_horizon_of_others_must_be_there() -> None:
 
 def test_an_epoch_on_the_disk_is_not_used_again() -> None:
     with pytest.raises(Violation, match="epoch 3 is used again"):
-        model_with().compare(Seen(2, 3, 3, {}, (), {}))
+        model_with().compare(ReopenedState(2, 3, 3, {}, (), {}))
 
 
 def test_an_epoch_has_one_content() -> None:
     model = model_with()
-    model.compare(Seen(1, 2, 1, {}, (), {(5, 1): b"x"}))
+    model.compare(ReopenedState(1, 2, 1, {}, (), {(5, 1): b"x"}))
     with pytest.raises(Violation, match="epoch 1 was used twice"):
-        model.compare(Seen(1, 3, 1, {}, (), {(5, 1): b"y"}))
+        model.compare(ReopenedState(1, 3, 1, {}, (), {(5, 1): b"y"}))
 
 
 def test_an_epoch_that_a_callback_named_makes_a_late_ending_certain() -> None:
@@ -132,7 +132,7 @@ def test_an_epoch_that_a_callback_named_makes_a_late_ending_certain() -> None:
     model.ending(1)
     model.confirm(4)
     model.ended(1, 4)
-    assert model.sessions[1].standing is Standing.CERTAIN
+    assert model.sessions[1].standing is ModelState.CERTAIN
 
 
 def test_the_state_is_that_of_all_sessions_in_the_order_of_their_ends() -> None:
@@ -164,7 +164,7 @@ def test_a_decayed_session_is_lost_only_to_a_repair() -> None:
         model.is_repaired = is_repaired
         if is_repaired:
             model.compare(lost)
-            assert model.sessions[1].standing is Standing.GONE
+            assert model.sessions[1].standing is ModelState.GONE
         else:
             with pytest.raises(Violation, match="the state read back is wrong"):
                 model.compare(lost)
@@ -175,7 +175,7 @@ def test_a_copy_goes_its_own_way() -> None:
     other = model.copy()
     other.confirm(1)
     other.write(1, put(2))
-    assert model.sessions[1].standing is Standing.UNCERTAIN
+    assert model.sessions[1].standing is ModelState.UNCERTAIN
     assert len(model.sessions[1].writes) == 1
     assert model.confirmed == 0
 
@@ -194,10 +194,10 @@ def stream_model(*epochs: int) -> Model:
     return model
 
 
-def seen_records(durable: int, *numbers: int, shown: tuple[int, ...] | None = None) -> Seen:
-    entries = tuple(Found(number, record(number)) for number in numbers)
+def seen_records(durable: int, *numbers: int, shown: tuple[int, ...] | None = None) -> ReopenedState:
+    entries = tuple(RecoveredEntry(number, record(number)) for number in numbers)
     values = [record(number).value for number in (numbers if shown is None else shown)]
-    return Seen(durable, durable + 1, durable, {}, entries, {}, {"own": values})
+    return ReopenedState(durable, durable + 1, durable, {}, entries, {}, {"own": values})
 
 
 def test_a_stream_shows_all_its_records_in_order() -> None:

@@ -11,13 +11,13 @@ import pytest
 from tests.mutants.faults import FAULTS, Fault, Patch
 from warren.base.errors import Misuse
 from warren.durability.group_commit import GroupCommit
-from warren.durability.participant import Part, Participant
+from warren.durability.participant import EpochWrite, LogFile
 from warren.testing import campaign
 from warren.testing.evidence import Violation
 from warren.testing.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
-from warren.testing.workload import Operation
+from warren.testing.workload import ScriptOperation
 from warren.testing.workload_shapes import SAVED, SHAPES
-from warren.testing.world import World
+from warren.testing.world import SimulatedMachine
 
 
 def test_a_spec_is_read_as_it_is_written() -> None:
@@ -53,7 +53,7 @@ def test_a_run_up_that_is_used_again_gives_what_a_fresh_one_gives(monkeypatch: p
     kept: list[list[str]] = []
     for simulators in ([Simulator()] * len(group), [Simulator() for _ in group]):
         traces: list[str] = []
-        monkeypatch.setattr(World, "live", _tracing(World.live, traces))
+        monkeypatch.setattr(SimulatedMachine, "live", _tracing(SimulatedMachine.live, traces))
         for simulator, spec in zip(simulators, group, strict=True):
             traces.append("--")
             simulator.run_state(spec)
@@ -62,8 +62,8 @@ def test_a_run_up_that_is_used_again_gives_what_a_fresh_one_gives(monkeypatch: p
     assert kept[0] == kept[1]
 
 
-def _tracing(live: Callable[[World, Sequence[Operation]], None], traces: list[str]) -> object:
-    def traced(world: World, operations: Sequence[Operation]) -> None:
+def _tracing(live: Callable[[SimulatedMachine, Sequence[ScriptOperation]], None], traces: list[str]) -> object:
+    def traced(world: SimulatedMachine, operations: Sequence[ScriptOperation]) -> None:
         is_run_up = any(operation.client in "ab" for operation in operations)
         try:
             live(world, operations)
@@ -82,7 +82,7 @@ def test_a_group_of_a_campaign_shares_its_run_up_and_has_every_model() -> None:
 
 
 def test_a_planted_bug_is_found_and_named_by_its_spec() -> None:
-    target = f"{Participant.__module__}:Participant.write_through"
+    target = f"{LogFile.__module__}:Participant.write_through"
     lying = Fault("lying sync", "", (), (Patch(target, lambda real: _lie),))
     spec = Spec("append", 1, 10**6, Persistence.SYNCED, 8)
     run_state(spec)
@@ -90,16 +90,16 @@ def test_a_planted_bug_is_found_and_named_by_its_spec() -> None:
         run_state(spec)
 
 
-def _lie(participant: Participant, part: Part) -> None:
+def _lie(participant: LogFile, part: EpochWrite) -> None:
     """It only writes."""
     participant.write(part)
 
 
 def test_an_error_of_the_product_is_a_violation_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(participant: Participant, part: Part) -> None:
+    def broken(participant: LogFile, part: EpochWrite) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr(Participant, "write_through", broken)
+    monkeypatch.setattr(LogFile, "write_through", broken)
     with pytest.raises(Violation, match="append:1/30/all/0: KeyError: 'oops'"):
         run_state(Spec("append", 1, 30, Persistence.ALL, 0))
 
@@ -109,7 +109,7 @@ def test_a_campaign_counts_states_and_reports_violations(
 ) -> None:
     assert campaign.main(["--states", "12", "--workload", "append"]) == 0
     assert capsys.readouterr().out.startswith("12 states of 1 workloads")
-    monkeypatch.setattr(Participant, "write_through", _lie)
+    monkeypatch.setattr(LogFile, "write_through", _lie)
     assert campaign.main(["--states", "30", "--workload", "append"]) == 1
     out = capsys.readouterr().out
     assert "violations" in out.splitlines()[0]
@@ -126,7 +126,7 @@ def test_a_saved_script_runs_like_a_workload(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_campaign_of_a_workload_that_fails_by_itself_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(commit: GroupCommit, parts: list[Part]) -> None:
+    def broken(commit: GroupCommit, parts: list[EpochWrite]) -> None:
         raise KeyError("oops")
 
     monkeypatch.setattr(GroupCommit, "_bring_to_disk", broken)

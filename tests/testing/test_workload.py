@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.base.errors import Misuse
-from warren.testing.workload import EVERYBODY, Operation, Script, parse, phases, text, value_bytes
+from warren.testing.workload import EVERYBODY, Script, ScriptOperation, parse, phases, text, value_bytes
 from warren.testing.workload_shapes import SHAPES, generate
 
 SCRIPT = """
@@ -84,7 +84,12 @@ def test_a_life_ends_with_the_line_that_ends_it() -> None:
 
 
 def test_lines_of_everybody_part_the_phases() -> None:
-    lines = [Operation("a", "flush"), Operation("b", "flush"), Operation(EVERYBODY, "check"), Operation("a", "flush")]
+    lines = [
+        ScriptOperation("a", "flush"),
+        ScriptOperation("b", "flush"),
+        ScriptOperation(EVERYBODY, "check"),
+        ScriptOperation("a", "flush"),
+    ]
     assert [(is_all, len(group)) for is_all, group in phases(lines)] == [(False, 2), (True, 1), (False, 1)]
 
 

@@ -28,7 +28,7 @@ class ChannelState(Enum):
     CLOSE_RECEIVED = auto()
 
 
-class Verdict(Enum):
+class MethodVerdict(Enum):
     ACCEPTED = auto()  # pass it on
     IGNORED = auto()
     CROSSED = auto()  # both sides close: say close-ok to theirs, wait for it to ours
@@ -100,7 +100,7 @@ class Content:
     wire: bytes
 
 
-class Channel:
+class ChannelProtocol:
     __slots__ = ("_assembly", "_state", "number")
 
     def __init__(self, number: int) -> None:
@@ -127,7 +127,7 @@ class Channel:
 
     # ----------------------------------------------------------------------------------------------------- methods
 
-    def received(self, kind: type[Method]) -> Verdict:
+    def received(self, kind: type[Method]) -> MethodVerdict:
         """Move as a method of this kind asks; raise what the peer is to be told if it may not."""
         spec = kind.SPEC
         if self._assembly is not None:
@@ -136,11 +136,11 @@ class Channel:
         if after is None:
             refusal = ILLEGAL_PAIRS.get((self._state, kind), ILLEGAL[self._state])
             if refusal is None:
-                return Verdict.IGNORED
+                return MethodVerdict.IGNORED
             raise PeerError(*refusal, spec.class_id, spec.method_id)
         is_crossed = self._state is ChannelState.CLOSE_SENT and kind is ChannelClose
         self._state = after
-        return Verdict.CROSSED if is_crossed else Verdict.ACCEPTED
+        return MethodVerdict.CROSSED if is_crossed else MethodVerdict.ACCEPTED
 
     def may_send(self, kind: type[Method]) -> bool:
         return kind in SENT[self._state]

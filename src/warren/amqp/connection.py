@@ -20,21 +20,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from warren.amqp import frames, kernels, property_walk, tuning
-from warren.amqp.channel import Channel, ChannelState, Content, Verdict
-from warren.amqp.connection_states import ENDING, RECEIVED, SENT, STRANGER, WAITING, State
+from warren.amqp.channel import ChannelProtocol, ChannelState, Content, MethodVerdict
+from warren.amqp.connection_states import ENDING, RECEIVED, SENT, STRANGER, WAITING, ConnectionState
 from warren.amqp.content import reframed
 from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
 from warren.amqp.events import (
     AcksReceived,
-    Answered,
     ChannelViolated,
+    ConnectionEnded,
     ConnectionViolated,
-    Ended,
     Event,
-    Greeted,
     HeartbeatReceived,
     MethodReceived,
+    ProtocolHeaderReceived,
     PublishesReceived,
+    ResponseReady,
 )
 from warren.amqp.kernels import ACK, NACK, REJECT, AckRun
 from warren.amqp.methods import (
@@ -65,29 +65,29 @@ CLOSES: Final = (encode(ConnectionCloseOk()), encode(ConnectionClose())[:4])  # 
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProtocolLimits:
     initial_frame_max: int = 65_536  # before it is agreed on
     body_bytes_max: int = 128 * 1024 * 1024
 
 
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = ProtocolLimits()
 
 
-class Connection:
+class ConnectionProtocol:
     __slots__ = ("_agreed", "_at", "_buffer", "_channels", "_known", "_limits", "_offer", "_state")
 
-    def __init__(self, offer: tuning.Tuning, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, offer: tuning.Tuning, limits: ProtocolLimits = DEFAULT_LIMITS) -> None:
         self._offer = offer
         self._agreed = tuning.Tuning(offer.channel_max, limits.initial_frame_max, offer.heartbeat)
         self._limits = limits
-        self._state = State.PREFACE
-        self._channels: dict[int, Channel] = {}
+        self._state = ConnectionState.PREFACE
+        self._channels: dict[int, ChannelProtocol] = {}
         self._buffer = b""
         self._at = 0
         self._known: dict[bytes, BasicPublish] = {}
 
     @property
-    def state(self) -> State:
+    def state(self) -> ConnectionState:
         return self._state
 
     @property
@@ -115,7 +115,7 @@ class Connection:
         kind = type(method)
         if channel:
             there = self._channels.get(channel)
-            if self._state is not State.RUNNING or there is None or not there.may_send(kind):
+            if self._state is not ConnectionState.RUNNING or there is None or not there.may_send(kind):
                 raise Misuse(f"{method.SPEC.name} may not be sent on channel {channel} now")
             there.sent(kind)
             if there.state is ChannelState.UNOPENED:
@@ -140,7 +140,7 @@ class Connection:
         while self._at < len(self._buffer):
             before = self._at
             try:
-                if self._state is State.RUNNING:  # mostly; an enum is compared faster than looked up
+                if self._state is ConnectionState.RUNNING:  # mostly; an enum is compared faster than looked up
                     yield from self._running()
                 elif self._state in WAITING:
                     break
@@ -150,12 +150,12 @@ class Connection:
                 yield from self._refused(error, 0)
             if self._at == before:
                 break
-        if self._state is State.CLOSED:
+        if self._state is ConnectionState.CLOSED:
             self._buffer, self._at = b"", 0
 
     def _next(self) -> Iterator[Event]:
         """Take what stands next, if it is whole."""
-        if self._state is State.PREFACE:
+        if self._state is ConnectionState.PREFACE:
             yield from self._preface()
             return
         try:
@@ -180,12 +180,12 @@ class Connection:
         told = self._buffer[: len(PROTOCOL_HEADER)]
         if told in SPOKEN:
             self._at = len(PROTOCOL_HEADER)
-            self._state = State.GREETING
-            yield Greeted()
+            self._state = ConnectionState.GREETING
+            yield ProtocolHeaderReceived()
         elif len(told) == len(PROTOCOL_HEADER):
-            self._state = State.CLOSED
-            yield Answered(PROTOCOL_HEADER)
-            yield Ended(f"the peer started with {told!r}, which is not AMQP 0-9-1")
+            self._state = ConnectionState.CLOSED
+            yield ResponseReady(PROTOCOL_HEADER)
+            yield ConnectionEnded(f"the peer started with {told!r}, which is not AMQP 0-9-1")
 
     def _running(self) -> Iterator[Event]:
         """What the kernels understand, then the frame that they do not, if it is whole."""
@@ -197,13 +197,13 @@ class Connection:
             there = self._channels.get(channel)
             if (there is not None and there.is_ready) or self._passes(channel, BasicPublish):
                 yield PublishesReceived(channel, self._publish(run.frame), run.frame, run.traits, run.contents)
-            if self._state is not State.RUNNING:
+            if self._state is not ConnectionState.RUNNING:
                 return
         if self._at == len(self._buffer) or (is_waiting and self._may_wait()):
             return
         if not is_waiting:
             yield from self._ack_runs()
-        if self._state is State.RUNNING and self._at < len(self._buffer):
+        if self._state is ConnectionState.RUNNING and self._at < len(self._buffer):
             yield from self._next()
 
     def _ack_runs(self) -> Iterator[Event]:
@@ -211,7 +211,7 @@ class Connection:
         for run_of_acks in acks:
             if self._passes(run_of_acks.channel, ACKS[run_of_acks.method_id]):
                 yield AcksReceived(run_of_acks.channel, run_of_acks)
-            if self._state is not State.RUNNING:
+            if self._state is not ConnectionState.RUNNING:
                 break
 
     def _may_wait(self) -> bool:
@@ -223,15 +223,15 @@ class Connection:
         """Whether a run of such methods is to be acted upon, or thrown away since the channel is closing."""
         if number == 0:
             raise self._illegal(kind.SPEC)
-        return self._channel(number).received(kind) is Verdict.ACCEPTED
+        return self._channel(number).received(kind) is MethodVerdict.ACCEPTED
 
-    def _channel(self, number: int) -> Channel:
+    def _channel(self, number: int) -> ChannelProtocol:
         """The channel of this number; one that is not open comes and goes without being kept."""
         there, count = self._channels.get(number), len(self._channels)
         if there is None and count >= (most := self._agreed.channel_number_max):
             what = f"number of channels opened ({count}) has reached the negotiated channel_max ({most})"
             raise PeerError(ReplyCode.NOT_ALLOWED, what)
-        return there or Channel(number)
+        return there or ChannelProtocol(number)
 
     def _publish(self, frame: bytes) -> BasicPublish:
         """The method in a frame; the same targets come again and again."""
@@ -267,22 +267,22 @@ class Connection:
         method = read_fields(spec, payload)
         if isinstance(method, ConnectionTuneOk):
             self._agreed = tuning.agreed(self._offer, method)
-        if self._state is State.CLOSE_SENT and isinstance(method, ConnectionClose):
-            yield Answered(frames.method_frame(0, ConnectionCloseOk()))
+        if self._state is ConnectionState.CLOSE_SENT and isinstance(method, ConnectionClose):
+            yield ResponseReady(frames.method_frame(0, ConnectionCloseOk()))
             return
         self._state = after
-        if after is State.CLOSED:
-            yield Ended("closed by us, and the peer agreed", was_orderly=True)
+        if after is ConnectionState.CLOSED:
+            yield ConnectionEnded("closed by us, and the peer agreed", was_orderly=True)
             return
-        if after is State.CLOSE_RECEIVED:
+        if after is ConnectionState.CLOSE_RECEIVED:
             self._channels.clear()
         yield MethodReceived(0, method)
 
     def _on_channel(self, frame: frames.Frame, wire: bytes) -> Iterator[Event]:
         if self._state in ENDING:
             return
-        if self._state is not State.RUNNING or frame.kind not in (frames.METHOD, frames.HEADER, frames.BODY):
-            raise _unexpected(frame, is_early=self._state is not State.RUNNING)
+        if self._state is not ConnectionState.RUNNING or frame.kind not in (frames.METHOD, frames.HEADER, frames.BODY):
+            raise _unexpected(frame, is_early=self._state is not ConnectionState.RUNNING)
         channel = self._channel(frame.channel)
         if frame.kind == frames.METHOD:
             yield from self._method_on_channel(channel, frame.payload, wire)
@@ -294,15 +294,15 @@ class Connection:
         if whole is not None:
             yield self._published(channel.number, whole)
 
-    def _method_on_channel(self, channel: Channel, payload: bytes, wire: bytes) -> Iterator[Event]:
+    def _method_on_channel(self, channel: ChannelProtocol, payload: bytes, wire: bytes) -> Iterator[Event]:
         spec = spec_of(payload)
         verdict = channel.received(spec.made_by)
         method = read_fields(spec, payload)
         if spec.has_content:
             channel.expect_content(wire)
-        elif verdict is Verdict.CROSSED:
-            yield Answered(frames.method_frame(channel.number, ChannelCloseOk()))
-        elif verdict is Verdict.ACCEPTED:
+        elif verdict is MethodVerdict.CROSSED:
+            yield ResponseReady(frames.method_frame(channel.number, ChannelCloseOk()))
+        elif verdict is MethodVerdict.ACCEPTED:
             if channel.state is ChannelState.UNOPENED:
                 del self._channels[channel.number]
             else:
@@ -325,14 +325,14 @@ class Connection:
     def _refused(self, error: PeerError, channel: int) -> Iterator[Event]:
         """Tell the peer what it did, or nobody, as the state asks."""
         told = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
-        is_answered = self._state is State.TUNING and error.code is ReplyCode.NOT_ALLOWED
+        is_answered = self._state is ConnectionState.TUNING and error.code is ReplyCode.NOT_ALLOWED
         if self._state in ENDING:
             return
         if self._state in STRANGER and not is_answered:
-            self._state = State.CLOSED
-            yield Ended(f"the peer broke the handshake: {error}")
+            self._state = ConnectionState.CLOSED
+            yield ConnectionEnded(f"the peer broke the handshake: {error}")
         elif channel == 0 or is_hard(error.code):
-            self._state = State.CLOSE_SENT
+            self._state = ConnectionState.CLOSE_SENT
             self._channels.clear()
             close = ConnectionClose(*told)
             yield ConnectionViolated(close, frames.method_frame(0, close))
@@ -344,9 +344,9 @@ class Connection:
     def _lost(self, error: PeerError) -> Iterator[Event]:
         """Nobody knows where the next frame starts: say so if there is still somebody to hear it, and read no more."""
         yield from self._refused(error, 0)
-        if self._state is not State.CLOSED:
-            self._state = State.CLOSED
-            yield Ended(f"frames cannot be told apart any more: {error}")
+        if self._state is not ConnectionState.CLOSED:
+            self._state = ConnectionState.CLOSED
+            yield ConnectionEnded(f"frames cannot be told apart any more: {error}")
 
 
 def _unexpected(frame: frames.Frame, is_early: bool = False) -> PeerError:

@@ -36,7 +36,7 @@ from warren.amqp.connection_methods import (
 from warren.amqp.method_table import Method
 
 
-class State(Enum):
+class ConnectionState(Enum):
     PREFACE = auto()
     GREETING = auto()
     STARTING = auto()
@@ -51,48 +51,61 @@ class State(Enum):
     CLOSED = auto()
 
 
-_Moves = dict[type[Method], State]
+_Moves = dict[type[Method], ConnectionState]
 
-RECEIVED: Final[dict[State, _Moves]] = {
-    State.PREFACE: {},
-    State.GREETING: {},
-    State.STARTING: {ConnectionStartOk: State.AUTHENTICATING},
-    State.SECURING: {ConnectionSecureOk: State.AUTHENTICATING},
-    State.AUTHENTICATING: {},
-    State.TUNING: {ConnectionTuneOk: State.OPENING},
-    State.OPENING: {ConnectionOpen: State.AUTHORIZING},
-    State.AUTHORIZING: {},
-    State.RUNNING: {ConnectionClose: State.CLOSE_RECEIVED, ConnectionUpdateSecret: State.RUNNING},
-    State.CLOSE_SENT: {ConnectionClose: State.CLOSE_SENT, ConnectionCloseOk: State.CLOSED},
-    State.CLOSE_RECEIVED: {},
-    State.CLOSED: {},
+RECEIVED: Final[dict[ConnectionState, _Moves]] = {
+    ConnectionState.PREFACE: {},
+    ConnectionState.GREETING: {},
+    ConnectionState.STARTING: {ConnectionStartOk: ConnectionState.AUTHENTICATING},
+    ConnectionState.SECURING: {ConnectionSecureOk: ConnectionState.AUTHENTICATING},
+    ConnectionState.AUTHENTICATING: {},
+    ConnectionState.TUNING: {ConnectionTuneOk: ConnectionState.OPENING},
+    ConnectionState.OPENING: {ConnectionOpen: ConnectionState.AUTHORIZING},
+    ConnectionState.AUTHORIZING: {},
+    ConnectionState.RUNNING: {
+        ConnectionClose: ConnectionState.CLOSE_RECEIVED,
+        ConnectionUpdateSecret: ConnectionState.RUNNING,
+    },
+    ConnectionState.CLOSE_SENT: {
+        ConnectionClose: ConnectionState.CLOSE_SENT,
+        ConnectionCloseOk: ConnectionState.CLOSED,
+    },
+    ConnectionState.CLOSE_RECEIVED: {},
+    ConnectionState.CLOSED: {},
 }
 
-SENT: Final[dict[State, _Moves]] = {
-    State.PREFACE: {},
-    State.GREETING: {ConnectionStart: State.STARTING},
-    State.STARTING: {},
-    State.SECURING: {},
-    State.AUTHENTICATING: {
-        ConnectionSecure: State.SECURING,
-        ConnectionTune: State.TUNING,
-        ConnectionClose: State.CLOSE_SENT,
+SENT: Final[dict[ConnectionState, _Moves]] = {
+    ConnectionState.PREFACE: {},
+    ConnectionState.GREETING: {ConnectionStart: ConnectionState.STARTING},
+    ConnectionState.STARTING: {},
+    ConnectionState.SECURING: {},
+    ConnectionState.AUTHENTICATING: {
+        ConnectionSecure: ConnectionState.SECURING,
+        ConnectionTune: ConnectionState.TUNING,
+        ConnectionClose: ConnectionState.CLOSE_SENT,
     },
-    State.TUNING: {ConnectionClose: State.CLOSE_SENT},
-    State.OPENING: {ConnectionClose: State.CLOSE_SENT},
-    State.AUTHORIZING: {ConnectionOpenOk: State.RUNNING, ConnectionClose: State.CLOSE_SENT},
-    State.RUNNING: {
-        ConnectionClose: State.CLOSE_SENT,
-        ConnectionBlocked: State.RUNNING,
-        ConnectionUnblocked: State.RUNNING,
-        ConnectionUpdateSecretOk: State.RUNNING,
+    ConnectionState.TUNING: {ConnectionClose: ConnectionState.CLOSE_SENT},
+    ConnectionState.OPENING: {ConnectionClose: ConnectionState.CLOSE_SENT},
+    ConnectionState.AUTHORIZING: {
+        ConnectionOpenOk: ConnectionState.RUNNING,
+        ConnectionClose: ConnectionState.CLOSE_SENT,
     },
-    State.CLOSE_SENT: {},
-    State.CLOSE_RECEIVED: {ConnectionCloseOk: State.CLOSED},
-    State.CLOSED: {},
+    ConnectionState.RUNNING: {
+        ConnectionClose: ConnectionState.CLOSE_SENT,
+        ConnectionBlocked: ConnectionState.RUNNING,
+        ConnectionUnblocked: ConnectionState.RUNNING,
+        ConnectionUpdateSecretOk: ConnectionState.RUNNING,
+    },
+    ConnectionState.CLOSE_SENT: {},
+    ConnectionState.CLOSE_RECEIVED: {ConnectionCloseOk: ConnectionState.CLOSED},
+    ConnectionState.CLOSED: {},
 }
 
-OUR_TURN: Final = frozenset({State.GREETING, State.AUTHENTICATING, State.AUTHORIZING})
-WAITING: Final = OUR_TURN | {State.CLOSED}  # nothing is read
-STRANGER: Final = frozenset({State.PREFACE, State.STARTING, State.SECURING, State.TUNING})  # errors are not answered
-ENDING: Final = frozenset({State.CLOSE_SENT, State.CLOSE_RECEIVED, State.CLOSED})  # errors are not even noticed
+OUR_TURN: Final = frozenset({ConnectionState.GREETING, ConnectionState.AUTHENTICATING, ConnectionState.AUTHORIZING})
+WAITING: Final = OUR_TURN | {ConnectionState.CLOSED}  # nothing is read
+STRANGER: Final = frozenset(
+    {ConnectionState.PREFACE, ConnectionState.STARTING, ConnectionState.SECURING, ConnectionState.TUNING}
+)  # errors are not answered
+ENDING: Final = frozenset(
+    {ConnectionState.CLOSE_SENT, ConnectionState.CLOSE_RECEIVED, ConnectionState.CLOSED}
+)  # errors are not even noticed

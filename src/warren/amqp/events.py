@@ -21,7 +21,7 @@ from warren.amqp.methods import BasicPublish, ChannelClose, ConnectionClose, Met
 
 
 @dataclass(frozen=True, slots=True)
-class Greeted:
+class ProtocolHeaderReceived:
     pass
 
 
@@ -63,24 +63,24 @@ class ConnectionViolated:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ResponseReady:
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ConnectionEnded:
     reason: str
     was_orderly: bool = False  # by the handshake of close and close-ok; otherwise let the peer wait before it may retry
 
 
 Event = (
-    Greeted
+    ProtocolHeaderReceived
     | MethodReceived
     | PublishesReceived
     | AcksReceived
     | HeartbeatReceived
     | ChannelViolated
     | ConnectionViolated
-    | Answered
-    | Ended
+    | ResponseReady
+    | ConnectionEnded
 )

@@ -38,7 +38,7 @@ _NOT_WHOLE: Final[i64] = -2  # wait for more bytes
 
 
 @final
-class Run:
+class PublishRun:
     """Publishes that stood one behind the other in a buffer."""
 
     def __init__(self, start: int, frame: bytes, traits: int, contents: list[bytes]) -> None:
@@ -61,7 +61,7 @@ class AckRun:
         self.tags = tags
 
 
-def scan(data: bytes, at: int, frame_max: int, body_bytes_max: int) -> tuple[int, bool, list[Run]]:
+def scan(data: bytes, at: int, frame_max: int, body_bytes_max: int) -> tuple[int, bool, list[PublishRun]]:
     """Where it stopped, whether a publish stands there that is not whole yet, and the runs before it.
 
     A publish whose body takes several frames and is not whole is left to the plain decoder, frame by frame: so what
@@ -71,7 +71,7 @@ def scan(data: bytes, at: int, frame_max: int, body_bytes_max: int) -> tuple[int
     end: i64 = len(data)
     size_max: i64 = frame_max if frame_max > 0 else _UNLIMITED
     body_max: i64 = body_bytes_max
-    runs: list[Run] = []
+    runs: list[PublishRun] = []
     frame: bytes = b""
     header: bytes = b""
     body: i64 = 0
@@ -103,7 +103,7 @@ def scan(data: bytes, at: int, frame_max: int, body_bytes_max: int) -> tuple[int
             if runs:
                 runs[-1].stop = pos
             contents = []
-            runs.append(Run(pos, its_frame, now, contents))
+            runs.append(PublishRun(pos, its_frame, now, contents))
             frame = its_frame
             traits = now
             is_repeated = False

@@ -43,7 +43,7 @@ class Sender(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MethodField:
     name: str
     kind: str
 
@@ -53,7 +53,7 @@ class MethodSpec:
     class_id: int
     method_id: int
     name: str  # basic.get-ok
-    fields: tuple[Field, ...]
+    fields: tuple[MethodField, ...]
     sender: Sender
     is_synchronous: bool  # its sender waits for an answer
     has_content: bool  # a content header and a body follow
@@ -95,7 +95,7 @@ def method(
     def entered(plain: type[M]) -> type[M]:
         made = dataclass(frozen=True, slots=True)(plain)
         hints = get_type_hints(made, include_extras=True)
-        named = tuple(Field(each.name, get_args(hints[each.name])[1]) for each in fields(made))  # type: ignore[arg-type]
+        named = tuple(MethodField(each.name, get_args(hints[each.name])[1]) for each in fields(made))  # type: ignore[arg-type]
         name = _name_of(made)
         made.SPEC = MethodSpec(
             class_id, method_id, name, named, sender, is_synchronous, has_content, made, _groups(named)
@@ -113,7 +113,7 @@ def _name_of(made: type[Method]) -> str:
     return f"{words[0]}.{'-'.join(words[1:])}"
 
 
-def _groups(named: tuple[Field, ...]) -> tuple[tuple[str, int], ...]:
+def _groups(named: tuple[MethodField, ...]) -> tuple[tuple[str, int], ...]:
     """Of bits never more than an octet's worth, which no method exceeds."""
     return tuple((kind, len(list(some))) for kind, some in groupby(named, lambda each: each.kind))
 

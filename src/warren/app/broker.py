@@ -24,14 +24,14 @@ from warren.app.first_user import make_first_user
 from warren.app.queue_assembly import OpenQueues
 from warren.app.reflection_control import served
 from warren.base.errors import OutOfRoom
-from warren.broker.counts import Counts
-from warren.broker.realms import Realms
+from warren.broker.counts import MessageCounters
+from warren.broker.realms import Vhosts
 from warren.catalog.catalog import Catalog
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.settings import CONTAINER_BYTES_MIN, LogSettings
 from warren.log.worker import Progress
 from warren.management.running import Alarm, Listener
-from warren.server.authentication import Users
+from warren.server.authentication import UserAuthentication
 from warren.server.server import Server
 from warren.server.settings import ServerSettings
 from warren.snapshot.control_socket import ControlServer
@@ -51,7 +51,7 @@ class Broker:
     def __init__(
         self,
         configuration: Configuration,
-        machine: Machine,
+        machine: Environment,
         database: Database,
         queues: OpenQueues,
         control: ControlServer | None,
@@ -59,8 +59,8 @@ class Broker:
         self.configuration = configuration
         self.machine = machine
         self.database = database
-        self.counts = Counts()
-        self.users = Users(queues.catalog, machine, configuration.server)
+        self.counts = MessageCounters()
+        self.users = UserAuthentication(queues.catalog, machine, configuration.server)
         self.version = __version__
         self.node = f"warren@{platform.node().partition('.')[0] or 'localhost'}"
         self.started_ns = machine.clock.wall_ns()
@@ -76,7 +76,7 @@ class Broker:
         return self._queues.catalog
 
     @property
-    def realms(self) -> Realms:
+    def realms(self) -> Vhosts:
         return self._queues.realms
 
     @property
@@ -133,10 +133,10 @@ class Broker:
 
 
 def open_broker(
-    configuration: Configuration, progress: Progress = lambda share: None, machine: Machine | None = None
+    configuration: Configuration, progress: Progress = lambda share: None, machine: Environment | None = None
 ) -> Broker:
     """Open the directory that it names, or make it. Returns when everything durable is there."""
-    machine, settings = machine or Machine.real(), configuration.reflection
+    machine, settings = machine or Environment.real(), configuration.reflection
     directory = configuration.places.directory
     machine.files.make_directories(directory)
     database = open_database(directory, machine, log_settings(configuration), settings, progress)
@@ -160,7 +160,7 @@ def open_broker(
         return broker
 
 
-def open_with_room(configuration: Configuration, progress: Progress, machine: Machine) -> Broker:
+def open_with_room(configuration: Configuration, progress: Progress, machine: Environment) -> Broker:
     """The same; a disk that has no room for a start is waited for."""
     bell, polls = machine.threads.condition(), 0
     while True:
@@ -185,5 +185,5 @@ def log_settings(configuration: Configuration) -> LogSettings:
     )
 
 
-def _prepare(catalog: Catalog, machine: Machine, configuration: Configuration) -> None:
+def _prepare(catalog: Catalog, machine: Environment, configuration: Configuration) -> None:
     make_first_user(catalog, machine.chance, configuration.first_user)

@@ -46,12 +46,12 @@ def is_for_spark(settings: CompactionSettings, directory: str) -> bool:
 def bytes_to_merge(log: ReadOnlyLog) -> int:
     """What a compaction would read: what was compacted before, and what never was; active files as they are known."""
     from warren.log.compaction_catalog import CompactionCatalog
-    from warren.log.file_header import Purpose
+    from warren.log.file_header import FileKind
 
     if log.state.reflected:  # nothing is merged: what stays is in the safe snapshot store
         return 0
     catalog = CompactionCatalog.of(log.state)
-    logs = [record for record in log.records() if record.purpose is Purpose.LOG]
+    logs = [record for record in log.records() if record.purpose is FileKind.LOG]
     fresh = [record for record in logs if record.number not in catalog.detached]
     ends = [end.end if (end := log.witnessed(record)) else record.end for record in fresh]
     return sum(record.end for record in catalog.compacted) + sum(ends)

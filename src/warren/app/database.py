@@ -8,13 +8,13 @@ from __future__ import annotations
 from warren.base.ids import TimelineId
 from warren.files.local import restrict
 from warren.files.protocol import join
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.settings import LogSettings
 from warren.log.worker import Progress
 from warren.snapshot.buffer_kinds import open_version_buffer
 from warren.snapshot.database import Database
 from warren.snapshot.layout import BUFFER, LOG, SECONDARY, SET_ASIDE, STORE, TABLES
-from warren.snapshot.outside import Outside
+from warren.snapshot.outside import PullerClient
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb_process import check_process
 from warren.snapshot.rocksdb_store import RocksDbStore
@@ -29,7 +29,7 @@ _OWN_DIRECTORIES = (LOG, STORE, BUFFER, TABLES, SET_ASIDE, SECONDARY, "catalog",
 
 def open_database(
     path: str,
-    machine: Machine,
+    machine: Environment,
     log_settings: LogSettings | None,
     settings: ReflectionSettings,
     progress: Progress = lambda share: None,
@@ -46,4 +46,4 @@ def open_database(
     for name in _OWN_DIRECTORIES:
         restrict(join(path, name))
     tables = ProcessTables()
-    return Database.open(path, open_store, log_settings, settings, machine, progress, tables, Outside, open_buffer)
+    return Database.open(path, open_store, log_settings, settings, machine, progress, tables, PullerClient, open_buffer)

@@ -32,22 +32,22 @@ from typing import TYPE_CHECKING, Unpack
 from warren.app.database import open_database
 from warren.app.directories import directory_path
 from warren.app.embedded_async import AsyncKeyValues
-from warren.app.queue_side import QueueSide
+from warren.app.queue_side import QueueOpenOptions
 from warren.app.reflection_control import served
 from warren.base.errors import Misuse
 from warren.base.process import OwningProcess
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.session import Session
 from warren.log.settings import LogSettings
 from warren.log.worker import Progress
 from warren.snapshot.control_socket import ControlServer
 from warren.snapshot.database import Database
-from warren.snapshot.key_values import KeyValues, ReadKeyValues, Writing
+from warren.snapshot.key_values import KeyValues, ReadKeyValues, WriteSession
 from warren.snapshot.reflection import ReflectionSettings
-from warren.snapshot.snapshot_store import Reading, View
+from warren.snapshot.snapshot_store import ReadView, StoreReader
 
 if TYPE_CHECKING:  # a program without queues need not load what they need
-    from warren.app.queue_room import QueueOptions, QueueRoom
+    from warren.app.queue_room import OpenQueueNames, QueueOptions
     from warren.app.queues import Queue
     from warren.app.queues_async import AsyncQueue
 
@@ -57,7 +57,7 @@ _NAME_BYTES_MAX = 255
 _SETTINGS_CLASS = re.compile(r"\w+Settings\b")
 
 
-class OpenOptions(QueueSide, total=False):
+class OpenOptions(QueueOpenOptions, total=False):
     """What `warren.open` takes besides the path."""
 
     log_settings: LogSettings | None
@@ -74,13 +74,13 @@ def open_embedded(
     progress: Progress = lambda share: None,
     retention_seconds: float | None = None,
     retention_bytes: int | None = None,
-    **queue_side: Unpack[QueueSide],
+    **queue_side: Unpack[QueueOpenOptions],
 ) -> Warren:
-    """Open a directory, or make one. Nobody else may have it open. Settings of queues: see `QueueSide`. The two limits
+    """Open a directory, or make one. Nobody else may have it open. Settings of queues: see `QueueOpenOptions`. The two limits
     of retention, if given, replace those of `log_settings`."""
     directory = directory_path(path)
     _check_settings({"log_settings": log_settings, "reflection": reflection, **queue_side})
-    machine, settings = Machine.real(), reflection or ReflectionSettings()
+    machine, settings = Environment.real(), reflection or ReflectionSettings()
     log_settings = log_settings or LogSettings()
     if retention_seconds is not None:
         log_settings = replace(log_settings, retention_seconds=retention_seconds)
@@ -100,18 +100,18 @@ class Warren:
     def __init__(
         self,
         database: Database,
-        machine: Machine,
+        machine: Environment,
         control: ControlServer | None = None,
-        queue_side: QueueSide | None = None,
+        queue_side: QueueOpenOptions | None = None,
     ) -> None:
         self.database = database
         self._machine = machine
         self._control = control
-        self._queue_side: QueueSide = queue_side or {}
-        self._room: QueueRoom | None = None
+        self._queue_side: QueueOpenOptions = queue_side or {}
+        self._room: OpenQueueNames | None = None
         self._room_lock = machine.threads.condition()
         self._is_closed = False
-        self._writing = Writing(
+        self._writing = WriteSession(
             database.begin,
             database.log.wait,
             machine.threads.condition(),
@@ -188,27 +188,27 @@ class Warren:
         return room.when_durable(room.publish(bodies, queues, ttl, priority, persistent)[1])
 
     @property
-    def queue_room(self) -> QueueRoom:
+    def queue_room(self) -> OpenQueueNames:
         """Everything about queues; opened when it is first asked for."""
         self.database.log.owner.check()
         room = self._room
         if room is not None and not self._is_closed:
             return room
         from warren.app.queue_assembly import OpenQueues
-        from warren.app.queue_room import QueueRoom
+        from warren.app.queue_room import OpenQueueNames
 
         with self._room_lock:
             if self._is_closed:
                 raise Misuse("the database is closed", "open it again")
             if self._room is None:
-                self._room = QueueRoom(OpenQueues(self.database, self._machine, **self._queue_side))
+                self._room = OpenQueueNames(OpenQueues(self.database, self._machine, **self._queue_side))
             return self._room
 
     # -- all of it -----------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Moment:
+    def snapshot(self) -> StoreMoment:
         """Everything as of now, held still until it is closed."""
-        return Moment(self.database.view_now(), self.database.log.owner)
+        return StoreMoment(self.database.view_now(), self.database.log.owner)
 
     def alarms(self) -> list[str]:
         room = self._room
@@ -238,7 +238,7 @@ class Warren:
         self.close()
 
     @contextmanager
-    def _hold_now(self) -> Iterator[Reading]:
+    def _hold_now(self) -> Iterator[StoreReader]:
         view = self.database.view_now()
         try:
             yield view
@@ -265,10 +265,10 @@ class Warren:
         self._writing.if_so(lambda: self._number_of(raw) is None, name_it)
 
 
-class Moment:
+class StoreMoment:
     """A moment of the whole database, which does not change any more."""
 
-    def __init__(self, view: View, owner: OwningProcess) -> None:
+    def __init__(self, view: ReadView, owner: OwningProcess) -> None:
         self._view = view
         self._owner = owner
 
@@ -283,14 +283,14 @@ class Moment:
         if self._owner.is_this:
             self._view.close()
 
-    def __enter__(self) -> Moment:
+    def __enter__(self) -> StoreMoment:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close()
 
     @contextmanager
-    def _hold(self) -> Iterator[Reading]:
+    def _hold(self) -> Iterator[StoreReader]:
         self._owner.check()
         yield self._view
 

@@ -10,7 +10,7 @@ import logging
 from functools import partial
 
 from warren.app.configuration.configuration import FirstUser
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.broker.passwords import Hashing, hashed
 from warren.broker.permissions import check_patterns
 from warren.catalog import permissions, users, vhosts
@@ -20,7 +20,7 @@ from warren.catalog.change import Change
 _LOG = logging.getLogger(__name__)
 
 
-def make_first_user(catalog: Catalog, chance: Chance, first: FirstUser) -> bool:
+def make_first_user(catalog: Catalog, chance: Random, first: FirstUser) -> bool:
     """Whether there was none."""
     with catalog.reading() as connection:
         if users.every(connection):

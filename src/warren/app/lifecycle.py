@@ -65,7 +65,7 @@ def run(broker: Broker, say: Say, began_ns: int) -> bool:
 
 
 async def _serve(broker: Broker, say: Say, began_ns: int) -> None:
-    ending = Ending(asyncio.get_running_loop(), broker)
+    ending = Shutdown(asyncio.get_running_loop(), broker)
     host, port = await _listen(broker)
     try:
         management = await _manage(broker)
@@ -83,7 +83,7 @@ async def _serve(broker: Broker, say: Say, began_ns: int) -> None:
         await broker.server.stop(0.0)
 
 
-class Ending:
+class Shutdown:
     """Why it ends, and how fast: signals, and what ended the log."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
@@ -145,7 +145,7 @@ class LoopCallbacks:
             self._task.succeeded()
 
 
-async def _drain(broker: Broker, ending: Ending) -> None:
+async def _drain(broker: Broker, ending: Shutdown) -> None:
     """Clients are told, and have some time to go; unless it is urgent."""
     broker.is_draining = True
     seconds = broker.settings.drain_seconds
@@ -169,7 +169,7 @@ async def _listen(broker: Broker) -> tuple[str, int]:
     return host, port
 
 
-async def _manage(broker: Broker) -> serving.Serving:
+async def _manage(broker: Broker) -> serving.ManagementServer:
     configuration = broker.configuration
     host = configuration.management_host or configuration.server.host
     path = join(configuration.places.directory, SOCKET)
@@ -177,7 +177,7 @@ async def _manage(broker: Broker) -> serving.Serving:
     return await serving.start(broker, host, *ports, path)
 
 
-def _tell(management: serving.Serving, say: Say, amqp: str) -> None:
+def _tell(management: serving.ManagementServer, say: Say, amqp: str) -> None:
     """Programs that started us read these lines."""
     say(f"amqp {amqp}")
     say(f"management http://{_address(*management.addresses[serving.HTTP])}")

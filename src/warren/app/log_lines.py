@@ -23,7 +23,7 @@ NAME = "warren"
 _TIME = "%Y-%m-%dT%H:%M:%S"
 
 
-class Lines(logging.Formatter):
+class EventLineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).strftime(_TIME)
         facts = getattr(record, "facts", {})
@@ -35,7 +35,7 @@ class Lines(logging.Formatter):
 def begin(log_to: LogTo) -> None:
     """From now on events are written there, and nowhere else."""
     handler = _handler(log_to.path)
-    handler.setFormatter(Lines())
+    handler.setFormatter(EventLineFormatter())
     log = logging.getLogger(NAME)
     for old in list(log.handlers):
         log.removeHandler(old)

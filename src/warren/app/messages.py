@@ -14,11 +14,11 @@ from warren.app.bodies import plain_bodies
 from warren.base.ids import QueueId
 from warren.broker.consumers import Delivery
 from warren.broker.errors import NotYours
-from warren.broker.traffic import Settling
+from warren.broker.traffic import SettleCall
 from warren.queues.backing import TagRange
 
 
-class Tag(NamedTuple):
+class DeliveryTag(NamedTuple):
     """Names a message that was delivered, as long as it is not settled: plain data, to be kept wherever you like. When
     it is requeued and delivered once more, whoever got it then has the same tag."""
 
@@ -27,7 +27,7 @@ class Tag(NamedTuple):
     number: int
 
 
-Settled: TypeAlias = "Delivered | Tag"
+Settled: TypeAlias = "DeliveredMessages | DeliveryTag"
 
 
 class Settler(Protocol):
@@ -41,7 +41,7 @@ class Settler(Protocol):
     def nack(self, what: Settled, requeue: bool = True) -> int: ...
 
 
-class Delivered:
+class DeliveredMessages:
     """What both have in common."""
 
     __slots__ = ("_is_settled", "_life", "_queue", "_tags", "queue_id")
@@ -67,14 +67,14 @@ class Delivered:
     def is_settled(self) -> bool:
         return self._is_settled
 
-    def settling(self) -> Settling:
+    def settling(self) -> SettleCall:
         """Used by the queue: its tags, once."""
         if self._is_settled and self._tags:
             raise NotYours(
                 f"queue {self._queue.name!r}: this was acknowledged or given back before", "settle each message once"
             )
         self._is_settled = True
-        return Settling(self._life, self._tags)
+        return SettleCall(self._life, self._tags)
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +89,7 @@ class Delivered:
                 self.nack()
 
 
-class Message(Delivered):
+class Message(DeliveredMessages):
     """One message in your hands."""
 
     __slots__ = ("body", "redelivered")
@@ -106,15 +106,15 @@ class Message(Delivered):
         return cls(queue, delivery.queue, delivery.life, fetched.tag, body, fetched.is_redelivered)
 
     @property
-    def tag(self) -> Tag:
-        return Tag(self.queue_id, self._life, self._tags[0][0])
+    def tag(self) -> DeliveryTag:
+        return DeliveryTag(self.queue_id, self._life, self._tags[0][0])
 
     def __repr__(self) -> str:
         body = self.body if len(self.body) <= 32 else self.body[:32] + b"..."
         return f"<message {body!r}{', redelivered' if self.redelivered else ''}>"
 
 
-class Batch(Delivered):
+class MessageBatch(DeliveredMessages):
     """Messages that were got together: their bodies in a list, settled in one go."""
 
     __slots__ = ("bodies", "fetched")
@@ -143,7 +143,9 @@ class Batch(Delivered):
         return [each.is_redelivered for each in self.fetched for _ in range(len(each.slice))]
 
     @property
-    def tags(self) -> list[Tag]:
+    def tags(self) -> list[DeliveryTag]:
         """Of each message, to settle some of them alone."""
         ranges = (each.tags for each in self.fetched)
-        return [Tag(self.queue_id, self._life, number) for first, stop in ranges for number in range(first, stop)]
+        return [
+            DeliveryTag(self.queue_id, self._life, number) for first, stop in ranges for number in range(first, stop)
+        ]

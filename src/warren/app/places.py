@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from warren.app.directories import store_directory
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.errors import Misuse
 from warren.catalog.connect_string import is_connect_string
 from warren.catalog.database import place_of
@@ -29,22 +29,22 @@ from warren.catalog.sql_database import SqlPlace
 from warren.files.protocol import Files, join
 
 
-class OfMachine(Protocol):
+class MachineCatalogs(Protocol):
     """What is needed of a `Machine`."""
 
     @property
     def files(self) -> Files: ...
 
     @property
-    def chance(self) -> Chance: ...
+    def chance(self) -> Random: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class CatalogLocation:
     directory: str  # of the database: the log, the stores, and what was set aside
     catalog: CatalogSettings
 
-    def sql(self, machine: OfMachine) -> SqlPlace:
+    def sql(self, machine: MachineCatalogs) -> SqlPlace:
         """Where the SQL catalog is."""
         return place_of(machine.files, machine.chance, self.directory, self.catalog)
 
@@ -57,12 +57,12 @@ def resolve_places(
     catalog: str = "",
     environment: Mapping[str, str] | None = None,
     is_forced: bool = False,
-) -> Places:
+) -> CatalogLocation:
     """From the options of the command line, each as it was given. `environment`: the process's variables."""
     if data_dir is None and store_dir is None and not no_data_dir:
         data_dir = default_data_directory(environment or {})
     named = replace(catalog_settings(connect, catalog), is_forced=is_forced)
-    return Places(store_directory(data_dir, store_dir, no_data_dir), named)
+    return CatalogLocation(store_directory(data_dir, store_dir, no_data_dir), named)
 
 
 def default_data_directory(environment: Mapping[str, str]) -> str:

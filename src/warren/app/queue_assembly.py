@@ -14,18 +14,18 @@ from contextlib import ExitStack
 from warren.broker.backing_kinds import MakeOne
 from warren.broker.confirms import Confirms
 from warren.broker.memory_monitor import MemoryMonitor
-from warren.broker.realms import Realms
+from warren.broker.realms import Vhosts
 from warren.broker.settings import QueueSettings
 from warren.broker.sql_kind import SQL, SqlKind
 from warren.broker.storage import QueueStorage
-from warren.broker.traffic import Traffic
-from warren.broker.virtual_host import VirtualHost
+from warren.broker.traffic import QueueApi
+from warren.broker.virtual_host import VhostQueues
 from warren.catalog import vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.database import place_of
 from warren.catalog.leftovers import remove_leftovers
 from warren.catalog.settings import CatalogSettings
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.message_store.settings import MessageStoreSettings
 from warren.queues.settings import VariableQueueSettings
 from warren.snapshot.database import Database
@@ -43,7 +43,7 @@ class OpenQueues:
     def __init__(
         self,
         database: Database,
-        machine: Machine,
+        machine: Environment,
         queue_settings: QueueSettings | None = None,
         variable_queue_settings: VariableQueueSettings | None = None,
         message_store_settings: MessageStoreSettings | None = None,
@@ -73,7 +73,7 @@ class OpenQueues:
             self.storage = QueueStorage(database, self.catalog, settings, of_queues, of_stores, kinds)
             opened.callback(self.storage.close)
             self.storage.forget(gone)
-            self.realms = Realms(self.storage, machine, settings)
+            self.realms = Vhosts(self.storage, machine, settings)
             opened.callback(self.realms.close)
             self.confirms = Confirms(machine.threads, database.log.wait, machine.background)
             opened.callback(self.confirms.stop)
@@ -86,13 +86,13 @@ class OpenQueues:
         self._owner.check()
 
     @property
-    def host(self) -> VirtualHost:
+    def host(self) -> VhostQueues:
         """The queues of the home vhost."""
         self.check()
         return self.realms.find(HOME).queues
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> QueueApi:
         self.check()
         return self.realms.find(HOME).traffic
 

@@ -37,7 +37,7 @@ class QueueOptions(TypedDict, total=False):
     backing: str | None  # another kind of backing queue
 
 
-class QueueRoom:
+class OpenQueueNames:
     """Of one open database."""
 
     def __init__(self, queues: OpenQueues) -> None:

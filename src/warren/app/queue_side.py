@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from warren.queues.settings import VariableQueueSettings
 
 
-class QueueSide(TypedDict, total=False):
+class QueueOpenOptions(TypedDict, total=False):
     """What `warren.open` takes for queues."""
 
     queue_settings: QueueSettings

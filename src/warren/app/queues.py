@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 
 from warren.app.bodies import checked_body, pieces
-from warren.app.messages import Batch, Delivered, Message, Settled, Tag
+from warren.app.messages import DeliveredMessages, DeliveryTag, Message, MessageBatch, Settled
 from warren.app.publishing import publication_of, when_durable
 from warren.app.queue_assembly import OpenQueues
 from warren.base.errors import Misuse
@@ -31,23 +31,23 @@ from warren.base.runs import Origin
 from warren.base.threads import Threads
 from warren.broker.consumers import Delivery
 from warren.broker.errors import NotYours
-from warren.broker.supervisor import Supervised
-from warren.broker.traffic import Settling, Traffic
+from warren.broker.supervisor import QueueHandle
+from warren.broker.traffic import QueueApi, SettleCall
 
-__all__ = ["Batch", "Message", "Queue", "Tag"]
+__all__ = ["DeliveryTag", "Message", "MessageBatch", "Queue"]
 
 
 class Queue:
     """Handed out by `db.queue(name)`."""
 
-    def __init__(self, queues: OpenQueues, child: Supervised) -> None:
+    def __init__(self, queues: OpenQueues, child: QueueHandle) -> None:
         self._queues = queues
         self._traffic = queues.traffic
         self.child = child
         self._origin = Origin(routing_key=child.name)
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> QueueApi:
         """Raises in a forked child."""
         self._queues.check()
         return self._traffic
@@ -97,12 +97,12 @@ class Queue:
         delivery = self._delivered(1, timeout)
         return None if delivery is None else Message.of(self, delivery)
 
-    def get_many(self, count: int, timeout: float | None = 0.0, *, bytes_max: int | None = None) -> Batch:
+    def get_many(self, count: int, timeout: float | None = 0.0, *, bytes_max: int | None = None) -> MessageBatch:
         """Up to so many messages, as soon as there is one; an empty batch if none comes. `bytes_max`: no more than so
         many bytes, unless the first message alone has more."""
         if count < 1:
             raise Misuse(f"{count} messages cannot be got", "ask for one at least")
-        return Batch(self, self._delivered(count, timeout, bytes_max))
+        return MessageBatch(self, self._delivered(count, timeout, bytes_max))
 
     def __iter__(self) -> Iterator[Message]:
         """Messages until none is ready. Acknowledge each."""
@@ -179,10 +179,10 @@ class Queue:
     def _delivered(self, count: int, timeout: float | None, bytes_max: int | None = None) -> Delivery | None:
         return self.traffic.get(self.child, count, bytes_max, timeout)
 
-    def _settling(self, what: Settled) -> Settling:
-        if isinstance(what, Tag):
-            queue, settling = what.queue, Settling(what.life, [(what.number, what.number + 1)])
-        elif isinstance(what, Delivered):
+    def _settling(self, what: Settled) -> SettleCall:
+        if isinstance(what, DeliveryTag):
+            queue, settling = what.queue, SettleCall(what.life, [(what.number, what.number + 1)])
+        elif isinstance(what, DeliveredMessages):
             queue, settling = what.queue_id, what.settling()
         else:
             raise Misuse(f"a message, a batch or a tag is settled, not a {type(what).__name__}")

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from itertools import islice
 
-from warren.app.messages import Batch, Message, Settled
+from warren.app.messages import Message, MessageBatch, Settled
 from warren.app.queues import Queue
 from warren.base.threads import Threads
 from warren.broker.consumers import Delivery, Outcome
@@ -42,8 +42,8 @@ class AsyncQueue:
         delivery = await self._delivered(1, timeout, None)
         return None if delivery is None else Message.of(self.inner, delivery)
 
-    async def get_many(self, count: int, timeout: float | None = 0.0, *, bytes_max: int | None = None) -> Batch:
-        return Batch(self.inner, await self._delivered(count, timeout, bytes_max))
+    async def get_many(self, count: int, timeout: float | None = 0.0, *, bytes_max: int | None = None) -> MessageBatch:
+        return MessageBatch(self.inner, await self._delivered(count, timeout, bytes_max))
 
     async def ack(self, what: Settled) -> int:
         return await asyncio.to_thread(self.inner.ack, what)

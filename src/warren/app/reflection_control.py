@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from warren.files.protocol import join
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.snapshot.control_socket import ControlServer, Message
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
@@ -18,7 +18,7 @@ from warren.snapshot.reflecting import mark_to_json, orders_of
 from warren.snapshot.reflection import ReflectionSettings
 
 
-def served(database: Database, machine: Machine, settings: ReflectionSettings) -> ControlServer | None:
+def served(database: Database, machine: Environment, settings: ReflectionSettings) -> ControlServer | None:
     """Listen for orders, unless another process does."""
     if settings.reflection is Mode.WATCH:
         return None

@@ -6,12 +6,12 @@ import secrets
 from typing import Protocol
 
 
-class Chance(Protocol):
+class Random(Protocol):
     def id64(self) -> int:
         """A random integer, 1 … 2**63 - 1 (so that it also fits a signed column)."""
         ...
 
 
-class SystemChance:
+class SystemRandom:
     def id64(self) -> int:
         return secrets.randbelow((1 << 63) - 1) + 1

@@ -31,7 +31,7 @@ class Condition(Protocol):
     def notify_all(self) -> None: ...
 
 
-class Running(Protocol):
+class StartedThread(Protocol):
     """Something that was started."""
 
     def join(self, timeout: float | None = None) -> None: ...
@@ -42,7 +42,7 @@ class Running(Protocol):
 class Threads(Protocol):
     def condition(self) -> Condition: ...
 
-    def start(self, name: str, body: Callable[[], None]) -> Running:
+    def start(self, name: str, body: Callable[[], None]) -> StartedThread:
         """Run `body` beside us. An error that escapes `body` is the body's own fault: it must have said so itself."""
         ...
 
@@ -65,7 +65,7 @@ class SystemThreads:
     def condition(self) -> Condition:
         return threading.Condition(threading.Lock())
 
-    def start(self, name: str, body: Callable[[], None]) -> Running:
+    def start(self, name: str, body: Callable[[], None]) -> StartedThread:
         thread = threading.Thread(target=body, name=name, daemon=True)
         thread.start()
         return thread

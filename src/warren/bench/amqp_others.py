@@ -12,7 +12,7 @@ from warren.bench.amqp_run import Bench
 from warren.bench.amqp_shapes import SIZES
 from warren.bench.amqp_slices import Shape, Slice, rate_of, times_of
 from warren.bench.generators import nats, redis
-from warren.bench.generators.order import Order, generated
+from warren.bench.generators.order import LoadOrder, generated
 
 _DELETE: Mapping[str, Callable[[int, str], None]] = {"redis": redis.delete, "nats": nats.delete}
 
@@ -41,7 +41,7 @@ def one_in_flight(bench: Bench) -> Slice:
 
 
 @contextmanager
-def _stream(bench: Bench, name: str) -> Iterator[Callable[[str], Order]]:
+def _stream(bench: Bench, name: str) -> Iterator[Callable[[str], LoadOrder]]:
     """Orders about a stream, by what is to be done with it."""
     speaks = bench.subject.speaks
     yield lambda what: bench.order(f"{speaks}_{what}").but(queue=name)

@@ -32,7 +32,7 @@ RATE, MILLISECONDS, MICROSECONDS = "messages/s", "ms", "µs"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AmqpRow:
     name: str
     reading: str
     unit: str
@@ -40,26 +40,26 @@ class Row:
     own: str = ""  # … or which other of the same broker
 
 
-def _beside(reading: str, unit: str, peers: tuple[str, ...]) -> Iterator[Row]:
+def _beside(reading: str, unit: str, peers: tuple[str, ...]) -> Iterator[AmqpRow]:
     for peer in peers:
-        yield Row(reading if peer == CLASSIC else f"{reading}_beside_{peer}", reading, unit, peer)
+        yield AmqpRow(reading if peer == CLASSIC else f"{reading}_beside_{peer}", reading, unit, peer)
 
 
-def _single(which: str) -> Iterator[Row]:
+def _single(which: str) -> Iterator[AmqpRow]:
     """Beside the bare disk, then beside all others."""
     reading = f"one_in_flight_{which}"
-    yield Row(reading, reading, MICROSECONDS, own=f"bare_sync_{which}")
+    yield AmqpRow(reading, reading, MICROSECONDS, own=f"bare_sync_{which}")
     for peer in AGAINST_ALL:
-        yield Row(f"{reading}_beside_{peer}", reading, MICROSECONDS, peer)
+        yield AmqpRow(f"{reading}_beside_{peer}", reading, MICROSECONDS, peer)
 
 
-ROWS: tuple[Row, ...] = (
-    Row("bare_sync_p50", "bare_sync_p50", MICROSECONDS),
-    Row("bare_sync_p99", "bare_sync_p99", MICROSECONDS),
-    Row("bare_write", "bare_write", "MB/s"),
+ROWS: tuple[AmqpRow, ...] = (
+    AmqpRow("bare_sync_p50", "bare_sync_p50", MICROSECONDS),
+    AmqpRow("bare_sync_p99", "bare_sync_p99", MICROSECONDS),
+    AmqpRow("bare_write", "bare_write", "MB/s"),
     *(row for size in ("100", "1k", "64k") for row in _beside(f"publish_{size}", RATE, AGAINST_ALL)),
-    Row("publish_limited", "publish_limited", RATE, own="publish_100"),
-    Row("publish_held", "publish_held", RATE, own="publish_100"),
+    AmqpRow("publish_limited", "publish_limited", RATE, own="publish_100"),
+    AmqpRow("publish_held", "publish_held", RATE, own="publish_100"),
     *_beside("many_connections", RATE, AGAINST_RABBITMQ),
     *_beside("many_connections_p99", MICROSECONDS, AGAINST_RABBITMQ),
     *_beside("drain", RATE, AGAINST_ALL),
@@ -88,7 +88,7 @@ def amqp_rows(run: AmqpRun) -> Figures:
             yield _figure(run, row, ours[row.reading], None if is_own_peer else beside)
 
 
-def _figure(run: AmqpRun, row: Row, values: list[float], beside: list[float] | None) -> Figure:
+def _figure(run: AmqpRun, row: AmqpRow, values: list[float], beside: list[float] | None) -> Figure:
     if beside is None:
         return Figure(row.name, median(values), _unit(run, row))
     ratios = tuple(value / reference for value, reference in zip(values, beside, strict=True) if reference)
@@ -117,6 +117,6 @@ def readings_needed(run: AmqpRun, subject: Subject) -> set[str]:
     return {row.reading for row in rows if row.peer == subject.name}
 
 
-def _unit(run: AmqpRun, row: Row) -> str:
+def _unit(run: AmqpRun, row: AmqpRow) -> str:
     is_scaled = row.reading in BACKLOG_READINGS and run.peer_factor != 1
     return f"{row.unit} (peer: {run.peer_backlog:,} × {run.peer_factor:g})" if is_scaled else row.unit

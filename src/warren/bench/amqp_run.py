@@ -15,17 +15,17 @@ from pathlib import Path
 
 from warren.base.errors import Refused
 from warren.bench.amqp_subjects import OURS, SUBJECTS, Subject
-from warren.bench.generators.line import Line
-from warren.bench.generators.order import Order
+from warren.bench.generators.line import BrokerConnection
+from warren.bench.generators.order import LoadOrder
 from warren.bench.generators.wire import Table
 from warren.bench.peers import Peer
-from warren.bench.run import Run, Watcher, run_in
+from warren.bench.run import BenchRun, Watcher, run_in
 
 ROOM_BYTES_PER_MESSAGE = 1000  # of a backlog of 100 bytes; as much is enough for some seconds of large bodies
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class RunSize:
     """How much of everything, for each broker in each run, in all its slices together."""
 
     seconds: float = 4.0  # of a row at full speed
@@ -36,7 +36,7 @@ class Effort:
     connections: int = 100
     disk_bytes: int = 256 << 20
 
-    def of_a_slice(self) -> Effort:
+    def of_a_slice(self) -> RunSize:
         return replace(
             self,
             seconds=self.seconds / self.slices,
@@ -50,17 +50,17 @@ class Effort:
         return self.seconds * 1.5
 
 
-QUICK = Effort(0.4, 2, 4000, 200, 1000.0, 10, 8 << 20)
+QUICK = RunSize(0.4, 2, 4000, 200, 1000.0, 10, 8 << 20)
 QUICK_BACKLOG = (5000, 2500)
 
 
 @dataclass(frozen=True, slots=True)
-class AmqpRun(Run):
+class AmqpRun(BenchRun):
     """`entries` is the length of Warren's backlog."""
 
     wanted: frozenset[str]  # rows
     runs: int = 3
-    effort: Effort = field(default_factory=Effort)
+    effort: RunSize = field(default_factory=RunSize)
     peer_backlog: int = 300_000
     subjects: Mapping[str, Subject] = field(default_factory=lambda: SUBJECTS)
     absent: dict[str, str] = field(default_factory=dict)  # brokers that could not be started, and why
@@ -82,17 +82,17 @@ class Bench:
 
     subject: Subject
     peer: Peer
-    effort: Effort  # of one slice
+    effort: RunSize  # of one slice
     room: Path
     started_seconds: float  # an empty one
     backlog: int
     factor: float  # by which that is shorter than it should be
 
-    def order(self, shape: str) -> Order:
-        return Order(shape, self.peer.port)
+    def order(self, shape: str) -> LoadOrder:
+        return LoadOrder(shape, self.peer.port)
 
-    def line(self) -> Line:
-        return Line(self.peer.port)
+    def line(self) -> BrokerConnection:
+        return BrokerConnection(self.peer.port)
 
     def declare(self, queue: str, arguments: Table | None = None) -> None:
         with self.line() as line:
@@ -111,12 +111,12 @@ def amqp_run(
     subjects: Mapping[str, Subject],
     backlogs: tuple[int, int],  # Warren's, and a peer's
     runs: int = 3,
-    effort: Effort | None = None,
+    effort: RunSize | None = None,
 ) -> Iterator[AmqpRun]:
     """A run below a directory; everything it writes is removed at its end."""
     backlog, peer_backlog = backlogs
     with run_in(directory, max(backlogs), watcher, ROOM_BYTES_PER_MESSAGE, "backlog") as run:
-        yield AmqpRun(run.home, backlog, watcher, frozenset(wanted), runs, effort or Effort(), peer_backlog, subjects)
+        yield AmqpRun(run.home, backlog, watcher, frozenset(wanted), runs, effort or RunSize(), peer_backlog, subjects)
 
 
 def chosen(names: Sequence[str]) -> dict[str, Subject]:

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from warren.base.errors import Damage
 from warren.bench.amqp_run import Bench
 from warren.bench.amqp_slices import Rate, Shape, Slice, rate_of, times_of
-from warren.bench.generators.order import Order, generated, generator
+from warren.bench.generators.order import LoadOrder, generated, generator
 from warren.bench.generators.wire import Table
 from warren.bench.killed_child import Told
 from warren.bench.references import bare_seconds
@@ -152,7 +152,7 @@ def _queue(bench: Bench, arguments: Table | None = None) -> Iterator[str]:
     bench.delete("bench")
 
 
-def _both(bench: Bench, queue: str, publish: Order) -> tuple[Told, Told]:
+def _both(bench: Bench, queue: str, publish: LoadOrder) -> tuple[Told, Told]:
     """A publisher and a consumer at once; what each has told."""
     with (
         generator(bench.order("follow").but(queue=queue)) as consumer,

@@ -22,8 +22,8 @@ from warren.bench.generators.wire import Table
 from warren.bench.peers import (
     AMQP_HEADER,
     HOST,
-    Part,
     Peer,
+    PeerProcess,
     free_ports,
     made,
     start_nats,
@@ -56,7 +56,7 @@ def start_warren(directory: Path) -> Peer:
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     command = [sys.executable, "-m", "warren.cli.main", "serve", *words]
     kept = {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "WARREN_"))}
-    return started(Peer(OURS, directory, [Part(command, port, AMQP_HEADER, kept)]))
+    return started(Peer(OURS, directory, [PeerProcess(command, port, AMQP_HEADER, kept)]))
 
 
 SUBJECTS: Mapping[str, Subject] = {

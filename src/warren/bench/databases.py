@@ -21,7 +21,7 @@ import numpy as np
 from warren.app.database import open_database
 from warren.base.ids import Epoch, StorageId
 from warren.bench.workload import SEED
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.settings import LogSettings
 from warren.log.worker import Progress
 from warren.snapshot.database import Database
@@ -39,7 +39,7 @@ _VALUE_LISTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SessionStep:
     """What one session does."""
 
     puts: Sequence[bytes]
@@ -60,7 +60,7 @@ def opened_database(
 ) -> Iterator[Database]:
     """The room's database. If the block does not close it, nothing more is reflected."""
     reflection = ReflectionSettings(reflection=mode)
-    database = open_database(directory_of(room), Machine.real(), settings, reflection, progress)
+    database = open_database(directory_of(room), Environment.real(), settings, reflection, progress)
     try:
         yield database
     finally:
@@ -82,14 +82,14 @@ def value_lists() -> list[list[bytes]]:
     return [_cut(chance.bytes(SESSION_KEYS * VALUE_BYTES), VALUE_BYTES) for _ in range(_VALUE_LISTS)]
 
 
-def puts(sessions: Iterable[int]) -> Iterator[Step]:
+def puts(sessions: Iterable[int]) -> Iterator[SessionStep]:
     """Each session puts its own keys, made when its turn comes."""
     values = value_lists()
     for session in sessions:
-        yield Step(keys_of(session), values[session % _VALUE_LISTS])
+        yield SessionStep(keys_of(session), values[session % _VALUE_LISTS])
 
 
-def write(database: Database, steps: Iterable[Step]) -> list[tuple[Epoch, int]]:
+def write(database: Database, steps: Iterable[SessionStep]) -> list[tuple[Epoch, int]]:
     """Send everything, and return when it is durable; of each session its epoch and how many entries it had."""
     sent: list[tuple[Epoch, int]] = []
     under_way: deque[Epoch] = deque()

@@ -10,18 +10,18 @@ import numpy as np
 from warren.bench import references, workload
 from warren.bench.counting import CountingFiles
 from warren.bench.measurement import Figure
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.bench.stores import SETTINGS, STORAGE, fill, log_bytes, opened
 from warren.bench.workload import SESSION_ENTRIES
 from warren.log.settings import LogSettings
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 SQLITE_ENTRIES_MAX = 500_000
 LISTED_ENTRIES_MAX = 1_000_000
 VERSIONED_ENTRIES_MAX = 500_000
 
 
-def columns_rows(run: Run) -> Figures:
+def columns_rows(run: BenchRun) -> Figures:
     """As columns, in sessions of 10,000 that do not wait for each other."""
     work, files = workload.make(run.entries), CountingFiles()
     run.began("append_columns")
@@ -42,7 +42,7 @@ def columns_rows(run: Run) -> Figures:
     yield Figure("append_beside_disk", filled.rate, "entries/s", bare)
 
 
-def lists_rows(run: Run) -> Figures:
+def lists_rows(run: BenchRun) -> Figures:
     """As lists of bytes; a million entries are kept as Python objects, and appended again until there are enough."""
     lists = list(workload.as_lists(workload.make(run.entries), LISTED_ENTRIES_MAX))
     count = -(-run.entries // SESSION_ENTRIES)
@@ -59,14 +59,16 @@ def lists_rows(run: Run) -> Figures:
         yield Figure("append_lists", entries / (perf_counter() - start), "entries/s")
 
 
-def versioned_rows(run: Run) -> Figures:
+def versioned_rows(run: BenchRun) -> Figures:
     """With explicit write versions: majors spread over 16 bits, minors over 32."""
     work, chance = workload.make(min(run.entries, VERSIONED_ENTRIES_MAX)), np.random.default_rng(workload.SEED)
     run.began("overhead_bytes_explicit_versions")
     with run.room() as room, opened(room) as store:
         for number, entries in enumerate(work.sessions):
-            majors = Numbers.of_array(chance.integers(1 << 40, (1 << 40) + (1 << 16), entries.keys.count, np.uint64))
-            minors = Numbers.of_array(chance.integers(0, 1 << 32, entries.keys.count, np.uint64))
+            majors = NumberColumn.of_array(
+                chance.integers(1 << 40, (1 << 40) + (1 << 16), entries.keys.count, np.uint64)
+            )
+            minors = NumberColumn.of_array(chance.integers(0, 1 << 32, entries.keys.count, np.uint64))
             session = store.begin()
             session.put_columns(STORAGE, entries.keys, entries.values, majors, minors)
             session.end()
@@ -75,7 +77,7 @@ def versioned_rows(run: Run) -> Figures:
         yield Figure("overhead_bytes_explicit_versions", (size - work.size_bytes) / work.entries, "B/entry")
 
 
-def compacting_rows(run: Run) -> Figures:
+def compacting_rows(run: BenchRun) -> Figures:
     """With all settings at their defaults: compaction starts by itself, beside the appends."""
     work = workload.make(run.entries)
     run.began("append_while_compacting")

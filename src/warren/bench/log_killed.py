@@ -16,16 +16,16 @@ from warren.base.ids import StorageId
 from warren.bench import references, workload
 from warren.bench.measurement import Figure
 from warren.bench.memory_probe import watch_rebuild
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.bench.stores import STORAGE, check, fill, log_files, opened
-from warren.bench.workload import KEYS_VARIABLE, Workload
+from warren.bench.workload import KEYS_VARIABLE, LogWorkload
 from warren.log.store import LogStore
 
 WRITER_STORAGE = StorageId(2)
 WRITER_PAUSE_SECONDS = 0.005
 
 
-def killed_rows(run: Run) -> Figures:
+def killed_rows(run: BenchRun) -> Figures:
     work = workload.make(run.entries)
     with run.room() as room:
         copied = _fill_and_kill(run, room, work, "rebuild")
@@ -40,7 +40,7 @@ def killed_rows(run: Run) -> Figures:
             yield Figure("compaction_online", _compact(run, store), "entries/s", copied)
 
 
-def variable_rows(run: Run) -> Figures:
+def variable_rows(run: BenchRun) -> Figures:
     """The same with keys of 4 to 200 bytes."""
     work = workload.make(run.entries, KEYS_VARIABLE)
     with run.room() as room:
@@ -52,7 +52,7 @@ def variable_rows(run: Run) -> Figures:
             yield Figure("compaction_variable_keys", _compact(run, store), "entries/s", copied)
 
 
-def _fill_and_kill(run: Run, room: Path, work: Workload, row: str) -> float:
+def _fill_and_kill(run: BenchRun, room: Path, work: LogWorkload, row: str) -> float:
     """Leave a store as a killed process does; entries/s of copying its bytes."""
     run.began(row)
     with opened(room) as store:
@@ -63,7 +63,7 @@ def _fill_and_kill(run: Run, room: Path, work: Workload, row: str) -> float:
     return copied
 
 
-def _rebuild(run: Run, room: Path, work: Workload, is_distinct_exact: bool = True) -> float:
+def _rebuild(run: BenchRun, room: Path, work: LogWorkload, is_distinct_exact: bool = True) -> float:
     """Entries/s from the first step of opening to the first answer."""
     key, _ = work.newest
     start = perf_counter()
@@ -79,7 +79,7 @@ def _forget_snapshot(room: Path) -> None:
         path.unlink()
 
 
-def _compact(run: Run, store: LogStore) -> float:
+def _compact(run: BenchRun, store: LogStore) -> float:
     start = perf_counter()
     result = store.compact(run.reached)
     entries: int = result["entries_in"]

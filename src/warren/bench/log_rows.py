@@ -10,10 +10,10 @@ from warren.bench.log_append import columns_rows, compacting_rows, lists_rows, v
 from warren.bench.log_killed import killed_rows, variable_rows
 from warren.bench.log_single import single_rows
 from warren.bench.log_stopped import stopped_rows
-from warren.bench.run import Run
+from warren.bench.run import BenchRun
 from warren.bench.suite import Suite
 
-LOG: Suite[Run] = Suite(
+LOG: Suite[BenchRun] = Suite(
     {
         columns_rows: (
             "append_columns",

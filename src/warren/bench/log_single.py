@@ -16,7 +16,7 @@ from time import perf_counter_ns
 
 from warren.bench.measurement import Figure
 from warren.bench.references import BareFile, Sqlite
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.bench.stores import STORAGE, log_bytes, opened
 from warren.log.store import LogStore
 
@@ -27,7 +27,7 @@ WARM_UP = 100
 KEY, VALUE = b"sixteen-byte-key", bytes(range(100))
 
 
-def single_rows(run: Run) -> Figures:
+def single_rows(run: BenchRun) -> Figures:
     run.began("single_entry")
     with run.room() as room, opened(room) as store:
         ours, bare, sqlite = _take_turns(run, room, store)
@@ -41,7 +41,7 @@ def commit_one(store: LogStore) -> None:
     session.commit()
 
 
-def _take_turns(run: Run, room: Path, store: LogStore) -> tuple[list[float], list[float], list[float]]:
+def _take_turns(run: BenchRun, room: Path, store: LogStore) -> tuple[list[float], list[float], list[float]]:
     ours: list[float] = []
     bare: list[float] = []
     sqlite: list[float] = []

@@ -15,17 +15,17 @@ import numpy as np
 from warren.base.errors import Damage
 from warren.bench import references, workload
 from warren.bench.measurement import Figure
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.bench.stores import STORAGE, check, fill, log_files, opened
-from warren.bench.workload import Workload
-from warren.log.snapshot import Snapshot
+from warren.bench.workload import LogWorkload
+from warren.log.snapshot import StartupSnapshot
 from warren.log.store import LogStore
 from warren.records.columns import EntryColumns
 
 LOOKUPS = 5_000
 
 
-def stopped_rows(run: Run) -> Figures:
+def stopped_rows(run: BenchRun) -> Figures:
     work = workload.make(run.entries)
     with run.room() as room:
         yield _stop(run, room, work)
@@ -51,7 +51,7 @@ def touch(batch: EntryColumns) -> int:
     return told + int(value_lengths.sum()) + int(batch.keys.heap[starts].sum())
 
 
-def _stop(run: Run, room: Path, work: Workload) -> Figure:
+def _stop(run: BenchRun, room: Path, work: LogWorkload) -> Figure:
     """Closing writes the snapshot for the next start."""
     run.began("stop")
     with opened(room) as store:
@@ -61,7 +61,7 @@ def _stop(run: Run, room: Path, work: Workload) -> Figure:
         return Figure("stop", perf_counter() - start, "s")
 
 
-def _scans(run: Run, snapshot: Snapshot, path: Path) -> Figures:
+def _scans(run: BenchRun, snapshot: StartupSnapshot, path: Path) -> Figures:
     run.began("scan_batches")
     rows = len(snapshot)
     checksummed = rows / references.checksum_seconds(path)
@@ -74,13 +74,13 @@ def _scans(run: Run, snapshot: Snapshot, path: Path) -> Figures:
     yield Figure("scan_batches_warm", rows / warm, "rows/s")
 
 
-def _scan(snapshot: Snapshot) -> tuple[float, int]:
+def _scan(snapshot: StartupSnapshot) -> tuple[float, int]:
     start = perf_counter()
     told = sum(map(touch, snapshot.batches()))
     return perf_counter() - start, told
 
 
-def _lookups(run: Run, snapshot: Snapshot, work: Workload) -> Figure:
+def _lookups(run: BenchRun, snapshot: StartupSnapshot, work: LogWorkload) -> Figure:
     run.began("get_random")
     chance = np.random.default_rng(workload.SEED)
     sessions = chance.integers(0, len(work.sessions), LOOKUPS).tolist()
@@ -94,7 +94,7 @@ def _lookups(run: Run, snapshot: Snapshot, work: Workload) -> Figure:
     return Figure("get_random", LOOKUPS / seconds, "gets/s")
 
 
-def _compact(run: Run, store: LogStore, room: Path) -> Figure:
+def _compact(run: BenchRun, store: LogStore, room: Path) -> Figure:
     """Nobody writes meanwhile: as `warren log compact DIR` has it."""
     run.began("compaction_offline")
     copied = references.copy_seconds(log_files(room), room / "copy")

@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.004
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class MemoryPeak:
     """In MiB."""
 
     base: float  # anonymous, before the store is opened: the interpreter, numpy and our modules
@@ -32,7 +32,7 @@ class Peak:
     resident: float
 
 
-def watch_rebuild(room: Path) -> Peak:
+def watch_rebuild(room: Path) -> MemoryPeak:
     command = [sys.executable, "-m", "warren.bench.memory_probe", str(room)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -48,7 +48,7 @@ def watch_rebuild(room: Path) -> Peak:
             time.sleep(_LOOK_SECONDS)
     if process.returncode:
         raise DiskFailure(f"the rebuild whose memory is watched ended with status {process.returncode}")
-    return Peak(base, peak, resident)
+    return MemoryPeak(base, peak, resident)
 
 
 def _anonymous(pid: int) -> float:

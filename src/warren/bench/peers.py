@@ -54,7 +54,7 @@ class NotInstalled(Refused):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PeerProcess:
     """One process of a peer, and the port that answers once it is ready."""
 
     command: Sequence[str]
@@ -66,7 +66,7 @@ class Part:
 class Peer:
     """A broker that runs; made by the functions below."""
 
-    def __init__(self, name: str, directory: Path, parts: Sequence[Part]) -> None:
+    def __init__(self, name: str, directory: Path, parts: Sequence[PeerProcess]) -> None:
         self.name = name
         self.directory = directory
         self.port = parts[-1].port
@@ -149,7 +149,7 @@ class Peer:
         self.stop()
         self.start()
 
-    def _run(self, part: Part) -> subprocess.Popen[bytes]:
+    def _run(self, part: PeerProcess) -> subprocess.Popen[bytes]:
         with (self.directory / f"{self.name}.log").open("ab") as log:
             return subprocess.Popen(
                 part.command,
@@ -167,7 +167,7 @@ class Peer:
                 start_new_session=True,
             )
 
-    def _await(self, part: Part, process: subprocess.Popen[bytes], what_failed: str) -> None:
+    def _await(self, part: PeerProcess, process: subprocess.Popen[bytes], what_failed: str) -> None:
         end = time.monotonic() + _START_SECONDS_MAX
         while not _answers(part.port, part.hello):
             if process.poll() is not None or time.monotonic() > end:
@@ -201,8 +201,8 @@ def start_rabbitmq(directory: Path) -> Peer:
         "RABBITMQ_ALLOW_INPUT": "1",  # else a shell stays around it, to no use
     }
     parts = [
-        Part(["epmd", "-port", str(epmd_port), "-address", HOST], epmd_port, b"\x00\x01n", epmd),
-        Part([str(RABBITMQ_HOME / "rabbitmq-server"), "-noinput"], port, AMQP_HEADER, environment),
+        PeerProcess(["epmd", "-port", str(epmd_port), "-address", HOST], epmd_port, b"\x00\x01n", epmd),
+        PeerProcess([str(RABBITMQ_HOME / "rabbitmq-server"), "-noinput"], port, AMQP_HEADER, environment),
     ]
     return started(Peer("rabbitmq", directory, parts))
 
@@ -215,7 +215,7 @@ def start_redis(directory: Path, synced: str = "always") -> Peer:
     options = {"port": str(port), "bind": HOST, "dir": str(directory), "save": "", "daemonize": "no"}
     options |= {"appendonly": "yes", "appendfsync": synced}
     command = ["/usr/bin/redis-server", *(word for name, value in options.items() for word in (f"--{name}", value))]
-    return started(Peer("redis", directory, [Part(command, port, b"PING\r\n")]))
+    return started(Peer("redis", directory, [PeerProcess(command, port, b"PING\r\n")]))
 
 
 def start_nats(directory: Path) -> Peer:
@@ -223,7 +223,7 @@ def start_nats(directory: Path) -> Peer:
     directory = made(directory)
     (port,) = free_ports(1)
     command = ["/usr/sbin/nats-server", "-a", HOST, "-p", str(port), "-js", "-sd", str(directory)]
-    return started(Peer("nats", directory, [Part(command, port, b"")]))
+    return started(Peer("nats", directory, [PeerProcess(command, port, b"")]))
 
 
 def free_ports(count: int) -> list[int]:

@@ -25,7 +25,7 @@ from warren.bench.pipeline_run import (
     stopped_store,
     timed,
 )
-from warren.bench.process_tree import Peak, watched_workers
+from warren.bench.process_tree import WorkerMemoryPeak, watched_workers
 from warren.bench.run import Figures
 from warren.bench.stores import SETTINGS, opened
 from warren.bench.workload import KEYS_VARIABLE
@@ -82,7 +82,7 @@ def _take_turns(run: SparkRun, small: Store, store: Store) -> tuple[Took, Took]:
     return middle(on_spark), middle(here)
 
 
-def _compact_watched(run: SparkRun, row: str, entries: int) -> tuple[Took, Peak]:
+def _compact_watched(run: SparkRun, row: str, entries: int) -> tuple[Took, WorkerMemoryPeak]:
     run.began(row)
     with run.room() as room:
         _warm_up(run, small_store(run, room / "small"))

@@ -18,7 +18,7 @@ from typing import Any
 from warren.bench import workload
 from warren.bench.measurement import Figure
 from warren.bench.process_tree import cpu_seconds
-from warren.bench.run import Run
+from warren.bench.run import BenchRun
 from warren.bench.stores import STORAGE, opened
 from warren.bench.workload import KEYS_FIXED, SESSION_ENTRIES
 
@@ -30,7 +30,7 @@ ROOM_BYTES_PER_ENTRY = 2400  # the largest store has four times the entries: log
 
 
 @dataclass(frozen=True, slots=True)
-class SparkRun(Run):
+class SparkRun(BenchRun):
     session: Any
 
 
@@ -54,7 +54,7 @@ class Took:
 
 
 @contextmanager
-def spark_run(run: Run) -> Iterator[SparkRun]:
+def spark_run(run: BenchRun) -> Iterator[SparkRun]:
     from warren.pipeline.session import QUIET, spark_session
 
     config = {
@@ -69,7 +69,7 @@ def spark_run(run: Run) -> Iterator[SparkRun]:
         session.stop()
 
 
-def stopped_store(run: Run, room: Path, entries: int, key_bytes: tuple[int, int] = KEYS_FIXED) -> Store:
+def stopped_store(run: BenchRun, room: Path, entries: int, key_bytes: tuple[int, int] = KEYS_FIXED) -> Store:
     """Entries in eight files or more, stopped cleanly, written to the disk."""
     sessions, distinct = workload.stream(entries, key_bytes)
     count = -(-entries // SESSION_ENTRIES)
@@ -88,7 +88,7 @@ def stopped_store(run: Run, room: Path, entries: int, key_bytes: tuple[int, int]
     return Store(str(room / "log"), entries, distinct if key_bytes == KEYS_FIXED else None)
 
 
-def small_store(run: Run, room: Path) -> Store:
+def small_store(run: BenchRun, room: Path) -> Store:
     """What a path is gone with before it is measured."""
     room.mkdir()
     return stopped_store(run, room, min(run.entries, WARM_UP_ENTRIES))

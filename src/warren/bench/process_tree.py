@@ -76,7 +76,7 @@ def status_mib(pid: int, name: str) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-class Peak:
+class WorkerMemoryPeak:
     """The most anonymous memory, in MiB, that Spark's Python workers had together while the body ran: those which did
     something meanwhile. Spark keeps idle ones from earlier work."""
 
@@ -91,8 +91,8 @@ class Peak:
 
 
 @contextmanager
-def watched_workers() -> Iterator[Peak]:
-    peak = Peak()
+def watched_workers() -> Iterator[WorkerMemoryPeak]:
+    peak = WorkerMemoryPeak()
     with repeatedly(SystemThreads(), "memory-watch", _LOOK_SECONDS, peak.look):
         yield peak
     peak.look()

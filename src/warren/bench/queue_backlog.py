@@ -20,11 +20,11 @@ from warren.base.errors import Damage
 from warren.bench.killed_child import Told, child
 from warren.bench.measurement import Figure
 from warren.bench.memory_watch import TreePeak, watched_tree
-from warren.bench.queue_bodies import Tally, bodies, tally
+from warren.bench.queue_bodies import BodyTally, bodies, tally
 from warren.bench.queue_child import MODULE
 from warren.bench.queue_ours import QUEUE, directory_of, first_of, opened_queues
 from warren.bench.queue_peer_rows import UNIT
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.bench.snapshot_growth import label_of
 
 SIZES = (100_000, 1_000_000, 5_000_000)
@@ -59,7 +59,7 @@ def backlog_row_names(messages: int) -> tuple[str, ...]:
     return (*each, *of_all, "backlog_memory_growth", "backlog_drain_memory_growth", "backlog_restart_larger")
 
 
-def backlog_rows(run: Run) -> Figures:
+def backlog_rows(run: BenchRun) -> Figures:
     _warm_up(run)
     measured = []
     for size in backlog_sizes(run.entries):
@@ -76,7 +76,7 @@ def backlog_rows(run: Run) -> Figures:
     yield Figure("backlog_restart_larger", larger.restart, "s", asked.restart)
 
 
-def measure(run: Run, size: int) -> Backlog:
+def measure(run: BenchRun, size: int) -> Backlog:
     run.began(f"fill_{label_of(size)}")
     with run.room() as room:
         filled, filling = _watched("fill", room, size)
@@ -95,7 +95,7 @@ def measure(run: Run, size: int) -> Backlog:
     )
 
 
-def _warm_up(run: Run) -> None:
+def _warm_up(run: BenchRun) -> None:
     """Import what opening needs: the smallest size is not to pay for it."""
     with run.room() as room, opened_queues(room) as db:
         db.queue(QUEUE).put(b"warm")
@@ -123,7 +123,7 @@ def _restart(room: Path, size: int) -> float:
 
 
 def _check(emptied: Told, size: int) -> None:
-    found = Tally()
+    found = BodyTally()
     found.count, found.checksum = int(emptied["count"]), int(emptied["checksum"])
     found.check("a backlog of before a kill", tally(size))
     if emptied["left"]:

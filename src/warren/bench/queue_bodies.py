@@ -41,7 +41,7 @@ def pieces(count: int, piece: int, size_bytes: int = SMALL_BYTES, first: int = 0
         yield bodies(start, min(piece, first + count - start), size_bytes)
 
 
-class Tally:
+class BodyTally:
     """How many bodies there were, and a checksum over all of them in their order."""
 
     __slots__ = ("checksum", "count")
@@ -54,16 +54,16 @@ class Tally:
         self.count += len(some)
         self.checksum = crc32(b"".join(some), self.checksum)
 
-    def check(self, who: str, expected: Tally) -> None:
+    def check(self, who: str, expected: BodyTally) -> None:
         if self.count != expected.count:
             raise Damage(f"{who}: {expected.count} bodies should have come out, {self.count} did")
         if self.checksum != expected.checksum:
             raise Damage(f"{who}: other bodies came out than were put, or in another order")
 
 
-def tally(count: int, size_bytes: int = SMALL_BYTES, first: int = 0) -> Tally:
+def tally(count: int, size_bytes: int = SMALL_BYTES, first: int = 0) -> BodyTally:
     """What so many bodies must come to."""
-    expected = Tally()
+    expected = BodyTally()
     for piece in pieces(count, 10_000, size_bytes, first):
         expected.add(piece)
     return expected
@@ -73,7 +73,7 @@ def check_bodies(
     who: str, got: Sequence[bytes], size_bytes: int = SMALL_BYTES, first: int = 0, count: int | None = None
 ) -> None:
     """Whether these are the bodies from `first` on, in order, and as many as there should be."""
-    found = Tally()
+    found = BodyTally()
     found.add(got)
     found.check(who, tally(len(got) if count is None else count, size_bytes, first))
 

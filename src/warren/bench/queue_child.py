@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 
 from warren.bench.killed_child import done, get_ready
-from warren.bench.queue_bodies import Tally, pieces
+from warren.bench.queue_bodies import BodyTally, pieces
 from warren.bench.queue_ours import QUEUE, opened_queues, take
 from warren.bench.queue_watermark_child import hold_watermark
 
@@ -36,7 +36,7 @@ def fill(room: Path, count: str) -> None:
 
 def drain(room: Path) -> None:
     get_ready()
-    tally, seconds = Tally(), 0.0
+    tally, seconds = BodyTally(), 0.0
     with opened_queues(room) as db:
         queue = db.queue(QUEUE)
         start = perf_counter()

@@ -18,7 +18,7 @@ from warren.base.repeating import repeatedly
 from warren.base.threads import SystemThreads
 from warren.bench.databases import directory_bytes
 from warren.bench.measurement import Figure
-from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES, Tally, bodies, pieces, tally
+from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES, BodyTally, bodies, pieces, tally
 from warren.bench.queue_ours import (
     QUEUE,
     container_bytes_of,
@@ -28,7 +28,7 @@ from warren.bench.queue_ours import (
     opened_queues,
     take,
 )
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.bench.snapshot_disk import CONTAINERS_ALLOWED, LIVE_TIMES
 
 LIVE_ONE_IN = 4  # of --messages
@@ -39,7 +39,7 @@ _LOOK_SECONDS = 0.02
 _MEGABYTE = 1_000_000
 
 
-def disk_rows(run: Run) -> Figures:
+def disk_rows(run: BenchRun) -> Figures:
     live_bytes = max(1, run.entries // LIVE_ONE_IN) * SMALL_BYTES
     for name, size_bytes in zip(DISK_ROW_NAMES, (SMALL_BYTES, LARGE_BYTES), strict=True):
         run.began(name)
@@ -47,7 +47,7 @@ def disk_rows(run: Run) -> Figures:
             yield churned(run, room, name, max(PIECES_A_TURN, live_bytes // size_bytes), size_bytes)
 
 
-def churned(run: Run, room: Path, name: str, live: int, size_bytes: int) -> Figure:
+def churned(run: BenchRun, room: Path, name: str, live: int, size_bytes: int) -> Figure:
     seen = _Seen(directory_of(room))
     with opened_queues(room, **nothing_retained()) as db:
         with repeatedly(SystemThreads(), "disk-watch", _LOOK_SECONDS, seen.look):
@@ -65,8 +65,8 @@ class _Seen:
         self.most_bytes = max(self.most_bytes, directory_bytes(self._directory))
 
 
-def _churn(run: Run, db: Warren, seen: _Seen, live: int, size_bytes: int) -> None:
-    queue, got = db.queue(QUEUE), Tally()
+def _churn(run: BenchRun, db: Warren, seen: _Seen, live: int, size_bytes: int) -> None:
+    queue, got = db.queue(QUEUE), BodyTally()
     piece = max(1, live // PIECES_A_TURN)
     queue.put_many(bodies(0, 1, size_bytes))
     old = first_of(queue)

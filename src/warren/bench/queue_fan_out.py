@@ -22,7 +22,7 @@ from warren.bench.queue_contenders import TOGETHER
 from warren.bench.queue_ours import opened_queues, take, written_bytes_of
 from warren.bench.queue_peer_rows import UNIT
 from warren.bench.queue_peers import connected
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 
 FAN_OUT = 5
 NAMES = [f"fan-{number}" for number in range(FAN_OUT)]
@@ -31,7 +31,7 @@ SQLITE_MESSAGES_MAX = 50_000
 FAN_OUT_ROW_NAMES = ("fan_out_5", "fan_out_5_disk", "fan_out_5_get")
 
 
-def fan_out_rows(run: Run) -> Figures:
+def fan_out_rows(run: BenchRun) -> Figures:
     run.began("fan_out_5")
     ready = bodies(0, min(run.entries, MESSAGES_MAX))
     with run.room() as room:

@@ -23,7 +23,7 @@ from warren.bench.databases import directory_bytes
 from warren.bench.queue_contenders import TOGETHER
 from warren.bench.queue_peers import SYNCED
 from warren.bench.stores import log_bytes
-from warren.broker.backing_kinds import Wanted
+from warren.broker.backing_kinds import BackingRequest
 from warren.broker.settings import QueueSettings
 from warren.log.settings import LogSettings
 from warren.queues.backing import BackingQueue
@@ -46,7 +46,7 @@ def opened_sql_queues(room: Path) -> Iterator[Warren]:
     """The same with queues kept in SQL beside it, for those that ask for the kind `SQL_KIND`."""
     with closing(SqlStore(str(room / "messages.sqlite"), SystemThreads())) as store:
 
-        def make(wanted: Wanted) -> BackingQueue:
+        def make(wanted: BackingRequest) -> BackingQueue:
             return SqlQueue(wanted.place, wanted.is_durable, store)
 
         with opened_queues(room, backing_kinds={SQL_KIND: make}) as db:

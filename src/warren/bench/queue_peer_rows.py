@@ -22,7 +22,7 @@ from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES
 from warren.bench.queue_contenders import PHASE_SECONDS, Budget, Contender, Speeds, speeds
 from warren.bench.queue_ours import SQL_KIND, Ours, opened_queues, opened_sql_queues
 from warren.bench.queue_peers import PEER_NAMES, PEERS
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 
 OURS, OURS_IN_SQL = "warren", "warren_sql"
 OTHERS = (*PEER_NAMES, OURS_IN_SQL)
@@ -48,14 +48,14 @@ def large_peer_row_names() -> tuple[str, ...]:
     return tuple(f"{kind}_{other}_8k" for other in OTHERS for kind in _LARGE)
 
 
-def peer_rows(run: Run) -> Figures:
+def peer_rows(run: BenchRun) -> Figures:
     budget = Budget(min(run.entries, MESSAGES_MAX), PHASE_SECONDS)
     for name, ours, theirs in _beside(run, "put_beside", budget, SMALL_BYTES):
         for kind, (of_ours, of_theirs) in _SMALL.items():
             yield Figure(f"{kind}_{name}", of_ours(ours), UNIT, of_theirs(theirs))
 
 
-def large_peer_rows(run: Run) -> Figures:
+def large_peer_rows(run: BenchRun) -> Figures:
     budget = Budget(max(10, min(run.entries, MESSAGES_MAX) // LARGE_ONE_IN), PHASE_SECONDS)
     for name, ours, theirs in _beside(run, "put_beside_8k", budget, LARGE_BYTES):
         for kind in _LARGE:
@@ -63,7 +63,7 @@ def large_peer_rows(run: Run) -> Figures:
             yield Figure(f"{kind}_{name}_8k", of_ours(ours), UNIT, of_theirs(theirs))
 
 
-def _beside(run: Run, row: str, budget: Budget, size_bytes: int) -> Iterator[tuple[str, Speeds, Speeds]]:
+def _beside(run: BenchRun, row: str, budget: Budget, size_bytes: int) -> Iterator[tuple[str, Speeds, Speeds]]:
     run.began(row)
     ours = _ours(run, None, budget, size_bytes)
     for at, (name, make) in enumerate(zip(PEER_NAMES, PEERS, strict=True)):
@@ -72,11 +72,11 @@ def _beside(run: Run, row: str, budget: Budget, size_bytes: int) -> Iterator[tup
     yield OURS_IN_SQL, ours, _ours(run, SQL_KIND, budget, size_bytes)
 
 
-def _ours(run: Run, kind: str | None, budget: Budget, size_bytes: int) -> Speeds:
+def _ours(run: BenchRun, kind: str | None, budget: Budget, size_bytes: int) -> Speeds:
     with run.room() as room, (opened_queues if kind is None else opened_sql_queues)(room) as db:
         return speeds(Ours(db, OURS if kind is None else OURS_IN_SQL, kind), budget, size_bytes)
 
 
-def _peer(run: Run, make: Callable[[Path], Contender], budget: Budget, size_bytes: int) -> Speeds:
+def _peer(run: BenchRun, make: Callable[[Path], Contender], budget: Budget, size_bytes: int) -> Speeds:
     with run.room() as room, closing(make(room / "peer")) as contender:
         return speeds(contender, budget, size_bytes)

@@ -14,12 +14,12 @@ from pathlib import Path
 from time import perf_counter
 
 from warren.bench.measurement import Figure
-from warren.bench.queue_bodies import Tally, bodies
+from warren.bench.queue_bodies import BodyTally, bodies
 from warren.bench.queue_contenders import TOGETHER
 from warren.bench.queue_ours import QUEUE, opened_queues, take
 from warren.bench.queue_peer_rows import UNIT
 from warren.bench.queue_peers import connected
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 
 LEVELS = 10
 MESSAGES_MAX = 500_000
@@ -29,7 +29,7 @@ PutSome = Callable[[Sequence[bytes], int], object]
 GetSome = Callable[[], list[bytes]]
 
 
-def priority_rows(run: Run) -> Figures:
+def priority_rows(run: BenchRun) -> Figures:
     run.began("priority_put_many")
     messages = min(run.entries, MESSAGES_MAX)
     with run.room() as room:
@@ -81,7 +81,7 @@ def _rates(who: str, messages: int, put: PutSome, get: GetSome, settle: Callable
         out.append(some)
     settle()
     get_seconds = perf_counter() - start
-    got, expected = Tally(), Tally()
+    got, expected = BodyTally(), BodyTally()
     for some in out:
         got.add(some)
     for level in reversed(range(LEVELS)):

@@ -14,13 +14,13 @@ from warren.bench.queue_priorities import PRIORITY_ROW_NAMES, priority_rows
 from warren.bench.queue_single import large_single_rows, single_row_names, single_rows
 from warren.bench.queue_throughput import large_throughput_rows, throughput_row_names, throughput_rows
 from warren.bench.queue_watermark import WATERMARK_ROW_NAMES, watermark_rows
-from warren.bench.run import Run
+from warren.bench.run import BenchRun
 from warren.bench.suite import Suite
 
 ROOM_BYTES_PER_MESSAGE = 1600  # four times --messages of 100 bytes, twice over: log, and what is carried into the store
 
 
-def queue_suite(messages: int) -> Suite[Run]:
+def queue_suite(messages: int) -> Suite[BenchRun]:
     return Suite(
         {
             throughput_rows: throughput_row_names(),

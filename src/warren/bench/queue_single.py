@@ -21,7 +21,7 @@ from warren.bench.queue_bodies import LARGE_BYTES, SMALL_BYTES, bodies, check_bo
 from warren.bench.queue_ours import QUEUE, drained, log_bytes_of, opened_queues
 from warren.bench.queue_peers import SqliteByHand
 from warren.bench.references import BareFile
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 
 ROUNDS_MAX = 20  # fewer than that for a backlog of fewer than 20,000 messages
 PUTS_PER_ROUND = 100
@@ -40,11 +40,11 @@ class _Times:
     sqlite: list[float] = field(default_factory=list)
 
 
-def single_rows(run: Run) -> Figures:
+def single_rows(run: BenchRun) -> Figures:
     yield from _rows(run, SMALL_BYTES, "")
 
 
-def large_single_rows(run: Run) -> Figures:
+def large_single_rows(run: BenchRun) -> Figures:
     yield from _rows(run, LARGE_BYTES, "_8k")
 
 
@@ -52,7 +52,7 @@ def single_row_names(is_large: bool = False) -> tuple[str, ...]:
     return tuple(f"{name}{'_8k' if is_large else ''}" for name in SINGLE_ROW_NAMES)
 
 
-def _rows(run: Run, size_bytes: int, suffix: str) -> Figures:
+def _rows(run: BenchRun, size_bytes: int, suffix: str) -> Figures:
     run.began(f"put_one{suffix}")
     with run.room() as room, opened_queues(room) as db:
         taken = _take_turns(run, room, db, size_bytes)
@@ -61,7 +61,7 @@ def _rows(run: Run, size_bytes: int, suffix: str) -> Figures:
     yield Figure(f"put_one_in_sqlite{suffix}", sqlite, UNIT, bare)
 
 
-def _take_turns(run: Run, room: Path, db: Warren, size_bytes: int) -> _Times:
+def _take_turns(run: BenchRun, room: Path, db: Warren, size_bytes: int) -> _Times:
     rounds = max(2, min(ROUNDS_MAX, run.entries // 1000))
     ready, number = bodies(0, WARM_UP + rounds * PUTS_PER_ROUND, size_bytes), count()
     queue, taken = db.queue(QUEUE), _Times()

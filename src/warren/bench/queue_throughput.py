@@ -27,7 +27,7 @@ from warren.bench.queue_contenders import TOGETHER, Budget, Speeds, speeds
 from warren.bench.queue_ours import QUEUE, drained, opened_queues, take
 from warren.bench.queue_peer_rows import LARGE_ONE_IN, UNIT
 from warren.bench.queue_peers import SqliteByHand
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 
 MESSAGES_MAX = 1_000_000
 LARGE_TOGETHER = 10_000
@@ -42,15 +42,15 @@ def throughput_row_names(is_large: bool = False) -> tuple[str, ...]:
     return tuple(f"{kind}_8k" for kind in _KINDS) if is_large else _KINDS
 
 
-def throughput_rows(run: Run) -> Figures:
+def throughput_rows(run: BenchRun) -> Figures:
     yield from _rows(run, min(run.entries, MESSAGES_MAX), SMALL_BYTES, "")
 
 
-def large_throughput_rows(run: Run) -> Figures:
+def large_throughput_rows(run: BenchRun) -> Figures:
     yield from _rows(run, max(SINGLE_THREADS, min(run.entries, MESSAGES_MAX) // LARGE_ONE_IN), LARGE_BYTES, "_8k")
 
 
-def _rows(run: Run, messages: int, size_bytes: int, suffix: str) -> Figures:
+def _rows(run: BenchRun, messages: int, size_bytes: int, suffix: str) -> Figures:
     run.began(f"put_many{suffix}")
     sqlite = _sqlite(run, messages, size_bytes)
     ready = bodies(0, messages, size_bytes)
@@ -72,7 +72,7 @@ def _rows(run: Run, messages: int, size_bytes: int, suffix: str) -> Figures:
         yield Figure(f"put_threads_one{suffix}", row.threads(singles, SINGLE_THREADS, 1), UNIT, alone)
 
 
-def _sqlite(run: Run, messages: int, size_bytes: int) -> Speeds:
+def _sqlite(run: BenchRun, messages: int, size_bytes: int) -> Speeds:
     with run.room() as room, closing(SqliteByHand(Path(room, "sqlite"))) as contender:
         return speeds(contender, Budget(messages, REFERENCE_SECONDS), size_bytes)
 

@@ -15,7 +15,7 @@ from warren.bench.killed_child import child
 from warren.bench.measurement import Figure
 from warren.bench.memory_watch import watched_tree
 from warren.bench.queue_child import MODULE
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 
 QUEUES = 1000
 WATERMARK_BYTES = 200_000_000
@@ -25,7 +25,7 @@ _MEGABYTE = 1_000_000
 _MEGABYTES_A_MIB = (1 << 20) / _MEGABYTE
 
 
-def watermark_rows(run: Run) -> Figures:
+def watermark_rows(run: BenchRun) -> Figures:
     run.began("watermark_high")
     limit = watermark_for(run.entries)
     queues = max(2, QUEUES * limit // WATERMARK_BYTES)

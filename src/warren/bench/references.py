@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from zlib import crc32
 
-from warren.bench.workload import Workload
+from warren.bench.workload import LogWorkload
 
 SQLITE_TRANSACTION_ENTRIES = 1000
 _PIECE_BYTES = 4 << 20
@@ -61,7 +61,7 @@ class BareFile:
         os.close(self._descriptor)
 
 
-def sqlite_seconds(path: Path, workload: Workload) -> float:
+def sqlite_seconds(path: Path, workload: LogWorkload) -> float:
     """Append it all, a thousand entries per transaction."""
     rows = [
         row

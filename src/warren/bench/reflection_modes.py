@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from warren.base.ids import Epoch, FileNumber
-from warren.bench.databases import SETTINGS, STORAGE, Step, directory_of, keys_of, write
+from warren.bench.databases import SETTINGS, STORAGE, SessionStep, directory_of, keys_of, write
 from warren.bench.measurement import Figure
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.bench.snapshot_writing import Shape, modes_inside, prepared
 from warren.bench.stores import log_bytes
 from warren.log.tail import LogTail
@@ -81,7 +81,7 @@ class CountedDatabase(Database):
         self._tail = self.tail
 
 
-def mode_scenarios() -> dict[Callable[[Run], Figures], tuple[str, ...]]:
+def mode_scenarios() -> dict[Callable[[BenchRun], Figures], tuple[str, ...]]:
     kinds = ("writer", "cpu", "log_read", "lag_p50", "lag_p99")
     return {
         partial(mode_rows, mode): tuple(
@@ -95,7 +95,7 @@ def name_of(mode: Mode) -> str:
     return mode.value.replace("-", "_")
 
 
-def mode_rows(mode: Mode, run: Run) -> Figures:
+def mode_rows(mode: Mode, run: BenchRun) -> Figures:
     name = name_of(mode)
     run.began(f"{name}_writer")
     steps = prepared(Shape.ALL_STAY, min(run.entries, KEYS_MAX))
@@ -125,7 +125,7 @@ def counted_database(room: Path, mode: Mode) -> Iterator[CountedDatabase]:
         database.store.close()
 
 
-def _once(run: Run, mode: Mode, steps: list[Step]) -> Handed:
+def _once(run: BenchRun, mode: Mode, steps: list[SessionStep]) -> Handed:
     entries = sum(step.entries for step in steps)
     with run.room() as room, counted_database(room, mode) as database:
         cpu, start = process_time(), perf_counter()
@@ -144,7 +144,7 @@ def _cpu_us(handed: Handed) -> float:
     return handed.cpu_us
 
 
-def _lags(run: Run, mode: Mode) -> list[float]:
+def _lags(run: BenchRun, mode: Mode) -> list[float]:
     """Seconds from each session's being durable until the store had it, looked at every millisecond."""
     waiting: deque[tuple[Epoch, float]] = deque()
     lags: list[float] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warren.bench.reflection_modes import mode_scenarios
-from warren.bench.run import Run
+from warren.bench.run import BenchRun
 from warren.bench.suite import Suite
 
-REFLECTION: Suite[Run] = Suite(mode_scenarios())
+REFLECTION: Suite[BenchRun] = Suite(mode_scenarios())

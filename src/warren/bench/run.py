@@ -35,7 +35,7 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BenchRun:
     home: Path  # a directory of our own, on the disk to be measured
     entries: int
     watcher: Watcher
@@ -65,7 +65,7 @@ def run_in(
     watcher: Watcher,
     bytes_per_entry: int = ROOM_BYTES_PER_ENTRY,
     what: str = "entries",
-) -> Iterator[Run]:
+) -> Iterator[BenchRun]:
     """A run below a directory; everything it writes is removed at its end."""
     if not directory.is_dir():
         raise Refused(f"{directory} is no directory", "name one on the disk that you want to measure")
@@ -74,4 +74,4 @@ def run_in(
         hint = f"measure with fewer --{what}, or another --directory"
         raise Refused(f"{entries} {what} need {needed >> 20} MiB, {directory} has {free >> 20} MiB left", hint)
     with tempfile.TemporaryDirectory(prefix="warren-bench-", dir=directory) as home:
-        yield Run(Path(home), entries, watcher)
+        yield BenchRun(Path(home), entries, watcher)

@@ -29,10 +29,10 @@ from warren.bench.databases import (
     write,
 )
 from warren.bench.measurement import Figure
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.log.entries import EntryKind
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 from warren.snapshot.applied import MINOR_MAX, Applied
 from warren.snapshot.collapse import collapsed
 from warren.snapshot.database import STORE
@@ -45,7 +45,7 @@ STEP_SESSIONS_MAX = 2000  # the table's rows are kept in memory, made before the
 TIMELINE = TimelineId(1)
 
 
-def building_rows(run: Run) -> Figures:
+def building_rows(run: BenchRun) -> Figures:
     sessions = max(1, run.entries // SESSION_KEYS)
     rows = sessions * SESSION_KEYS
     with run.room() as room:
@@ -68,9 +68,9 @@ def batches_of(sessions: int) -> Iterator[EntryColumns]:
         keys = Texts.of_list([key for number in some for key in keys_of(number)])
         values = Texts.of_list([value for number in some for value in every[number % len(every)]])
         count = keys.count
-        none, epochs = Numbers.constant(count, 0), Numbers.constant(count, epoch)
-        minors = Numbers.of_array(np.arange(count, dtype=np.uint64))
-        kinds, storages = Numbers.constant(count, EntryKind.PUT), Numbers.constant(count, STORAGE)
+        none, epochs = NumberColumn.constant(count, 0), NumberColumn.constant(count, epoch)
+        minors = NumberColumn.of_array(np.arange(count, dtype=np.uint64))
+        kinds, storages = NumberColumn.constant(count, EntryKind.PUT), NumberColumn.constant(count, STORAGE)
         yield EntryColumns(kinds, storages, epochs, minors, keys, values, none, none, epochs)
 
 
@@ -86,7 +86,7 @@ def _filled_without_store(room: Path, sessions: int) -> float:
     return seconds
 
 
-def _steps(run: Run, sessions: int) -> Figures:
+def _steps(run: BenchRun, sessions: int) -> Figures:
     rows = sessions * SESSION_KEYS
     with run.room() as room:
         run.began("apply")

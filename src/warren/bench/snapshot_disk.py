@@ -23,7 +23,7 @@ from warren.bench.databases import (
     SESSION_KEYS,
     SETTINGS,
     STORAGE,
-    Step,
+    SessionStep,
     directory_bytes,
     directory_of,
     flush,
@@ -33,7 +33,7 @@ from warren.bench.databases import (
     write,
 )
 from warren.bench.measurement import Figure
-from warren.bench.run import Run
+from warren.bench.run import BenchRun
 from warren.bench.workload import SEED
 from warren.snapshot.database import Database
 
@@ -46,7 +46,7 @@ _STILL_SECONDS = 8.0  # the store is tidied when nothing has come for some secon
 _SETTLE_SECONDS_MAX = 60.0
 
 
-def disk_figure(run: Run, room: Path, keys: int) -> Figure:
+def disk_figure(run: BenchRun, room: Path, keys: int) -> Figure:
     sessions = max(1, keys // SESSION_KEYS)
     with opened_database(room, settings=NOTHING_RETAINED) as database:
         write(database, _steps(run, sessions))
@@ -57,7 +57,7 @@ def disk_figure(run: Run, room: Path, keys: int) -> Figure:
     return Figure("disk", size / (1 << 20), "MiB", (live + containers) / (1 << 20))
 
 
-def _steps(run: Run, sessions: int) -> Iterator[Step]:
+def _steps(run: BenchRun, sessions: int) -> Iterator[SessionStep]:
     """Random order: whole sessions in turn, and within some of them key by key."""
     chance, values, sent = np.random.default_rng(SEED), value_lists(), 0
     for order in (np.arange(sessions), *(chance.permutation(sessions) for _ in range(OVERWRITES))):
@@ -66,10 +66,10 @@ def _steps(run: Run, sessions: int) -> Iterator[Step]:
             keys = [mixed[at] for at in chance.permutation(len(mixed)).tolist()]
             for start in range(0, len(keys), SESSION_KEYS):
                 sent += 1
-                yield Step(keys[start : start + SESSION_KEYS], values[sent % len(values)])
+                yield SessionStep(keys[start : start + SESSION_KEYS], values[sent % len(values)])
             run.reached(min(1.0, sent / (sessions * (OVERWRITES + 1))))
     for number in range(sessions):
-        yield Step((), (), keys_of(number)[::REMOVED_ONE_IN])
+        yield SessionStep((), (), keys_of(number)[::REMOVED_ONE_IN])
 
 
 def _live_keys(database: Database, sessions: int) -> int:

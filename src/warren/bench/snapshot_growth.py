@@ -22,7 +22,7 @@ from warren.base.errors import Damage
 from warren.bench.databases import SESSION_KEYS, STORAGE, directory_of, keys_of, opened_database
 from warren.bench.measurement import Figure
 from warren.bench.memory_watch import TreePeak, watched_tree
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.bench.snapshot_child import BEHIND, MORE_FROM, MORE_SESSIONS, SETTLED, child
 from warren.bench.snapshot_disk import disk_figure
 
@@ -59,7 +59,7 @@ def disk_row_names(entries: int) -> tuple[str, ...]:
     return (*(f"disk_{label_of(size)}" for size in sizes_up_to(entries)), "disk")
 
 
-def growth_rows(run: Run) -> Figures:
+def growth_rows(run: BenchRun) -> Figures:
     """Restart and memory come from one and the same process of each size."""
     _warm_up(run)
     times: list[float] = []
@@ -83,7 +83,7 @@ def growth_rows(run: Run) -> Figures:
     yield _backlog(run)
 
 
-def disk_rows(run: Run) -> Figures:
+def disk_rows(run: BenchRun) -> Figures:
     figure = None
     for size in sizes_up_to(run.entries):
         run.began(f"disk_{label_of(size)}")
@@ -94,7 +94,7 @@ def disk_rows(run: Run) -> Figures:
     yield Figure("disk", figure.value, figure.unit, figure.reference)
 
 
-def _warm_up(run: Run) -> None:
+def _warm_up(run: BenchRun) -> None:
     """Import what opening needs: the smallest size is not to pay for it."""
     with run.room() as room, opened_database(room) as database:
         database.close()
@@ -129,7 +129,7 @@ def _start(room: Path, newest_session: int) -> float:
     return seconds
 
 
-def _backlog(run: Run) -> Figure:
+def _backlog(run: BenchRun) -> Figure:
     run.began("restart_backlog")
     keys = min(run.entries, BACKLOG_KEYS_MAX)
     with run.room() as room:

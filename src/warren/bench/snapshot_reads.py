@@ -18,14 +18,14 @@ import numpy as np
 from warren.base.errors import Damage
 from warren.bench.databases import SESSION_KEYS, STORAGE, flush, keys_of, opened_database, puts, write
 from warren.bench.measurement import Figure
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.bench.snapshot_child import MORE_FROM
 from warren.bench.workload import SEED
 from warren.records.columns import EntryColumns
 from warren.snapshot.database import Database
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.row_format import behind_storage, row_prefix
-from warren.snapshot.snapshot_store import View
+from warren.snapshot.snapshot_store import ReadView
 
 LOOKUPS = 10_000
 WARM_UP = 1_000
@@ -35,7 +35,7 @@ BEHIND_SESSIONS = 10
 RAW_ROWS_AT_ONCE = 512
 
 
-def reading_rows(run: Run) -> Figures:
+def reading_rows(run: BenchRun) -> Figures:
     sessions = max(1, run.entries // SESSION_KEYS)
     with run.room() as room, opened_database(room) as database:
         run.began("get")
@@ -50,7 +50,7 @@ def reading_rows(run: Run) -> Figures:
             yield from _now_rows(run, database, keys, held_rates)
 
 
-def _held_rows(run: Run, database: Database, keys: list[bytes], raw_keys: list[bytes]) -> Figures:
+def _held_rows(run: BenchRun, database: Database, keys: list[bytes], raw_keys: list[bytes]) -> Figures:
     store = _rocksdb(database)
     store.raw_values(raw_keys[:WARM_UP])  # index and filter blocks
     with held(database.view()) as view:
@@ -68,7 +68,7 @@ def _held_rows(run: Run, database: Database, keys: list[bytes], raw_keys: list[b
         yield Figure("batches", _rate(rows, lambda: _rows(view.batches(STORAGE))), "rows/s", raw)
 
 
-def _now_rows(run: Run, database: Database, keys: list[bytes], held_rates: list[float]) -> Figures:
+def _now_rows(run: BenchRun, database: Database, keys: list[bytes], held_rates: list[float]) -> Figures:
     rows = (max(1, run.entries // SESSION_KEYS) + BEHIND_SESSIONS) * SESSION_KEYS
     get, many, ranged, batches = held_rates
     run.began("get_now")
@@ -94,14 +94,14 @@ def _behind(database: Database) -> Iterator[None]:
 
 
 @contextmanager
-def held(view: View) -> Iterator[View]:
+def held(view: ReadView) -> Iterator[ReadView]:
     try:
         yield view
     finally:
         view.close()
 
 
-def _has(view: View, key: bytes) -> bool:
+def _has(view: ReadView, key: bytes) -> bool:
     return view.get(STORAGE, key) is not None
 
 

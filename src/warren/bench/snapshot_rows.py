@@ -6,7 +6,7 @@ of rows that are always there.
 
 from __future__ import annotations
 
-from warren.bench.run import Run
+from warren.bench.run import BenchRun
 from warren.bench.snapshot_building import building_rows
 from warren.bench.snapshot_growth import disk_row_names, disk_rows, growth_row_names, growth_rows
 from warren.bench.snapshot_reads import reading_rows
@@ -16,7 +16,7 @@ from warren.bench.suite import Suite
 ROOM_BYTES_PER_ENTRY = 1600  # four times written: log, store, tables on their way, RocksDB's old files
 
 
-def snapshot_suite(entries: int) -> Suite[Run]:
+def snapshot_suite(entries: int) -> Suite[BenchRun]:
     return Suite(
         {
             **writing_scenarios(),

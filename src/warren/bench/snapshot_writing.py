@@ -19,9 +19,9 @@ from functools import partial
 from statistics import median
 from time import perf_counter
 
-from warren.bench.databases import SESSION_KEYS, Step, keys_of, opened_database, value_lists, write
+from warren.bench.databases import SESSION_KEYS, SessionStep, keys_of, opened_database, value_lists, write
 from warren.bench.measurement import Figure
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 from warren.snapshot.feeds import Mode
 
 ROUNDS = 3
@@ -56,7 +56,7 @@ def modes_inside() -> list[Mode]:
     return [mode for mode in Mode if mode is not Mode.OFF and mode.value not in OUTSIDE]
 
 
-def writing_scenarios() -> dict[Callable[[Run], Figures], tuple[str, ...]]:
+def writing_scenarios() -> dict[Callable[[BenchRun], Figures], tuple[str, ...]]:
     return {
         partial(beside_off, shape, mode): (name, f"{name}_drained", f"{name}_backlog")
         for shape in Shape
@@ -69,7 +69,7 @@ def row_of(shape: Shape, mode: Mode) -> str:
     return f"{shape}_{mode.value.replace('-', '_')}"
 
 
-def beside_off(shape: Shape, mode: Mode, run: Run) -> Figures:
+def beside_off(shape: Shape, mode: Mode, run: BenchRun) -> Figures:
     name = row_of(shape, mode)
     run.began(name)
     steps = prepared(shape, min(run.entries, WRITTEN_KEYS_MAX))
@@ -84,19 +84,19 @@ def beside_off(shape: Shape, mode: Mode, run: Run) -> Figures:
     yield Figure(f"{name}_backlog", median(each.backlog for each in reflected), "entries", reflected[0].entries)
 
 
-def prepared(shape: Shape, keys: int) -> list[Step]:
+def prepared(shape: Shape, keys: int) -> list[SessionStep]:
     lists = [keys_of(session) for session in range(-(-keys // SESSION_KEYS))]
     values = value_lists()
     if shape is Shape.ALL_STAY:
-        return [Step(puts, values[number % len(values)]) for number, puts in enumerate(lists)]
+        return [SessionStep(puts, values[number % len(values)]) for number, puts in enumerate(lists)]
     removes = [[], *([],) * (REMOVED_AFTER_SESSIONS - 1), *lists]
     return [
-        Step(puts, values[number % len(values)], gone)
+        SessionStep(puts, values[number % len(values)], gone)
         for number, (puts, gone) in enumerate(zip(lists, removes, strict=False))
     ]
 
 
-def _once(run: Run, mode: Mode, steps: list[Step]) -> Written:
+def _once(run: BenchRun, mode: Mode, steps: list[SessionStep]) -> Written:
     with run.room() as room, opened_database(room, mode) as database:
         start = perf_counter()
         sent = write(database, steps)

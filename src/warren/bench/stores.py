@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from warren.base.chance import SystemChance
+from warren.base.chance import SystemRandom
 from warren.base.clock import SystemClock
 from warren.base.errors import Damage
 from warren.base.ids import StorageId
 from warren.base.threads import SystemThreads
-from warren.bench.run import Run
-from warren.bench.workload import Workload
+from warren.bench.run import BenchRun
+from warren.bench.workload import LogWorkload
 from warren.files.local import LocalFiles
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileState
 from warren.log.settings import LogSettings
-from warren.log.snapshot import Snapshot
-from warren.log.store import LogStore, Machine
+from warren.log.snapshot import StartupSnapshot
+from warren.log.store import Environment, LogStore
 from warren.log.worker import Progress
 
 STORAGE = StorageId(1)
@@ -57,7 +57,7 @@ def opened(
     progress: Progress = lambda share: None,
 ) -> Iterator[LogStore]:
     """The room's store. If the block does not close it, it is left as a killed process would leave it."""
-    machine = Machine(files or LocalFiles(), SystemClock(), SystemThreads(), SystemChance())
+    machine = Environment(files or LocalFiles(), SystemClock(), SystemThreads(), SystemRandom())
     store = LogStore.open(str(room / "log"), settings, machine, progress)
     try:
         yield store
@@ -65,7 +65,7 @@ def opened(
         store.abandon()
 
 
-def fill(run: Run, store: LogStore, workload: Workload) -> Filled:
+def fill(run: BenchRun, store: LogStore, workload: LogWorkload) -> Filled:
     """Append everything as columns and wait until all of it is durable; sessions do not wait for each other."""
     epochs_before, start = store.commit.epochs_committed, perf_counter()
     epoch = store.durable
@@ -80,7 +80,7 @@ def fill(run: Run, store: LogStore, workload: Workload) -> Filled:
 
 def log_bytes(store: LogStore) -> int:
     """Bytes of all log files up to their ends: headers and closing blocks, but not the zeros allocated ahead."""
-    sealed = [r.end for r in store.manifest.state.of_state(FileState.SEALED) if r.purpose is Purpose.LOG]
+    sealed = [r.end for r in store.manifest.state.of_state(FileState.SEALED) if r.purpose is FileKind.LOG]
     return sum(sealed) + sum(channel.participant.end for channel in store.channels)
 
 
@@ -88,7 +88,7 @@ def log_files(room: Path) -> list[Path]:
     return sorted((room / "log").glob("pwal_*"))
 
 
-def check(snapshot: Snapshot, workload: Workload, is_distinct_exact: bool = True) -> None:
+def check(snapshot: StartupSnapshot, workload: LogWorkload, is_distinct_exact: bool = True) -> None:
     """Is the newest entry there, and are there as many keys as were written?"""
     key, value = workload.newest
     if snapshot.get(STORAGE, key) != value:

@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 from warren.base.errors import Refused
 from warren.bench.goals import Goals, judge
 from warren.bench.measurement import Measurement
-from warren.bench.run import Figures, Run
+from warren.bench.run import BenchRun, Figures
 
-SomeRun = TypeVar("SomeRun", bound=Run)
+SomeRun = TypeVar("SomeRun", bound=BenchRun)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class LogWorkload:
     sessions: list[Entries]
     distinct: int  # keys
 
@@ -61,9 +61,9 @@ class Workload:
         return last.keys.at(last.keys.count - 1), last.values.at(last.values.count - 1)
 
 
-def make(entries: int, key_bytes: tuple[int, int] = KEYS_FIXED, seed: int = SEED) -> Workload:
+def make(entries: int, key_bytes: tuple[int, int] = KEYS_FIXED, seed: int = SEED) -> LogWorkload:
     sessions, distinct = stream(entries, key_bytes, seed)
-    return Workload(list(sessions), distinct)
+    return LogWorkload(list(sessions), distinct)
 
 
 def stream(entries: int, key_bytes: tuple[int, int] = KEYS_FIXED, seed: int = SEED) -> tuple[Iterator[Entries], int]:
@@ -82,7 +82,7 @@ def stream(entries: int, key_bytes: tuple[int, int] = KEYS_FIXED, seed: int = SE
     return sessions(), distinct
 
 
-def as_lists(workload: Workload, entries_max: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+def as_lists(workload: LogWorkload, entries_max: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """The first sessions, up to so many entries, as Python has them."""
     for session in workload.sessions[: -(-entries_max // SESSION_ENTRIES)]:
         yield session.keys.to_list(), session.values.to_list()

@@ -15,13 +15,13 @@ from warren.base.errors import Refused
 from warren.base.ids import Epoch, QueueId
 from warren.base.runs import QueuePlace
 from warren.broker.arguments import QueueArguments
-from warren.queue_index.changes import Changes
+from warren.queue_index.changes import IndexBatch
 from warren.queue_index.format import Counters
 from warren.queues.backing import BackingQueue
 from warren.queues.memory import MemoryQueue
 
 
-class Wanted(NamedTuple):
+class BackingRequest(NamedTuple):
     """What a sub-queue is made from."""
 
     place: QueuePlace
@@ -29,10 +29,10 @@ class Wanted(NamedTuple):
     is_fresh: bool  # nothing of it is on disk
     newest: Epoch  # of what is
     counters: Counters | None = None  # as the queue index has them; None: they were not read
-    starting: Changes | None = None  # what a start has to write joins these, whose end is waited for; None: its own
+    starting: IndexBatch | None = None  # what a start has to write joins these, whose end is waited for; None: its own
 
 
-MakeOne = Callable[[Wanted], BackingQueue]
+MakeOne = Callable[[BackingRequest], BackingQueue]
 MakePriority = Callable[[Sequence[BackingQueue]], BackingQueue]
 
 
@@ -58,14 +58,14 @@ class BackingKinds:
         arguments: QueueArguments,
         found: Mapping[QueuePlace, Counters],
         newest: Epoch,
-        starting: Changes | None = None,
+        starting: IndexBatch | None = None,
     ) -> BackingQueue:
         """`found`: the counters of its sub-queues, if it is durable."""
         self.check(arguments)
         make = self._kinds[arguments.backing or self._default]
         is_fresh = all(each == Counters() for each in found.values())
         levels = [
-            make(Wanted(place, is_durable, is_fresh, newest, found.get(place), starting))
+            make(BackingRequest(place, is_durable, is_fresh, newest, found.get(place), starting))
             for place in places_of(queue, arguments)
         ]
         return levels[0] if self._priority is None or len(levels) == 1 else self._priority(levels)
@@ -76,6 +76,6 @@ def places_of(queue: QueueId, arguments: QueueArguments) -> list[QueuePlace]:
     return [QueuePlace(queue, level) for level in range((arguments.max_priority or 0) + 1)]
 
 
-def memory(wanted: Wanted) -> BackingQueue:
+def memory(wanted: BackingRequest) -> BackingQueue:
     """Keeps nothing over a restart."""
     return MemoryQueue(wanted.is_durable)

@@ -13,8 +13,8 @@ from warren.base.ids import ExchangeId
 from warren.broker.client import Client
 from warren.broker.exchanges.errors import BadBinding
 from warren.broker.exchanges.headers import check_arguments
-from warren.broker.permissions import Operation, Right, Role, authorize, authorize_topic
-from warren.broker.realm import Realm
+from warren.broker.permissions import NameRole, Operation, Right, authorize, authorize_topic
+from warren.broker.realm import Vhost
 from warren.broker.topology_refusals import (
     check_not_default,
     exchange_in,
@@ -24,13 +24,13 @@ from warren.broker.topology_refusals import (
     queue_in,
 )
 from warren.catalog import auto_delete, bindings, exchanges, queues
-from warren.catalog.bindings import Binding
+from warren.catalog.bindings import BindingRow
 from warren.catalog.change import Change
-from warren.catalog.exchanges import Exchange
-from warren.catalog.queues import Queue
+from warren.catalog.exchanges import ExchangeRow
+from warren.catalog.queues import QueueRow
 
 
-class Asked(NamedTuple):
+class BindingRequest(NamedTuple):
     """A binding as a client names it."""
 
     source: str
@@ -40,14 +40,14 @@ class Asked(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-class BindingTopology:
-    def __init__(self, realm: Realm) -> None:
+class BindingDeclarations:
+    def __init__(self, realm: Vhost) -> None:
         self._realm = realm
 
-    def bind(self, client: Client, asked: Asked) -> None:
+    def bind(self, client: Client, asked: BindingRequest) -> None:
         self._check(client, asked, Operation.QUEUE_BIND if asked.is_queue else Operation.EXCHANGE_BIND)
 
-        def work(change: Change) -> Binding:
+        def work(change: Change) -> BindingRow:
             source, target = self._ends(change, client, asked)
             if source is None:
                 raise not_found(exchange_in(self._realm.vhost.name, asked.source))
@@ -61,10 +61,10 @@ class BindingTopology:
 
         self._realm.changes.change(work, self._realm.routing.add_binding)
 
-    def unbind(self, client: Client, asked: Asked) -> None:
+    def unbind(self, client: Client, asked: BindingRequest) -> None:
         self._check(client, asked, Operation.QUEUE_UNBIND if asked.is_queue else Operation.EXCHANGE_UNBIND)
 
-        def work(change: Change) -> tuple[Binding, list[ExchangeId]] | None:
+        def work(change: Change) -> tuple[BindingRow, list[ExchangeId]] | None:
             source, target = self._ends(change, client, asked)
             if source is None or target is None:
                 return None
@@ -76,7 +76,7 @@ class BindingTopology:
             bindings.unbind(change, *told)
             return found, auto_delete.remove_unused(change, [source.id])
 
-        def follow(told: tuple[Binding, list[ExchangeId]] | None) -> None:
+        def follow(told: tuple[BindingRow, list[ExchangeId]] | None) -> None:
             if told is not None:
                 self._realm.routing.remove_binding(told[0])
                 for id_ in told[1]:
@@ -84,12 +84,14 @@ class BindingTopology:
 
         self._realm.changes.change(work, follow)
 
-    def _check(self, client: Client, asked: Asked, operation: Operation) -> None:
+    def _check(self, client: Client, asked: BindingRequest, operation: Operation) -> None:
         check_not_default(asked.source, *(() if asked.is_queue else (asked.target,)))
-        target = Role.QUEUE if asked.is_queue else Role.DESTINATION
-        authorize(client.access, operation, {target: asked.target, Role.EXCHANGE: asked.source})
+        target = NameRole.QUEUE if asked.is_queue else NameRole.DESTINATION
+        authorize(client.access, operation, {target: asked.target, NameRole.EXCHANGE: asked.source})
 
-    def _ends(self, change: Change, client: Client, asked: Asked) -> tuple[Exchange | None, Queue | Exchange | None]:
+    def _ends(
+        self, change: Change, client: Client, asked: BindingRequest
+    ) -> tuple[ExchangeRow | None, QueueRow | ExchangeRow | None]:
         """What is there of both; refused if the key may not be read at the source."""
         vhost = self._realm.vhost.id
         source = exchanges.get(change.connection, vhost, asked.source)
@@ -99,8 +101,8 @@ class BindingTopology:
             return source, queues.get(change.connection, vhost, asked.target)
         return source, exchanges.get(change.connection, vhost, asked.target)
 
-    def _check_owner(self, client: Client, target: Queue | Exchange) -> None:
-        if isinstance(target, Queue) and target.exclusive:
+    def _check_owner(self, client: Client, target: QueueRow | ExchangeRow) -> None:
+        if isinstance(target, QueueRow) and target.exclusive:
             with self._realm.lock:
                 owner = self._realm.owners.get(target.id)
             if owner is not client.owner:

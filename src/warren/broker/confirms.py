@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from warren.base.background import Background
 from warren.base.ids import Epoch
-from warren.base.threads import Running, Threads
+from warren.base.threads import StartedThread, Threads
 
 Told = Callable[[BaseException | None], None]  # None: it is durable
 
@@ -28,7 +28,7 @@ class Confirms:
         self._bell = threads.condition()
         self._asked: deque[tuple[Epoch, Told]] = deque()  # epochs only grow, nearly: a few may have changed places
         self._is_over = False
-        self._thread: Running | None = None
+        self._thread: StartedThread | None = None
 
     def add(self, epoch: Epoch, told: Told) -> None:
         with self._bell:

@@ -41,7 +41,7 @@ class Getter(Protocol):
         ...
 
 
-class Line:
+class WaitingGetters:
     """Getters in the order of asking. Used under the queue's lock."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Counts:
+class MessageCounters:
     connections_opened: int = 0
     connections_closed: int = 0
     channels_opened: int = 0

@@ -34,42 +34,42 @@ from warren.base.errors import Misuse
 from warren.base.ids import QueueId
 from warren.base.runs import WIRE, Origin, Publication
 from warren.broker.arguments import Address
-from warren.broker.death_headers import X_DEATH, Buried, Undertaker
-from warren.broker.death_headers import Death as WrittenDeath
+from warren.broker.death_headers import X_DEATH, DeadLetteredProperties, DeathHeaders
+from warren.broker.death_headers import DeathEvent as WrittenDeath
 from warren.broker.death_headers import is_circle as is_written_circle
-from warren.broker.ways import Ways
-from warren.queue_index.why import Why
+from warren.broker.ways import DeadLetterRoutes
+from warren.queue_index.why import DequeueReason
 
 PREFIX = "dead-letter:"
 OLDER_DEATHS_MAX = 64  # in a note, with those since the last rejection, of which none is dropped
 NOTE_BYTES_MAX = 60_000  # an origin has room for 65,535
 _WORDS = {
-    Why.EXPIRED: "expired",
-    Why.OVER_LIMIT: "maxlen",
-    Why.REJECTED: "rejected",
-    Why.DELIVERY_LIMIT: "delivery_limit",
+    DequeueReason.EXPIRED: "expired",
+    DequeueReason.OVER_LIMIT: "maxlen",
+    DequeueReason.REJECTED: "rejected",
+    DequeueReason.DELIVERY_LIMIT: "delivery_limit",
 }
 _REASONS = {word: why for why, word in _WORDS.items()}
 
 
-class Death(NamedTuple):
+class DeathCause(NamedTuple):
     queue: QueueId
-    why: Why
+    why: DequeueReason
     times: int
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Departure:
     """What is to be known of messages that leave a queue together."""
 
     queue: QueueId
     name: str
     address: Address
-    why: Why
+    why: DequeueReason
     now_ms: int
 
 
-class Dead(NamedTuple):
+class DeadMessages(NamedTuple):
     """Messages as they were in the queue that lets go of them."""
 
     contents: Sequence[bytes]
@@ -78,20 +78,22 @@ class Dead(NamedTuple):
     priority: int
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """Messages on their way to some queues."""
 
     targets: tuple[QueueId, ...]
     publication: Publication
 
 
-class Letters(NamedTuple):
-    letters: list[Letter]
+class DeadLetters(NamedTuple):
+    letters: list[DeadLetter]
     broken: dict[int, str]  # which of the messages cannot be sent, for their bytes make no sense: why
     header_bytes: int = 0  # of headers that were opened and written again
 
 
-def letters_of(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId], str]) -> Letters:
+def letters_of(
+    dead: DeadMessages, leave: Departure, ways: DeadLetterRoutes, name_of: Callable[[QueueId], str]
+) -> DeadLetters:
     """What becomes of messages: letters in the order in which they stood. Those that nobody gets are in none."""
     if dead.origin.content_kind == WIRE:
         return _written(dead, leave, ways, name_of)
@@ -100,19 +102,21 @@ def letters_of(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId]
     targets = [id_ for id_ in ways.forward(leave.address.exchange, key, {}) if not is_circle(deaths, id_)]
     note = PREFIX + ",".join(f"{each.queue}:{_WORDS[each.why]}:{each.times}" for each in deaths)
     if len(note) > NOTE_BYTES_MAX:
-        return Letters([], {})
+        return DeadLetters([], {})
     origin = dead.origin._replace(exchange=note, routing_key=key)
     publication = Publication(dead.contents, dead.is_persistent, 0, leave.now_ms, dead.priority, origin, len(targets))
-    return Letters([Letter(tuple(targets), publication)] if targets else [], {})
+    return DeadLetters([DeadLetter(tuple(targets), publication)] if targets else [], {})
 
 
 # -- contents of AMQP ------------------------------------------------------------------------------------------------
 
 
-def _written(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId], str]) -> Letters:
+def _written(
+    dead: DeadMessages, leave: Departure, ways: DeadLetterRoutes, name_of: Callable[[QueueId], str]
+) -> DeadLetters:
     origin, address = dead.origin, leave.address
     reason, seconds = _WORDS[leave.why], leave.now_ms // 1000
-    undertaker = Undertaker(
+    undertaker = DeathHeaders(
         WrittenDeath(leave.name, reason, seconds, origin.exchange, origin.routing_key, address.routing_key)
     )
     key = _key(origin, address)
@@ -132,17 +136,19 @@ def _written(dead: Dead, leave: Leave, ways: Ways, name_of: Callable[[QueueId], 
         sent.append((fate, written))
     origin = origin._replace(exchange=address.exchange, routing_key=key)
     letters = [
-        Letter(
+        DeadLetter(
             targets,
             Publication([content for _, content in some], persistent, 0, leave.now_ms, priority, origin, len(targets)),
         )
         for (targets, priority, persistent), some in groupby(sent, key=lambda each: each[0])
         if targets
     ]
-    return Letters(letters, broken, sum(map(len, known)))
+    return DeadLetters(letters, broken, sum(map(len, known)))
 
 
-def _targets(found: Sequence[QueueId], buried: Buried, name_of: Callable[[QueueId], str]) -> tuple[QueueId, ...]:
+def _targets(
+    found: Sequence[QueueId], buried: DeadLetteredProperties, name_of: Callable[[QueueId], str]
+) -> tuple[QueueId, ...]:
     deaths = buried.headers[X_DEATH]
     return tuple(id_ for id_ in found if not is_written_circle(name_of(id_), deaths))
 
@@ -154,26 +160,26 @@ def _key(origin: Origin, address: Address) -> str:
 # -- the note of plain bodies ----------------------------------------------------------------------------------------
 
 
-def deaths_of(origin: Origin) -> list[Death]:
+def deaths_of(origin: Origin) -> list[DeathCause]:
     """Newest first; none for what never was dead-lettered."""
     if not origin.exchange.startswith(PREFIX):
         return []
     told = (each.split(":") for each in origin.exchange[len(PREFIX) :].split(","))
-    return [Death(QueueId(int(queue)), _REASONS[word], int(count)) for queue, word, count in told]
+    return [DeathCause(QueueId(int(queue)), _REASONS[word], int(count)) for queue, word, count in told]
 
 
-def with_death(deaths: list[Death], queue: QueueId, why: Why) -> list[Death]:
+def with_death(deaths: list[DeathCause], queue: QueueId, why: DequeueReason) -> list[DeathCause]:
     """One more: the same queue and reason are counted, and come first."""
     before = next((each.times for each in deaths if (each.queue, each.why) == (queue, why)), 0)
     others = [each for each in deaths if (each.queue, each.why) != (queue, why)]
-    told = [Death(queue, why, before + 1), *others]
-    rejected = next((at for at, each in enumerate(told) if each.why is Why.REJECTED), len(told))
+    told = [DeathCause(queue, why, before + 1), *others]
+    rejected = next((at for at, each in enumerate(told) if each.why is DequeueReason.REJECTED), len(told))
     return told[: max(rejected + 1, OLDER_DEATHS_MAX)]
 
 
-def is_circle(deaths: list[Death], target: QueueId) -> bool:
+def is_circle(deaths: list[DeathCause], target: QueueId) -> bool:
     """Whether the target had it before, and it came round by itself. `deaths` has the present one in front."""
-    if deaths[0].why is Why.REJECTED:
+    if deaths[0].why is DequeueReason.REJECTED:
         return False
     since = [each.queue for each in deaths].index(target) if any(each.queue == target for each in deaths) else None
-    return since is not None and all(each.why is not Why.REJECTED for each in deaths[: since + 1])
+    return since is not None and all(each.why is not DequeueReason.REJECTED for each in deaths[: since + 1])

@@ -11,7 +11,7 @@ The expiration goes, or the message would die of it again; so does CC, if the de
 Headers come out in the order of their names, as RabbitMQ's do. Entries of an `x-death` that are none (a client may
 write what it likes) are kept behind ours; one that is no array at all is replaced.
 
-A thousand messages with the same properties are opened once (`Undertaker`). Bytes that are no content are `Malformed`.
+A thousand messages with the same properties are opened once (`DeathHeaders`). Bytes that are no content are `Malformed`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WORD_BYTES: Final = 2
 _PROPERTIES_AT: Final = frames.HEAD.size + HEADER_HEAD.size
 
 
-class Death(NamedTuple):
+class DeathEvent(NamedTuple):
     """What is to be said of messages that die together."""
 
     queue: str
@@ -47,7 +47,7 @@ class Death(NamedTuple):
     new_key: str | None  # with which they go on; None: with their own
 
 
-class Buried(NamedTuple):
+class DeadLetteredProperties(NamedTuple):
     """Properties as they are afterwards, and what can be told from them."""
 
     properties: bytes
@@ -56,14 +56,14 @@ class Buried(NamedTuple):
     is_persistent: bool
 
 
-class Undertaker:
+class DeathHeaders:
     """Of messages that die together."""
 
-    def __init__(self, death: Death) -> None:
+    def __init__(self, death: DeathEvent) -> None:
         self._death = death
-        self._known: dict[bytes, Buried] = {}
+        self._known: dict[bytes, DeadLetteredProperties] = {}
 
-    def bury(self, content: bytes) -> tuple[bytes, Buried]:
+    def bury(self, content: bytes) -> tuple[bytes, DeadLetteredProperties]:
         """The content with other properties; its body frames are untouched."""
         properties, body_at = _opened(content)
         buried = self._known.get(properties)
@@ -75,7 +75,7 @@ class Undertaker:
         return b"".join((head, buried.properties, content[body_at - 1 :])), buried
 
 
-def bury_properties(raw: bytes, death: Death) -> Buried:
+def bury_properties(raw: bytes, death: DeathEvent) -> DeadLetteredProperties:
     flags, spans = _spans(raw)
     headers: dict[str, Any] = {}
     if span := spans.get(_HEADERS):
@@ -87,10 +87,10 @@ def bury_properties(raw: bytes, death: Death) -> Buried:
     flags = (flags | _HEADERS) & ~_EXPIRATION
     properties = b"".join((flags.to_bytes(_WORD_BYTES), *(told[flag] for flag in _FLAGS if flag in told)))
     mode, priority = told.get(_DELIVERY_MODE, b"\0"), told.get(_PRIORITY, b"\0")
-    return Buried(properties, headers, priority[0], mode[0] == PERSISTENT)
+    return DeadLetteredProperties(properties, headers, priority[0], mode[0] == PERSISTENT)
 
 
-def with_death(headers: Mapping[str, Any], death: Death, expiration: bytes | None) -> dict[str, Any]:
+def with_death(headers: Mapping[str, Any], death: DeathEvent, expiration: bytes | None) -> dict[str, Any]:
     """The headers after it."""
     told = dict(headers)
     before = told.get(X_DEATH)
@@ -123,7 +123,7 @@ def is_circle(queue: str, deaths: object) -> bool:
     return False
 
 
-def _entry(headers: Mapping[str, Any], death: Death, expiration: bytes | None) -> dict[str, Any]:
+def _entry(headers: Mapping[str, Any], death: DeathEvent, expiration: bytes | None) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "count": types.Long(1),
         "reason": death.reason,

@@ -15,8 +15,8 @@ from warren.broker.arguments import BACKING
 from warren.broker.exchanges.headers import comparable
 from warren.broker.topology_refusals import failed
 from warren.broker.type_names import type_of
-from warren.catalog.exchanges import Exchange
-from warren.catalog.queues import Queue
+from warren.catalog.exchanges import ExchangeRow
+from warren.catalog.queues import QueueRow
 
 QUEUE_ARGUMENTS: Final = (  # in the order in which they are looked at
     "x-expires",
@@ -39,7 +39,7 @@ EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
 QUEUE_TYPE: Final = "x-queue-type"
 
 
-def check_queue(what: str, there: Queue, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]) -> None:
+def check_queue(what: str, there: QueueRow, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]) -> None:
     _check("durable", what, there.durable, durable)
     _check("auto_delete", what, there.auto_delete, auto_delete)
     _check_arguments(what, _with_type(there.arguments), _with_type(arguments), QUEUE_ARGUMENTS)
@@ -47,7 +47,7 @@ def check_queue(what: str, there: Queue, durable: bool, auto_delete: bool, argum
 
 def check_exchange(
     what: str,
-    there: Exchange,
+    there: ExchangeRow,
     type_: str,
     durable: bool,
     auto_delete: bool,

@@ -12,8 +12,8 @@ from warren.base.ids import ExchangeId
 from warren.broker import declared_again
 from warren.broker.client import Client
 from warren.broker.exchanges.routing import ALTERNATE, KINDS
-from warren.broker.permissions import Operation, Role, authorize
-from warren.broker.realm import Realm
+from warren.broker.permissions import NameRole, Operation, authorize
+from warren.broker.realm import Vhost
 from warren.broker.topology_refusals import (
     RESERVED,
     check_name,
@@ -27,11 +27,11 @@ from warren.broker.topology_refusals import (
 from warren.broker.type_names import type_of
 from warren.catalog import auto_delete, exchanges
 from warren.catalog.change import Change
-from warren.catalog.exchanges import Exchange
+from warren.catalog.exchanges import ExchangeRow
 
 
-class ExchangeTopology:
-    def __init__(self, realm: Realm) -> None:
+class ExchangeDeclarations:
+    def __init__(self, realm: Vhost) -> None:
         self._realm = realm
 
     def declare(self, client: Client, method: ExchangeDeclare) -> ExchangeDeclareOk:
@@ -48,7 +48,7 @@ class ExchangeTopology:
         check_not_default(name)
         if name.startswith(RESERVED):
             raise refused(f"deletion of system {what} not allowed")
-        authorize(client.access, Operation.EXCHANGE_DELETE, {Role.EXCHANGE: name})
+        authorize(client.access, Operation.EXCHANGE_DELETE, {NameRole.EXCHANGE: name})
 
         def work(change: Change) -> list[ExchangeId]:
             found = exchanges.get(change.connection, self._realm.vhost.id, name)
@@ -69,7 +69,7 @@ class ExchangeTopology:
 
     def _look(self, client: Client, name: str) -> None:
         check_not_default(name)
-        authorize(client.access, Operation.EXCHANGE_DECLARE_PASSIVE, {Role.EXCHANGE: name})
+        authorize(client.access, Operation.EXCHANGE_DECLARE_PASSIVE, {NameRole.EXCHANGE: name})
         if (
             self._realm.changes.change(lambda change: exchanges.get(change.connection, self._realm.vhost.id, name))
             is None
@@ -80,9 +80,9 @@ class ExchangeTopology:
         if method.type not in KINDS:
             raise PeerError(ReplyCode.COMMAND_INVALID, f"invalid exchange type '{method.type}'")
         check_not_default(name)
-        authorize(client.access, Operation.EXCHANGE_DECLARE, {Role.EXCHANGE: name})
+        authorize(client.access, Operation.EXCHANGE_DECLARE, {NameRole.EXCHANGE: name})
 
-        def work(change: Change) -> tuple[Exchange, bool]:
+        def work(change: Change) -> tuple[ExchangeRow, bool]:
             found = exchanges.get(change.connection, self._realm.vhost.id, name)
             if found is not None:
                 return found, False
@@ -92,7 +92,7 @@ class ExchangeTopology:
             row = exchanges.declare(change, vhost_id, name, method.type, **flags, arguments=method.arguments)
             return row, True
 
-        def follow(told: tuple[Exchange, bool]) -> None:
+        def follow(told: tuple[ExchangeRow, bool]) -> None:
             if told[1]:
                 self._realm.routing.add_exchange(told[0])
 
@@ -109,5 +109,5 @@ class ExchangeTopology:
         if not isinstance(alternate, str):
             what, type_name = exchange_in(self._realm.vhost.name, name), type_of(alternate)
             raise failed(f"invalid type '{type_name}' for arg '{ALTERNATE}' in {what}")
-        names = {Role.EXCHANGE: name, Role.ALTERNATE: alternate}
+        names = {NameRole.EXCHANGE: name, NameRole.ALTERNATE: alternate}
         authorize(client.access, Operation.EXCHANGE_DECLARE, names)

@@ -35,7 +35,7 @@ def due_ms(run: Run, arguments: QueueArguments) -> int | None:
     return run.expires_ms if by_queue is None else min(by_queue, run.expires_ms)
 
 
-class Use:
+class QueueUse:
     """When a queue was used last."""
 
     __slots__ = ("_clock", "_expires_ms", "_used_ms")

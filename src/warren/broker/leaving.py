@@ -21,29 +21,29 @@ from warren.base.errors import Damage, Misuse
 from warren.base.ids import QueueId
 from warren.base.runs import Publication, Slice
 from warren.broker.arguments import Address, Overflow, QueueArguments
-from warren.broker.dead_letters import Dead, Leave, Letters, letters_of
+from warren.broker.dead_letters import DeadLetters, DeadMessages, Departure, letters_of
 from warren.broker.expiry import wall_ms
 from warren.broker.limits import count_within
-from warren.broker.work import RejectedPublish, Wider, Work
-from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, SetsAside, TagRange
+from warren.broker.work import RejectedPublish, UnitOfWork, WiderLocksNeeded
+from warren.queue_index.why import DequeueReason
+from warren.queues.backing import BackingQueue, SetAsideQueue, TagRange
 from warren.queues.priority import LEVEL_SHIFT
 
 if TYPE_CHECKING:
-    from warren.broker.queue import Surroundings
+    from warren.broker.queue import QueueContext
 
 MOVE_BYTES = 1 << 20  # contents read at once on their way to another queue
 REJECT_STEP = 64  # messages looked at together
 HOP_HEADER_BYTES = 256  # headers of so many bytes cost about as much as a move: `x-death` grows with each queue
 
 
-class Leaving:
+class MessageRemoval:
     """Of one life of a queue."""
 
     __slots__ = ("_address", "_around", "_backing", "_id", "_name", "_turns_away")
 
     def __init__(
-        self, id_: QueueId, name: str, arguments: QueueArguments, backing: BackingQueue, around: Surroundings
+        self, id_: QueueId, name: str, arguments: QueueArguments, backing: BackingQueue, around: QueueContext
     ) -> None:
         self._id = id_
         self._name = name
@@ -52,16 +52,16 @@ class Leaving:
         self._address: Address | None = arguments.dead_letters_to
         self._turns_away = arguments.overflow is Overflow.REJECT_PUBLISH_DLX
 
-    def check_wide(self, work: Work) -> None:
+    def check_wide(self, work: UnitOfWork) -> None:
         """Before anything has changed."""
         if self._address is not None and not work.is_wide:
-            raise Wider
+            raise WiderLocksNeeded
 
-    def movable(self, head: Slice, work: Work) -> int:
+    def movable(self, head: Slice, work: UnitOfWork) -> int:
         """How many of the slice at the head may go in this session; if they go nowhere, all of them."""
         return min(count_within(head, work.room_bytes), work.room_messages) if self.leads() else len(head)
 
-    def let_go(self, count: int, why: Why, work: Work) -> int:
+    def let_go(self, count: int, why: DequeueReason, work: UnitOfWork) -> int:
         """So many from the head; how many it were. Fewer only if the routing has changed."""
         backing, gone = self._backing, 0
         if not self.leads():
@@ -81,7 +81,7 @@ class Leaving:
                 gone += len(each.slice)
         return gone
 
-    def reject(self, tags: Sequence[TagRange], why: Why, work: Work) -> int:
+    def reject(self, tags: Sequence[TagRange], why: DequeueReason, work: UnitOfWork) -> int:
         """Pending messages; how many it were: the first ones, if all would make the session too large. Of a tag that
         is not pending nothing has changed if it is the first."""
         if not self.leads():
@@ -101,17 +101,17 @@ class Leaving:
                 break
         return count
 
-    def turn_away(self, publication: Publication, work: Work) -> None:
+    def turn_away(self, publication: Publication, work: UnitOfWork) -> None:
         """What does not fit is dead-lettered at the end of the work, if the queue was asked for that."""
         if self._turns_away and self.leads():
             work.rejected.append(RejectedPublish(self._id, publication))
 
-    def dead_letter(self, publication: Publication, work: Work) -> None:
+    def dead_letter(self, publication: Publication, work: UnitOfWork) -> None:
         """A publish that was turned away. If the routing has changed since the locks were taken it waits."""
         if not self.leads():
             return
-        dead = Dead(publication.contents, publication.origin, publication.is_persistent, publication.priority)
-        letters = self._letters(dead, Why.OVER_LIMIT, work)
+        dead = DeadMessages(publication.contents, publication.origin, publication.is_persistent, publication.priority)
+        letters = self._letters(dead, DequeueReason.OVER_LIMIT, work)
         if letters is None:
             work.rejected.appendleft(RejectedPublish(self._id, publication))
         else:
@@ -120,7 +120,7 @@ class Leaving:
     def set_aside(self, error: Damage) -> int:
         """What stands at the head and cannot be read; how many it were."""
         backing, head = self._backing, self._backing.head()
-        count = backing.set_aside(1) if isinstance(backing, SetsAside) else 0
+        count = backing.set_aside(1) if isinstance(backing, SetAsideQueue) else 0
         if count and head is not None:
             self._tell(head.first, str(error))
         return count
@@ -131,7 +131,7 @@ class Leaving:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _rejected(self, tags: TagRange, why: Why, work: Work) -> int:
+    def _rejected(self, tags: TagRange, why: DequeueReason, work: UnitOfWork) -> int:
         """How many of them. What cannot be read stays as it is, set aside."""
         first, stop = tags
         try:
@@ -146,13 +146,13 @@ class Leaving:
             return done
         return stop - first if self._sent(tags, found, why, work) else 0
 
-    def _sent(self, tags: TagRange, slices: Sequence[Slice], why: Why, work: Work) -> bool:
+    def _sent(self, tags: TagRange, slices: Sequence[Slice], why: DequeueReason, work: UnitOfWork) -> bool:
         """Pending messages, with these tags in turn, leave; False: not now, and nothing has changed."""
         at, all_letters = tags[0], []
         for slice_ in slices:
             assert slice_.contents is not None, "what leaves was fetched, or looked at"
             run = slice_.run
-            dead = Dead(slice_.contents, run.origin, run.is_persistent, at >> LEVEL_SHIFT)
+            dead = DeadMessages(slice_.contents, run.origin, run.is_persistent, at >> LEVEL_SHIFT)
             letters = self._letters(dead, why, work)
             if letters is None:
                 return False
@@ -167,11 +167,11 @@ class Leaving:
         self._backing.ack(list(_without(tags, staying)), why, work.changes)
         return True
 
-    def _letters(self, dead: Dead, why: Why, work: Work) -> Letters | None:
+    def _letters(self, dead: DeadMessages, why: DequeueReason, work: UnitOfWork) -> DeadLetters | None:
         """None: some would go where nobody is held."""
         assert self._address is not None, "there is a way"
         now_ms = wall_ms(self._around.clock)
-        leave = Leave(self._id, self._name, self._address, why, now_ms)
+        leave = Departure(self._id, self._name, self._address, why, now_ms)
         letters = letters_of(dead, leave, self._around.ways, work.name_of)
         if all(work.knows(target) for letter in letters.letters for target in letter.targets):
             return letters
@@ -182,7 +182,7 @@ class Leaving:
         self._around.tell(f"queue {self._name!r}: message {number} is set aside, it cannot be read: {why}")
 
 
-def _deliver(letters: Letters, work: Work) -> None:
+def _deliver(letters: DeadLetters, work: UnitOfWork) -> None:
     work.hops += letters.header_bytes // HOP_HEADER_BYTES
     for targets, publication in letters.letters:
         takers = [queue for queue in map(work.queue, targets) if queue is not None]

@@ -8,16 +8,18 @@ from contextlib import AbstractContextManager
 
 from warren.base.errors import WarrenError
 from warren.base.ids import QueueId
-from warren.broker.supervisor import Supervised
-from warren.broker.work import Work
+from warren.broker.supervisor import QueueHandle
+from warren.broker.work import UnitOfWork
 
 
-class PagedQueue:
+class PagedQueueAdapter:
     """Is a `memory_monitor.Paged`."""
 
     __slots__ = ("_child", "_working", "id")
 
-    def __init__(self, child: Supervised, working: Callable[[Supervised], AbstractContextManager[Work]]) -> None:
+    def __init__(
+        self, child: QueueHandle, working: Callable[[QueueHandle], AbstractContextManager[UnitOfWork]]
+    ) -> None:
         self.id: QueueId = child.id
         self._child = child
         self._working = working

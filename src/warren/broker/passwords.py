@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.errors import Refused
 
 PASSWORD_BYTES_MAX = 1024
@@ -76,7 +76,7 @@ class ScryptCost:
 USUAL_COST = ScryptCost()
 
 
-def hashed(password: str, chance: Chance, cost: ScryptCost = USUAL_COST) -> str:
+def hashed(password: str, chance: Random, cost: ScryptCost = USUAL_COST) -> str:
     """A new hash, by scrypt."""
     raw = _checked(password)
     salt = b"".join(chance.id64().to_bytes(8, "big") for _ in range(SALT_BYTES // 8))

@@ -35,7 +35,7 @@ _CLASS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
 _BEGINNING = ("^", "\\A")
 
 
-class Effort(NamedTuple):
+class MatchBudget(NamedTuple):
     ways: int = 1
     size: int = 1
 
@@ -80,13 +80,13 @@ class _Reader:
         self.pattern = pattern
         self.at = 0
 
-    def read(self) -> Effort:
+    def read(self) -> MatchBudget:
         effort = self._branches(depth=0)
         if self.at < len(self.pattern):
             raise _refused(self.pattern, "closes what was not opened", "write \\) for a parenthesis")
         return effort
 
-    def _branches(self, depth: int) -> Effort:
+    def _branches(self, depth: int) -> MatchBudget:
         """Up to the parenthesis that closes them, or the end."""
         if depth > DEPTH_MAX:
             raise _refused(self.pattern, "is nested too deeply", f"it has at most {DEPTH_MAX} levels")
@@ -99,16 +99,16 @@ class _Reader:
             is_more = self.pattern.startswith("|", self.at)
             self.at += is_more
         ways += count > 1  # to choose costs something, even where nothing is found
-        return Effort(min(ways, _NO_END), min(size, SIZE_MAX + 1))
+        return MatchBudget(min(ways, _NO_END), min(size, SIZE_MAX + 1))
 
-    def _sequence(self, depth: int) -> Effort:
+    def _sequence(self, depth: int) -> MatchBudget:
         ways = size = 1
         while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
             one = self._repeated(self._item(depth))
             ways, size = min(ways * one.ways, _NO_END), min(size + one.size, SIZE_MAX + 1)
-        return Effort(ways, size)
+        return MatchBudget(ways, size)
 
-    def _item(self, depth: int) -> Effort:
+    def _item(self, depth: int) -> MatchBudget:
         match self.pattern[self.at]:
             case "(":
                 return self._group(depth)
@@ -118,9 +118,9 @@ class _Reader:
                 self.at += 2
             case _:
                 self.at += 1
-        return Effort()
+        return MatchBudget()
 
-    def _group(self, depth: int) -> Effort:
+    def _group(self, depth: int) -> MatchBudget:
         self.at += 1
         if self.pattern.startswith("?", self.at):
             found = _GROUP.match(self.pattern, self.at)
@@ -133,7 +133,7 @@ class _Reader:
         self.at += 1
         return effort
 
-    def _class(self) -> Effort:
+    def _class(self) -> MatchBudget:
         found = _CLASS.match(self.pattern, self.at)
         if found is None:
             raise _refused(self.pattern, "opens what is not closed", "write \\[ for a bracket")
@@ -141,21 +141,21 @@ class _Reader:
         if any(odd in inside for odd in ("[", "--", "&&", "~~", "||")):
             raise _refused(self.pattern, "has a set within a set", "write \\[ for a bracket, a-z for [:lower:]")
         self.at = found.end()
-        return Effort()
+        return MatchBudget()
 
-    def _repeated(self, one: Effort) -> Effort:
+    def _repeated(self, one: MatchBudget) -> MatchBudget:
         found = _QUANTIFIER.match(self.pattern, self.at)
         if found is None or found[0].startswith("{}"):
             return one
         self.at = found.end()
         least, most = _bounds(found)
         if most is None:
-            return Effort(NAME_CHARACTERS_MAX if one.ways == 1 else _NO_END, one.size * NAME_CHARACTERS_MAX)
+            return MatchBudget(NAME_CHARACTERS_MAX if one.ways == 1 else _NO_END, one.size * NAME_CHARACTERS_MAX)
         if one.ways > 1 and most > NAME_CHARACTERS_MAX:
-            return Effort(_NO_END, one.size)
+            return MatchBudget(_NO_END, one.size)
         choices = most - least + 2 if most > least else 1
         ways = choices * (one.ways**most if one.ways > 1 else 1)
-        return Effort(min(ways, _NO_END), min(one.size * max(most, 1), SIZE_MAX + 1))
+        return MatchBudget(min(ways, _NO_END), min(one.size * max(most, 1), SIZE_MAX + 1))
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int | None]:

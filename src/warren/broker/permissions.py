@@ -28,8 +28,8 @@ from warren.base.errors import Refused
 from warren.broker.patterns import compiled, matches
 from warren.catalog import permissions, topic_permissions
 from warren.catalog.catalog import Catalog
-from warren.catalog.users import User
-from warren.catalog.vhosts import Vhost
+from warren.catalog.users import UserRow
+from warren.catalog.vhosts import VhostRow
 
 DEFAULT_EXCHANGE = "amq.default"
 LOOPBACK_USERS = frozenset({"guest"})
@@ -42,7 +42,7 @@ class Right(Enum):
     READ = "read"
 
 
-class Role(Enum):
+class NameRole(Enum):
     """What a name is in an operation; the value is what it is called when it is refused."""
 
     QUEUE = "queue"
@@ -71,35 +71,35 @@ class Operation(Enum):
 
 class Need(NamedTuple):
     right: Right
-    role: Role
-    only_with: Role | None = None  # needed only if this one was named
+    role: NameRole
+    only_with: NameRole | None = None  # needed only if this one was named
 
 
-_BIND_QUEUE = (Need(Right.WRITE, Role.QUEUE), Need(Right.READ, Role.EXCHANGE))
-_BIND_EXCHANGE = (Need(Right.WRITE, Role.DESTINATION), Need(Right.READ, Role.EXCHANGE))
-_READ_QUEUE = (Need(Right.READ, Role.QUEUE),)
+_BIND_QUEUE = (Need(Right.WRITE, NameRole.QUEUE), Need(Right.READ, NameRole.EXCHANGE))
+_BIND_EXCHANGE = (Need(Right.WRITE, NameRole.DESTINATION), Need(Right.READ, NameRole.EXCHANGE))
+_READ_QUEUE = (Need(Right.READ, NameRole.QUEUE),)
 
 AUTHORIZE: dict[Operation, tuple[Need, ...]] = {
     Operation.QUEUE_DECLARE: (
-        Need(Right.CONFIGURE, Role.QUEUE),
-        Need(Right.READ, Role.QUEUE, Role.DEAD_LETTERS),
-        Need(Right.WRITE, Role.DEAD_LETTERS, Role.DEAD_LETTERS),
+        Need(Right.CONFIGURE, NameRole.QUEUE),
+        Need(Right.READ, NameRole.QUEUE, NameRole.DEAD_LETTERS),
+        Need(Right.WRITE, NameRole.DEAD_LETTERS, NameRole.DEAD_LETTERS),
     ),
     Operation.QUEUE_DECLARE_PASSIVE: (),
-    Operation.QUEUE_DELETE: (Need(Right.CONFIGURE, Role.QUEUE),),
+    Operation.QUEUE_DELETE: (Need(Right.CONFIGURE, NameRole.QUEUE),),
     Operation.QUEUE_BIND: _BIND_QUEUE,
     Operation.QUEUE_UNBIND: _BIND_QUEUE,
     Operation.QUEUE_PURGE: _READ_QUEUE,
     Operation.EXCHANGE_DECLARE: (
-        Need(Right.CONFIGURE, Role.EXCHANGE),
-        Need(Right.READ, Role.EXCHANGE, Role.ALTERNATE),
-        Need(Right.WRITE, Role.ALTERNATE, Role.ALTERNATE),
+        Need(Right.CONFIGURE, NameRole.EXCHANGE),
+        Need(Right.READ, NameRole.EXCHANGE, NameRole.ALTERNATE),
+        Need(Right.WRITE, NameRole.ALTERNATE, NameRole.ALTERNATE),
     ),
     Operation.EXCHANGE_DECLARE_PASSIVE: (),
-    Operation.EXCHANGE_DELETE: (Need(Right.CONFIGURE, Role.EXCHANGE),),
+    Operation.EXCHANGE_DELETE: (Need(Right.CONFIGURE, NameRole.EXCHANGE),),
     Operation.EXCHANGE_BIND: _BIND_EXCHANGE,
     Operation.EXCHANGE_UNBIND: _BIND_EXCHANGE,
-    Operation.BASIC_PUBLISH: (Need(Right.WRITE, Role.EXCHANGE),),
+    Operation.BASIC_PUBLISH: (Need(Right.WRITE, NameRole.EXCHANGE),),
     Operation.BASIC_GET: _READ_QUEUE,
     Operation.BASIC_CONSUME: _READ_QUEUE,
 }
@@ -130,23 +130,23 @@ class Access:
         return {Right.CONFIGURE: self.configure, Right.WRITE: self.write, Right.READ: self.read}[right]
 
 
-def access_to(catalog: Catalog, user: User, vhost: Vhost) -> Access:
+def access_to(catalog: Catalog, user: UserRow, vhost: VhostRow) -> Access:
     """Let a user into a vhost; refused if nothing at all is permitted to it there."""
     with catalog.reading() as connection:
         found = permissions.get(connection, user.id, vhost.id)
-        told = topic_permissions.every(connection, user.id, vhost.id)
+        told = topic_permissions.every_topic(connection, user.id, vhost.id)
     if found is None:
         raise AccessRefused(f"access to vhost {vhost.name!r} refused for user {user.name!r}")
     topics = {each.exchange: TopicPatterns(each.write, each.read) for each in told}
     return Access(user.name, vhost.name, found.configure, found.write, found.read, topics)
 
 
-def authorize(access: Access, operation: Operation, names: Mapping[Role, str]) -> None:
+def authorize(access: Access, operation: Operation, names: Mapping[NameRole, str]) -> None:
     """Refused if any need of the operation is not met. A name that a need speaks of must be there."""
     for right, role, only_with in AUTHORIZE[operation]:
         if only_with is not None and only_with not in names:
             continue
-        name = names[role] if role is Role.QUEUE else names[role] or DEFAULT_EXCHANGE
+        name = names[role] if role is NameRole.QUEUE else names[role] or DEFAULT_EXCHANGE
         if not _permits(access.pattern(right), name):
             what = f"{role.value.partition(',')[0]} {name!r} in vhost {access.vhost!r}"
             raise AccessRefused(f"{right.value} access to {what} refused for user {access.user!r}")

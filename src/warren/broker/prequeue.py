@@ -20,9 +20,9 @@ from warren.base.ids import Epoch, QueueId
 from warren.base.runs import QueuePlace
 from warren.broker.arguments import QueueArguments
 from warren.broker.backing_kinds import BackingKinds, places_of
-from warren.broker.queue import Queue, Surroundings
-from warren.catalog.queues import Queue as Row
-from warren.queue_index.changes import Changes
+from warren.broker.queue import Queue, QueueContext
+from warren.catalog.queues import QueueRow as Row
+from warren.queue_index.changes import IndexBatch
 from warren.queue_index.format import Counters
 from warren.queues.backing import BackingQueue
 
@@ -30,24 +30,24 @@ LookUp = Callable[[QueueId], Row]  # refuses what is not there any more
 Recover = Callable[[QueuePlace, Epoch], Counters]
 
 
-class Role(StrEnum):
+class QueueRole(StrEnum):
     REGULAR = "regular"
     MASTER = "master"
     MIRROR = "mirror"
 
 
-class Beginning(NamedTuple):
+class StartReason(NamedTuple):
     """What was decided."""
 
-    role: Role
+    role: QueueRole
     is_fresh: bool
 
 
-RoleOf = Callable[[Row], Role]
+RoleOf = Callable[[Row], QueueRole]
 Proxy = Callable[[BackingQueue], BackingQueue]
 
 
-class Prequeue:
+class QueueStarter:
     """Starts queues. Keeps nothing about them."""
 
     def __init__(
@@ -56,9 +56,9 @@ class Prequeue:
         recover: Recover,
         wait: Callable[[Epoch], None],
         kinds: BackingKinds,
-        around: Surroundings,
-        role_of: RoleOf = lambda row: Role.REGULAR,
-        proxies: Mapping[Role, Proxy] | None = None,
+        around: QueueContext,
+        role_of: RoleOf = lambda row: QueueRole.REGULAR,
+        proxies: Mapping[QueueRole, Proxy] | None = None,
     ) -> None:
         self._look_up = look_up
         self._recover = recover
@@ -75,8 +75,8 @@ class Prequeue:
         newest: Epoch,
         row: Row | None = None,
         is_new: bool = False,
-        starting: Changes | None = None,
-    ) -> tuple[Beginning, Queue]:
+        starting: IndexBatch | None = None,
+    ) -> tuple[StartReason, Queue]:
         """A queue, ready to serve, with everything that was written up to an epoch. `row`: as the catalog has it now;
         looked up if it is not given. `is_new`: it was declared just now, and the index is not read. `starting`: what
         is written before the queue may serve goes there, and the caller ends it and waits for it."""
@@ -85,13 +85,13 @@ class Prequeue:
         arguments = QueueArguments.from_table(row.arguments)
         places = places_of(row.id, arguments) if row.durable else []
         found = {place: Counters() if is_new else self._recover(place, newest) for place in places}
-        beginning = Beginning(self._role_of(row), all(each == Counters() for each in found.values()))
+        beginning = StartReason(self._role_of(row), all(each == Counters() for each in found.values()))
         backing = self._kinds.make(id_, row.durable, arguments, found, newest, starting)
-        if beginning.role is not Role.REGULAR:
+        if beginning.role is not QueueRole.REGULAR:
             backing = self._proxied(beginning.role, row, backing)
         return beginning, Queue(id_, row.name, arguments, backing, life, self._around)
 
-    def _proxied(self, role: Role, row: Row, backing: BackingQueue) -> BackingQueue:
+    def _proxied(self, role: QueueRole, row: Row, backing: BackingQueue) -> BackingQueue:
         if role not in self._proxies:
             raise Refused(f"queue {row.name!r} cannot be a {role} here: nothing makes one")
         return self._proxies[role](backing)

@@ -4,7 +4,7 @@
     get ──▶ expiry ───────────────┼─ what must go, from the head ──┤
     reject · requeue too often ───┘                                └─▶ moved to where dead letters go, same session
 
-It is the implementation: every method is called with the queue's lock held, by the API (`traffic`), with the `Work`
+It is the implementation: every method is called with the queue's lock held, by the API (`traffic`), with the `UnitOfWork`
 under way. So operations on one queue come one after another, and queues do not wait for each other (QP-01, QP-02). What
 it does is expressed in terms of the backing queue, whichever that is: time (expiry), size (limits), moves
 (leaving), getters who wait (consumers).
@@ -26,30 +26,30 @@ from warren.base.errors import Damage, Misuse
 from warren.base.ids import QueueId, SequenceId
 from warren.base.runs import Publication, Run, Slice, sizes_of
 from warren.broker.arguments import Overflow, QueueArguments
-from warren.broker.consumers import Delivery, Getter, Line
+from warren.broker.consumers import Delivery, Getter, WaitingGetters
 from warren.broker.delivery_limit import DeliveryCounts
 from warren.broker.errors import NotYours, QueueDown, QueueFull
-from warren.broker.expiry import STEP_MESSAGES, Use, due_ms, monotonic_ms, wall_ms
-from warren.broker.leaving import Leaving, behind
+from warren.broker.expiry import STEP_MESSAGES, QueueUse, due_ms, monotonic_ms, wall_ms
+from warren.broker.leaving import MessageRemoval, behind
 from warren.broker.limits import count_fitting, count_over, is_over, is_refusing
-from warren.broker.subscribers import Subscribers
-from warren.broker.ways import NO_WAYS, Ways
-from warren.broker.work import Work
-from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, Fetched, RollsBack, TagRange
+from warren.broker.subscribers import Consumers
+from warren.broker.ways import NO_DEAD_LETTER_ROUTES, DeadLetterRoutes
+from warren.broker.work import UnitOfWork
+from warren.queue_index.why import DequeueReason
+from warren.queues.backing import BackingQueue, Fetched, RollbackQueue, TagRange
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class QueueContext:
     """What a queue tells others about itself."""
 
     clock: Clock
     at: Callable[[QueueId, int], None]  # look at this queue at this monotonic time, in ms
     takes: Callable[[QueueId, int], None]  # so much memory
     tell: Callable[[str], None] = lambda told: None  # what an operator should know
-    ways: Ways = NO_WAYS  # for dead letters
+    ways: DeadLetterRoutes = NO_DEAD_LETTER_ROUTES  # for dead letters
 
 
 class Queue:
@@ -80,18 +80,18 @@ class Queue:
         arguments: QueueArguments,
         backing: BackingQueue,
         life: int,
-        around: Surroundings,
+        around: QueueContext,
     ) -> None:
         self.id = id_
         self.name = name
         self.arguments = arguments
         self.backing = backing
         self.life = life
-        self.leaving = Leaving(id_, name, arguments, backing, around)
+        self.leaving = MessageRemoval(id_, name, arguments, backing, around)
         self.counted = DeliveryCounts(arguments.delivery_limit)
-        self.line = Line()
-        self.subscribers = Subscribers()  # those of all its lives, as soon as it serves
-        self.use = Use(around.clock, arguments)
+        self.line = WaitingGetters()
+        self.subscribers = Consumers()  # those of all its lives, as soon as it serves
+        self.use = QueueUse(around.clock, arguments)
         self.failure: BaseException | None = None
         self._around = around
         self._noted_ms: int | None = None  # when we are looked at next
@@ -100,7 +100,7 @@ class Queue:
 
     # -- putting -------------------------------------------------------------------------------------------------
 
-    def check(self, publication: Publication, work: Work) -> None:
+    def check(self, publication: Publication, work: UnitOfWork) -> None:
         """Before anything has changed: whether a put would be refused, or moves something elsewhere."""
         arguments = self.arguments
         if not arguments.is_bounded:
@@ -118,7 +118,7 @@ class Queue:
                 "get and acknowledge some first, or put fewer",
             )
 
-    def put(self, publication: Publication, work: Work) -> None:
+    def put(self, publication: Publication, work: UnitOfWork) -> None:
         work.touch(self)
         if publication.expires_ms:
             self._may_expire = True
@@ -128,7 +128,7 @@ class Queue:
         if self.arguments.is_bounded:
             work.over.append(self)
 
-    def accept(self, publication: Publication, work: Work) -> int:
+    def accept(self, publication: Publication, work: UnitOfWork) -> int:
         """Put as many of the first messages as it takes; how many. It takes all of them, unless it was asked to refuse
         what is over its limit; those may be dead letters then."""
         count = len(publication.contents)
@@ -141,7 +141,7 @@ class Queue:
         self.leaving.turn_away(replace(publication, contents=publication.contents[fits:]), work)
         return fits
 
-    def bound(self, work: Work) -> None:
+    def bound(self, work: UnitOfWork) -> None:
         """Let go of what is over the limit, oldest first. What would make the session too large is left for the next
         piece of work: see `is_over`."""
         backing, arguments = self.backing, self.arguments
@@ -150,9 +150,9 @@ class Queue:
             return
         while self.is_over() and work.room_bytes > 0 and (head := backing.head()) is not None:
             over = count_over(arguments, len(backing), backing.ready_bytes, head)
-            self.leaving.let_go(min(over, self.leaving.movable(head, work)), Why.OVER_LIMIT, work)
+            self.leaving.let_go(min(over, self.leaving.movable(head, work)), DequeueReason.OVER_LIMIT, work)
 
-    def shrink(self, work: Work) -> None:
+    def shrink(self, work: UnitOfWork) -> None:
         """Go on with that."""
         self.leaving.check_wide(work)
         work.over.append(self)
@@ -166,7 +166,7 @@ class Queue:
 
     # -- getting and settling ------------------------------------------------------------------------------------
 
-    def get(self, count: int, bytes_max: int | None, work: Work) -> list[Fetched]:
+    def get(self, count: int, bytes_max: int | None, work: UnitOfWork) -> list[Fetched]:
         """From the head; nothing if nothing is ready. Expired ones must have gone: see `expire`."""
         if len(self.line):  # they were here before
             return []
@@ -175,7 +175,7 @@ class Queue:
         finally:
             self.use.note()
 
-    def is_ready_for_get(self, work: Work) -> bool:
+    def is_ready_for_get(self, work: UnitOfWork) -> bool:
         """In a turn, before a get: consumers with room come first, and what is over the limit has gone. False if that
         is too much for one session."""
         self.serve(work)
@@ -184,23 +184,23 @@ class Queue:
             self.bound(work)
         return not (self.arguments.is_bounded and self.is_over())
 
-    def stand(self, getter: Getter, work: Work) -> None:
+    def stand(self, getter: Getter, work: UnitOfWork) -> None:
         """Wait in line, and be served as soon as there is something."""
         self.use.note()
         work.touch(self)
         self.line.join(getter)
 
-    def leave(self, getter: Getter, work: Work) -> None:
+    def leave(self, getter: Getter, work: UnitOfWork) -> None:
         if self.line.leave(getter):
             self.use.note()
             work.touch(self)
 
-    def ack(self, tags: Sequence[TagRange], work: Work) -> int:
-        count = self._settle(lambda: self.backing.ack(tags, Why.ACKED, work.changes), work)
+    def ack(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
+        count = self._settle(lambda: self.backing.ack(tags, DequeueReason.ACKED, work.changes), work)
         self.counted.forget(tags)
         return count
 
-    def requeue(self, tags: Sequence[TagRange], work: Work) -> int:
+    def requeue(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
         """Ready again, where they stood. What is given back too often is let go of, if there is a limit for that."""
         if self.arguments.delivery_limit is None:
             return self._settle(lambda: self.backing.requeue(tags, work.changes), work)
@@ -209,23 +209,23 @@ class Queue:
             self.leaving.check_wide(work)
         if over and back:
             self._refusing(lambda: self.backing.look(back), work)  # whether they are pending, before anything changes
-        gone = self._settle(lambda: self.leaving.reject(over, Why.DELIVERY_LIMIT, work), work) if over else 0
+        gone = self._settle(lambda: self.leaving.reject(over, DequeueReason.DELIVERY_LIMIT, work), work) if over else 0
         back += behind(over, gone)  # there was too much for one session: they go the next time
         count = gone + self._settle(lambda: self.backing.requeue(back, work.changes), work)
         self.counted.note(back, over)
         return count
 
-    def reject(self, tags: Sequence[TagRange], work: Work) -> int:
+    def reject(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
         """Let go of pending messages that nobody wants: to the dead-letter target, if there is one. How many it were:
         the first ones, if all would make the session too large."""
         self.leaving.check_wide(work)
-        count = self._settle(lambda: self.leaving.reject(tags, Why.REJECTED, work), work)
+        count = self._settle(lambda: self.leaving.reject(tags, DequeueReason.REJECTED, work), work)
         self.counted.forget(tags)
         return count
 
     # -- time ----------------------------------------------------------------------------------------------------
 
-    def expire(self, work: Work) -> bool:
+    def expire(self, work: UnitOfWork) -> bool:
         """Let go of what has expired at the head, up to a number of messages; whether there may be more."""
         if not self._may_expire:
             return False
@@ -236,7 +236,7 @@ class Queue:
             self.leaving.check_wide(work)
             work.touch(self)
             step = min(self.leaving.movable(head, work), STEP_MESSAGES - count)
-            count += self.leaving.let_go(step, Why.EXPIRED, work)
+            count += self.leaving.let_go(step, DequeueReason.EXPIRED, work)
         return False
 
     def is_unused(self) -> bool:
@@ -251,18 +251,18 @@ class Queue:
 
     # -- all of it -----------------------------------------------------------------------------------------------
 
-    def purge(self, work: Work) -> int:
+    def purge(self, work: UnitOfWork) -> int:
         work.touch(self)
         return self.backing.purge(work.changes)
 
     def browse(self) -> Iterator[Slice]:
         return self.backing.browse()
 
-    def stop(self, work: Work) -> None:
+    def stop(self, work: UnitOfWork) -> None:
         work.touch(self)
         self.backing.stop(work.changes)
 
-    def delete(self, work: Work) -> int:
+    def delete(self, work: UnitOfWork) -> int:
         """How many messages went with it."""
         count = len(self.backing) + self.backing.pending_count
         work.touch(self)
@@ -271,7 +271,7 @@ class Queue:
 
     def is_rolled_back(self) -> bool:
         """Whether it is as before, now that the session was aborted: it needs no restart."""
-        return isinstance(self.backing, RollsBack) and not self.backing.is_astray
+        return isinstance(self.backing, RollbackQueue) and not self.backing.is_astray
 
     def fail(self, error: BaseException) -> None:
         """Do nothing any more, and tell whoever waits."""
@@ -281,7 +281,7 @@ class Queue:
 
     # -- after each piece of work --------------------------------------------------------------------------------
 
-    def attend(self, work: Work) -> None:
+    def attend(self, work: UnitOfWork) -> None:
         """Serve who waits, and tell others what they should know. The session has ended."""
         work.touch(self)
         if len(self.line):
@@ -296,13 +296,13 @@ class Queue:
             self._ram_bytes = ram_bytes
             self._around.takes(self.id, ram_bytes)
 
-    def serve(self, work: Work) -> None:
+    def serve(self, work: UnitOfWork) -> None:
         """Hand what is ready to the consumers who have room for it. In a turn, before its session ends: what is
         acknowledged with that is in the same session. Expired ones must have gone."""
         if not len(self.line) and len(self.subscribers) and (count := len(self.backing)):
             self.subscribers.serve(self.life, count, partial(self._handed, work))
 
-    def _handed(self, work: Work, count: int, bytes_max: int, is_auto_ack: bool) -> list[Fetched]:
+    def _handed(self, work: UnitOfWork, count: int, bytes_max: int, is_auto_ack: bool) -> list[Fetched]:
         if self._may_expire:
             head = self.backing.head()
             if head is None or self._is_due(head, work):
@@ -311,14 +311,14 @@ class Queue:
         fetched = self._fetched(count, bytes_max, work)
         self.use.note()
         if is_auto_ack and fetched:
-            self.backing.ack([each.tags for each in fetched], Why.ACKED, work.changes)
+            self.backing.ack([each.tags for each in fetched], DequeueReason.ACKED, work.changes)
         return fetched
 
     def looked_at(self) -> None:
         """The time that was noted has come."""
         self._noted_ms = None
 
-    def _serve(self, work: Work) -> None:
+    def _serve(self, work: UnitOfWork) -> None:
         backing = self.backing
         while len(self.line) and (head := backing.head()) is not None and not self._is_due(head, work):
             getter = self.line.pop()
@@ -358,12 +358,12 @@ class Queue:
         coming = Slice(Run(SequenceId(0), count, sizes_of(publication.contents)), 0, count, None)
         return count_fitting(self.arguments, len(self.backing), self.backing.ready_bytes, coming)
 
-    def _is_due(self, head: Slice, work: Work) -> bool:
+    def _is_due(self, head: Slice, work: UnitOfWork) -> bool:
         """Not what came in this moment to somebody who waits: a time of 0 means now or never."""
         due = due_ms(head.run, self.arguments)
         return due is not None and self not in work.fresh and due <= wall_ms(self._around.clock)
 
-    def _fetched(self, count: int, bytes_max: int | None, work: Work) -> list[Fetched]:
+    def _fetched(self, count: int, bytes_max: int | None, work: UnitOfWork) -> list[Fetched]:
         """What cannot be read is set aside and told, and what stands behind it is served. If the backing queue cannot
         set it aside, nothing has changed and whoever asked is told."""
         while True:
@@ -380,12 +380,12 @@ class Queue:
             work.touch(self)
             return fetched
 
-    def _settle(self, settle: Callable[[], int], work: Work) -> int:
+    def _settle(self, settle: Callable[[], int], work: UnitOfWork) -> int:
         count = self._refusing(settle, work)
         work.touch(self)
         return count
 
-    def _refusing(self, ask: Callable[[], Result], work: Work) -> Result:
+    def _refusing(self, ask: Callable[[], Result], work: UnitOfWork) -> Result:
         """Of tags that are not pending nothing has changed: whoever asked is told, and the queue goes on."""
         try:
             return ask()

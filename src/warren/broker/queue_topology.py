@@ -5,7 +5,7 @@
     delete    emptied ──▶ its name, its bindings, the exchanges that go with them: one change ──▶ forgotten
 
 A queue goes because somebody says so, because its connection has gone (`release`), because its last consumer has
-(`consumer_left`), or because nobody has used it for its time. In the end there is one way to go (`Realm`).
+(`consumer_left`), or because nobody has used it for its time. In the end there is one way to go (`Vhost`).
 
 Always true: an exclusive queue has its owner before anybody can see it. Nobody waits for the disk with a lock held.
 """
@@ -25,17 +25,17 @@ from warren.amqp.topology_methods import (
     QueuePurge,
     QueuePurgeOk,
 )
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import QueueId
 from warren.broker import declared_again
 from warren.broker.arguments import EXCHANGE, TYPE, BadArgument, QueueArguments, check_new
 from warren.broker.client import Client, Owner
 from warren.broker.errors import QueueDeleted, UnknownQueue
-from warren.broker.permissions import Operation, Role, authorize
+from warren.broker.permissions import NameRole, Operation, authorize
 from warren.broker.queue import Queue
-from warren.broker.realm import Realm
-from warren.broker.supervisor import Supervised
+from warren.broker.realm import Vhost
+from warren.broker.supervisor import QueueHandle
 from warren.broker.topology_refusals import (
     bad_argument,
     check_name,
@@ -52,8 +52,8 @@ from warren.catalog.change import Change
 _QUORUM = "quorum"
 
 
-class QueueTopology:
-    def __init__(self, realm: Realm, chance: Chance) -> None:
+class QueueDeclarations:
+    def __init__(self, realm: Vhost, chance: Random) -> None:
         self._realm = realm
         self._chance = chance
 
@@ -67,7 +67,7 @@ class QueueTopology:
 
     def delete(self, client: Client, method: QueueDelete) -> QueueDeleteOk:
         name = self.named(client, plain(method.queue))
-        authorize(client.access, Operation.QUEUE_DELETE, {Role.QUEUE: name})
+        authorize(client.access, Operation.QUEUE_DELETE, {NameRole.QUEUE: name})
         what, ready = queue_in(self._realm.vhost.name, name), 0
 
         def check(queue: Queue) -> None:
@@ -86,7 +86,7 @@ class QueueTopology:
 
     def purge(self, client: Client, method: QueuePurge) -> QueuePurgeOk:
         name = self.named(client, method.queue)
-        authorize(client.access, Operation.QUEUE_PURGE, {Role.QUEUE: name})
+        authorize(client.access, Operation.QUEUE_PURGE, {NameRole.QUEUE: name})
         try:
             child = self._realm.queues.find(name)
             self.check_owner(client, child)
@@ -104,7 +104,7 @@ class QueueTopology:
             return name or client.last_queue
         raise PeerError(ReplyCode.NOT_FOUND, "no previously declared queue")
 
-    def check_owner(self, client: Client, child: Supervised) -> None:
+    def check_owner(self, client: Client, child: QueueHandle) -> None:
         """Refused if it is exclusive, and somebody else's."""
         with self._realm.lock:
             owner = self._realm.owners.get(child.id)
@@ -133,7 +133,7 @@ class QueueTopology:
     # -- declaring -----------------------------------------------------------------------------------------------
 
     def _look(self, client: Client, name: str) -> QueueDeclareOk:
-        authorize(client.access, Operation.QUEUE_DECLARE_PASSIVE, {Role.QUEUE: name})
+        authorize(client.access, Operation.QUEUE_DECLARE_PASSIVE, {NameRole.QUEUE: name})
         while True:
             row = self._realm.changes.change(lambda change: queues.get(change.connection, self._realm.vhost.id, name))
             if row is None:
@@ -149,7 +149,7 @@ class QueueTopology:
         elif arguments.get(TYPE) == _QUORUM:
             raise failed("cannot declare a server-named queue of type quorum")
         name = name or self._random_name()
-        authorize(client.access, Operation.QUEUE_DECLARE, {Role.QUEUE: name})
+        authorize(client.access, Operation.QUEUE_DECLARE, {NameRole.QUEUE: name})
         durable = method.durable and not method.exclusive
         what = queue_in(self._realm.vhost.name, name)
         with self._realm.lock:
@@ -164,12 +164,12 @@ class QueueTopology:
             with suppress(UnknownQueue, QueueDeleted):  # it went in this moment: once more
                 return QueueDeclareOk(name) if is_new else self._counted(row)
 
-    def _row(self, client: Client, method: QueueDeclare, name: str) -> tuple[queues.Queue, bool]:
+    def _row(self, client: Client, method: QueueDeclare, name: str) -> tuple[queues.QueueRow, bool]:
         """The queue as the catalog has it, and whether it was made now."""
         made: list[QueueId] = []
         problems: list[Exception] = []
 
-        def work(change: Change) -> tuple[queues.Queue, bool]:
+        def work(change: Change) -> tuple[queues.QueueRow, bool]:
             found = queues.get(change.connection, self._realm.vhost.id, name)
             if found is not None:
                 return found, False
@@ -189,14 +189,14 @@ class QueueTopology:
                     self._realm.own(client.owner, row.id)
             return row, True
 
-        def prepare(told: tuple[queues.Queue, bool]) -> None:
+        def prepare(told: tuple[queues.QueueRow, bool]) -> None:
             try:
                 if told[1]:
                     self._realm.queues.start(told[0], is_patient=False, is_new=True)
             except Exception as error:  # the queue is declared: its owner and the routing keep it
                 problems.append(error)
 
-        def follow(told: tuple[queues.Queue, bool]) -> None:
+        def follow(told: tuple[queues.QueueRow, bool]) -> None:
             if told[1]:
                 self._realm.counts.queues_created += 1
                 self._realm.routing.add_queue(told[0])
@@ -222,7 +222,7 @@ class QueueTopology:
             type_name = type_of(dead_letters)
             raise failed(f"invalid type '{type_name}' for arg '{EXCHANGE}' in {what}")
         if isinstance(dead_letters, str):
-            names = {Role.QUEUE: name, Role.DEAD_LETTERS: dead_letters}
+            names = {NameRole.QUEUE: name, NameRole.DEAD_LETTERS: dead_letters}
             authorize(client.access, Operation.QUEUE_DECLARE, names)
         try:
             check_new(arguments)
@@ -238,13 +238,13 @@ class QueueTopology:
             for property_ in [each for each, is_wrong in wrong.items() if is_wrong]:
                 raise failed(f"invalid property '{property_}' for {what}")
 
-    def _check_exclusive(self, client: Client, row: queues.Queue, is_asked: bool) -> None:
+    def _check_exclusive(self, client: Client, row: queues.QueueRow, is_asked: bool) -> None:
         with self._realm.lock:
             owner = self._realm.owners.get(row.id)
         if row.exclusive != is_asked or (row.exclusive and owner is not client.owner):
             raise locked(queue_in(self._realm.vhost.name, row.name))
 
-    def _counted(self, row: queues.Queue) -> QueueDeclareOk:
+    def _counted(self, row: queues.QueueRow) -> QueueDeclareOk:
         child = self._realm.queues.start(row)
         child.come_up()
         with child.lock:

@@ -14,26 +14,28 @@ from collections.abc import Callable
 from warren.base.ids import ExchangeId, QueueId
 from warren.base.threads import Condition
 from warren.broker.client import Owner
-from warren.broker.counts import Counts
+from warren.broker.counts import MessageCounters
 from warren.broker.exchanges.routing import Routing
 from warren.broker.ordered_changes import OrderedChanges
-from warren.broker.supervisor import Supervised
-from warren.broker.traffic import Traffic
-from warren.broker.virtual_host import VirtualHost
+from warren.broker.supervisor import QueueHandle
+from warren.broker.traffic import QueueApi
+from warren.broker.virtual_host import VhostQueues
 from warren.catalog import auto_delete, queues
 from warren.catalog.change import Change
-from warren.catalog.vhosts import Vhost
+from warren.catalog.vhosts import VhostRow
 
 
-class Realm:
-    def __init__(self, vhost: Vhost, host: VirtualHost, routing: Routing, traffic: Traffic, lock: Condition) -> None:
+class Vhost:
+    def __init__(
+        self, vhost: VhostRow, host: VhostQueues, routing: Routing, traffic: QueueApi, lock: Condition
+    ) -> None:
         self.vhost = vhost
         self.queues = host
         self.routing = routing
         self.traffic = traffic
         self.lock = lock
         self.owners: dict[QueueId, Owner] = {}  # of exclusive queues
-        self.counts = Counts()  # whoever serves clients puts his own here
+        self.counts = MessageCounters()  # whoever serves clients puts his own here
         self.changes = OrderedChanges(host.storage.catalog, lock)  # all that touch the routing
         host.add = self._add
         host.remove = self._remove
@@ -50,11 +52,11 @@ class Realm:
         if owner is not None:
             owner.exclusive.discard(id_)
 
-    def _add(self, work: Callable[[Change], queues.Queue]) -> queues.Queue:
+    def _add(self, work: Callable[[Change], queues.QueueRow]) -> queues.QueueRow:
         """A queue that a program declares: clients of AMQP declare more about theirs (queue_topology)."""
         return self.changes.change(work, self.routing.add_queue)
 
-    def _remove(self, child: Supervised, drop: Callable[[], None]) -> None:
+    def _remove(self, child: QueueHandle, drop: Callable[[], None]) -> None:
         """`drop`: what is in it goes, and it ends. Called when the name is removed in the log."""
 
         def work(change: Change) -> list[ExchangeId]:

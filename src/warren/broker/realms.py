@@ -9,16 +9,16 @@ from warren.base.errors import Refused, WarrenError
 from warren.broker.errors import QueuesClosed
 from warren.broker.exchanges.routing import load
 from warren.broker.memory_monitor import MemoryMonitor
-from warren.broker.paged_queue import PagedQueue
-from warren.broker.realm import Realm
+from warren.broker.paged_queue import PagedQueueAdapter
+from warren.broker.realm import Vhost
 from warren.broker.settings import QueueSettings
 from warren.broker.storage import QueueStorage
-from warren.broker.traffic import Traffic
-from warren.broker.virtual_host import TOGETHER, VirtualHost
-from warren.broker.ways import RoutedWays
+from warren.broker.traffic import QueueApi
+from warren.broker.virtual_host import TOGETHER, VhostQueues
+from warren.broker.ways import RoutedDeadLetterRoutes
 from warren.catalog import bindings, exchanges, queues, vhosts
-from warren.catalog.vhosts import Vhost
-from warren.log.machine import Machine
+from warren.catalog.vhosts import VhostRow
+from warren.log.machine import Environment
 
 
 class UnknownVhost(Refused):
@@ -28,12 +28,12 @@ class UnknownVhost(Refused):
         super().__init__(f"vhost {name!r} not found", "declare it first")
 
 
-class Realms:
-    def __init__(self, storage: QueueStorage, machine: Machine, settings: QueueSettings) -> None:
+class Vhosts:
+    def __init__(self, storage: QueueStorage, machine: Environment, settings: QueueSettings) -> None:
         self._storage = storage
         self._machine = machine
         self._settings = settings
-        self._by_name: dict[str, Realm] = {}
+        self._by_name: dict[str, Vhost] = {}
         self._lock = machine.threads.condition()
         self._is_closing = False
         self.monitor = MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self._paged)
@@ -45,7 +45,7 @@ class Realms:
         for row in rows:
             self.open(row)
 
-    def open(self, row: Vhost) -> Realm:
+    def open(self, row: VhostRow) -> Vhost:
         """Serve a vhost; the one that is served already, if it is."""
         with self._lock:
             found = self._by_name.get(row.name)
@@ -59,20 +59,20 @@ class Realms:
                 )
             threads = self._machine.threads
             lock = threads.condition()
-            ways = RoutedWays(routing, lock)
-            host = VirtualHost(row.id, self._storage, self._machine, self._settings, self.monitor, ways)
-            realm = Realm(row, host, routing, Traffic(host, threads), lock)
+            ways = RoutedDeadLetterRoutes(routing, lock)
+            host = VhostQueues(row.id, self._storage, self._machine, self._settings, self.monitor, ways)
+            realm = Vhost(row, host, routing, QueueApi(host, threads), lock)
             self._by_name[row.name] = realm
         host.begin()
         return realm
 
-    def find(self, name: str) -> Realm:
+    def find(self, name: str) -> Vhost:
         found = self._by_name.get(name)
         if found is None:
             raise UnknownVhost(name)
         return found
 
-    def every(self) -> list[Realm]:
+    def every(self) -> list[Vhost]:
         return [self._by_name[name] for name in sorted(self._by_name)]
 
     def warm_up(self) -> None:
@@ -107,5 +107,5 @@ class Realms:
         for realm in self.every():
             realm.queues.close()
 
-    def _paged(self) -> list[PagedQueue]:
+    def _paged(self) -> list[PagedQueueAdapter]:
         return [each for realm in list(self._by_name.values()) for each in realm.queues.paged()]

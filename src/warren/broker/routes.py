@@ -14,10 +14,10 @@ from warren.base.runs import WIRE, Origin
 from warren.broker.errors import UnknownQueue
 from warren.broker.exchanges.copies import Copies
 from warren.broker.exchanges.errors import UnknownExchange
-from warren.broker.exchanges.routing import Routed
-from warren.broker.realm import Realm
-from warren.broker.supervisor import Supervised
-from warren.catalog.catalog import Deleted
+from warren.broker.exchanges.routing import RoutingResult
+from warren.broker.realm import Vhost
+from warren.broker.supervisor import QueueHandle
+from warren.catalog.catalog import DeletedObjects
 
 ROUTES_MAX = 16_384
 
@@ -27,17 +27,17 @@ class Route:
 
     __slots__ = ("children", "looks_at_headers", "origin", "version")
 
-    def __init__(self, children: tuple[Supervised, ...], origin: Origin, version: int, looks_at_headers: bool) -> None:
+    def __init__(self, children: tuple[QueueHandle, ...], origin: Origin, version: int, looks_at_headers: bool) -> None:
         self.children = children
         self.origin = origin
         self.version = version
         self.looks_at_headers = looks_at_headers
 
 
-class Routes:
+class RouteCache:
     """Of one vhost. Used by one thread."""
 
-    def __init__(self, realm: Realm) -> None:
+    def __init__(self, realm: Vhost) -> None:
         self._realm = realm
         self._version = -1
         self._known: dict[tuple[str, str, str], Route] = {}
@@ -73,7 +73,9 @@ class Routes:
             raise UnknownExchange(name)
         return row.id
 
-    def _route(self, routed: Routed, exchange: str, routing_key: str, user: str, looks_at_headers: bool) -> Route:
+    def _route(
+        self, routed: RoutingResult, exchange: str, routing_key: str, user: str, looks_at_headers: bool
+    ) -> Route:
         key = (routed.queues, exchange, routing_key, user)
         route = self._by_queues.get(key)
         if route is None:
@@ -83,12 +85,12 @@ class Routes:
             route = self._by_queues[key] = Route(children, origin, self._version, looks_at_headers)
         return route
 
-    def _child(self, id_: QueueId) -> Supervised | None:
+    def _child(self, id_: QueueId) -> QueueHandle | None:
         """It is started if it was not; None if it was deleted in this moment."""
         queues = self._realm.queues
         try:
             return queues.served(id_) or queues.start(queues.storage.catalog.queue(id_), is_patient=False)
-        except (Deleted, UnknownQueue):
+        except (DeletedObjects, UnknownQueue):
             return None
 
     def _follow(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from warren.base.ids import Epoch, QueueId
 from warren.base.threads import Threads
-from warren.broker.backing_kinds import Wanted
+from warren.broker.backing_kinds import BackingRequest
 from warren.files.protocol import Files, join
 from warren.queues.backing import BackingQueue
 from warren.queues.sql import SqlQueue
@@ -41,7 +41,7 @@ class SqlKind:
         self._lock = threads.condition()
         self._store: SqlStore | None = None
 
-    def make(self, wanted: Wanted) -> BackingQueue:
+    def make(self, wanted: BackingRequest) -> BackingQueue:
         """It finds for itself what is there: whether it is fresh is the log's word for queues in the log."""
         return SqlQueue(wanted.place, wanted.is_durable, self._opened())
 

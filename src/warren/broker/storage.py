@@ -22,21 +22,21 @@ from warren.base.errors import Damage, Gone, WarrenError
 from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.runs import QueuePlace, Run
 from warren.broker.alive_bytes import AliveBytes
-from warren.broker.backing_kinds import BackingKinds, MakeOne, Wanted
+from warren.broker.backing_kinds import BackingKinds, BackingRequest, MakeOne
 from warren.broker.scrub import Scrub
 from warren.broker.settings import QueueSettings
-from warren.broker.telling_index import TellingIndex
-from warren.broker.upkeep import Upkeep
+from warren.broker.telling_index import DamageReportingIndex
+from warren.broker.upkeep import GarbageUpkeep
 from warren.catalog.catalog import Catalog
-from warren.log.purge import Purge
-from warren.message_store.format import Holder
-from warren.message_store.liveness import Held
+from warren.log.purge import FilePurge
+from warren.message_store.format import Reference
+from warren.message_store.liveness import HeldBodies
 from warren.message_store.memory_index import MemoryIndex
 from warren.message_store.row_index import MOVED_STORAGE, Row, RowIndex
 from warren.message_store.settings import MessageStoreSettings
-from warren.message_store.stores import MessageStores
-from warren.queue_index.changes import Changes
-from warren.queue_index.cleaning import Cleaning
+from warren.message_store.stores import MessageStorePair
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.cleaning import Cleaner
 from warren.queue_index.format import Counters, ack_key, decode_gone, run_key
 from warren.queue_index.index import MESSAGES, QueueIndex
 from warren.queue_index.run_format import decode_run
@@ -46,7 +46,7 @@ from warren.queues.priority import PriorityQueue
 from warren.queues.settings import VariableQueueSettings
 from warren.queues.variable import VariableQueue
 from warren.snapshot.database import Database
-from warren.snapshot.snapshot_store import Found
+from warren.snapshot.snapshot_store import StoredVersion
 
 _LOG = logging.getLogger(__name__)
 VARIABLE = "variable"
@@ -75,14 +75,14 @@ class QueueStorage:
         moved = MovedRows(database)
         locations = RowIndex(MemoryIndex(machine.threads.condition()), moved.read, moved.write, moved.wait)
         rows = QueueRows(database, self.index, catalog.queue_ids)
-        self.stores = MessageStores(log, database.directory, rows, locations, of_stores)
+        self.stores = MessageStorePair(log, database.directory, rows, locations, of_stores)
         stream = log.stream(MESSAGES, is_referring=True)
-        self.cleaning = Cleaning(database, stream, catalog.queue_ids, self.index.writing)
+        self.cleaning = Cleaner(database, stream, catalog.queue_ids, self.index.writing)
         self._alive = AliveBytes(machine.threads.condition())
         scrub = Scrub(database, self.stores.persistent, catalog.queue_ids, machine.clock, self._tell_damage)
-        self.upkeep = Upkeep(machine, database, self.cleaning, self.stores.collect, self.alive_bytes, scrub.step)
+        self.upkeep = GarbageUpkeep(machine, database, self.cleaning, self.stores.collect, self.alive_bytes, scrub.step)
         database.referred_bytes = self.alive_bytes
-        self._telling = TellingIndex(self.index, self._tell_damage)
+        self._telling = DamageReportingIndex(self.index, self._tell_damage)
         self._below = Stores(
             self._telling,
             self.stores.persistent,
@@ -110,7 +110,7 @@ class QueueStorage:
 
     # -- what a virtual host needs -------------------------------------------------------------------------------
 
-    def begin(self) -> Changes:
+    def begin(self) -> IndexBatch:
         return self.index.begin()
 
     def hold_back(self) -> None:
@@ -130,7 +130,7 @@ class QueueStorage:
             self._unread.pop(key, None)
 
     @property
-    def purges(self) -> Purge:
+    def purges(self) -> FilePurge:
         return self._database.log.purger
 
     def purge_soon(self) -> None:
@@ -185,7 +185,7 @@ class QueueStorage:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _variable(self, wanted: Wanted) -> BackingQueue:
+    def _variable(self, wanted: BackingRequest) -> BackingQueue:
         place = wanted.place
         newest = max(wanted.newest, self._begun_epoch(place))
         settings = self._of_queues
@@ -258,9 +258,9 @@ class QueueRows:
         self._index = index
         self._queue_ids = queue_ids  # None: whatever has rows is there
 
-    def held(self, holders: Sequence[Holder]) -> list[Held | None]:
+    def held(self, holders: Sequence[Reference]) -> list[HeldBodies | None]:
         """Of many at once: a census asks for every unit of a file."""
-        found: dict[Holder, Held | None] = {}
+        found: dict[Reference, HeldBodies | None] = {}
         with closing(self._database.view_now()) as view:
             there = self._queue_ids() if self._queue_ids else None  # behind the view: a queue comes before its rows
             for queue, some in groupby(sorted(set(holders)), key=attrgetter("queue")):
@@ -273,7 +273,7 @@ class QueueRows:
                 found |= {each: self._one(each, *told) for each, *told in zip(own, rows, gone, strict=True)}
         return [found[holder] for holder in holders]
 
-    def _one(self, holder: Holder, row: Found | None, ack: Found | None) -> Held | None:
+    def _one(self, holder: Reference, row: StoredVersion | None, ack: StoredVersion | None) -> HeldBodies | None:
         if row is None:
             return None
         place, first = QueuePlace(holder.queue, holder.level), holder.first
@@ -282,8 +282,8 @@ class QueueRows:
             gone = 0 if ack is None else decode_gone(place, first, run.count, self._database.resolve(ack.value))
         except Gone:  # it is being written again: the index looks until it has found it
             scanned = self._index.scan(place, first, SequenceId(first + 1), self._database.log.durable)
-            return next((Held(run.stored, run.sizes, gone) for run, gone in scanned if run.first == first), None)
-        return None if gone.bit_count() == run.count else Held(run.stored, run.sizes, gone)
+            return next((HeldBodies(run.stored, run.sizes, gone) for run, gone in scanned if run.first == first), None)
+        return None if gone.bit_count() == run.count else HeldBodies(run.stored, run.sizes, gone)
 
 
 class MovedRows:

@@ -53,7 +53,7 @@ class Consumer(Protocol):
 Hand = Callable[[int, int, bool], list[Fetched]]  # so many, so many bytes, acknowledged at once or not
 
 
-class Subscribers:
+class Consumers:
     """Used under the queue's lock."""
 
     __slots__ = ("_line", "is_single_active", "wake")

@@ -25,18 +25,18 @@ from warren.base.ids import Epoch, QueueId
 from warren.base.threads import Condition, Threads
 from warren.broker.errors import QueueDeleted, QueueDown, QueuesClosed
 from warren.broker.expiry import monotonic_ms
-from warren.broker.prequeue import Prequeue
+from warren.broker.prequeue import QueueStarter
 from warren.broker.queue import Queue
 from warren.broker.settings import QueueSettings
-from warren.broker.subscribers import Subscribers
-from warren.broker.work import Work
-from warren.catalog.queues import Queue as Row
-from warren.queue_index.changes import Changes
+from warren.broker.subscribers import Consumers
+from warren.broker.work import UnitOfWork
+from warren.catalog.queues import QueueRow as Row
+from warren.queue_index.changes import IndexBatch
 
 _NEVER = Epoch(0)
 
 
-class Supervised:
+class QueueHandle:
     """A queue through all its lives."""
 
     __slots__ = (
@@ -62,7 +62,7 @@ class Supervised:
         self.is_starting = False
         self.is_going = False  # its name is being removed from the catalog
         self.failed_ms: deque[int] = deque()
-        self.subscribers = Subscribers()
+        self.subscribers = Consumers()
         self._queue: Queue | None = None
         self._ended: WarrenError | None = None  # why there will be no other life
 
@@ -109,10 +109,10 @@ class Supervised:
         return isinstance(self._ended, QueueDeleted)
 
 
-class Supervisor:
+class QueueSupervisor:
     def __init__(
         self,
-        prequeue: Prequeue,
+        prequeue: QueueStarter,
         settings: QueueSettings,
         threads: Threads,
         clock: Clock,
@@ -132,11 +132,11 @@ class Supervisor:
         name: str,
         row: Row | None = None,
         is_new: bool = False,
-        starting: Changes | None = None,
-    ) -> Supervised:
+        starting: IndexBatch | None = None,
+    ) -> QueueHandle:
         """A queue that was not served yet. An error of the first start is raised to the caller, except damage: with
-        that the queue is down. The rest is as in `Prequeue.start`."""
-        child = Supervised(id_, name, self._threads.condition())
+        that the queue is down. The rest is as in `QueueStarter.start`."""
+        child = QueueHandle(id_, name, self._threads.condition())
         child.life = 1
         try:
             _, queue = self._prequeue.start(id_, child.life, child.epoch, row, is_new, starting)
@@ -151,7 +151,7 @@ class Supervisor:
         return child
 
     def failed(
-        self, children: list[Supervised], work: Work, error: BaseException, is_patient: bool = True
+        self, children: list[QueueHandle], work: UnitOfWork, error: BaseException, is_patient: bool = True
     ) -> BaseException:
         """Without any lock: queues that were touched by work that ended in an error. What to tell the caller. A caller
         that is not patient (the event loop) does not wait: another thread restarts them."""
@@ -162,7 +162,7 @@ class Supervisor:
         name = work.at_work.name if work.at_work is not None else children[0].name
         return QueueDown(f"queue {name!r} failed: {error!r}", "it was made again from what is durable: ask once more")
 
-    def _restart(self, child: Supervised, error: BaseException, is_to_blame: bool, is_patient: bool) -> None:
+    def _restart(self, child: QueueHandle, error: BaseException, is_to_blame: bool, is_patient: bool) -> None:
         with child.lock:
             if child.queue is not None or child.is_starting or child.is_ended:
                 return  # somebody else was quicker
@@ -179,7 +179,7 @@ class Supervisor:
     def _restarted_in_background(self, restart: Callable[[], None]) -> None:
         self._task.run(restart)
 
-    def _restarted(self, child: Supervised, error: BaseException, is_to_blame: bool) -> None:
+    def _restarted(self, child: QueueHandle, error: BaseException, is_to_blame: bool) -> None:
         try:
             if is_to_blame and self._is_counted_down(child, error):
                 return
@@ -197,7 +197,7 @@ class Supervisor:
                 child.is_starting = False
                 child.lock.notify_all()
 
-    def _tried(self, child: Supervised) -> Exception | None:
+    def _tried(self, child: QueueHandle) -> Exception | None:
         """Begin a new life; None, or what went wrong."""
         try:
             _, queue = self._prequeue.start(child.id, child.life + 1, child.epoch)
@@ -209,7 +209,7 @@ class Supervisor:
                 child.live(queue)
         return None
 
-    def _is_counted_down(self, child: Supervised, error: BaseException) -> bool:
+    def _is_counted_down(self, child: QueueHandle, error: BaseException) -> bool:
         """Count a failure; whether it was one too many."""
         settings, now = self._settings, monotonic_ms(self._clock)
         failed = child.failed_ms

@@ -18,7 +18,7 @@ from warren.queue_index.index import IndexedRun, OnDamage, Piece, QueueIndex
 Tell = Callable[[QueuePlace, SequenceId, Damage], None]
 
 
-class TellingIndex:
+class DamageReportingIndex:
     """Is a `queues.contents.IndexSource`."""
 
     def __init__(self, index: QueueIndex, tell: Tell) -> None:

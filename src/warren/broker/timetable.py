@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 from warren.base.background import Background
 from warren.base.clock import Clock
-from warren.base.threads import Running, Threads
+from warren.base.threads import StartedThread, Threads
 from warren.broker.expiry import monotonic_ms
 
 
-class Timetable:
+class Timers:
     def __init__(
         self, threads: Threads, clock: Clock, call: Callable[[int], None], background: Background | None = None
     ) -> None:
@@ -32,7 +32,7 @@ class Timetable:
         self._bell = threads.condition()
         self._due: list[tuple[int, int]] = []
         self._is_over = False
-        self._thread: Running | None = None
+        self._thread: StartedThread | None = None
 
     def begin(self) -> None:
         self._thread = self._threads.start("warren-timetable", self._run)

@@ -27,27 +27,27 @@ from warren.amqp.topology_methods import (
     QueueUnbind,
     QueueUnbindOk,
 )
-from warren.base.chance import Chance, SystemChance
+from warren.base.chance import Random, SystemRandom
 from warren.base.errors import Misuse, WarrenError
 from warren.base.ids import QueueId
-from warren.broker.binding_topology import Asked, BindingTopology
+from warren.broker.binding_topology import BindingDeclarations, BindingRequest
 from warren.broker.client import Client, Owner
-from warren.broker.counts import Counts
-from warren.broker.exchange_topology import ExchangeTopology
-from warren.broker.queue_topology import QueueTopology
-from warren.broker.realm import Realm
-from warren.broker.supervisor import Supervised
+from warren.broker.counts import MessageCounters
+from warren.broker.exchange_topology import ExchangeDeclarations
+from warren.broker.queue_topology import QueueDeclarations
+from warren.broker.realm import Vhost
+from warren.broker.supervisor import QueueHandle
 from warren.broker.topology_refusals import plain, told
 
 
-class Topology:
+class Declarations:
     """Of one vhost."""
 
-    def __init__(self, realm: Realm, counts: Counts, chance: Chance | None = None) -> None:
+    def __init__(self, realm: Vhost, counts: MessageCounters, chance: Random | None = None) -> None:
         realm.counts = counts
-        self._queues = QueueTopology(realm, chance or SystemChance())
-        self._exchanges = ExchangeTopology(realm)
-        self._bindings = BindingTopology(realm)
+        self._queues = QueueDeclarations(realm, chance or SystemRandom())
+        self._exchanges = ExchangeDeclarations(realm)
+        self._bindings = BindingDeclarations(realm)
 
     def answer(self, client: Client, method: Method) -> Method | None:
         """What the client is told; None if it does not want to be."""
@@ -70,7 +70,7 @@ class Topology:
         """The last consumer of a queue has gone: so does the queue, if it was declared with auto-delete."""
         self._queues.consumer_left(id_)
 
-    def check_owner(self, client: Client, child: Supervised) -> None:
+    def check_owner(self, client: Client, child: QueueHandle) -> None:
         """For whoever consumes or gets: refused if the queue is exclusive to another connection."""
         self._queues.check_owner(client, child)
 
@@ -100,13 +100,13 @@ class Topology:
                 return ExchangeUnbindOk()
         raise Misuse(f"{method.SPEC.name} is not about queues and exchanges")
 
-    def _of_queue(self, client: Client, method: QueueBind | QueueUnbind) -> Asked:
+    def _of_queue(self, client: Client, method: QueueBind | QueueUnbind) -> BindingRequest:
         """Who names neither queue nor key means the queue declared last, and its name."""
         queue = self._queues.named(client, plain(method.queue))
         key = queue if not method.queue and not method.routing_key else method.routing_key
-        return Asked(plain(method.exchange), queue, True, key, method.arguments)
+        return BindingRequest(plain(method.exchange), queue, True, key, method.arguments)
 
 
-def _of_exchange(method: ExchangeBind | ExchangeUnbind) -> Asked:
+def _of_exchange(method: ExchangeBind | ExchangeUnbind) -> BindingRequest:
     source, target = plain(method.source), plain(method.destination)
-    return Asked(source, target, False, method.routing_key, method.arguments)
+    return BindingRequest(source, target, False, method.routing_key, method.arguments)

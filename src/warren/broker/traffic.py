@@ -20,28 +20,28 @@ from warren.broker.consumers import Delivery, Getter, WaitingThread
 from warren.broker.errors import NotYours, QueueFull
 from warren.broker.leaving import behind
 from warren.broker.queue import Queue
-from warren.broker.supervisor import Supervised
-from warren.broker.virtual_host import VirtualHost
-from warren.broker.work import Work
+from warren.broker.supervisor import QueueHandle
+from warren.broker.virtual_host import VhostQueues
+from warren.broker.work import UnitOfWork
 from warren.queues.backing import Fetched, TagRange
 
-Settle = Callable[[Queue, Sequence[TagRange], Work], int]
+Settle = Callable[[Queue, Sequence[TagRange], UnitOfWork], int]
 
 
-class Settling(NamedTuple):
+class SettleCall(NamedTuple):
     """Messages that somebody has done with."""
 
     life: int  # of the queue, when it delivered them
     tags: Sequence[TagRange]
 
 
-class Traffic:
-    def __init__(self, host: VirtualHost, threads: Threads) -> None:
+class QueueApi:
+    def __init__(self, host: VhostQueues, threads: Threads) -> None:
         self.host = host
         self._threads = threads
 
-    def put(self, publication: Publication, children: Sequence[Supervised]) -> Epoch:
-        def act(work: Work) -> QueueFull | None:
+    def put(self, publication: Publication, children: Sequence[QueueHandle]) -> Epoch:
+        def act(work: UnitOfWork) -> QueueFull | None:
             lives = [child.serving() for child in children]
             try:
                 for queue in lives:
@@ -64,7 +64,7 @@ class Traffic:
         return epoch
 
     def get(
-        self, child: Supervised, count: int, bytes_max: int | None = None, seconds: float | None = 0.0
+        self, child: QueueHandle, count: int, bytes_max: int | None = None, seconds: float | None = 0.0
     ) -> Delivery | None:
         """Up to so many from the head, or None; waits so long for the first (None: as long as it takes)."""
         delivery = self._taken(child, count, bytes_max)
@@ -85,44 +85,44 @@ class Traffic:
             raise outcome
         return outcome
 
-    def stand(self, child: Supervised, getter: Getter) -> None:
+    def stand(self, child: QueueHandle, getter: Getter) -> None:
         """Wait in line: it is handed messages, or an error."""
         self.host.do([child], lambda work: child.serving().stand(getter, work))
 
-    def leave(self, child: Supervised, getter: Getter) -> None:
+    def leave(self, child: QueueHandle, getter: Getter) -> None:
         """It does not take anything any more."""
 
-        def act(work: Work) -> None:
+        def act(work: UnitOfWork) -> None:
             if child.queue is not None:
                 child.queue.leave(getter, work)
 
         self.host.do([child], act)
 
-    def give_back(self, child: Supervised, outcome: object) -> None:
+    def give_back(self, child: QueueHandle, outcome: object) -> None:
         """What was handed to somebody who has gone."""
         if isinstance(outcome, Delivery):
-            self.requeue(child, Settling(outcome.life, [each.tags for each in outcome.fetched]))
+            self.requeue(child, SettleCall(outcome.life, [each.tags for each in outcome.fetched]))
 
-    def ack(self, child: Supervised, settling: Settling) -> int:
+    def ack(self, child: QueueHandle, settling: SettleCall) -> int:
         return self._settled(child, settling, Queue.ack)
 
-    def requeue(self, child: Supervised, settling: Settling) -> int:
+    def requeue(self, child: QueueHandle, settling: SettleCall) -> int:
         """Ready again, where they stood."""
         return self._settled(child, settling, Queue.requeue)
 
-    def reject(self, child: Supervised, settling: Settling) -> int:
+    def reject(self, child: QueueHandle, settling: SettleCall) -> int:
         """Gone, or moved to the dead-letter target: very many, or very large ones, in several sessions."""
         count, left = 0, behind(settling.tags, 0)
         while left:
-            done = self._settled(child, Settling(settling.life, left), Queue.reject)
+            done = self._settled(child, SettleCall(settling.life, left), Queue.reject)
             count += done
             left = behind(left, done)  # none may have gone, if the routing changed in this moment
         return count
 
-    def purge(self, child: Supervised) -> tuple[int, Epoch]:
+    def purge(self, child: QueueHandle) -> tuple[int, Epoch]:
         return self.host.do([child], lambda work: child.serving().purge(work))
 
-    def browse(self, child: Supervised) -> Iterator[list[bytes]]:
+    def browse(self, child: QueueHandle) -> Iterator[list[bytes]]:
         """Bodies of what is ready, in order, without taking them: piece by piece, with the lock held for one piece.
         Ends early if the queue changes meanwhile."""
         with child.lock:
@@ -137,15 +137,15 @@ class Traffic:
             assert piece.contents is not None, "what is browsed has contents"
             yield piece.contents
 
-    def length(self, child: Supervised) -> int:
+    def length(self, child: QueueHandle) -> int:
         """How many are ready."""
         with child.lock:
             return len(child.serving().backing)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _taken(self, child: Supervised, count: int, bytes_max: int | None) -> Delivery | None:
-        def act(work: Work) -> tuple[int, list[Fetched] | None]:
+    def _taken(self, child: QueueHandle, count: int, bytes_max: int | None) -> Delivery | None:
+        def act(work: UnitOfWork) -> tuple[int, list[Fetched] | None]:
             queue = child.serving()
             if queue.expire(work):
                 return queue.life, None
@@ -158,8 +158,8 @@ class Traffic:
             if fetched is not None:
                 return Delivery(child.id, life, fetched) if fetched else None
 
-    def _settled(self, child: Supervised, settling: Settling, settle: Settle) -> int:
-        def act(work: Work) -> int:
+    def _settled(self, child: QueueHandle, settling: SettleCall, settle: Settle) -> int:
+        def act(work: UnitOfWork) -> int:
             queue = child.serving()
             if queue.life != settling.life:
                 raise NotYours(

@@ -39,16 +39,16 @@ from warren.broker.expiry import wall_ms
 from warren.broker.leaving import behind
 from warren.broker.queue import Queue
 from warren.broker.routes import Route
-from warren.broker.supervisor import Supervised
-from warren.broker.virtual_host import VirtualHost
-from warren.broker.work import RejectedPublish, Wider, Work
+from warren.broker.supervisor import QueueHandle
+from warren.broker.virtual_host import VhostQueues
+from warren.broker.work import RejectedPublish, UnitOfWork, WiderLocksNeeded
 from warren.queues.backing import Fetched, TagRange
 
 _LOG = logging.getLogger(__name__)
 FAILING_MAX = 8  # queues that may fail in one turn; then all of it is refused
 
 
-class How(Enum):
+class Settlement(Enum):
     ACK = auto()
     REQUEUE = auto()
     REJECT = auto()
@@ -62,7 +62,7 @@ class Publisher(Protocol):
         ...
 
 
-class Got(NamedTuple):
+class GetResult(NamedTuple):
     """What a `get` came to."""
 
     life: int
@@ -70,7 +70,7 @@ class Got(NamedTuple):
     left: int  # ready behind it
 
 
-class Group:
+class PublishGroup:
     """Messages that become one run in each of their queues."""
 
     __slots__ = ("contents", "expires_ms", "is_persistent", "parts", "place", "priority", "route")
@@ -85,35 +85,35 @@ class Group:
         self.parts: list[tuple[Publisher, int, int]] = []  # whose, from which tag, how many
 
 
-class Done(NamedTuple):
+class BatchResult(NamedTuple):
     epoch: Epoch  # when it is durable, so is everything of this turn; 0: there is nothing to wait for
     error: BaseException | None  # why some queue failed; publishers to it were refused, the rest was done
     size_bytes: int  # of what was published
 
 
-_Callback = Callable[[Got | WarrenError], None]
-_Settlements = dict[Supervised, list[tuple[How, int, list[TagRange]]]]
+_Callback = Callable[[GetResult | WarrenError], None]
+_Settlements = dict[QueueHandle, list[tuple[Settlement, int, list[TagRange]]]]
 
 
-class _Requests:
+class _QueueRequests:
     """What is executed in one unit of work."""
 
     __slots__ = ("gets", "groups", "is_urgent", "looks", "rejected", "settled")
 
     def __init__(self) -> None:
-        self.groups: list[Group] = []
+        self.groups: list[PublishGroup] = []
         self.settled: _Settlements = {}
-        self.gets: list[tuple[Supervised, bool, _Callback]] = []
-        self.looks: dict[Supervised, None] = {}
-        self.rejected: list[tuple[Supervised, RejectedPublish]] = []
+        self.gets: list[tuple[QueueHandle, bool, _Callback]] = []
+        self.looks: dict[QueueHandle, None] = {}
+        self.rejected: list[tuple[QueueHandle, RejectedPublish]] = []
         self.is_urgent = True
 
     @property
     def has_any(self) -> bool:
         return bool(self.groups or self.settled or self.gets or self.looks or self.rejected)
 
-    def children(self) -> dict[Supervised, None]:
-        children: dict[Supervised, None] = {}
+    def children(self) -> dict[QueueHandle, None]:
+        children: dict[QueueHandle, None] = {}
         for group in self.groups:
             children.update(dict.fromkeys(group.route.children))
         if self.settled:
@@ -126,44 +126,44 @@ class _Requests:
             children.update(dict.fromkeys([child for child, _ in self.rejected]))
         return children
 
-    def settle(self, child: Supervised, how: How, life: int, tags: TagRange) -> None:
+    def settle(self, child: QueueHandle, how: Settlement, life: int, tags: TagRange) -> None:
         _add_settlement(self.settled, child, how, life, tags)
 
-    def requeue_got(self, failed: _Attempt) -> None:
+    def requeue_got(self, failed: _Execution) -> None:
         """What gets have fetched in an attempt that failed: it is pending if its queue was not restarted."""
         for child, outcome in failed.fetched:
             for each in outcome.fetched:
-                self.settle(child, How.REQUEUE, outcome.life, each.tags)
+                self.settle(child, Settlement.REQUEUE, outcome.life, each.tags)
 
 
-class _Attempt:
+class _Execution:
     """One execution of requests. What it gathers counts if the session has ended."""
 
     __slots__ = ("_later", "_wide", "children", "epoch", "fetched", "got", "refused", "requests", "work")
 
-    def __init__(self, requests: _Requests) -> None:
+    def __init__(self, requests: _QueueRequests) -> None:
         self.requests = requests
         self.children = requests.children()
-        self.work: Work | None = None
+        self.work: UnitOfWork | None = None
         self.epoch = Epoch(0)
         self.refused: list[tuple[Publisher, int, int]] = []
-        self.got: list[tuple[_Callback, Got | WarrenError]] = []
-        self.fetched: list[tuple[Supervised, Got]] = []  # and not acknowledged
-        self._wide: _Requests | None = None
-        self._later: _Requests | None = None
+        self.got: list[tuple[_Callback, GetResult | WarrenError]] = []
+        self.fetched: list[tuple[QueueHandle, GetResult]] = []  # and not acknowledged
+        self._wide: _QueueRequests | None = None
+        self._later: _QueueRequests | None = None
 
     @property
-    def wide(self) -> _Requests:
+    def wide(self) -> _QueueRequests:
         """What moves messages to queues that are not held. Made when it is needed, which is rare."""
         if self._wide is None:
-            self._wide = _Requests()
+            self._wide = _QueueRequests()
         return self._wide
 
     @property
-    def later(self) -> _Requests:
+    def later(self) -> _QueueRequests:
         """What was too much for one session."""
         if self._later is None:
-            self._later = _Requests()
+            self._later = _QueueRequests()
         return self._later
 
     @property
@@ -174,28 +174,28 @@ class _Attempt:
     def has_later(self) -> bool:
         return self._later is not None
 
-    def failing(self) -> Supervised | None:
+    def failing(self) -> QueueHandle | None:
         """The queue whose code has failed, if it is one of those that the requests are for."""
         queue = None if self.work is None else self.work.at_work
         return None if queue is None else next((child for child in self.children if child.id == queue.id), None)
 
 
-class Turn:
-    def __init__(self, host: VirtualHost, clock: Clock, wake: Callable[[], None]) -> None:
+class RequestBatch:
+    def __init__(self, host: VhostQueues, clock: Clock, wake: Callable[[], None]) -> None:
         """`wake`: have `end` called soon."""
         self._host = host
         self._clock = clock
         self._wake = wake
         self._is_woken = False
-        self._groups: list[Group] = []
-        self._open: dict[tuple[Route, bool, int, int], Group] = {}
+        self._groups: list[PublishGroup] = []
+        self._open: dict[tuple[Route, bool, int, int], PublishGroup] = {}
         self._last: dict[Publisher, int] = {}  # the last group that a publisher is in
         self._settled: _Settlements = {}
-        self._gets: list[tuple[Supervised, bool, _Callback]] = []
-        self._looks: dict[Supervised, None] = {}
-        self._rejected: list[tuple[Supervised, RejectedPublish]] = []
-        self._failing: set[Supervised] = set()  # queues whose code has failed in this turn
-        self._attempt = self._idle = _Attempt(_Requests())
+        self._gets: list[tuple[QueueHandle, bool, _Callback]] = []
+        self._looks: dict[QueueHandle, None] = {}
+        self._rejected: list[tuple[QueueHandle, RejectedPublish]] = []
+        self._failing: set[QueueHandle] = set()  # queues whose code has failed in this turn
+        self._attempt = self._idle = _Execution(_QueueRequests())
         self._size_bytes = 0
 
     # -- gathering -----------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Turn:
         key = (route, is_persistent, priority, expires_ms)
         group = self._open.get(key)
         if group is None or group.place < self._last.get(publisher, 0):
-            group = Group(route, is_persistent, priority, expires_ms, len(self._groups))
+            group = PublishGroup(route, is_persistent, priority, expires_ms, len(self._groups))
             self._groups.append(group)
             self._open[key] = group
         self._last[publisher] = group.place
@@ -223,16 +223,16 @@ class Turn:
         self._size_bytes += sum(map(len, contents))
         self.ask()
 
-    def settle(self, child: Supervised, how: How, life: int, tags: TagRange) -> None:
+    def settle(self, child: QueueHandle, how: Settlement, life: int, tags: TagRange) -> None:
         _add_settlement(self._settled, child, how, life, tags)
         self.ask()
 
-    def get(self, child: Supervised, is_auto_ack: bool, told: Callable[[Got | WarrenError], None]) -> None:
+    def get(self, child: QueueHandle, is_auto_ack: bool, told: Callable[[GetResult | WarrenError], None]) -> None:
         """One message from the head; `told` is called by `end`."""
         self._gets.append((child, is_auto_ack, told))
         self.ask()
 
-    def look(self, child: Supervised) -> None:
+    def look(self, child: QueueHandle) -> None:
         """Somebody has room for its messages, or something is to be let go of."""
         self._looks[child] = None
         self.ask()
@@ -245,12 +245,12 @@ class Turn:
 
     # -- doing ---------------------------------------------------------------------------------------------------
 
-    def end(self) -> Done:
+    def end(self) -> BatchResult:
         self._is_woken = False
         requests = self._take_requests()
         size_bytes, self._size_bytes = self._size_bytes, 0
         if not requests.has_any:
-            return Done(Epoch(0), None, size_bytes)
+            return BatchResult(Epoch(0), None, size_bytes)
         self._failing = set()
         attempt, error = self._execute(requests, is_wide=False)
         attempts = [attempt]
@@ -266,10 +266,10 @@ class Turn:
                 _notify(partial(publisher.refused, tag, count))
             for told, outcome in attempt.got:
                 _notify(partial(told, outcome))
-        return Done(max([attempt.epoch for attempt in attempts]), error, size_bytes)
+        return BatchResult(max([attempt.epoch for attempt in attempts]), error, size_bytes)
 
-    def _take_requests(self) -> _Requests:
-        requests = _Requests()
+    def _take_requests(self) -> _QueueRequests:
+        requests = _QueueRequests()
         requests.groups, self._groups, self._open, self._last = self._groups, [], {}, {}
         requests.settled, self._settled = self._settled, {}
         requests.gets, self._gets = self._gets, []
@@ -277,7 +277,7 @@ class Turn:
         requests.rejected, self._rejected = self._rejected, []
         return requests
 
-    def _requeue(self, requests: _Requests) -> None:
+    def _requeue(self, requests: _QueueRequests) -> None:
         """For the next turn."""
         for child, asked in requests.settled.items():
             self._settled.setdefault(child, []).extend(asked)
@@ -287,12 +287,12 @@ class Turn:
         if requests.is_urgent and requests.has_any:
             self.ask()
 
-    def _execute(self, requests: _Requests, is_wide: bool) -> tuple[_Attempt, BaseException | None]:
+    def _execute(self, requests: _QueueRequests, is_wide: bool) -> tuple[_Execution, BaseException | None]:
         """As one unit of work. If the code of a queue fails, the session is aborted: nothing of it was done. Then the
         same is executed without that queue, whose publishers get a nack; it is made again meanwhile."""
         error: BaseException | None = None
         while True:
-            attempt = self._attempt = _Attempt(requests)
+            attempt = self._attempt = _Execution(requests)
             try:
                 _, work = self._host.do_once(list(attempt.children), self._act, is_wide, is_patient=False)
             except Exception as failure:
@@ -316,13 +316,13 @@ class Turn:
             rest.rejected += [(child, each) for each in work.rejected if (child := self._host.served(each.queue))]
         return attempt, error
 
-    def _abandon(self, failed: _Attempt, error: Exception) -> _Attempt:
+    def _abandon(self, failed: _Execution, error: Exception) -> _Execution:
         """Nothing of it was done, and no queue of it can be left out: the session itself failed, or a queue that
         messages were moved to. What is to be settled waits for the next turn. If the cause may last, it does not bring
         that turn about."""
         requests = failed.requests
         requests.requeue_got(failed)
-        attempt = _Attempt(requests)
+        attempt = _Execution(requests)
         for group in requests.groups:
             attempt.refused += group.parts
         failure = error if isinstance(error, WarrenError) else QueueDown(f"request batch failed: {error!r}")
@@ -332,7 +332,7 @@ class Turn:
         attempt.later.is_urgent = failed.work is not None and failed.work.at_work is not None
         return attempt
 
-    def _act(self, work: Work) -> None:
+    def _act(self, work: UnitOfWork) -> None:
         attempt = self._attempt
         attempt.work = work
         requests = attempt.requests
@@ -345,14 +345,14 @@ class Turn:
             for child, is_auto_ack, told in requests.gets:
                 try:
                     outcome = self._got(child, is_auto_ack, work)
-                except Wider:
+                except WiderLocksNeeded:
                     attempt.wide.gets.append((child, is_auto_ack, told))
                     continue
                 if outcome is None:  # very much has expired before it, or is over the limit: in the next turn
                     attempt.later.gets.append((child, is_auto_ack, told))
                 else:
                     attempt.got.append((told, outcome))
-                    if isinstance(outcome, Got) and not is_auto_ack:
+                    if isinstance(outcome, GetResult) and not is_auto_ack:
                         attempt.fetched.append((child, outcome))
             for child in attempt.children:
                 self._serve(child, work)
@@ -361,7 +361,7 @@ class Turn:
                 work.touch(work.at_work)
             raise
 
-    def _put(self, group: Group, work: Work) -> None:
+    def _put(self, group: PublishGroup, work: UnitOfWork) -> None:
         contents, route = group.contents, group.route
         publication = Publication(
             contents,
@@ -383,13 +383,15 @@ class Turn:
         if fewest < len(contents):
             self._refuse(group, fewest)
 
-    def _refuse(self, group: Group, taken: int) -> None:
+    def _refuse(self, group: PublishGroup, taken: int) -> None:
         for publisher, tag, count in group.parts:
             if taken < count:
                 self._attempt.refused.append((publisher, tag + taken, count - taken))
             taken = max(taken - count, 0)
 
-    def _settle(self, child: Supervised, asked: list[tuple[How, int, list[TagRange]]], work: Work) -> None:
+    def _settle(
+        self, child: QueueHandle, asked: list[tuple[Settlement, int, list[TagRange]]], work: UnitOfWork
+    ) -> None:
         queue = child.queue
         for how, life, tags in asked:
             if queue is None or queue.life != life:  # made again since: what was delivered before is ready again
@@ -397,7 +399,7 @@ class Turn:
             work.at_work = queue
             try:
                 self._settle_tags(child, queue, how, tags, work)
-            except Wider:
+            except WiderLocksNeeded:
                 for each in tags:
                     self._attempt.wide.settle(child, how, life, each)
             except NotYours as error:  # nothing has changed; the tags that are pending are settled one range at a time
@@ -407,17 +409,19 @@ class Turn:
                     with suppress(NotYours):
                         self._settle_tags(child, queue, how, [each], work)
 
-    def _settle_tags(self, child: Supervised, queue: Queue, how: How, tags: list[TagRange], work: Work) -> None:
-        if how is How.ACK:
+    def _settle_tags(
+        self, child: QueueHandle, queue: Queue, how: Settlement, tags: list[TagRange], work: UnitOfWork
+    ) -> None:
+        if how is Settlement.ACK:
             queue.ack(tags, work)
-        elif how is How.REQUEUE:
+        elif how is Settlement.REQUEUE:
             queue.requeue(tags, work)
         else:
             done = queue.reject(tags, work)
             for left in behind(tags, done):  # too much for one session
-                self._attempt.later.settle(child, How.REJECT, queue.life, left)
+                self._attempt.later.settle(child, Settlement.REJECT, queue.life, left)
 
-    def _got(self, child: Supervised, is_auto_ack: bool, work: Work) -> Got | WarrenError | None:
+    def _got(self, child: QueueHandle, is_auto_ack: bool, work: UnitOfWork) -> GetResult | WarrenError | None:
         if child in self._failing:
             return QueueDown(f"queue {child.name!r} has just failed", "it is made again: get once more")
         try:
@@ -429,9 +433,9 @@ class Turn:
                 queue.ack([each.tags for each in fetched], work)
         except (WarrenError, Damage) as error:
             return error
-        return Got(queue.life, fetched, len(queue.backing))
+        return GetResult(queue.life, fetched, len(queue.backing))
 
-    def _serve(self, child: Supervised, work: Work) -> None:
+    def _serve(self, child: QueueHandle, work: UnitOfWork) -> None:
         queue = child.queue
         if queue is None or child in self._failing:
             return
@@ -442,13 +446,13 @@ class Turn:
             queue.serve(work)
             if queue.arguments.is_bounded and queue.is_over():
                 queue.shrink(work)
-        except Wider:
+        except WiderLocksNeeded:
             self._attempt.wide.looks[child] = None
         except Damage as error:  # nothing has changed: it stands at the head, and cannot be set aside
             self._host.tell(f"queue {child.name!r}: delivery failed: {error}")
 
 
-def _add_settlement(settled: _Settlements, child: Supervised, how: How, life: int, tags: TagRange) -> None:
+def _add_settlement(settled: _Settlements, child: QueueHandle, how: Settlement, life: int, tags: TagRange) -> None:
     asked = settled.setdefault(child, [])
     if asked and asked[-1][0] is how and asked[-1][1] == life:
         ranges = asked[-1][2]

@@ -32,7 +32,7 @@ class UnknownTag(Refused):
         self.tag = tag
 
 
-class Piece(NamedTuple, Generic[Holder]):
+class UnackedRange(NamedTuple, Generic[Holder]):
     """Some messages of one delivery."""
 
     first: int  # delivery tag
@@ -45,7 +45,7 @@ class Unacked(Generic[Holder]):
     __slots__ = ("_buckets", "_low", "count")
 
     def __init__(self) -> None:
-        self._buckets: dict[int, list[Piece[Holder]]] = {}  # by number; none is empty
+        self._buckets: dict[int, list[UnackedRange[Holder]]] = {}  # by number; none is empty
         self._low = 0  # there is no bucket below this number
         self.count = 0
 
@@ -58,7 +58,7 @@ class Unacked(Generic[Holder]):
             number = first >> BITS
             room = (number + 1 << BITS) - first
             length = count if count <= room else room
-            piece = Piece(first, length, tag, holder)
+            piece = UnackedRange(first, length, tag, holder)
             bucket = self._buckets.get(number)
             if bucket is None:
                 self._buckets[number] = [piece]
@@ -66,21 +66,21 @@ class Unacked(Generic[Holder]):
                 bucket.append(piece)
             first, count, tag = first + length, count - length, tag + length
 
-    def pieces(self) -> list[Piece[Holder]]:
+    def pieces(self) -> list[UnackedRange[Holder]]:
         return [piece for number in sorted(self._buckets) for piece in self._buckets[number]]
 
-    def take_all(self) -> list[Piece[Holder]]:
+    def take_all(self) -> list[UnackedRange[Holder]]:
         taken = self.pieces()
         self._buckets, self.count = {}, 0
         return taken
 
-    def take_to(self, tag: int) -> list[Piece[Holder]]:
+    def take_to(self, tag: int) -> list[UnackedRange[Holder]]:
         """Everything up to a tag, which must be there; 0 is everything there is."""
         if tag == 0:
             return self.take_all()
         number = tag >> BITS
         bucket, at = self._find(tag)
-        taken: list[Piece[Holder]] = []
+        taken: list[UnackedRange[Holder]] = []
         while self._low < number:  # each number is passed once, however often this is called
             taken += self._buckets.pop(self._low, ())
             self._low += 1
@@ -88,14 +88,14 @@ class Unacked(Generic[Holder]):
         taken += bucket[:at]
         upto = tag + 1 - last.first
         taken.append(last._replace(length=upto))
-        rest = [Piece(last.first + upto, last.length - upto, last.tag + upto, last.holder)]
+        rest = [UnackedRange(last.first + upto, last.length - upto, last.tag + upto, last.holder)]
         bucket[: at + 1] = rest if upto < last.length else []
         if not bucket:
             del self._buckets[number]
         self.count -= sum([piece.length for piece in taken])
         return taken
 
-    def take(self, tags: Sequence[int], taken: list[Piece[Holder]]) -> None:
+    def take(self, tags: Sequence[int], taken: list[UnackedRange[Holder]]) -> None:
         """Just these, into the list. At the first that is not there it ends in a refusal: those before it are taken, as
         if they had come alone."""
         at = 0
@@ -106,24 +106,24 @@ class Unacked(Generic[Holder]):
             self._take_range(first, first + stop - at, taken)
             at = stop
 
-    def _take_range(self, first: int, stop: int, taken: list[Piece[Holder]]) -> None:
+    def _take_range(self, first: int, stop: int, taken: list[UnackedRange[Holder]]) -> None:
         while first < stop:
             bucket, at = self._find(first)
             piece = bucket[at]
             start = first - piece.first
             count = min(stop - first, piece.length - start)
-            taken.append(Piece(first, count, piece.tag + start, piece.holder))
+            taken.append(UnackedRange(first, count, piece.tag + start, piece.holder))
             behind = piece.length - start - count
             left = [piece._replace(length=start)] if start else []
             if behind:
-                left.append(Piece(first + count, behind, piece.tag + start + count, piece.holder))
+                left.append(UnackedRange(first + count, behind, piece.tag + start + count, piece.holder))
             bucket[at : at + 1] = left
             if not bucket:
                 del self._buckets[first >> BITS]
             self.count -= count
             first += count
 
-    def _find(self, tag: int) -> tuple[list[Piece[Holder]], int]:
+    def _find(self, tag: int) -> tuple[list[UnackedRange[Holder]], int]:
         """The piece that this tag is in: its bucket, and where it stands there."""
         bucket = self._buckets.get(tag >> BITS)
         if bucket is None:

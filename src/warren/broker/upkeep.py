@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from warren.base.threads import Running
-from warren.log.machine import Machine
-from warren.queue_index.cleaning import Cleaning
+from warren.base.threads import StartedThread
+from warren.log.machine import Environment
+from warren.queue_index.cleaning import Cleaner
 from warren.snapshot.database import Database
 
 GARBAGE_BYTES_MIN = 1 << 20  # less than this is not worth a pass
@@ -31,12 +31,12 @@ HISTORY_SHARE = 16  # such a share of what is kept as history may be garbage, to
 HOLD_SECONDS_MAX = 1.0  # longest that anybody is held back at a time
 
 
-class Upkeep:
+class GarbageUpkeep:
     def __init__(
         self,
-        machine: Machine,
+        machine: Environment,
         database: Database,
-        cleaning: Cleaning,
+        cleaning: Cleaner,
         collect: Callable[[], None],
         alive_bytes: Callable[[], int],
         scrub: Callable[[], None] = lambda: None,
@@ -56,7 +56,7 @@ class Upkeep:
         self._is_rung = self._is_stopping = False
         self._garbage_bytes = 0  # noted since the last pass began
         self._due_bytes = self._file_bytes = 0
-        self._running: Running | None = None
+        self._running: StartedThread | None = None
         self.passes = 0
         self._measure()
 

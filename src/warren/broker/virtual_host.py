@@ -26,19 +26,19 @@ from warren.broker.backing_kinds import BackingKinds
 from warren.broker.errors import QueueDeleted, QueuesClosed, UnknownQueue
 from warren.broker.expiry import monotonic_ms
 from warren.broker.memory_monitor import MemoryMonitor
-from warren.broker.paged_queue import PagedQueue
-from warren.broker.prequeue import Prequeue
-from warren.broker.queue import Queue, Surroundings
+from warren.broker.paged_queue import PagedQueueAdapter
+from warren.broker.prequeue import QueueStarter
+from warren.broker.queue import Queue, QueueContext
 from warren.broker.settings import QueueSettings
-from warren.broker.supervisor import Supervised, Supervisor
-from warren.broker.timetable import Timetable
-from warren.broker.ways import NamedWays, Ways
-from warren.broker.work import RejectedPublish, Wider, Work, Working
+from warren.broker.supervisor import QueueHandle, QueueSupervisor
+from warren.broker.timetable import Timers
+from warren.broker.ways import DeadLetterRoutes, NamedDeadLetterRoutes
+from warren.broker.work import OpenUnitOfWork, RejectedPublish, UnitOfWork, WiderLocksNeeded
 from warren.catalog import queues
-from warren.catalog.catalog import Catalog, Deleted
+from warren.catalog.catalog import Catalog, DeletedObjects
 from warren.catalog.change import Change
-from warren.log.machine import Machine
-from warren.queue_index.changes import Changes
+from warren.log.machine import Environment
+from warren.queue_index.changes import IndexBatch
 from warren.queue_index.format import Counters
 
 Result = TypeVar("Result")
@@ -59,7 +59,7 @@ class Storage(Protocol):
 
     def recover(self, place: QueuePlace, newest: Epoch) -> Counters: ...
 
-    def begin(self) -> Changes: ...
+    def begin(self) -> IndexBatch: ...
 
     def hold_back(self) -> None:
         """Before a put, without a lock: wait if the disk fills with what nobody wants."""
@@ -76,36 +76,36 @@ class Storage(Protocol):
         ...
 
 
-class VirtualHost:
+class VhostQueues:
     def __init__(
         self,
         id_: VhostId,
         storage: Storage,
-        machine: Machine,
+        machine: Environment,
         settings: QueueSettings,
         monitor: MemoryMonitor | None = None,
-        ways: Ways | None = None,
+        ways: DeadLetterRoutes | None = None,
     ) -> None:
         """`monitor`: of all vhosts together, if there are several. `ways`: of dead letters, if there are exchanges."""
         self.id = id_
         self.settings = settings
         self.storage = storage
         self._machine = machine
-        self._by_name: dict[str, Supervised] = {}
-        self._by_id: dict[QueueId, Supervised] = {}
+        self._by_name: dict[str, QueueHandle] = {}
+        self._by_id: dict[QueueId, QueueHandle] = {}
         self._lock = machine.threads.condition()  # of these two
         self._is_closed = False
         self._is_settling = False
         # The name of a queue comes and goes by these two; who keeps more about it does that instead.
-        self.add: Callable[[Callable[[Change], queues.Queue]], queues.Queue] = storage.catalog.change
-        self.remove: Callable[[Supervised, Callable[[], None]], None] = self._removed
+        self.add: Callable[[Callable[[Change], queues.QueueRow]], queues.QueueRow] = storage.catalog.change
+        self.remove: Callable[[QueueHandle, Callable[[], None]], None] = self._removed
         self.problems: list[str] = []
-        self.timetable = Timetable(machine.threads, machine.clock, self.look, machine.background)
+        self.timetable = Timers(machine.threads, machine.clock, self.look, machine.background)
         self.monitor = monitor or MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self.paged)
-        self._ways = ways or NamedWays(self._id_of, self._id_of_started, self._ids)
-        around = Surroundings(machine.clock, self.timetable.at, self.monitor.takes, self.tell, self._ways)
-        self.prequeue = Prequeue(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around)
-        self.supervisor = Supervisor(
+        self._ways = ways or NamedDeadLetterRoutes(self._id_of, self._id_of_started, self._ids)
+        around = QueueContext(machine.clock, self.timetable.at, self.monitor.takes, self.tell, self._ways)
+        self.prequeue = QueueStarter(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around)
+        self.supervisor = QueueSupervisor(
             self.prequeue, settings, machine.threads, machine.clock, self.tell, machine.background
         )
 
@@ -113,7 +113,7 @@ class VirtualHost:
         """Start the queues that have to do with time, and the clockwork."""
         with self.storage.catalog.reading() as connection:
             rows = queues.every(connection, self.id)
-        timed: list[queues.Queue] = []
+        timed: list[queues.QueueRow] = []
         for row in rows:
             try:
                 arguments = QueueArguments.from_table(row.arguments)
@@ -138,11 +138,11 @@ class VirtualHost:
 
     # -- which queues there are ----------------------------------------------------------------------------------
 
-    def declare(self, name: str, durable: bool, arguments: QueueArguments) -> Supervised:
+    def declare(self, name: str, durable: bool, arguments: QueueArguments) -> QueueHandle:
         """The queue of this name, made if there is none; refused if there is another one. Durable when it returns."""
         self.storage.kinds.check(arguments)
 
-        def work(change: Change) -> queues.Queue:
+        def work(change: Change) -> queues.QueueRow:
             return queues.declare(change, self.id, name, durable=durable, arguments=arguments.to_table())
 
         while True:
@@ -155,7 +155,7 @@ class VirtualHost:
                         child.queue.use.note()
                 return child
 
-    def find(self, name: str) -> Supervised:
+    def find(self, name: str) -> QueueHandle:
         child = self.known(name)
         if child is not None:
             return child
@@ -166,17 +166,17 @@ class VirtualHost:
             raise UnknownQueue(name)
         return self._started(row)
 
-    def known(self, name: str) -> Supervised | None:
+    def known(self, name: str) -> QueueHandle | None:
         """The queue of this name, if it was started and is not being deleted: asks nobody, and waits for nobody."""
         child = self._by_name.get(name)
         return None if child is None or child.is_deleted or child.is_going else child
 
-    def served(self, id_: QueueId) -> Supervised | None:
+    def served(self, id_: QueueId) -> QueueHandle | None:
         """The queue of this id, if it was started and is not deleted."""
         child = self._by_id.get(id_)
         return None if child is None or child.is_deleted else child
 
-    def every(self) -> list[Supervised]:
+    def every(self) -> list[QueueHandle]:
         """Those that were started."""
         return list(self._by_id.values())
 
@@ -185,17 +185,17 @@ class VirtualHost:
         with self.storage.catalog.reading() as connection:
             return [row.name for row in queues.every(connection, self.id)]
 
-    def started(self) -> dict[QueueId, Supervised]:
+    def started(self) -> dict[QueueId, QueueHandle]:
         """Those that somebody has asked for, at this moment."""
         return dict(self._by_id)
 
-    def start(self, row: queues.Queue, is_patient: bool = True, is_new: bool = False) -> Supervised:
+    def start(self, row: queues.QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
         """The queue of a row that is in the catalog; refused if it was deleted since. Who is patient waits for the end
         of a deletion that is under way. `is_new`: it was declared just now, and a deletion of it has not followed yet
         (`ordered_changes`): the row is taken as it is, and nothing is read."""
         return self._started(row, is_patient, is_new)
 
-    def start_together(self, rows: Sequence[queues.Queue]) -> None:
+    def start_together(self, rows: Sequence[queues.QueueRow]) -> None:
         """Start those of the queues that were not started yet and are still there, up to `TOGETHER`: with one read of
         the catalog, one session and one sync. One that fails to start is told of, and starts when it is asked for."""
         with self._lock:
@@ -203,7 +203,7 @@ class VirtualHost:
             missing = [row.id for row in rows if row.id not in self._by_id]
             with self.storage.catalog.reading() as connection:
                 there = queues.some(connection, missing)
-            starting, started = self.storage.begin(), list[Supervised]()
+            starting, started = self.storage.begin(), list[QueueHandle]()
             try:
                 for row in there:
                     try:
@@ -220,7 +220,7 @@ class VirtualHost:
             serving = [child for child in started if not child.is_ended]  # what they take, and when they are due
             self.do(serving, lambda work: _touched(serving, work))
 
-    def delete(self, child: Supervised, check: Callable[[Queue], None] | None = None) -> int:
+    def delete(self, child: QueueHandle, check: Callable[[Queue], None] | None = None) -> int:
         """How many messages went with it. `check` is called before, with its lock held, and may refuse. If the catalog
         cannot be changed the queue stays, with all that is in it."""
         with self._lock:
@@ -240,7 +240,7 @@ class VirtualHost:
 
     # -- work ----------------------------------------------------------------------------------------------------
 
-    def do(self, children: Sequence[Supervised], act: Callable[[Work], Result]) -> tuple[Result, Epoch]:
+    def do(self, children: Sequence[QueueHandle], act: Callable[[UnitOfWork], Result]) -> tuple[Result, Epoch]:
         """Do something to queues under their locks; what it came to, and the epoch to wait for. Queues that hold more
         than they should afterwards are brought back within their limits, piece by piece."""
         result, work = self.do_once(children, act)
@@ -250,12 +250,12 @@ class VirtualHost:
             epoch = max(epoch, work.epoch)
         return result, epoch
 
-    def _resume(self, over: Sequence[QueueId], rejected: Collection[RejectedPublish]) -> Work:
+    def _resume(self, over: Sequence[QueueId], rejected: Collection[RejectedPublish]) -> UnitOfWork:
         """Go on with dead-lettering that was too much for one session."""
         ids = dict.fromkeys([*over, *(each.queue for each in rejected)])
         children = [child for child in map(self.served, ids) if child is not None]
 
-        def act(work: Work) -> None:
+        def act(work: UnitOfWork) -> None:
             for child in children:
                 if child.queue is not None and child.queue.is_over():
                     child.queue.shrink(work)
@@ -266,22 +266,22 @@ class VirtualHost:
 
     def do_once(
         self,
-        children: Sequence[Supervised],
-        act: Callable[[Work], Result],
+        children: Sequence[QueueHandle],
+        act: Callable[[UnitOfWork], Result],
         is_wide: bool = False,
         is_patient: bool = True,
-    ) -> tuple[Result, Work]:
+    ) -> tuple[Result, UnitOfWork]:
         """One unit of work; `is_wide`: with the locks of all queues that messages may move on to, else only if `act`
-        raises `Wider`. What `left_over` and `rejected` of it hold afterwards is for the caller to go on with. Not
+        raises `WiderLocksNeeded`. What `left_over` and `rejected` of it hold afterwards is for the caller to go on with. Not
         `is_patient` (the event loop): queues are restarted by another thread, and serve nobody until then."""
         if not is_wide:
-            with suppress(Wider):
+            with suppress(WiderLocksNeeded):
                 with self._working(children, is_patient) as work:
                     result = act(work)
                 return result, work
         held, reached = self._reach(children)
         failed = self._failed if is_patient else self._failed_in_loop
-        with Working(self.storage.begin, held, failed, True, reached, is_patient) as work:
+        with OpenUnitOfWork(self.storage.begin, held, failed, True, reached, is_patient) as work:
             result = act(work)
         return result, work
 
@@ -291,19 +291,19 @@ class VirtualHost:
             self._is_settling = True
             self.timetable.at(_SETTLE, self._now_ms() + self.settings.settle_ms)
 
-    def _working(self, children: Sequence[Supervised], is_patient: bool = True) -> Working:
+    def _working(self, children: Sequence[QueueHandle], is_patient: bool = True) -> OpenUnitOfWork:
         failed = self._failed if is_patient else self._failed_in_loop
-        return Working(self.storage.begin, children, failed, is_patient=is_patient)
+        return OpenUnitOfWork(self.storage.begin, children, failed, is_patient=is_patient)
 
-    def _failed(self, work: Work, error: BaseException, is_patient: bool = True) -> BaseException:
+    def _failed(self, work: UnitOfWork, error: BaseException, is_patient: bool = True) -> BaseException:
         ids = {queue.id for queue in work.touched}
         failed = [child for child in work.held if child.id in ids]
         return self.supervisor.failed(failed, work, error, is_patient)
 
-    def _failed_in_loop(self, work: Work, error: BaseException) -> BaseException:
+    def _failed_in_loop(self, work: UnitOfWork, error: BaseException) -> BaseException:
         return self._failed(work, error, is_patient=False)
 
-    def _reach(self, children: Sequence[Supervised]) -> tuple[list[Supervised], set[QueueId]]:
+    def _reach(self, children: Sequence[QueueHandle]) -> tuple[list[QueueHandle], set[QueueId]]:
         """These, and all queues that messages may move on to from them; and the ids of those, also of such that cannot
         be started: to them nothing moves."""
         found, left = dict.fromkeys(children), list(children)
@@ -320,11 +320,11 @@ class VirtualHost:
                         left.append(target)
         return list(found), reached
 
-    def _reached(self, id_: QueueId) -> Supervised | None:
+    def _reached(self, id_: QueueId) -> QueueHandle | None:
         child = self.served(id_)
         try:
             return child or self._started(self.storage.catalog.queue(id_), is_patient=False)
-        except (UnknownQueue, Deleted):
+        except (UnknownQueue, DeletedObjects):
             return None
         except WarrenError as error:
             self.tell(f"queue {id_}, to which messages were to be moved, could not be started: {error.what}")
@@ -363,8 +363,8 @@ class VirtualHost:
         self.problems.append(problem)
         del self.problems[:-_PROBLEMS_MAX]
 
-    def _look_at(self, child: Supervised) -> None:
-        def act(work: Work) -> tuple[bool, bool]:
+    def _look_at(self, child: QueueHandle) -> None:
+        def act(work: UnitOfWork) -> tuple[bool, bool]:
             queue = child.serving()
             work.touch(queue)
             queue.looked_at()
@@ -381,7 +381,7 @@ class VirtualHost:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _started(self, row: queues.Queue, is_patient: bool = True, is_new: bool = False) -> Supervised:
+    def _started(self, row: queues.QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
         with self._lock:
             self._check_open()
             while (child := self._by_id.get(row.id)) is not None and (child.is_deleted or child.is_going):
@@ -391,21 +391,21 @@ class VirtualHost:
             if child is None:
                 try:
                     child = self.supervisor.start(row.id, row.name, row if is_new else None, is_new)
-                except Deleted as error:
+                except DeletedObjects as error:
                     raise UnknownQueue(row.name) from error
                 self._by_id[row.id] = self._by_name[row.name] = child
                 if not child.is_ended:
                     self.do([child], lambda work: work.touch(child.serving()))  # what it takes, and when it is due
             return child
 
-    def _removed(self, child: Supervised, drop: Callable[[], None]) -> None:
+    def _removed(self, child: QueueHandle, drop: Callable[[], None]) -> None:
         _, epoch = self.storage.catalog.submit(lambda change: queues.delete(change, child.id))
         try:
             drop()
         finally:
             self.storage.catalog.settle(epoch)
 
-    def _dropped(self, child: Supervised) -> int:
+    def _dropped(self, child: QueueHandle) -> int:
         """The log has the removal of its name: what is in it goes, durable when this returns, and it ends. How many
         messages that were."""
         with self._lock:
@@ -417,7 +417,7 @@ class VirtualHost:
         self.storage.wait(epoch)
         return count
 
-    def _deletion_ended(self, child: Supervised) -> None:
+    def _deletion_ended(self, child: QueueHandle) -> None:
         with self._lock:
             child.is_going = False
             if child.is_deleted:
@@ -429,7 +429,7 @@ class VirtualHost:
             self.monitor.forget(child.id)
             self.storage.queue_has_gone(child.id)
 
-    def _stop_together(self, children: Sequence[Supervised]) -> None:
+    def _stop_together(self, children: Sequence[QueueHandle]) -> None:
         """They write down where they stand in one session, and end. If one of them fails each writes by itself."""
         try:
             self.do(children, lambda work: self._stopped(children, work))
@@ -441,7 +441,7 @@ class VirtualHost:
             with child.lock:
                 child.end(QueuesClosed())
 
-    def _stopped(self, children: Sequence[Supervised], work: Work) -> None:
+    def _stopped(self, children: Sequence[QueueHandle], work: UnitOfWork) -> None:
         """No request comes between what a queue writes down and its end. One that is down writes nothing."""
         for child in children:
             if child.queue is not None:
@@ -449,15 +449,15 @@ class VirtualHost:
         for child in children:
             child.end(QueuesClosed())
 
-    def _emptied(self, child: Supervised, work: Work) -> int:
+    def _emptied(self, child: QueueHandle, work: UnitOfWork) -> int:
         queue = child.serving()
         count = queue.delete(work)
         queue.line.tell(QueueDeleted(child.name))
         return count
 
-    def paged(self) -> list[PagedQueue]:
+    def paged(self) -> list[PagedQueueAdapter]:
         """Its queues, as the monitor sees them."""
-        return [PagedQueue(child, lambda child: self._working([child])) for child in list(self._by_id.values())]
+        return [PagedQueueAdapter(child, lambda child: self._working([child])) for child in list(self._by_id.values())]
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -476,6 +476,6 @@ def _check_unused(queue: Queue) -> None:
         raise Refused(f"queue {queue.name!r} is in use")
 
 
-def _touched(children: Sequence[Supervised], work: Work) -> None:
+def _touched(children: Sequence[QueueHandle], work: UnitOfWork) -> None:
     for child in children:
         work.touch(child.serving())

@@ -3,8 +3,8 @@
     reach     before anything has changed: the queues that may be reached, so that they can be locked
     forward   in the middle of the work, with those locks held: where this message really goes
 
-A vhost that is served goes by its routing (`RoutedWays`). In a program that has queues and no exchanges there is one
-way only: the default exchange, where the routing key is the name of a queue (`NamedWays`).
+A vhost that is served goes by its routing (`RoutedDeadLetterRoutes`). In a program that has queues and no exchanges there is one
+way only: the default exchange, where the routing key is the name of a queue (`NamedDeadLetterRoutes`).
 
 Between the two questions somebody may change the routing. Then a message may lead to a queue that is not held: it stays
 where it is, and is tried again with other locks. Whoever asks for `leads` and `forward` holds locks of queues: there
@@ -24,7 +24,7 @@ from warren.broker.exchanges.errors import BadCopies
 from warren.broker.exchanges.routing import Routing
 
 
-class Ways(Protocol):
+class DeadLetterRoutes(Protocol):
     def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
         """The queues that a message may come to, with this routing key, or with any. None, if there is no exchange."""
         ...
@@ -38,8 +38,8 @@ class Ways(Protocol):
         ...
 
 
-class RoutedWays:
-    """By the exchanges of a vhost. Is `Ways`."""
+class RoutedDeadLetterRoutes:
+    """By the exchanges of a vhost. Is `DeadLetterRoutes`."""
 
     def __init__(self, routing: Routing, lock: Condition) -> None:
         self._routing = routing
@@ -64,8 +64,8 @@ class RoutedWays:
                 return self._routing.forward(row.id, routing_key, _without_copies(headers)).queues
 
 
-class NamedWays:
-    """By the names of queues. Is `Ways`."""
+class NamedDeadLetterRoutes:
+    """By the names of queues. Is `DeadLetterRoutes`."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class NamedWays:
         return () if exchange else _found(self._started, [routing_key, *_copies(headers)])
 
 
-class _NoWays:
+class _NoDeadLetterRoutes:
     def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
         return ()
 
@@ -101,7 +101,7 @@ class _NoWays:
         return ()
 
 
-NO_WAYS: Ways = _NoWays()  # for a queue that stands alone
+NO_DEAD_LETTER_ROUTES: DeadLetterRoutes = _NoDeadLetterRoutes()  # for a queue that stands alone
 
 
 def _found(find: Callable[[str], QueueId | None], names: Sequence[str]) -> list[QueueId]:

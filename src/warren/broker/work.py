@@ -4,7 +4,7 @@
 
 Nobody waits for the disk in here: whoever wants to know that it is durable waits for `epoch` afterwards.
 
-Most work needs one lock. Where a message may move on to another queue the first try ends in `Wider`, before anything
+Most work needs one lock. Where a message may move on to another queue the first try ends in `WiderLocksNeeded`, before anything
 has changed, and is made again with the locks of all queues that the move may touch. Locks are always taken in the
 order of queue ids, so that nobody waits in a circle.
 
@@ -29,17 +29,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from warren.base.ids import Epoch, QueueId
 from warren.base.runs import Publication
 from warren.broker.expiry import STEP_BYTES
-from warren.queue_index.changes import Changes
+from warren.queue_index.changes import IndexBatch
 
 if TYPE_CHECKING:
     from warren.broker.queue import Queue
-    from warren.broker.supervisor import Supervised
+    from warren.broker.supervisor import QueueHandle
 
 _NOTHING = Epoch(0)
 HOPS_MAX = 1000  # publishes into dead-letter targets in one unit of work
 
 
-class Wider(Exception):
+class WiderLocksNeeded(Exception):
     """Nothing has changed yet: try again with the queues that messages may move to."""
 
 
@@ -50,7 +50,7 @@ class RejectedPublish(NamedTuple):
     publication: Publication
 
 
-class Work:
+class UnitOfWork:
     """With the locks of some queues held."""
 
     __slots__ = (
@@ -74,13 +74,13 @@ class Work:
 
     def __init__(
         self,
-        begin: Callable[[], Changes],
-        held: Sequence[Supervised],
+        begin: Callable[[], IndexBatch],
+        held: Sequence[QueueHandle],
         is_wide: bool,
         reached: Collection[QueueId] = (),
     ) -> None:
         self._begin = begin
-        self._changes: Changes | None = None
+        self._changes: IndexBatch | None = None
         self.held = held
         self._by_id = {each.id: each for each in held}
         self._reached = reached  # queues that messages may move to, whether they can be held or not
@@ -97,7 +97,7 @@ class Work:
         self.epoch = _NOTHING  # when this is durable, so is everything that was done
 
     @property
-    def changes(self) -> Changes:
+    def changes(self) -> IndexBatch:
         """Begun when it is needed: most that is fetched changes nothing on disk."""
         if self._changes is None:
             self._changes = self._begin()
@@ -178,14 +178,14 @@ class Work:
             changes.abort()
 
 
-class Working(AbstractContextManager[Work]):
+class OpenUnitOfWork(AbstractContextManager[UnitOfWork]):
     """`with Working(…) as work:` takes the locks, and ends the session before it lets go of them."""
 
     def __init__(
         self,
-        begin: Callable[[], Changes],
-        children: Sequence[Supervised],
-        failed: Callable[[Work, BaseException], BaseException],
+        begin: Callable[[], IndexBatch],
+        children: Sequence[QueueHandle],
+        failed: Callable[[UnitOfWork, BaseException], BaseException],
         is_wide: bool = False,
         reached: Collection[QueueId] = (),
         is_patient: bool = True,
@@ -194,11 +194,11 @@ class Working(AbstractContextManager[Work]):
         if len(children) > 1:
             children = sorted(dict.fromkeys(children), key=lambda each: each.id)
         self._held = children
-        self._work = Work(begin, children, is_wide, reached)
+        self._work = UnitOfWork(begin, children, is_wide, reached)
         self._failed = failed
         self._is_patient = is_patient
 
-    def __enter__(self) -> Work:
+    def __enter__(self) -> UnitOfWork:
         taken = 0
         if self._is_patient:
             for child in self._held:
@@ -231,7 +231,7 @@ class Working(AbstractContextManager[Work]):
         try:
             if own is not None:
                 work.abort()
-                failed = [] if isinstance(own, Wider) else work.failed()
+                failed = [] if isinstance(own, WiderLocksNeeded) else work.failed()
                 for queue in failed:
                     queue.fail(own)
         finally:

@@ -18,15 +18,15 @@ from warren.base.errors import Refused
 from warren.base.ids import BindingId, ExchangeId, QueueId, VhostId
 from warren.catalog.arguments import Arguments, from_json, to_json
 from warren.catalog.change import Change, checked_name
-from warren.catalog.exchanges import Exchange
-from warren.catalog.queues import Queue
-from warren.catalog.row_format import Kind
+from warren.catalog.exchanges import ExchangeRow
+from warren.catalog.queues import QueueRow
+from warren.catalog.row_format import RowKind
 from warren.catalog.rows import row_of
 from warren.catalog.schema import bindings
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class BindingRow:
     id: BindingId
     vhost_id: VhostId
     source_id: ExchangeId
@@ -38,11 +38,11 @@ class Binding:
 
 def bind(
     change: Change,
-    source: Exchange,
-    target: Queue | Exchange,
+    source: ExchangeRow,
+    target: QueueRow | ExchangeRow,
     routing_key: str = "",
     arguments: Arguments | None = None,
-) -> Binding:
+) -> BindingRow:
     """The binding that there is, or a new one."""
     image = _image(source, target, routing_key, arguments)
     found = _like(change.connection, image)
@@ -51,41 +51,41 @@ def bind(
     if not source.name:
         raise Refused("the default exchange has a binding to every queue, and takes no other", "use another exchange")
     try:
-        id_ = BindingId(change.insert(Kind.BINDING, image))
+        id_ = BindingId(change.insert(RowKind.BINDING, image))
     except IntegrityError as error:
         raise Refused(
             f"{source.name!r} cannot be bound to {target.name!r}: one of them is not there, or in another vhost",
             "declare both in one vhost first",
         ) from error
     told = {name: image[name] for name in ("vhost_id", "source_id", "queue_id", "exchange_id", "routing_key")}
-    return Binding(id_, **told, arguments=dict(arguments or {}))
+    return BindingRow(id_, **told, arguments=dict(arguments or {}))
 
 
 def unbind(
     change: Change,
-    source: Exchange,
-    target: Queue | Exchange,
+    source: ExchangeRow,
+    target: QueueRow | ExchangeRow,
     routing_key: str = "",
     arguments: Arguments | None = None,
 ) -> bool:
     """Whether there was such a binding."""
     found = _like(change.connection, _image(source, target, routing_key, arguments))
     if found is not None:
-        change.remove(Kind.BINDING, [found.id])
+        change.remove(RowKind.BINDING, [found.id])
     return found is not None
 
 
 def find(
     connection: Connection,
-    source: Exchange,
-    target: Queue | Exchange,
+    source: ExchangeRow,
+    target: QueueRow | ExchangeRow,
     routing_key: str = "",
     arguments: Arguments | None = None,
-) -> Binding | None:
+) -> BindingRow | None:
     return _like(connection, _image(source, target, routing_key, arguments))
 
 
-def every(connection: Connection, vhost_id: VhostId | None = None) -> list[Binding]:
+def every(connection: Connection, vhost_id: VhostId | None = None) -> list[BindingRow]:
     """All of them, or those of one vhost, oldest first."""
     asked = select(bindings).order_by(bindings.c.id)
     if vhost_id is not None:
@@ -93,8 +93,10 @@ def every(connection: Connection, vhost_id: VhostId | None = None) -> list[Bindi
     return [_binding(row) for row in connection.execute(asked).mappings()]
 
 
-def _image(source: Exchange, target: Queue | Exchange, routing_key: str, arguments: Arguments | None) -> dict[str, Any]:
-    is_queue = isinstance(target, Queue)
+def _image(
+    source: ExchangeRow, target: QueueRow | ExchangeRow, routing_key: str, arguments: Arguments | None
+) -> dict[str, Any]:
+    is_queue = isinstance(target, QueueRow)
     return {
         "vhost_id": source.vhost_id,
         "source_id": source.id,
@@ -105,14 +107,14 @@ def _image(source: Exchange, target: Queue | Exchange, routing_key: str, argumen
     }
 
 
-def _like(connection: Connection, image: Mapping[str, Any]) -> Binding | None:
-    identity = row_of(Kind.BINDING, 0, image)["identity"]
+def _like(connection: Connection, image: Mapping[str, Any]) -> BindingRow | None:
+    identity = row_of(RowKind.BINDING, 0, image)["identity"]
     row = connection.execute(select(bindings).where(bindings.c.identity == identity)).mappings().one_or_none()
     return None if row is None else _binding(row)
 
 
-def _binding(row: Mapping[Any, Any]) -> Binding:
-    return Binding(
+def _binding(row: Mapping[Any, Any]) -> BindingRow:
+    return BindingRow(
         BindingId(row["id"]),
         VhostId(row["vhost_id"]),
         ExchangeId(row["source_id"]),

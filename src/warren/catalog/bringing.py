@@ -27,13 +27,13 @@ from sqlalchemy.exc import IntegrityError
 
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, TimelineId
-from warren.catalog.row_format import CATALOG, LAST_CHANGE, Kind, LastChange, decode, id_of
+from warren.catalog.row_format import CATALOG, LAST_CHANGE, LastChange, RowKind, decode, id_of
 from warren.catalog.rows import TABLES, row_of
 from warren.catalog.schema import applied
 from warren.catalog.sql_database import SqlDatabase
 from warren.catalog.sql_errors import SqlDamage
 from warren.durability.timeline import Timeline
-from warren.snapshot.snapshot_store import Reading, Row
+from warren.snapshot.snapshot_store import StoreReader, StoreRow
 
 _ROWS_AT_ONCE = 500
 _WAY_OUT = (
@@ -42,50 +42,50 @@ _WAY_OUT = (
 )
 
 
-class Stranger(Refused):
+class ForeignCatalog(Refused):
     """SQL was made from another log."""
 
 
-class RowsMissing(Damage):
+class MissingRows(Damage):
     """The log does not hold all rows of its catalog."""
 
 
-class Mark(NamedTuple):
+class SqlMark(NamedTuple):
     """How far SQL has come."""
 
     timeline: TimelineId
     epoch: Epoch
 
 
-class Truth(NamedTuple):
+class CatalogState(NamedTuple):
     """What the log says: the epoch of its last change, and what went with that."""
 
     epoch: Epoch
     last: LastChange
 
 
-def truth_of(view: Reading) -> Truth:
+def truth_of(view: StoreReader) -> CatalogState:
     found = view.get(CATALOG, LAST_CHANGE)
     if found is None:
-        return Truth(Epoch(0), LastChange())
-    return Truth(Epoch(found.version[0]), LastChange.decode(found.value))
+        return CatalogState(Epoch(0), LastChange())
+    return CatalogState(Epoch(found.version[0]), LastChange.decode(found.value))
 
 
-def bring(sql: SqlDatabase, view: Reading, timeline: Timeline) -> tuple[Truth, str]:
+def bring(sql: SqlDatabase, view: StoreReader, timeline: Timeline) -> tuple[CatalogState, str]:
     """Make SQL what the view shows; what the view says, and what an operator should know about it."""
     truth = truth_of(view)
     with sql.reading() as connection:
         mark, counts = read_mark(connection), _counts(connection)
     is_whole = all(counts[kind] == truth.last.count(kind) for kind in TABLES)
     told = _objection(sql.where, mark, truth, timeline, is_whole)
-    is_same = mark == Mark(timeline.id, truth.epoch) and is_whole
+    is_same = mark == SqlMark(timeline.id, truth.epoch) and is_whole
     if not is_same:
         keeps = not told and mark is not None
         _write(sql, view, truth, timeline.id, mark.epoch if keeps and mark is not None else None)
     return truth, told
 
 
-def check_rows(sql: SqlDatabase, view: Reading) -> None:
+def check_rows(sql: SqlDatabase, view: StoreReader) -> None:
     """Compare every row of SQL, which was brought to the view, with the log's. SQLite has no checksums: a flipped bit
     gives a queue another name. Less than 0.1 ms a row."""
     with sql.reading() as connection:
@@ -100,24 +100,24 @@ def check_rows(sql: SqlDatabase, view: Reading) -> None:
                     )
 
 
-def read_mark(connection: Connection) -> Mark | None:
+def read_mark(connection: Connection) -> SqlMark | None:
     row = connection.execute(select(applied)).one_or_none()
-    return None if row is None else Mark(TimelineId(int(row.timeline, 16)), Epoch(row.epoch))
+    return None if row is None else SqlMark(TimelineId(int(row.timeline, 16)), Epoch(row.epoch))
 
 
-def write_mark(connection: Connection, mark: Mark) -> None:
+def write_mark(connection: Connection, mark: SqlMark) -> None:
     values = {"timeline": f"{mark.timeline:016x}", "epoch": mark.epoch}
     if connection.execute(update(applied).values(values)).rowcount == 0:
         connection.execute(insert(applied).values(id=1, **values))
 
 
-def _objection(where: str, mark: Mark | None, truth: Truth, timeline: Timeline, is_whole: bool) -> str:
+def _objection(where: str, mark: SqlMark | None, truth: CatalogState, timeline: Timeline, is_whole: bool) -> str:
     """Why SQL cannot be gone on from; empty if it can."""
     if mark is None:
         return ""
     if mark.timeline != timeline.id:
         if not any(ancestor.timeline == mark.timeline for ancestor in timeline.ancestry):
-            raise Stranger(
+            raise ForeignCatalog(
                 f"the SQL catalog {where} was made from timeline {mark.timeline:016x}, which this log never was on "
                 f"(it is on {timeline.id:016x}): it does not cover what is there",
                 _WAY_OUT,
@@ -131,7 +131,7 @@ def _objection(where: str, mark: Mark | None, truth: Truth, timeline: Timeline, 
     return ""
 
 
-def _write(sql: SqlDatabase, view: Reading, truth: Truth, timeline: TimelineId, after: Epoch | None) -> None:
+def _write(sql: SqlDatabase, view: StoreReader, truth: CatalogState, timeline: TimelineId, after: Epoch | None) -> None:
     """In one transaction; `after` an epoch, or all of it."""
     try:
         with sql.transaction() as connection:
@@ -142,16 +142,16 @@ def _write(sql: SqlDatabase, view: Reading, truth: Truth, timeline: TimelineId, 
                 if count != truth.last.count(kind):
                     what = f"the log holds {count} rows of kind {kind.name.lower()}, its last change of the catalog "
                     raise Damage(f"{what}(epoch {truth.epoch}) counted {truth.last.count(kind)}")
-            write_mark(connection, Mark(timeline, truth.epoch))
+            write_mark(connection, SqlMark(timeline, truth.epoch))
     except SqlDamage:
         raise
     except Damage as error:
-        raise RowsMissing(error.bare, hint=_WAY_OUT) from error
+        raise MissingRows(error.bare, hint=_WAY_OUT) from error
     except IntegrityError as error:
-        raise RowsMissing(f"a row of the catalog in the log refers to nothing: {error.orig}", hint=_WAY_OUT) from error
+        raise MissingRows(f"a row of the catalog in the log refers to nothing: {error.orig}", hint=_WAY_OUT) from error
 
 
-def _remove_gone(connection: Connection, kind: Kind, view: Reading, is_all: bool) -> None:
+def _remove_gone(connection: Connection, kind: RowKind, view: StoreReader, is_all: bool) -> None:
     table = TABLES[kind]
     if is_all:
         connection.execute(delete(table))
@@ -162,7 +162,7 @@ def _remove_gone(connection: Connection, kind: Kind, view: Reading, is_all: bool
         connection.execute(delete(table).where(table.c.id.in_(gone[start : start + _ROWS_AT_ONCE])))
 
 
-def _put_newer(connection: Connection, kind: Kind, view: Reading, after: Epoch) -> int:
+def _put_newer(connection: Connection, kind: RowKind, view: StoreReader, after: Epoch) -> int:
     """How many rows of the kind there are."""
     table, known, count = TABLES[kind], _ids(connection, kind), 0
     rows = view.prefix(CATALOG, kind.value)
@@ -176,18 +176,18 @@ def _put_newer(connection: Connection, kind: Kind, view: Reading, after: Epoch) 
     return count
 
 
-def _changed(kind: Kind, part: list[Row], known: set[int], after: Epoch) -> Iterator[dict[str, object]]:
+def _changed(kind: RowKind, part: list[StoreRow], known: set[int], after: Epoch) -> Iterator[dict[str, object]]:
     return (_made(kind, row) for row in part if row.version[0] > after and id_of(row.key) in known)
 
 
-def _made(kind: Kind, row: Row) -> dict[str, object]:
+def _made(kind: RowKind, row: StoreRow) -> dict[str, object]:
     return row_of(kind, id_of(row.key), decode(row.key, row.value))
 
 
-def _ids(connection: Connection, kind: Kind) -> set[int]:
+def _ids(connection: Connection, kind: RowKind) -> set[int]:
     return set(connection.execute(select(TABLES[kind].c.id)).scalars())
 
 
-def _counts(connection: Connection) -> dict[Kind, int]:
+def _counts(connection: Connection) -> dict[RowKind, int]:
     asked = {kind: select(func.count()).select_from(table) for kind, table in TABLES.items()}
     return {kind: int(connection.execute(each).scalar_one()) for kind, each in asked.items()}

@@ -25,27 +25,27 @@ from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, QueueId
 from warren.base.threads import Threads
 from warren.catalog import queues
-from warren.catalog.bringing import RowsMissing, Stranger, Truth, bring, check_rows
+from warren.catalog.bringing import CatalogState, ForeignCatalog, MissingRows, bring, check_rows
 from warren.catalog.change import Change
 from warren.catalog.forcing import make_whole
 from warren.catalog.migrations import migrate
-from warren.catalog.projection import Projection
-from warren.catalog.queues import Queue
+from warren.catalog.projection import SqlProjection
+from warren.catalog.queues import QueueRow
 from warren.catalog.sql_database import SqlDatabase, SqlPlace
 from warren.catalog.sql_errors import SqlDamage
 from warren.snapshot.database import Database
 
-Result = TypeVar("Result")
+ChangeResult = TypeVar("ChangeResult")
 
 
-class Deleted(Refused):
+class DeletedObjects(Refused):
     """It was there, and is not any more."""
 
 
 class Catalog:
     """Opened by `open`."""
 
-    def __init__(self, projection: Projection, problems: list[str]) -> None:
+    def __init__(self, projection: SqlProjection, problems: list[str]) -> None:
         self._projection = projection
         self._at_open = problems
 
@@ -53,27 +53,27 @@ class Catalog:
     def open(cls, database: Database, place: SqlPlace, threads: Threads, is_forced: bool = False) -> Catalog:
         """Forced: what would be refused because the log does not cover it is made of what the log has."""
         problems: list[str] = []
-        forgiven = (SqlDamage, Stranger, RowsMissing) if is_forced else (SqlDamage,)
+        forgiven = (SqlDamage, ForeignCatalog, MissingRows) if is_forced else (SqlDamage,)
         try:
             sql, truth = _brought(database, place, problems)
         except forgiven as error:
             problems.append(f"the SQL catalog was set aside and made again: {error.what}")
-            if isinstance(error, RowsMissing):
+            if isinstance(error, MissingRows):
                 problems += make_whole(database)
             place.set_aside()
             sql, truth = _brought(database, place, problems)
-        return cls(Projection(database, sql, threads.condition(), truth), problems)
+        return cls(SqlProjection(database, sql, threads.condition(), truth), problems)
 
     @property
     def problems(self) -> list[str]:
         """What was wrong with SQL when it was opened, and is mended; and what keeps it behind the log now."""
         return [*self._at_open, *filter(None, [self._projection.behind])]
 
-    def change(self, work: Callable[[Change], Result]) -> Result:
+    def change(self, work: Callable[[Change], ChangeResult]) -> ChangeResult:
         """Do it; durable when this returns. Whatever is refused in it leaves nothing of it."""
         return self._projection.change(work)
 
-    def submit(self, work: Callable[[Change], Result]) -> tuple[Result, Epoch]:
+    def submit(self, work: Callable[[Change], ChangeResult]) -> tuple[ChangeResult, Epoch]:
         """Do it, and let nobody hear of it before its epoch was settled."""
         return self._projection.submit(work)
 
@@ -94,7 +94,7 @@ class Catalog:
         with self.reading() as connection:
             return queues.ids(connection)
 
-    def queue(self, id_: QueueId) -> Queue:
+    def queue(self, id_: QueueId) -> QueueRow:
         """The queue of an id that the log names."""
         with self.reading() as connection:
             found = queues.by_id(connection, id_)
@@ -104,13 +104,13 @@ class Catalog:
         if id_ > newest:
             what = f"the log names queue {id_}, and the newest thing that the catalog knows of is {newest}"
             raise Damage(what, hint="the catalog is older than the log: restore both from one backup")
-        raise Deleted(f"queue {id_} was deleted")
+        raise DeletedObjects(f"queue {id_} was deleted")
 
     def close(self) -> None:
         self._projection.close()
 
 
-def _brought(database: Database, place: SqlPlace, problems: list[str]) -> tuple[SqlDatabase, Truth]:
+def _brought(database: Database, place: SqlPlace, problems: list[str]) -> tuple[SqlDatabase, CatalogState]:
     sql = place.open()
     try:
         migrate(sql)

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, update
 
 from warren.base.errors import Refused
-from warren.catalog.row_format import Kind, LastChange, canonical, encode, key_of
+from warren.catalog.row_format import LastChange, RowKind, canonical, encode, key_of
 from warren.catalog.rows import TABLES, image_of, row_of
 
 _IDS_AT_ONCE = 500  # SQL takes only so many values in one statement
@@ -33,7 +33,7 @@ class Change:
         self.entries: list[tuple[bytes, bytes | None]] = []  # key, image; None: removed
         self._take_id = take_id
 
-    def insert(self, kind: Kind, image: Mapping[str, Any]) -> int:
+    def insert(self, kind: RowKind, image: Mapping[str, Any]) -> int:
         """A new row; its id. What SQL says against it passes by as an `IntegrityError`."""
         checked_texts(image)
         id_ = self._take_id()
@@ -43,20 +43,20 @@ class Change:
         self.last = replace(self.last.with_rows(kind, 1), last_id=max(self.last.last_id, id_))
         return id_
 
-    def replace(self, kind: Kind, row: Mapping[Any, Any], **fields: Any) -> None:
+    def replace(self, kind: RowKind, row: Mapping[Any, Any], **fields: Any) -> None:
         """Other fields for a row as SQL has it."""
         checked_texts(fields)
         table, image = TABLES[kind], image_of(kind, row) | fields
         self.connection.execute(update(table).where(table.c.id == row["id"]), row_of(kind, row["id"], image))
         self.entries.append((key_of(kind, row["id"]), encode(image)))
 
-    def remove(self, kind: Kind, ids: Iterable[int]) -> None:
+    def remove(self, kind: RowKind, ids: Iterable[int]) -> None:
         ids, table = list(ids), TABLES[kind]
         for start in range(0, len(ids), _IDS_AT_ONCE):
             self.connection.execute(delete(table).where(table.c.id.in_(ids[start : start + _IDS_AT_ONCE])))
         self.gone_with_it(kind, ids)
 
-    def gone_with_it(self, kind: Kind, ids: Iterable[int]) -> None:
+    def gone_with_it(self, kind: RowKind, ids: Iterable[int]) -> None:
         """SQL lets these go by itself when what they refer to is removed."""
         ids = list(ids)
         self.entries += [(key_of(kind, id_), None) for id_ in ids]

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from warren.base.errors import WarrenError
-from warren.catalog.row_format import CATALOG, KEY, Kind, decode, encode
+from warren.catalog.row_format import CATALOG, KEY, RowKind, decode, encode
 from warren.records.columns import EntryColumns, Texts
 
 _HASH = "password_hash"
@@ -38,7 +38,7 @@ def _rows_of_catalog(columns: EntryColumns) -> list[int]:
 def _redacted(columns: EntryColumns, row: int) -> bytes | None:
     """The value to show; None: as it is."""
     key = columns.keys.at(row)
-    if len(key) != KEY.size or key[:1] != Kind.USER.value:
+    if len(key) != KEY.size or key[:1] != RowKind.USER.value:
         return None
     value = columns.values.at(row)
     if _SIGN not in value:

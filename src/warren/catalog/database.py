@@ -20,7 +20,7 @@ from sqlalchemy import URL, create_engine, event
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import StaticPool
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.errors import Misuse
 from warren.catalog.connect_string import POSTGRESQL, SQLITE, parsed
 from warren.catalog.postgres import PostgresPlace
@@ -37,7 +37,7 @@ _PRAGMAS = ("foreign_keys = ON", "journal_mode = WAL", "synchronous = NORMAL", f
 _BESIDE = ("", "-wal", "-shm")  # SQLite's files
 
 
-def place_of(files: Files, chance: Chance, directory: str, settings: CatalogSettings) -> SqlPlace:
+def place_of(files: Files, chance: Random, directory: str, settings: CatalogSettings) -> SqlPlace:
     """The place that the settings name. `directory` is the database's. Nothing is opened yet."""
     url = parsed(settings.connect)
     if url.drivername == POSTGRESQL:
@@ -49,7 +49,7 @@ def place_of(files: Files, chance: Chance, directory: str, settings: CatalogSett
 class SqlitePlace:
     """A file of SQLite. Is an `SqlPlace`."""
 
-    def __init__(self, files: Files, chance: Chance, directory: str, path: str) -> None:
+    def __init__(self, files: Files, chance: Random, directory: str, path: str) -> None:
         self._files = files
         self._chance = chance
         self._directory = directory

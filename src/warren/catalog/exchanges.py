@@ -16,13 +16,13 @@ from warren.base.ids import BindingId, ExchangeId, VhostId
 from warren.catalog.arguments import Arguments, from_json, to_json
 from warren.catalog.change import Change, checked_name
 from warren.catalog.equivalence import check_same
-from warren.catalog.row_format import Kind
+from warren.catalog.row_format import RowKind
 from warren.catalog.rows import image_of
 from warren.catalog.schema import bindings, exchanges
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ExchangeRow:
     id: ExchangeId
     vhost_id: VhostId
     name: str
@@ -43,19 +43,19 @@ def declare(
     auto_delete: bool = False,
     internal: bool = False,
     arguments: Arguments | None = None,
-) -> Exchange:
+) -> ExchangeRow:
     """The exchange of this name; it is made if there is none, and refused if there is another one."""
     image = {"vhost_id": vhost_id, "name": checked_name("the exchange", name), "type": checked_name("the type", type_)}
     image |= {"durable": durable, "auto_delete": auto_delete, "internal": internal, "arguments": to_json(arguments)}
     row = _row(change.connection, vhost_id, name)
     if row is not None:
-        check_same(f"exchange {name!r}", image_of(Kind.EXCHANGE, row), image)
+        check_same(f"exchange {name!r}", image_of(RowKind.EXCHANGE, row), image)
         return _exchange(row)
     try:
-        id_ = ExchangeId(change.insert(Kind.EXCHANGE, image))
+        id_ = ExchangeId(change.insert(RowKind.EXCHANGE, image))
     except IntegrityError as error:
         raise Refused(f"exchange {name!r} cannot be in vhost {vhost_id}: there is none", "declare it first") from error
-    return Exchange(id_, vhost_id, name, type_, durable, auto_delete, internal, dict(arguments or {}))
+    return ExchangeRow(id_, vhost_id, name, type_, durable, auto_delete, internal, dict(arguments or {}))
 
 
 def delete(change: Change, id_: ExchangeId) -> list[BindingId]:
@@ -67,17 +67,17 @@ def delete(change: Change, id_: ExchangeId) -> list[BindingId]:
         raise Refused(f"exchange {row.name!r} belongs to its vhost", "it goes with the vhost")
     at_it = or_(bindings.c.source_id == id_, bindings.c.exchange_id == id_)
     found = [BindingId(each) for each in change.connection.execute(select(bindings.c.id).where(at_it)).scalars()]
-    change.gone_with_it(Kind.BINDING, found)
-    change.remove(Kind.EXCHANGE, [id_])
+    change.gone_with_it(RowKind.BINDING, found)
+    change.remove(RowKind.EXCHANGE, [id_])
     return found
 
 
-def get(connection: Connection, vhost_id: VhostId, name: str) -> Exchange | None:
+def get(connection: Connection, vhost_id: VhostId, name: str) -> ExchangeRow | None:
     row = _row(connection, vhost_id, name)
     return None if row is None else _exchange(row)
 
 
-def every(connection: Connection, vhost_id: VhostId | None = None) -> list[Exchange]:
+def every(connection: Connection, vhost_id: VhostId | None = None) -> list[ExchangeRow]:
     """All of them, or those of one vhost, by name."""
     asked = select(exchanges)
     if vhost_id is not None:
@@ -91,8 +91,8 @@ def _row(connection: Connection, vhost_id: VhostId, name: str) -> Mapping[Any, A
     return connection.execute(select(exchanges).where(at)).mappings().one_or_none()
 
 
-def _exchange(row: Mapping[Any, Any]) -> Exchange:
-    return Exchange(
+def _exchange(row: Mapping[Any, Any]) -> ExchangeRow:
+    return ExchangeRow(
         ExchangeId(row["id"]),
         VhostId(row["vhost_id"]),
         row["name"],

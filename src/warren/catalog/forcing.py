@@ -17,13 +17,13 @@ from sqlalchemy import PrimaryKeyConstraint, Table, UniqueConstraint
 
 from warren.base.errors import Damage
 from warren.catalog.bringing import truth_of
-from warren.catalog.row_format import CATALOG, LAST_CHANGE, Kind, LastChange, decode, id_of
+from warren.catalog.row_format import CATALOG, LAST_CHANGE, LastChange, RowKind, decode, id_of
 from warren.catalog.rows import TABLES, row_of
 from warren.files.atomic import replace
 from warren.files.protocol import join
 from warren.snapshot.database import Database
 from warren.snapshot.layout import SET_ASIDE
-from warren.snapshot.snapshot_store import Reading, Row
+from warren.snapshot.snapshot_store import StoreReader, StoreRow
 
 _Key = tuple[str, tuple[str, ...], tuple[Any, ...]]  # table, columns, values
 
@@ -31,7 +31,7 @@ _Key = tuple[str, tuple[str, ...], tuple[Any, ...]]  # table, columns, values
 def make_whole(database: Database) -> list[str]:
     """Let the log's catalog be what can be had of it; what was done, for people. Durable when it returns."""
     with closing(database.view_now()) as view:
-        last, kept, lost = truth_of(view).last, _Kept(), list[Row]()
+        last, kept, lost = truth_of(view).last, _ValidRows(), list[StoreRow]()
         for kind, row in _rows(view):
             if not kept.takes(kind, row):
                 lost.append(row)
@@ -55,7 +55,7 @@ def make_whole(database: Database) -> list[str]:
     return [f"rows of the catalog are missing in the log, and were given up: {', '.join(missing)}"] if missing else []
 
 
-class _Kept:
+class _ValidRows:
     """The rows that are whole: they can be read, nothing else has their name, and what they refer to is there."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _Kept:
         self._counts = dict.fromkeys(TABLES, 0)
         self._keys: set[_Key] = set()
 
-    def takes(self, kind: Kind, row: Row) -> bool:
+    def takes(self, kind: RowKind, row: StoreRow) -> bool:
         """In the order of `TABLES`: what a row refers to comes before it."""
         try:
             id_ = id_of(row.key)
@@ -98,12 +98,12 @@ def _referred(table: Table, values: Mapping[str, Any]) -> set[_Key]:
     return found
 
 
-def _rows(view: Reading) -> Iterator[tuple[Kind, Row]]:
+def _rows(view: StoreReader) -> Iterator[tuple[RowKind, StoreRow]]:
     """The newest first: of two by one name it is the one that counts."""
     return ((kind, row) for kind in TABLES for row in view.prefix(CATALOG, kind.value, reverse=True))
 
 
-def _put_away(database: Database, rows: list[Row]) -> None:
+def _put_away(database: Database, rows: list[StoreRow]) -> None:
     machine = database.log.machine
     directory = join(database.directory, SET_ASIDE)
     machine.files.make_directories(directory)

@@ -22,11 +22,11 @@ from typing import Any
 from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.pool import StaticPool
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.errors import Locked, Misuse
 from warren.catalog.connect_string import shown
 from warren.catalog.sql_database import SqlDatabase
-from warren.catalog.sql_errors import told_plainly
+from warren.catalog.sql_errors import sql_error
 
 SCHEMA = "warren"
 LOCK = 0x57415252454E  # "WARREN"; of this database, whatever the schema is called
@@ -54,7 +54,7 @@ _IS_USED = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(%
 class PostgresPlace:
     """A database of PostgreSQL, which is there. Is an `SqlPlace`."""
 
-    def __init__(self, url: URL, chance: Chance, lock_wait_ms: int = _LOCK_WAIT_MS) -> None:
+    def __init__(self, url: URL, chance: Random, lock_wait_ms: int = _LOCK_WAIT_MS) -> None:
         if find_spec("psycopg") is None:
             raise Misuse("PostgreSQL takes psycopg, which is not installed", "pip install 'warren[postgres]'")
         self._url = url.set(drivername="postgresql+psycopg")
@@ -95,7 +95,7 @@ class PostgresDatabase(SqlDatabase):
     def _is_lost(self) -> bool:
         """Whether the connection was lost while nobody needed it. Nothing was done by it yet: another one will do."""
         try:
-            with told_plainly(self.where):
+            with sql_error(self.where):
                 self.connection.exec_driver_sql("SELECT 1")
         except BaseException:
             if self.connection.invalidated:

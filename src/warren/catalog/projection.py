@@ -31,11 +31,11 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.base.threads import Condition
-from warren.catalog.bringing import Mark, Truth, bring, write_mark
+from warren.catalog.bringing import CatalogState, SqlMark, bring, write_mark
 from warren.catalog.change import Change
 from warren.catalog.row_format import CATALOG, LAST_CHANGE, LastChange
 from warren.catalog.sql_database import SqlDatabase
-from warren.catalog.sql_errors import SqlAway, told_plainly
+from warren.catalog.sql_errors import SqlUnavailable, sql_error
 from warren.durability.timeline import Timeline
 from warren.snapshot.database import Database
 
@@ -45,7 +45,7 @@ _NONE = Epoch(0)
 _IDS_AT_ONCE = 32  # reserved by one session; what is left of them at a stop is never used
 
 
-class _Asked:
+class _PendingChange:
     """A change that somebody waits for."""
 
     __slots__ = ("answered", "epoch", "error", "result", "work")
@@ -61,10 +61,10 @@ class _Asked:
         return self.answered  # asked without the lock as well: it is the last thing that is set
 
 
-class Projection:
+class SqlProjection:
     """Any thread may ask. Brought up by `bring` before it begins."""
 
-    def __init__(self, database: Database, sql: SqlDatabase, lock: Condition, truth: Truth) -> None:
+    def __init__(self, database: Database, sql: SqlDatabase, lock: Condition, truth: CatalogState) -> None:
         self._database = database
         self._sql = sql
         self._lock = lock
@@ -74,7 +74,7 @@ class Projection:
         self._is_behind = False
         self.behind = ""  # why SQL lacks durable changes; empty if it has them all
         self._connects = sql.connects  # by which connection SQL was brought up
-        self._waiting: deque[_Asked] = deque()
+        self._waiting: deque[_PendingChange] = deque()
         self._ids: deque[int] = deque()  # reserved
 
     @property
@@ -93,7 +93,7 @@ class Projection:
 
     def submit(self, work: Callable[[Change], Result]) -> tuple[Result, Epoch]:
         """Do it, and return what it came to and the epoch to settle before anybody may hear of it."""
-        asked = _Asked(work)
+        asked = _PendingChange(work)
         self._waiting.append(asked)
         while not asked.is_answered():
             with self._lock:
@@ -127,7 +127,7 @@ class Projection:
             self._finish()
             self._begin()
             try:
-                with told_plainly(self._sql.where):
+                with sql_error(self._sql.where):
                     yield self._sql.connection
             finally:
                 self._sql.rollback()
@@ -142,10 +142,10 @@ class Projection:
 
     # -- one change ----------------------------------------------------------------------------------------------
 
-    def _work_off(self, own: _Asked) -> None:
+    def _work_off(self, own: _PendingChange) -> None:
         """Do the work of everybody who waits at this moment, oneself among them. They hear of it together: the first to
         know would close the epoch before the last one has joined it."""
-        worked_off: list[_Asked] = []
+        worked_off: list[_PendingChange] = []
         try:
             self._make_way()
             for _ in range(len(self._waiting)):
@@ -157,7 +157,7 @@ class Projection:
             for asked in worked_off:
                 asked.answered = True
 
-    def _do(self, asked: _Asked) -> None:
+    def _do(self, asked: _PendingChange) -> None:
         """What goes wrong with it is told to whoever asked; what ends this thread ends it here as well."""
         try:
             if self._is_behind:
@@ -176,7 +176,7 @@ class Projection:
                 raise
 
     def _done(self, work: Callable[[Change], Result]) -> Result:
-        with told_plainly(self._sql.where):
+        with sql_error(self._sql.where):
             savepoint = self._savepoint()
             try:
                 change = Change(self._sql.connection, self._take_id, self._last)
@@ -249,7 +249,7 @@ class Projection:
         is_on_its_way = self._database.log.durable < self._epoch < self._database.log.commit.open_epoch
         return self._epoch if is_on_its_way else _NONE
 
-    def _wait_for_the_way(self, asked: _Asked, epoch: Epoch) -> None:
+    def _wait_for_the_way(self, asked: _PendingChange, epoch: Epoch) -> None:
         """Without the lock, so that others may come to wait as well."""
         try:
             self._database.log.wait(epoch)
@@ -271,10 +271,10 @@ class Projection:
             return
         try:
             self._database.log.wait(self._epoch)
-            with told_plainly(self._sql.where):
-                write_mark(self._sql.connection, Mark(self._timeline.id, self._epoch))
+            with sql_error(self._sql.where):
+                write_mark(self._sql.connection, SqlMark(self._timeline.id, self._epoch))
             self._sql.commit()
-        except SqlAway:
+        except SqlUnavailable:
             self._fall_behind()
             self._catch_up()  # by another connection; if there is none, whoever comes next tries again
             return

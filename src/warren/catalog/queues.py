@@ -20,13 +20,13 @@ from warren.base.ids import BindingId, QueueId, VhostId
 from warren.catalog.arguments import Arguments, from_json, to_json
 from warren.catalog.change import Change, checked_name
 from warren.catalog.equivalence import check_same
-from warren.catalog.row_format import Kind
+from warren.catalog.row_format import RowKind
 from warren.catalog.rows import image_of
 from warren.catalog.schema import bindings, queues
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueRow:
     id: QueueId
     vhost_id: VhostId
     name: str
@@ -45,19 +45,19 @@ def declare(
     exclusive: bool = False,
     auto_delete: bool = False,
     arguments: Arguments | None = None,
-) -> Queue:
+) -> QueueRow:
     """The queue of this name; it is made if there is none, and refused if there is another one."""
     image = {"vhost_id": vhost_id, "name": checked_name("the queue", name), "durable": durable}
     image |= {"exclusive": exclusive, "auto_delete": auto_delete, "arguments": to_json(arguments)}
     row = _row(change.connection, vhost_id, name)
     if row is not None:
-        check_same(f"queue {name!r}", image_of(Kind.QUEUE, row), image)
+        check_same(f"queue {name!r}", image_of(RowKind.QUEUE, row), image)
         return _queue(row)
     try:
-        id_ = QueueId(change.insert(Kind.QUEUE, image))
+        id_ = QueueId(change.insert(RowKind.QUEUE, image))
     except IntegrityError as error:
         raise Refused(f"queue {name!r} cannot be in vhost {vhost_id}: there is none", "declare it first") from error
-    return Queue(id_, vhost_id, name, durable, exclusive, auto_delete, dict(arguments or {}))
+    return QueueRow(id_, vhost_id, name, durable, exclusive, auto_delete, dict(arguments or {}))
 
 
 def delete(change: Change, id_: QueueId) -> list[BindingId]:
@@ -66,28 +66,28 @@ def delete(change: Change, id_: QueueId) -> list[BindingId]:
         raise Refused(f"there is no queue {id_}")
     asked = select(bindings.c.id).where(bindings.c.queue_id == id_)
     found = [BindingId(each) for each in change.connection.execute(asked).scalars()]
-    change.gone_with_it(Kind.BINDING, found)
-    change.remove(Kind.QUEUE, [id_])
+    change.gone_with_it(RowKind.BINDING, found)
+    change.remove(RowKind.QUEUE, [id_])
     return found
 
 
-def get(connection: Connection, vhost_id: VhostId, name: str) -> Queue | None:
+def get(connection: Connection, vhost_id: VhostId, name: str) -> QueueRow | None:
     row = _row(connection, vhost_id, name)
     return None if row is None else _queue(row)
 
 
-def by_id(connection: Connection, id_: QueueId) -> Queue | None:
+def by_id(connection: Connection, id_: QueueId) -> QueueRow | None:
     row = connection.execute(select(queues).where(queues.c.id == id_)).mappings().one_or_none()
     return None if row is None else _queue(row)
 
 
-def some(connection: Connection, of: Collection[QueueId]) -> list[Queue]:
+def some(connection: Connection, of: Collection[QueueId]) -> list[QueueRow]:
     """Those of the ids that are there; SQL takes only so many values in one statement."""
     found = connection.execute(select(queues).where(queues.c.id.in_(of)).order_by(queues.c.id)).mappings()
     return [_queue(row) for row in found]
 
 
-def every(connection: Connection, vhost_id: VhostId | None = None) -> list[Queue]:
+def every(connection: Connection, vhost_id: VhostId | None = None) -> list[QueueRow]:
     """All of them, or those of one vhost, by name."""
     asked = select(queues)
     if vhost_id is not None:
@@ -105,8 +105,8 @@ def _row(connection: Connection, vhost_id: VhostId, name: str) -> Mapping[Any, A
     return connection.execute(select(queues).where(at)).mappings().one_or_none()
 
 
-def _queue(row: Mapping[Any, Any]) -> Queue:
-    return Queue(
+def _queue(row: Mapping[Any, Any]) -> QueueRow:
+    return QueueRow(
         QueueId(row["id"]),
         VhostId(row["vhost_id"]),
         row["name"],

@@ -33,7 +33,7 @@ assert KEY.size == 9
 Image = dict[str, Any]  # what JSON can say
 
 
-class Kind(Enum):
+class RowKind(Enum):
     """The letters are on disk: never change one, only add."""
 
     VHOST = b"V"
@@ -48,7 +48,7 @@ class Kind(Enum):
 LAST_CHANGE = KEY.pack(b"L", 0)
 
 
-def key_of(kind: Kind, id_: int) -> bytes:
+def key_of(kind: RowKind, id_: int) -> bytes:
     return KEY.pack(kind.value, id_)
 
 
@@ -99,11 +99,11 @@ class LastChange:
     last_id: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def with_rows(self, kind: Kind, more: int) -> LastChange:
+    def with_rows(self, kind: RowKind, more: int) -> LastChange:
         letter = kind.value.decode()
         return replace(self, rows={**self.rows, letter: self.count(kind) + more})
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: RowKind) -> int:
         return self.rows.get(kind.value.decode(), 0)
 
     def encode(self) -> bytes:

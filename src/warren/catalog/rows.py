@@ -17,23 +17,23 @@ from typing import Any
 from sqlalchemy import Table
 
 from warren.base.errors import Damage
-from warren.catalog.row_format import Image, Kind, canonical
+from warren.catalog.row_format import Image, RowKind, canonical
 from warren.catalog.schema import bindings, exchanges, permissions, queues, topic_permissions, users, vhosts
 
-TABLES: dict[Kind, Table] = {  # whoever is referred to comes first
-    Kind.VHOST: vhosts,
-    Kind.EXCHANGE: exchanges,
-    Kind.QUEUE: queues,
-    Kind.BINDING: bindings,
-    Kind.USER: users,
-    Kind.PERMISSION: permissions,
-    Kind.TOPIC_PERMISSION: topic_permissions,
+TABLES: dict[RowKind, Table] = {  # whoever is referred to comes first
+    RowKind.VHOST: vhosts,
+    RowKind.EXCHANGE: exchanges,
+    RowKind.QUEUE: queues,
+    RowKind.BINDING: bindings,
+    RowKind.USER: users,
+    RowKind.PERMISSION: permissions,
+    RowKind.TOPIC_PERMISSION: topic_permissions,
 }
 _AS_JSON = ("arguments", "tags", "limits")
 _NOT_IN_IMAGE = ("id", "extra", "identity")
 
 
-def row_of(kind: Kind, id_: int, image: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(kind: RowKind, id_: int, image: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {"id": id_}
     rest = dict(image)
     for column in TABLES[kind].columns:
@@ -47,12 +47,12 @@ def row_of(kind: Kind, id_: int, image: Mapping[str, Any]) -> dict[str, Any]:
         else:
             raise Damage(f"the catalog's {kind.name.lower()} {id_} has no {column.name}")
     row["extra"] = canonical(rest)
-    if kind is Kind.BINDING:
+    if kind is RowKind.BINDING:
         row["identity"] = _identity(row)
     return row
 
 
-def image_of(kind: Kind, row: Mapping[Any, Any]) -> Image:
+def image_of(kind: RowKind, row: Mapping[Any, Any]) -> Image:
     image: Image = json.loads(row["extra"])
     for column in TABLES[kind].columns:
         if column.name not in _NOT_IN_IMAGE:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, RootTransaction, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from warren.base.process import call_in_children, never_destroy
-from warren.catalog.sql_errors import told_plainly
+from warren.catalog.sql_errors import sql_error
 
 
 class SqlDatabase:
@@ -29,7 +29,7 @@ class SqlDatabase:
         self._begun: RootTransaction | None = None
         self.connects = 0  # how often it was connected: another connection may find other rows
         event.listen(engine, "connect", self._connected)
-        with told_plainly(where):
+        with sql_error(where):
             self.connection: Connection = engine.connect()
         call_in_children(self)
 
@@ -41,12 +41,12 @@ class SqlDatabase:
         return self._begun is not None
 
     def begin(self) -> None:
-        with told_plainly(self.where):
+        with sql_error(self.where):
             self._begun = self.connection.begin()
 
     def commit(self) -> None:
         assert self._begun is not None, "a transaction is begun before it is committed"
-        with told_plainly(self.where):
+        with sql_error(self.where):
             self._begun.commit()
         self._begun = None
 
@@ -62,7 +62,7 @@ class SqlDatabase:
         """One that is committed at the end of the block, and rolled back if an error passes by."""
         self.begin()
         try:
-            with told_plainly(self.where):
+            with sql_error(self.where):
                 yield self.connection
             self.commit()
         except BaseException:
@@ -74,7 +74,7 @@ class SqlDatabase:
         """A transaction that only looks."""
         self.begin()
         try:
-            with told_plainly(self.where):
+            with sql_error(self.where):
                 yield self.connection
         finally:
             self.rollback()

@@ -38,12 +38,12 @@ class SqlDamage(Damage):
     """The SQL database is not what it was. It is derived: it can be set aside and made again."""
 
 
-class SqlAway(WarrenError):
+class SqlUnavailable(WarrenError):
     """The SQL database does not answer at present: try again later. Nobody is at fault who asked."""
 
 
 @contextmanager
-def told_plainly(where: str) -> Iterator[None]:
+def sql_error(where: str) -> Iterator[None]:
     try:
         yield
     except IntegrityError:
@@ -84,7 +84,7 @@ def _not_connected(where: str, text: str) -> WarrenError:
     for sign, hint in _AT_THE_DOOR:
         if "FATAL" in text and sign in text:
             return Refused(f"the SQL catalog {where} does not let us in: {text}", hint)
-    return SqlAway(
+    return SqlUnavailable(
         f"the SQL catalog {where} does not answer: {text}",
         "start PostgreSQL, or look at host and port of --catalog; what is in the log is applied then",
     )

@@ -20,12 +20,12 @@ from sqlalchemy.exc import IntegrityError
 from warren.base.errors import Refused
 from warren.base.ids import TopicPermissionId, UserId, VhostId
 from warren.catalog.change import Change, checked_name
-from warren.catalog.row_format import Kind
+from warren.catalog.row_format import RowKind
 from warren.catalog.schema import topic_permissions
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPermission:
+class TopicPermissionRow:
     id: TopicPermissionId
     user_id: UserId
     vhost_id: VhostId
@@ -34,41 +34,45 @@ class TopicPermission:
     read: str
 
 
-def put(change: Change, user_id: UserId, vhost_id: VhostId, exchange: str, write: str, read: str) -> TopicPermission:
+def put_topic(
+    change: Change, user_id: UserId, vhost_id: VhostId, exchange: str, write: str, read: str
+) -> TopicPermissionRow:
     """Permit keys like these, and no others."""
     checked_name("the exchange", exchange, may_be_empty=True)
     patterns = {"write": write, "read": read}
-    row = _row(change.connection, user_id, vhost_id, exchange)
+    row = _topic_row(change.connection, user_id, vhost_id, exchange)
     if row is not None:
         if any(row[name] != pattern for name, pattern in patterns.items()):
-            change.replace(Kind.TOPIC_PERMISSION, row, **patterns)
-        return TopicPermission(TopicPermissionId(row["id"]), user_id, vhost_id, exchange, **patterns)
+            change.replace(RowKind.TOPIC_PERMISSION, row, **patterns)
+        return TopicPermissionRow(TopicPermissionId(row["id"]), user_id, vhost_id, exchange, **patterns)
     image = {"user_id": user_id, "vhost_id": vhost_id, "exchange": exchange} | patterns
     try:
-        id_ = change.insert(Kind.TOPIC_PERMISSION, image)
+        id_ = change.insert(RowKind.TOPIC_PERMISSION, image)
     except IntegrityError as error:
         what = f"no topics can be permitted to user {user_id} in vhost {vhost_id}: one of them is not there"
         raise Refused(what, "make both first") from error
-    return TopicPermission(TopicPermissionId(id_), user_id, vhost_id, exchange, **patterns)
+    return TopicPermissionRow(TopicPermissionId(id_), user_id, vhost_id, exchange, **patterns)
 
 
-def clear(change: Change, user_id: UserId, vhost_id: VhostId, exchange: str | None = None) -> int:
+def clear_topic(change: Change, user_id: UserId, vhost_id: VhostId, exchange: str | None = None) -> int:
     """For one exchange, or for all of the vhost; how many there were."""
     found = [
-        each.id for each in every(change.connection, user_id, vhost_id) if exchange is None or each.exchange == exchange
+        each.id
+        for each in every_topic(change.connection, user_id, vhost_id)
+        if exchange is None or each.exchange == exchange
     ]
-    change.remove(Kind.TOPIC_PERMISSION, found)
+    change.remove(RowKind.TOPIC_PERMISSION, found)
     return len(found)
 
 
-def get(connection: Connection, user_id: UserId, vhost_id: VhostId, exchange: str) -> TopicPermission | None:
-    row = _row(connection, user_id, vhost_id, exchange)
+def get_topic(connection: Connection, user_id: UserId, vhost_id: VhostId, exchange: str) -> TopicPermissionRow | None:
+    row = _topic_row(connection, user_id, vhost_id, exchange)
     return None if row is None else _topic_permission(row)
 
 
-def every(
+def every_topic(
     connection: Connection, user_id: UserId | None = None, vhost_id: VhostId | None = None
-) -> list[TopicPermission]:
+) -> list[TopicPermissionRow]:
     """All of them, or those of one user, or in one vhost, oldest first."""
     asked = select(topic_permissions).order_by(topic_permissions.c.id)
     if user_id is not None:
@@ -78,12 +82,12 @@ def every(
     return [_topic_permission(row) for row in connection.execute(asked).mappings()]
 
 
-def _row(connection: Connection, user_id: UserId, vhost_id: VhostId, exchange: str) -> Mapping[Any, Any] | None:
+def _topic_row(connection: Connection, user_id: UserId, vhost_id: VhostId, exchange: str) -> Mapping[Any, Any] | None:
     columns = topic_permissions.c
     at = (columns.user_id == user_id) & (columns.vhost_id == vhost_id) & (columns.exchange == exchange)
     return connection.execute(select(topic_permissions).where(at)).mappings().one_or_none()
 
 
-def _topic_permission(row: Mapping[Any, Any]) -> TopicPermission:
+def _topic_permission(row: Mapping[Any, Any]) -> TopicPermissionRow:
     ids = TopicPermissionId(row["id"]), UserId(row["user_id"]), VhostId(row["vhost_id"])
-    return TopicPermission(*ids, row["exchange"], row["write"], row["read"])
+    return TopicPermissionRow(*ids, row["exchange"], row["write"], row["read"])

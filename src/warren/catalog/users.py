@@ -22,7 +22,7 @@ from sqlalchemy import Connection, select
 from warren.base.errors import Refused
 from warren.base.ids import UserId
 from warren.catalog.change import Change, checked_name
-from warren.catalog.row_format import Kind
+from warren.catalog.row_format import RowKind
 from warren.catalog.rows import TABLES, image_of
 from warren.catalog.schema import users
 
@@ -30,7 +30,7 @@ TAG_COUNT_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class UserRow:
     id: UserId
     name: str
     password_hash: str = field(repr=False)
@@ -46,7 +46,7 @@ def put(
     hashing_algorithm: str,
     tags: Sequence[str] = (),
     limits: Mapping[str, int] | None = None,
-) -> User:
+) -> UserRow:
     """The user of this name as said here: made if there is none, and otherwise written over. Limits that are not said
     stay."""
     fields: dict[str, Any] = {"password_hash": password_hash, "hashing_algorithm": hashing_algorithm}
@@ -57,48 +57,48 @@ def put(
     if row is not None:
         return _replaced(change, row, fields)
     image = {"name": name, "limits": {}} | fields
-    id_ = UserId(change.insert(Kind.USER, image))
-    return User(id_, name, password_hash, hashing_algorithm, tuple(fields["tags"]), image["limits"])
+    id_ = UserId(change.insert(RowKind.USER, image))
+    return UserRow(id_, name, password_hash, hashing_algorithm, tuple(fields["tags"]), image["limits"])
 
 
-def change_password(change: Change, id_: UserId, password_hash: str, hashing_algorithm: str) -> User:
+def change_password(change: Change, id_: UserId, password_hash: str, hashing_algorithm: str) -> UserRow:
     fields = {"password_hash": password_hash, "hashing_algorithm": hashing_algorithm}
     return _replaced(change, _there(change, id_), fields)
 
 
-def set_tags(change: Change, id_: UserId, tags: Sequence[str]) -> User:
+def set_tags(change: Change, id_: UserId, tags: Sequence[str]) -> UserRow:
     return _replaced(change, _there(change, id_), {"tags": _checked_tags(tags)})
 
 
-def set_limits(change: Change, id_: UserId, limits: Mapping[str, int]) -> User:
+def set_limits(change: Change, id_: UserId, limits: Mapping[str, int]) -> UserRow:
     return _replaced(change, _there(change, id_), {"limits": _checked_limits(limits)})
 
 
 def delete(change: Change, id_: UserId) -> None:
     """What was permitted to it goes, and then itself."""
     _there(change, id_)
-    for kind in (Kind.TOPIC_PERMISSION, Kind.PERMISSION):
+    for kind in (RowKind.TOPIC_PERMISSION, RowKind.PERMISSION):
         table = TABLES[kind]
         change.remove(kind, change.connection.execute(select(table.c.id).where(table.c.user_id == id_)).scalars())
-    change.remove(Kind.USER, [id_])
+    change.remove(RowKind.USER, [id_])
 
 
-def get(connection: Connection, name: str) -> User | None:
+def get(connection: Connection, name: str) -> UserRow | None:
     row = _row(connection, name)
     return None if row is None else _user(row)
 
 
-def every(connection: Connection) -> list[User]:
+def every(connection: Connection) -> list[UserRow]:
     """By name."""
     found = connection.execute(select(users)).mappings()
     return [_user(row) for row in sorted(found, key=itemgetter("name"))]  # SQL has an order of its own
 
 
-def _replaced(change: Change, row: Mapping[Any, Any], fields: Mapping[str, Any]) -> User:
+def _replaced(change: Change, row: Mapping[Any, Any], fields: Mapping[str, Any]) -> UserRow:
     """The row with other fields; one that says the same already is not written."""
-    image = image_of(Kind.USER, row)
+    image = image_of(RowKind.USER, row)
     if any(image[name] != value for name, value in fields.items()):
-        change.replace(Kind.USER, row, **fields)
+        change.replace(RowKind.USER, row, **fields)
     return _user(change.connection.execute(select(users).where(users.c.id == row["id"])).mappings().one())
 
 
@@ -129,8 +129,8 @@ def _row(connection: Connection, name: str) -> Mapping[Any, Any] | None:
     return connection.execute(select(users).where(users.c.name == name)).mappings().one_or_none()
 
 
-def _user(row: Mapping[Any, Any]) -> User:
-    return User(
+def _user(row: Mapping[Any, Any]) -> UserRow:
+    return UserRow(
         UserId(row["id"]),
         row["name"],
         row["password_hash"],

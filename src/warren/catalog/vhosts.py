@@ -16,7 +16,7 @@ from sqlalchemy import Connection, select
 from warren.base.errors import Refused
 from warren.base.ids import VhostId
 from warren.catalog.change import Change, checked_name
-from warren.catalog.row_format import Kind
+from warren.catalog.row_format import RowKind
 from warren.catalog.rows import TABLES
 from warren.catalog.schema import vhosts
 
@@ -33,50 +33,50 @@ PREDECLARED: tuple[tuple[str, str, bool], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Vhost:
+class VhostRow:
     id: VhostId
     name: str
     description: str
     tags: tuple[str, ...]
 
 
-def declare(change: Change, name: str, description: str = "", tags: Sequence[str] = ()) -> Vhost:
+def declare(change: Change, name: str, description: str = "", tags: Sequence[str] = ()) -> VhostRow:
     """The vhost of this name; it is made if there is none. One that is there keeps its description and tags."""
     found = get(change.connection, checked_name("the vhost", name))
     if found is not None:
         return found
-    id_ = VhostId(change.insert(Kind.VHOST, {"name": name, "description": description, "tags": list(tags)}))
+    id_ = VhostId(change.insert(RowKind.VHOST, {"name": name, "description": description, "tags": list(tags)}))
     for exchange, type_, is_internal in PREDECLARED:
         image = {"vhost_id": id_, "name": exchange, "type": type_, "durable": True, "auto_delete": False}
-        change.insert(Kind.EXCHANGE, image | {"internal": is_internal, "arguments": {}})
-    return Vhost(id_, name, description, tuple(tags))
+        change.insert(RowKind.EXCHANGE, image | {"internal": is_internal, "arguments": {}})
+    return VhostRow(id_, name, description, tuple(tags))
 
 
-def describe(change: Change, id_: VhostId, description: str, tags: Sequence[str] = ()) -> Vhost:
+def describe(change: Change, id_: VhostId, description: str, tags: Sequence[str] = ()) -> VhostRow:
     """Give it another description and other tags."""
     row = change.connection.execute(select(vhosts).where(vhosts.c.id == id_)).mappings().one_or_none()
     if row is None:
         raise Refused(f"there is no vhost {id_}")
-    change.replace(Kind.VHOST, row, description=description, tags=list(tags))
-    return Vhost(id_, row["name"], description, tuple(tags))
+    change.replace(RowKind.VHOST, row, description=description, tags=list(tags))
+    return VhostRow(id_, row["name"], description, tuple(tags))
 
 
 def delete(change: Change, id_: VhostId) -> None:
     """Everything in it goes, and then itself."""
     if not _is_there(change.connection, id_):
         raise Refused(f"there is no vhost {id_}")
-    for kind in (Kind.TOPIC_PERMISSION, Kind.PERMISSION, Kind.BINDING, Kind.QUEUE, Kind.EXCHANGE):
+    for kind in (RowKind.TOPIC_PERMISSION, RowKind.PERMISSION, RowKind.BINDING, RowKind.QUEUE, RowKind.EXCHANGE):
         table = TABLES[kind]
         change.remove(kind, change.connection.execute(select(table.c.id).where(table.c.vhost_id == id_)).scalars())
-    change.remove(Kind.VHOST, [id_])
+    change.remove(RowKind.VHOST, [id_])
 
 
-def get(connection: Connection, name: str) -> Vhost | None:
+def get(connection: Connection, name: str) -> VhostRow | None:
     row = connection.execute(select(vhosts).where(vhosts.c.name == name)).mappings().one_or_none()
     return None if row is None else _vhost(row)
 
 
-def every(connection: Connection) -> list[Vhost]:
+def every(connection: Connection) -> list[VhostRow]:
     found = connection.execute(select(vhosts)).mappings()
     return [_vhost(row) for row in sorted(found, key=itemgetter("name"))]  # SQL has an order of its own
 
@@ -85,5 +85,5 @@ def _is_there(connection: Connection, id_: VhostId) -> bool:
     return connection.execute(select(vhosts.c.id).where(vhosts.c.id == id_)).one_or_none() is not None
 
 
-def _vhost(row: Mapping[Any, Any]) -> Vhost:
-    return Vhost(VhostId(row["id"]), row["name"], row["description"], tuple(json.loads(row["tags"])))
+def _vhost(row: Mapping[Any, Any]) -> VhostRow:
+    return VhostRow(VhostId(row["id"]), row["name"], row["description"], tuple(json.loads(row["tags"])))

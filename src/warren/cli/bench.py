@@ -42,7 +42,7 @@ def log(as_json: AsJson = False, entries: Entries = 5_000_000, directory: Home =
     from warren.bench.run import run_in
 
     wanted = LOG.check(only or ())
-    with Narrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
+    with ProgressNarrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
         measurements = LOG.measure(run, goals_of("log"), wanted)
     _tell("warren bench log", measurements, as_json)
 
@@ -60,7 +60,7 @@ def pipeline(as_json: AsJson = False, entries: Entries = 5_000_000, directory: H
     wanted = PIPELINE.check(only or ())
     home = directory or Path.cwd()
     with (
-        Narrator() as narrator,
+        ProgressNarrator() as narrator,
         run_in(home, entries, narrator, ROOM_BYTES_PER_ENTRY) as run,
         spark_run(run) as on_spark,
     ):
@@ -90,7 +90,7 @@ def snapshot(
     if plot is not None:
         require_matplotlib()
     home = directory or Path.cwd()
-    with Narrator() as narrator, run_in(home, entries, narrator, ROOM_BYTES_PER_ENTRY) as run:
+    with ProgressNarrator() as narrator, run_in(home, entries, narrator, ROOM_BYTES_PER_ENTRY) as run:
         measurements = suite.measure(run, goals_of("snapshot"), wanted)
     if plot is not None:
         draw(measurements, plot)
@@ -122,7 +122,7 @@ def queue(
     if plot is not None:
         require_matplotlib()
     home = directory or Path.cwd()
-    with Narrator() as narrator, run_in(home, messages, narrator, ROOM_BYTES_PER_MESSAGE, "messages") as run:
+    with ProgressNarrator() as narrator, run_in(home, messages, narrator, ROOM_BYTES_PER_MESSAGE, "messages") as run:
         measurements = suite.measure(run, goals_of("queue"), wanted)
     if plot is not None:
         draw(measurements, plot)
@@ -154,16 +154,16 @@ def amqp(
     from dataclasses import replace
 
     from warren.bench.amqp_rows import AMQP
-    from warren.bench.amqp_run import QUICK, QUICK_BACKLOG, Effort, amqp_run, chosen
+    from warren.bench.amqp_run import QUICK, QUICK_BACKLOG, RunSize, amqp_run, chosen
     from warren.bench.goals import goals_of
 
     wanted, subjects = AMQP.check(rows or ()) or set(AMQP.rows), chosen(only or ())
     lengths = QUICK_BACKLOG if quick else (backlog, peer_backlog)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: brokers that are held would stay
-    effort = QUICK if quick else Effort()
+    effort = QUICK if quick else RunSize()
     effort = effort if seconds is None else replace(effort, seconds=seconds)
     with (
-        Narrator() as narrator,
+        ProgressNarrator() as narrator,
         amqp_run(directory or Path.cwd(), narrator, wanted, subjects, lengths, 1 if quick else runs, effort) as run,
     ):
         measurements = AMQP.measure(run, goals_of("amqp"), wanted)
@@ -182,19 +182,19 @@ def reflection(
     from warren.bench.run import run_in
 
     wanted = REFLECTION.check(only or ())
-    with Narrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
+    with ProgressNarrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
         measurements = REFLECTION.measure(run, goals_of("reflection"), wanted)
     _tell("warren bench reflection", measurements, as_json)
 
 
-class Narrator:
+class ProgressNarrator:
     """Tells on stderr which row is being measured, how far it is, and what came out."""
 
     def __init__(self) -> None:
         self._bars = ExitStack()
         self._bar: Bar | None = None
 
-    def __enter__(self) -> Narrator:
+    def __enter__(self) -> ProgressNarrator:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:

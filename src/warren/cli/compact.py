@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.app.compaction_engine import CompactionSettings, Engine, is_for_spark
-from warren.cli.log_compact import show
+from warren.cli.log_compact import show_compaction
 from warren.cli.output import AsJson, WhichEngine, say_json
 
 if TYPE_CHECKING:
-    from warren.log.machine import Machine
+    from warren.log.machine import Environment
 
 DAMAGE = 16
 
@@ -42,11 +42,11 @@ def compact(
 ) -> None:
     """Start a compaction in the running store and print its result. Above a size Spark does the work."""
     from warren.app.directories import store_directory
-    from warren.log.requests import ask
-    from warren.log.store import Machine
+    from warren.log.requests import request_compaction
+    from warren.log.store import Environment
     from warren.snapshot.layout import log_directory
 
-    machine = Machine.real()
+    machine = Environment.real()
     directory = log_directory(machine.files, store_directory(data_dir, store_dir, no_data_dir))
     _bring_reflection_to_now(machine, directory, timeout)
     if is_for_spark(CompactionSettings(engine), directory):
@@ -54,25 +54,25 @@ def compact(
 
         found = on_spark(directory)
     else:
-        found = ask(machine, directory, {}, timeout)
+        found = request_compaction(machine, directory, {}, timeout)
     if as_json:
         say_json(found)
     elif found["status"] == "ok":
-        show(found)
+        show_compaction(found)
     if found["status"] != "ok":
         raise typer.Exit(_complain(found))
 
 
-def _bring_reflection_to_now(machine: Machine, directory: str, timeout: float) -> None:
+def _bring_reflection_to_now(machine: Environment, directory: str, timeout: float) -> None:
     """What stays goes to the safe snapshot store of a database, if the log belongs to one: then the log can go."""
     from warren.files.protocol import join
-    from warren.snapshot.control_socket import NobodyListens, ask
+    from warren.snapshot.control_socket import NotListening, call
     from warren.snapshot.layout import REFLECTION_SOCKET, data_directory, is_database
 
     home = data_directory(machine.files, directory)
     if is_database(machine.files, home):
-        with suppress(NobodyListens):  # stopped, or its reflection is off: the request below says so
-            ask(join(home, REFLECTION_SOCKET), {"command": "persist"}, timeout)
+        with suppress(NotListening):  # stopped, or its reflection is off: the request below says so
+            call(join(home, REFLECTION_SOCKET), {"command": "persist"}, timeout)
 
 
 def _complain(found: dict[str, Any]) -> int:

@@ -39,10 +39,10 @@ def compact(
         files, amount = len(result["files"]), size(result["bytes"])
         say(f"would compact {files} files, {result['entries']} entries in {amount}; nothing was changed")
     else:
-        show(result)
+        show_compaction(result)
 
 
-def show(result: dict[str, Any]) -> None:
+def show_compaction(result: dict[str, Any]) -> None:
     """The result of a compaction, online or offline, for people."""
     if message := result.get("message"):
         say(str(message))
@@ -56,11 +56,11 @@ def show(result: dict[str, Any]) -> None:
 def _planned(log: ReadOnlyLog) -> dict[str, Any]:
     """What a compaction would read. Active files are rotated first, so they count as well."""
     from warren.log.compaction_catalog import CompactionCatalog
-    from warren.log.file_header import Purpose
+    from warren.log.file_header import FileKind
     from warren.log.file_record import FileState
 
     catalog = CompactionCatalog.of(log.state)
-    logs = [record for record in log.records() if record.purpose is Purpose.LOG]
+    logs = [record for record in log.records() if record.purpose is FileKind.LOG]
     targets = catalog.targets([record for record in logs if record.state is FileState.SEALED])
     active = [log.input_of(record) for record in logs if record.state is FileState.ACTIVE]
     fresh = [source for source in active if source.scan().entries]

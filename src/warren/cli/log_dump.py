@@ -28,18 +28,18 @@ def dump(
 ) -> None:
     """Print the durable entries of a log directory. Changes nothing; damage ends it."""
     from warren.files.local import LocalFiles
-    from warren.log.file_header import Purpose
+    from warren.log.file_header import FileKind
     from warren.log.reading import open_for_reading
 
     log = open_for_reading(LocalFiles(), directory)
-    records = [record for record in log.records() if record.purpose is not Purpose.SNAPSHOT]
+    records = [record for record in log.records() if record.purpose is not FileKind.SNAPSHOT]
     scans = (log.input_of(record).scan() for record in records)
-    entries = (entry for scan in scans for entry in _entries(scan, epoch, log.durable, credentials))
+    entries = (entry for scan in scans for entry in _dumped_entries(scan, epoch, log.durable, credentials))
     for entry in islice(entries, limit):
         sys.stdout.write((json.dumps(as_object(entry)) if as_json else as_line(entry)) + "\n")
 
 
-def _entries(scan: FileScan, epoch: int | None, durable: int, credentials: bool) -> Iterator[dict[str, Any]]:
+def _dumped_entries(scan: FileScan, epoch: int | None, durable: int, credentials: bool) -> Iterator[dict[str, Any]]:
     from warren.base.ids import Epoch
     from warren.log.scan import entries_of
 

@@ -138,23 +138,23 @@ def _pins(log: ReadOnlyLog) -> list[dict[str, Any]]:
 
 
 def _every_pin(log: ReadOnlyLog) -> list[Any]:
-    from warren.base.chance import SystemChance
+    from warren.base.chance import SystemRandom
     from warren.base.clock import SystemClock
     from warren.log.pins import Pins
 
-    return list(Pins(log.files, log.directory, SystemClock(), SystemChance()).every())
+    return list(Pins(log.files, log.directory, SystemClock(), SystemRandom()).every())
 
 
 def _closing(log: ReadOnlyLog, epoch: int) -> dict[str, Any]:
     """The closing block of an epoch, wherever it stands."""
     from warren.base.errors import Gone, Refused
-    from warren.log.file_header import Purpose
+    from warren.log.file_header import FileKind
     from warren.log.verify_chain import closings_in
 
     if epoch <= log.state.horizon:
         raise Gone(f"epoch {epoch} is gone, horizon is {log.state.horizon}")
     for record in log.records():
-        if record.purpose is Purpose.LOG:
+        if record.purpose is FileKind.LOG:
             for copy in closings_in(log.input_of(record).scan()):
                 if copy.closing.epoch == epoch:
                     closing = copy.closing

@@ -25,7 +25,7 @@ def repair(
     thread_num: ThreadNum = 2,
 ) -> None:
     """Void what is damaged in a stopped log directory. Voided bytes are kept in quarantine/; nothing is deleted."""
-    from warren.base.chance import SystemChance
+    from warren.base.chance import SystemRandom
     from warren.base.clock import SystemClock
     from warren.base.ids import Epoch
     from warren.base.threads import SystemThreads
@@ -41,7 +41,7 @@ def repair(
             directory,
             SystemClock(),
             SystemThreads(),
-            SystemChance(),
+            SystemRandom(),
             None if epoch is None else Epoch(epoch),
             cut,
             thread_num,
@@ -49,14 +49,14 @@ def repair(
         )
         report = work.plan() if dry_run else work.run()
     if as_json:
-        say_json(as_object(report))
+        say_json(repair_as_object(report))
     else:
         _show(report)
     if dry_run and report.epochs_hit:
         raise typer.Exit(DAMAGE)
 
 
-def as_object(report: RepairReport) -> dict[str, Any]:
+def repair_as_object(report: RepairReport) -> dict[str, Any]:
     return {
         "directory": report.directory,
         "dry_run": report.is_dry_run,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from warren.cli.log_compact import show
+from warren.cli.log_compact import show_compaction
 from warren.cli.output import AsJson, Directory, say_json
 from warren.cli.pipeline import LOCAL, Master, Remote
 
@@ -16,7 +16,7 @@ def compact(directory: Directory, as_json: AsJson = False, master: Master = LOCA
     if as_json:
         say_json(result)
     else:
-        show(result)
+        show_compaction(result)
 
 
 def on_spark(directory: str, master: str = LOCAL, remote: str | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from warren.pipeline.jobs.tables import TableFormat
 
 if TYPE_CHECKING:
     from warren.pipeline.jobs.export import Export, Exported
-    from warren.pipeline.jobs.tables import Batch
+    from warren.pipeline.jobs.tables import TableBatch
 
 LOOK_SECONDS = 0.1
 
@@ -58,9 +58,9 @@ def export(
         with opened_export(session, options) as opened:
             done = _follow(opened, interval, as_json) if follow else _once(opened)
     if as_json:
-        say_json({"directory": source, "target": place, "format": format, **as_object(done)})
+        say_json({"directory": source, "target": place, "format": format, **export_as_object(done)})
     else:
-        _show(place, done)
+        _show_export(place, done)
 
 
 def _once(opened: Export) -> Exported:
@@ -77,7 +77,7 @@ def _follow(opened: Export, interval: float, as_json: bool) -> Exported:
 
 
 def _catch_up(opened: Export, interval: float, as_json: bool, ended: _Signals) -> Exported:
-    def tell(batch: Batch) -> None:
+    def tell(batch: TableBatch) -> None:
         if not as_json:
             say(f"epochs {batch.first} … {batch.last}: {batch.rows} entries")
 
@@ -117,12 +117,12 @@ class _Signals:
         return self._is_over
 
 
-def as_object(done: Exported) -> dict[str, Any]:
+def export_as_object(done: Exported) -> dict[str, Any]:
     there = done.position.to_json() if done.position else {"timeline": None, "epoch": None}
     return {**there, "batches": done.batches, "rows": done.rows, "bytes": done.size_bytes, "files": done.files}
 
 
-def _show(target: str, done: Exported) -> None:
+def _show_export(target: str, done: Exported) -> None:
     if done.position is None:
         say(f"{target}: nothing is durable yet")
     else:

@@ -48,12 +48,12 @@ def snapshot(
             session, source, place, *options, lambda share: bar.reach(round(share * 100)), credentials=credentials
         )
     if as_json:
-        say_json({"directory": source, "target": place, "format": format, **as_object(made)})
+        say_json({"directory": source, "target": place, "format": format, **snapshot_as_object(made)})
     else:
-        _show(place, made)
+        _show_snapshot(place, made)
 
 
-def as_object(made: SnapshotMade) -> dict[str, Any]:
+def snapshot_as_object(made: SnapshotMade) -> dict[str, Any]:
     return {
         **made.position.to_json(),
         "is_new": made.is_new,
@@ -63,7 +63,7 @@ def as_object(made: SnapshotMade) -> dict[str, Any]:
     }
 
 
-def _show(target: str, made: SnapshotMade) -> None:
+def _show_snapshot(target: str, made: SnapshotMade) -> None:
     if made.is_new:
         in_files = f"{made.files} file" + "s" * (made.files > 1)
         say(f"{target}: {made.rows} keys as of epoch {made.position.epoch}, {size(made.size_bytes)} in {in_files}")

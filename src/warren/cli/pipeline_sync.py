@@ -41,13 +41,13 @@ def sync(
             from warren.cli.log_follow import asked_to_end
 
             with asked_to_end() as ended:
-                Sync(session, home).follow(ended, _say_line if as_json else _show)
+                Sync(session, home).follow(ended, _say_line if as_json else _show_sync)
         else:
             from warren.cli.progress import Bar
 
             with Bar("making tables", 1.0) as bar:
                 done = Sync(session, home, bar.reach).once()
-            say_json(done) if as_json else _show(done)
+            say_json(done) if as_json else _show_sync(done)
 
 
 def _say_line(done: Result) -> None:
@@ -55,7 +55,7 @@ def _say_line(done: Result) -> None:
     sys.stdout.flush()
 
 
-def _show(done: Result) -> None:
+def _show_sync(done: Result) -> None:
     what = f"{done['entries']} entries in {done['tables']} tables, {size(done['bytes'])}, {done['seconds']:.1f} s"
     say(f"the store stands at epoch {done['epoch']}: {what}")
     if done["unfit"]:

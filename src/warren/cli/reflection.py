@@ -59,7 +59,7 @@ def _order(directory: str, command: str, timeout: float) -> dict[str, Any]:
     from warren.base.errors import Refused
     from warren.files.local import LocalFiles
     from warren.files.protocol import join
-    from warren.snapshot.control_socket import NobodyListens, ask
+    from warren.snapshot.control_socket import NotListening, call
     from warren.snapshot.layout import LOG, REFLECTION_SOCKET
 
     if not LocalFiles().exists(join(directory, LOG)):
@@ -67,8 +67,8 @@ def _order(directory: str, command: str, timeout: float) -> dict[str, Any]:
             f"{directory} is no directory of a database: it has no {LOG}", "name what `warren.open` was given"
         )
     try:
-        return ask(join(directory, REFLECTION_SOCKET), {"command": command}, timeout)
-    except NobodyListens as error:
+        return call(join(directory, REFLECTION_SOCKET), {"command": command}, timeout)
+    except NotListening as error:
         hint = "open it first: reflection runs only while a process has the database open"
         raise Refused(f"nobody reflects {directory}: {error.what}", hint) from error
 

@@ -82,11 +82,11 @@ def serve(
     pid_file: PidFile = None,
 ) -> None:
     """Run the broker: AMQP 0-9-1, the management API, metrics."""
-    from warren.app.configuration.choices import Choices
+    from warren.app.configuration.choices import OptionValues
     from warren.app.configuration.store_options import read_flags
     from warren.app.configuration.values import log_level as known_level
 
-    told = Choices(
+    told = OptionValues(
         data_dir=data_dir,
         store_dir=store_dir,
         has_no_data_dir=no_data_dir,
@@ -130,9 +130,9 @@ def _open_and_run(told: Any) -> None:
     from warren.app.lifecycle import run
     from warren.app.log_lines import begin
     from warren.base.compiled import mode
-    from warren.log.machine import Machine
+    from warren.log.machine import Environment
 
-    machine = Machine.real()
+    machine = Environment.real()
     began_ns = machine.clock.monotonic_ns()
     configuration = configuration_of(machine.files, told, os.environ)
     begin(configuration.log_to)

@@ -19,7 +19,7 @@ from hashlib import blake2b
 
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
-from warren.records.block import Draft, draft
+from warren.records.block import BlockDraft, draft
 from warren.records.format import BlockKind
 
 BODY = struct.Struct("<Qqq16sII")
@@ -48,7 +48,7 @@ class Closing:
     previous_digest: bytes
     parts: tuple[ClosingPart, ...]
 
-    def draft(self) -> Draft:
+    def draft(self) -> BlockDraft:
         return draft(BlockKind.CLOSING, [self.body()])
 
     def body(self) -> bytes:

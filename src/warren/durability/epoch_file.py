@@ -40,7 +40,7 @@ CHECKED_FROM = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class DurableRecord:
     timeline: TimelineId
     durable: Epoch
     digest: bytes
@@ -51,7 +51,7 @@ class Witness:
     sequence: int = 0
 
 
-def encode_slot(witness: Witness, sequence: int) -> bytes:
+def encode_slot(witness: DurableRecord, sequence: int) -> bytes:
     if len(witness.ends) > FILES_MAX:
         raise Misuse(f"{len(witness.ends)} files take part in epochs, the epoch file has room for {FILES_MAX}")
     ends = b"".join(END.pack(e.number, e.identity.incarnation, e.end, e.running, 0) for e in witness.ends)
@@ -76,7 +76,7 @@ def encode_slot(witness: Witness, sequence: int) -> bytes:
     return bytes(raw)
 
 
-def decode_slot(raw: bytes) -> Witness | None:
+def decode_slot(raw: bytes) -> DurableRecord | None:
     """The witness in a slot, or None where no whole one stands."""
     if len(raw) < HEAD.size:
         return None
@@ -94,10 +94,10 @@ def decode_slot(raw: bytes) -> Witness | None:
         FileEnd(FileNumber(number), FileIdentity(TimelineId(timeline), Incarnation(life)), end, running)
         for number, life, end, running, _ in END.iter_unpack(raw[HEAD.size : size])
     )
-    return Witness(TimelineId(timeline), Epoch(durable), digest, edits, wall, monotone, ends, sequence)
+    return DurableRecord(TimelineId(timeline), Epoch(durable), digest, edits, wall, monotone, ends, sequence)
 
 
-def read_witness(files: Files, path: str) -> tuple[Witness | None, list[str]]:
+def read_witness(files: Files, path: str) -> tuple[DurableRecord | None, list[str]]:
     """The newest whole witness of the file, and what was wrong with the other slot, if anything was."""
     file = files.open(path)
     try:
@@ -107,7 +107,7 @@ def read_witness(files: Files, path: str) -> tuple[Witness | None, list[str]]:
     return witness_in(raw, path)
 
 
-def witness_in(raw: bytes, path: str) -> tuple[Witness | None, list[str]]:
+def witness_in(raw: bytes, path: str) -> tuple[DurableRecord | None, list[str]]:
     """The same of the bytes of an epoch file."""
     slots = [raw[:SLOT_BYTES], raw[SLOT_BYTES:]]
     found = [decode_slot(slot) for slot in slots]
@@ -129,7 +129,7 @@ class EpochFile:
         self._is_written = False  # since the last sync
 
     @classmethod
-    def create(cls, files: Files, path: str, witness: Witness) -> EpochFile:
+    def create(cls, files: Files, path: str, witness: DurableRecord) -> EpochFile:
         """An epoch file that says `witness`, synced; its name is the caller's to sync. If there is one already it is
         written on, slot by slot, never zeroed: it may hold the only witness there is. It is synced first, since its
         newest witness may be in the page cache only."""
@@ -147,7 +147,7 @@ class EpochFile:
             raise
         return epoch_file
 
-    def write(self, witness: Witness) -> None:
+    def write(self, witness: DurableRecord) -> None:
         """Put the witness into the slot that was not synced last. Not durable before `sync`."""
         self._sequence += 1
         self._file.write_at(self._slot * SLOT_BYTES, [encode_slot(witness, self._sequence)])

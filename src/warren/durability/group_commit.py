@@ -13,7 +13,7 @@ Always true
 * `durable` moves only after every participant of the epoch is synced, and epochs become durable in order;
 * a write or sync that fails ends it all: nothing is retried but a full disk, which waits until there is room.
 
-Not here: what a batch consists of (log/channels), rotation (log/rotation): both join through the `Turn` protocol.
+Not here: what a batch consists of (log/channels), rotation (log/rotation): both join through the `CommitHooks` protocol.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from warren.base.errors import Misuse, OutOfRoom, SyncFailed, WarrenError
 from warren.base.ids import Epoch, TimelineId
 from warren.base.threads import Threads
 from warren.durability.closing import Closing, ClosingPart, digest_of
-from warren.durability.participant import Part, Participant
+from warren.durability.participant import EpochWrite, LogFile
 from warren.durability.wall_times import WallMarks
 from warren.records.block import draft
 from warren.records.format import BlockKind
@@ -40,18 +40,18 @@ WITNESS_AGE_SECONDS_MAX = 0.1
 
 
 @dataclass(slots=True)
-class Batch:
+class CommitBatch:
     """One epoch on its way to the disk. `epoch` is None if there was nothing to write and only `after` matters."""
 
     epoch: Epoch | None
-    parts: list[Part]
+    parts: list[EpochWrite]
     after: Callable[[], None] | None = None
 
 
-class Turn(Protocol):
+class CommitHooks(Protocol):
     """What the log does at the epoch switch."""
 
-    def gather(self) -> list[Participant]:
+    def gather(self) -> list[LogFile]:
         """Under the gate: the files that have blocks of the epoch being closed."""
         ...
 
@@ -74,7 +74,7 @@ class GroupCommit:
         self,
         threads: Threads,
         clock: Clock,
-        turn: Turn,
+        turn: CommitHooks,
         timeline: TimelineId,
         durable: Epoch,
         first: Epoch,
@@ -98,7 +98,7 @@ class GroupCommit:
         self._busy = False
         self._failed: WarrenError | None = None
         self._callbacks: list[Callable[[Epoch], None]] = []
-        self._part_callbacks: list[Callable[[Epoch, Sequence[Part]], None]] = []
+        self._part_callbacks: list[Callable[[Epoch, Sequence[EpochWrite]], None]] = []
         self._bell = threads.condition()
         self._rung = False
         self._leaving = False
@@ -165,7 +165,7 @@ class GroupCommit:
         with self.gate:
             self._callbacks.append(callback)
 
-    def call_with_parts(self, callback: Callable[[Epoch, Sequence[Part]], None]) -> None:
+    def call_with_parts(self, callback: Callable[[Epoch, Sequence[EpochWrite]], None]) -> None:
         """The same, with what each file contributed to the epoch, for whoever goes on with the bytes."""
         with self.gate:
             self._part_callbacks.append(callback)
@@ -214,7 +214,7 @@ class GroupCommit:
 
     # -- the commit itself ---------------------------------------------------------------------------------------
 
-    def _switch(self) -> Batch | None:
+    def _switch(self) -> CommitBatch | None:
         """Under the gate: close the gathered epoch and open the next one. Where that fails entries may be lost on the
         way, so that no epoch is confirmed any more."""
         try:
@@ -224,7 +224,7 @@ class GroupCommit:
             self.gate.notify_all()
             raise
 
-    def _next_batch(self) -> Batch | None:
+    def _next_batch(self) -> CommitBatch | None:
         gathered = self._turn.gather()
         epoch = self._close(gathered) if gathered else None
         parts = [participant.take() for participant in gathered]
@@ -232,9 +232,9 @@ class GroupCommit:
         if epoch is None and after is None:
             return None
         self._busy = True
-        return Batch(epoch, parts, after)
+        return CommitBatch(epoch, parts, after)
 
-    def _close(self, gathered: list[Participant]) -> Epoch:
+    def _close(self, gathered: list[LogFile]) -> Epoch:
         epoch = self.open_epoch
         wall_ns, monotone_ns = self.marks.next_mark()
         parts = tuple(
@@ -250,7 +250,7 @@ class GroupCommit:
         self.open_epoch = Epoch(epoch + 1)
         return epoch
 
-    def _commit(self, batch: Batch) -> None:
+    def _commit(self, batch: CommitBatch) -> None:
         try:
             if batch.epoch is not None:
                 self._bring_to_disk(batch.parts)
@@ -266,7 +266,7 @@ class GroupCommit:
             self._busy = False
             self.gate.notify_all()
 
-    def _bring_to_disk(self, parts: list[Part]) -> None:
+    def _bring_to_disk(self, parts: list[EpochWrite]) -> None:
         if len(parts) == 1:
             self._wait_for_room(partial(parts[0].participant.write_through, parts[0]))
         else:
@@ -275,7 +275,7 @@ class GroupCommit:
             self._threads.together([part.participant.sync for part in parts])
         self.syncs += len(parts)
 
-    def _declare_durable(self, epoch: Epoch, parts: list[Part]) -> None:
+    def _declare_durable(self, epoch: Epoch, parts: list[EpochWrite]) -> None:
         with self.gate:
             for part in parts:
                 part.participant.durable_end = part.reach

@@ -4,7 +4,7 @@
                                 ^ `start` of the part of E+1
 
 Blocks get their place the moment they are appended, under the gate, so an entry's log sequence number is known before
-its bytes leave memory. At the epoch switch the gathered bytes become a `Part`, which the leader of the group commit
+its bytes leave memory. At the epoch switch the gathered bytes become a `EpochWrite`, which the leader of the group commit
 writes and syncs while the next epoch gathers behind it.
 
 Always true: `end` and `running` describe the file as it will be once everything appended so far is written; space is
@@ -20,7 +20,7 @@ from warren.base.checksum import crc32
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import Buffer, File
-from warren.records.block import Draft, FileIdentity
+from warren.records.block import BlockDraft, FileIdentity
 
 AT_ONCE_BYTES_MAX = 2 << 20  # a part that is larger is written in pieces of about this size
 
@@ -41,10 +41,10 @@ class FileEnd:
 
 
 @dataclass(slots=True)
-class Part:
+class EpochWrite:
     """What one file contributes to one epoch: bytes at a place."""
 
-    participant: Participant
+    participant: LogFile
     start: int
     pieces: list[Buffer]
     reach: FileEnd  # of the file, once this part is written
@@ -54,7 +54,7 @@ class Part:
         return self.reach.end
 
 
-class Participant:
+class LogFile:
     __slots__ = (
         "allocated",
         "blocks_pending",
@@ -87,7 +87,7 @@ class Participant:
         self.blocks_pending = 0
         self.taken = self.durable_end = self.as_end()  # as of the last epoch switch, as of the last durable epoch
 
-    def append(self, draft: Draft, epoch: Epoch, first: int = 0) -> int:
+    def append(self, draft: BlockDraft, epoch: Epoch, first: int = 0) -> int:
         """Give a block its place behind everything else; its offset."""
         offset = self.end
         header, checksum = draft.place(self.identity, offset, epoch, first)
@@ -98,10 +98,10 @@ class Participant:
         self.blocks_pending += 1
         return offset
 
-    def take(self) -> Part:
+    def take(self) -> EpochWrite:
         """Everything gathered since the last time."""
         self.taken = self.as_end()
-        part = Part(self, self.start, self.pending, self.taken)
+        part = EpochWrite(self, self.start, self.pending, self.taken)
         self.start, self.pending, self.blocks_pending = self.end, [], 0
         return part
 
@@ -112,7 +112,7 @@ class Participant:
         self.handle = handle
         self.allocated = allocated
 
-    def write(self, part: Part) -> None:
+    def write(self, part: EpochWrite) -> None:
         """Bring a part to the operating system. May be repeated after `OutOfRoom`: same bytes, same place."""
         handle = self._handle()
         if part.end > self.allocated:
@@ -123,7 +123,7 @@ class Participant:
         else:
             _write(handle, part)
 
-    def write_through(self, part: Part) -> None:
+    def write_through(self, part: EpochWrite) -> None:
         """Bring a part to the disk. After a new container everything is synced, its zeros too: from then on parts
         overwrite blocks that the disk has, and need no other sync than their own. May be repeated like `write`."""
         if part.end > self.allocated or part.end - part.start > AT_ONCE_BYTES_MAX:
@@ -148,7 +148,7 @@ class Participant:
         return self.handle
 
 
-def _write(handle: File, part: Part) -> None:
+def _write(handle: File, part: EpochWrite) -> None:
     """What is large goes piece by piece, and the disk begins with the first while we copy the next."""
     if part.end - part.start <= AT_ONCE_BYTES_MAX:
         handle.write_at(part.start, part.pieces)

@@ -13,7 +13,7 @@ from warren.base.ids import UINT64_MAX
 from warren.log.referring import is_pointer
 from warren.records.columns import Texts
 from warren.records.format import ENTRY_BYTES_MAX
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 
 def check_strings(key: object, value: object) -> None:
@@ -38,7 +38,7 @@ def check_size(size: int) -> None:
         raise Misuse(f"an entry of {size} bytes is over the limit of {ENTRY_BYTES_MAX}", "cut it into chunks")
 
 
-def check_columns(keys: Texts, values: Texts, majors: Numbers | None, minors: Numbers | None) -> None:
+def check_columns(keys: Texts, values: Texts, majors: NumberColumn | None, minors: NumberColumn | None) -> None:
     count = keys.count
     if values.count != count or any(n is not None and n.count != count for n in (majors, minors)):
         raise Misuse(f"{count} keys and {values.count} values: the columns differ in length")

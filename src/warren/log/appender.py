@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 from warren.base.ids import Epoch, Lsn, StreamId
 from warren.base.process import OwningProcess
 from warren.durability.group_commit import GroupCommit
-from warren.log.channel import Channel
-from warren.log.rows import Rows
+from warren.log.channel import LogChannel
+from warren.log.rows import EntryRows
 from warren.log.settings import LogSettings
-from warren.records.block import Draft
+from warren.records.block import BlockDraft
 
 if TYPE_CHECKING:
     from warren.log.session import Session
 
 
-class Appender:
+class LogAppender:
     def __init__(
-        self, channels: Sequence[Channel], commit: GroupCommit, settings: LogSettings, owner: OwningProcess
+        self, channels: Sequence[LogChannel], commit: GroupCommit, settings: LogSettings, owner: OwningProcess
     ) -> None:
         self.channels = channels
         self._owner = owner
@@ -50,7 +50,7 @@ class Appender:
         with self._commit.gate:
             self._forget(session)
 
-    def append_rows(self, session: Session, channel: int, stream: StreamId, rows: Rows) -> tuple[Epoch, Lsn]:
+    def append_rows(self, session: Session, channel: int, stream: StreamId, rows: EntryRows) -> tuple[Epoch, Lsn]:
         self._owner.check()
         if not len(rows):
             return self._append_nothing(session)
@@ -63,7 +63,7 @@ class Appender:
             self._forget(session)
         return epoch, session.placed[0].lsn
 
-    def append_drafts(self, session: Session, channel: int, drafts: Sequence[Draft]) -> tuple[Epoch, Lsn]:
+    def append_drafts(self, session: Session, channel: int, drafts: Sequence[BlockDraft]) -> tuple[Epoch, Lsn]:
         self._owner.check()
         if not drafts:
             return self._append_nothing(session)
@@ -92,10 +92,10 @@ class Appender:
             self._forget(session)
             return self._commit.durable, Lsn(0)
 
-    def _channel(self, index: int) -> Channel:
+    def _channel(self, index: int) -> LogChannel:
         return self.channels[index]
 
-    def _hold_back(self, channel: Channel) -> None:
+    def _hold_back(self, channel: LogChannel) -> None:
         while channel.blocks_gathered >= self._gathered_max:
             self._commit.make_room()
 

@@ -24,7 +24,7 @@ from warren.files.protocol import Files, join
 from warren.log.layout import BALLAST
 
 
-class Ballast:
+class DiskReserve:
     def __init__(self, files: Files, directory: str, threads: Threads, size_bytes: int, publish_bytes: int = 0) -> None:
         """`size_bytes`: for acknowledgements, flushes and a start; 0: there is no ballast. `publish_bytes`: for what
         is published and not yet durable when the disk is full. It precedes the acknowledgements in the log."""

@@ -26,7 +26,7 @@ from warren.records.block import FileIdentity, Header, look
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
 from warren.records.format import BLOCK_BYTES_MAX, HEADER, MAGIC, BlockKind
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 
 HANDLES_MAX = 64
 WINDOW_BYTES = 4 << 20
@@ -54,7 +54,7 @@ class BlockReader:
         self._bytes = 0
         self.reads = 0  # of blocks, from files
 
-    def block(self, block: Lsn, size_bytes: int, is_kept: bool = True) -> EntryColumns | Verdict:
+    def block(self, block: Lsn, size_bytes: int, is_kept: bool = True) -> EntryColumns | BlockVerdict:
         """The block at a place, which has about so many bytes, or why there is none. Whoever opens files may raise.
         `is_kept`: what else stands in it will be asked for soon."""
         kept = self._kept(block)

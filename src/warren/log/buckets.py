@@ -26,7 +26,7 @@ from warren.log.pool_parts import joined_pools, part_of
 from warren.log.storage_entries import ABOUT_STORAGES, Clears, rows_of_kinds
 from warren.log.strings import WORD_BYTES, Strings
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import U64, Numbers
+from warren.records.numbers import U64, NumberColumn
 
 _HASHED_BYTES_MAX = 256
 _ROWS_AT_ONCE = 1 << 16
@@ -34,7 +34,7 @@ _FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uin
 _HALF = np.uint64(32)
 
 
-def bucket_of(storages: Numbers, keys: Strings, count: int) -> Positions:
+def bucket_of(storages: NumberColumn, keys: Strings, count: int) -> Positions:
     """The bucket of each (storage, key)."""
     rows = np.arange(keys.count, dtype=np.int64)
     if count == 1 or not len(rows):

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from warren.base.ids import ChannelId, Epoch, Lsn, StreamId, lsn_of
-from warren.durability.participant import Participant
-from warren.log.rows import Rows
-from warren.records.block import Draft, draft
+from warren.durability.participant import LogFile
+from warren.log.rows import EntryRows
+from warren.records.block import BlockDraft, draft
 from warren.records.format import BlockKind
 from warren.records.lists import body_of_rows
 
@@ -43,25 +43,25 @@ class OpenBlock:
     stream: StreamId
     first: int
     offset: int
-    rows: Rows = field(default_factory=Rows)
+    rows: EntryRows = field(default_factory=EntryRows)
     minors: list[int] = field(default_factory=list)
 
     def is_full(self) -> bool:
         return self.rows.size_bytes > OPEN_BLOCK_BYTES_MAX or len(self.minors) > OPEN_BLOCK_ROWS_MAX
 
-    def draft(self) -> Draft:
+    def draft(self) -> BlockDraft:
         is_consecutive = self.minors[-1] - self.first == len(self.minors) - 1
         return draft_rows(self.rows, self.stream, None if is_consecutive else self.minors)
 
 
-def draft_rows(rows: Rows, stream: StreamId, minors: list[int] | None = None) -> Draft:
+def draft_rows(rows: EntryRows, stream: StreamId, minors: list[int] | None = None) -> BlockDraft:
     """A block of a few rows, whatever their size; without `minors` they follow one another."""
     body = body_of_rows(rows.kinds, rows.storages, rows.keys, rows.values, rows.undo_prev, rows.undo_next, minors)
     return draft(BlockKind.ENTRIES, list(body), len(rows), stream)
 
 
-class Channel:
-    def __init__(self, channel: ChannelId, participant: Participant) -> None:
+class LogChannel:
+    def __init__(self, channel: ChannelId, participant: LogFile) -> None:
         self.id = channel
         self.participant = participant
         self.entries = 0  # in the present file
@@ -79,14 +79,14 @@ class Channel:
     def has_gathered(self) -> bool:
         return self._open is not None or self.participant.blocks_pending > 0
 
-    def place_draft(self, draft: Draft, epoch: Epoch, first: int) -> Placed:
+    def place_draft(self, draft: BlockDraft, epoch: Epoch, first: int) -> Placed:
         """Give a finished block its place."""
         self.close_open_block(epoch)
         offset = self.participant.append(draft, epoch, first)
         self.blocks_gathered += 1
         return self._note(draft.stream, offset, 0, draft.entries, epoch)
 
-    def place_rows(self, rows: Rows, stream: StreamId, epoch: Epoch, first: int) -> Placed:
+    def place_rows(self, rows: EntryRows, stream: StreamId, epoch: Epoch, first: int) -> Placed:
         """Let a small session's rows join the open block."""
         block = self._open
         if block is None or block.stream != stream or block.is_full():
@@ -103,13 +103,13 @@ class Channel:
             self.participant.append(block.draft(), epoch, block.first)
             self.blocks_gathered += 1
 
-    def take_participant(self, epoch: Epoch) -> Participant | None:
+    def take_participant(self, epoch: Epoch) -> LogFile | None:
         """At the switch: the file, if it has bytes of this epoch."""
         self.close_open_block(epoch)
         self.blocks_gathered = 0
         return self.participant if self.participant.blocks_pending else None
 
-    def move_to(self, participant: Participant) -> None:
+    def move_to(self, participant: LogFile) -> None:
         """Go on in a new file."""
         assert not self.has_gathered(), "a channel changes its file only between two epochs"
         self.participant = participant

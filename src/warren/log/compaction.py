@@ -26,17 +26,17 @@ from warren.base.ids import Epoch
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.log.compaction_catalog import CompactionCatalog
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.log.jobs import OUTPUT, Job, clear_staging
 from warren.log.layout import STAGING, compacted_name
-from warren.log.log_files import LogFiles
+from warren.log.log_files import LogFileFactory
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import ManifestState, file_change, set_change
-from warren.log.outputs import Made, Place, output_record
+from warren.log.outputs import OutputFile, OutputSlot, output_record
 from warren.log.rotation import Rotation
 from warren.log.settings import LogSettings
-from warren.log.worker import Progress, Worker
+from warren.log.worker import MergeWorker, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class Compaction:
         clock: Clock,
         upkeep: Condition,
         manifest: Manifest,
-        log_files: LogFiles,
+        log_files: LogFileFactory,
         rotation: Rotation,
-        worker: Worker,
+        worker: MergeWorker,
         settings: LogSettings,
     ) -> None:
         self._files = files
@@ -84,12 +84,12 @@ class Compaction:
             staging = join(self._directory, STAGING, f"compaction-{inputs[-1].number}")
             [place] = self.places(1)
             job = Job(
-                self._directory, staging, place.number, place.identity, Purpose.COMPACTED, tuple(inputs),
+                self._directory, staging, place.number, place.identity, FileKind.COMPACTED, tuple(inputs),
                 epoch_of(inputs), True, self._settings.merge_memory_bytes, self._settings.scan_threads,
                 self._clock.wall_ns(),
             )  # fmt: skip
             try:
-                made = Made(place, join(staging, OUTPUT), self._worker.run(job, progress))
+                made = OutputFile(place, join(staging, OUTPUT), self._worker.run(job, progress))
                 proposal = self.proposal(inputs, [made])
                 self.commit(proposal)
             finally:
@@ -107,21 +107,21 @@ class Compaction:
         targets = catalog.targets(rotated.rotated)
         return [*catalog.compacted, *targets] if targets else []
 
-    def places(self, count: int) -> list[Place]:
+    def places(self, count: int) -> list[OutputSlot]:
         """Numbers and lives for files to be made. A number that is not used is never given again."""
-        places = [Place(self._log_files.take_number(), self._log_files.new_identity()) for _ in range(count)]
+        places = [OutputSlot(self._log_files.take_number(), self._log_files.new_identity()) for _ in range(count)]
         self._manifest.commit([set_change(next_file=self._log_files.next_number)])
         return places
 
-    def proposal(self, inputs: Sequence[FileRecord], made: Sequence[Made]) -> Proposal:
+    def proposal(self, inputs: Sequence[FileRecord], made: Sequence[OutputFile]) -> Proposal:
         """The files that were made of these inputs, as the manifest is to know them."""
-        sources = {record.number for record in inputs if record.purpose is Purpose.LOG}
+        sources = {record.number for record in inputs if record.purpose is FileKind.LOG}
         sources |= {n for record in inputs for n in record.sources if n in self._manifest.state.files}
         # Behind the newest input only streams were written: its epoch and its digest are those of the new file, too.
         epoch, digest = max((record.sealed_epoch, record.sealed_digest) for record in inputs)
         outputs = tuple(
             output_record(
-                Purpose.COMPACTED, inputs, epoch, each.place, each.figures, compacted_name(each.place.number),
+                FileKind.COMPACTED, inputs, epoch, each.place, each.figures, compacted_name(each.place.number),
                 self._clock.wall_ns(),
             ).changed(sources=tuple(sorted(sources)), sealed_epoch=epoch, sealed_digest=digest, stream_ends=((0, 0),))
             for each in made
@@ -134,7 +134,7 @@ class Compaction:
         ratio = self._settings.compaction_garbage_ratio
         state = self._manifest.state
         catalog = CompactionCatalog.of(state)
-        sealed = [record for record in state.of_state(FileState.SEALED) if record.purpose is Purpose.LOG]
+        sealed = [record for record in state.of_state(FileState.SEALED) if record.purpose is FileKind.LOG]
         fresh = sum(record.end for record in catalog.targets(sealed))
         old = sum(record.end for record in catalog.compacted)
         return (
@@ -159,7 +159,7 @@ def told_of(proposal: Proposal) -> dict[str, Any]:
     """What a compaction did, for the result file."""
     outputs = proposal.outputs
     return {
-        "compacted": sum(1 for record in proposal.inputs if record.purpose is Purpose.LOG),
+        "compacted": sum(1 for record in proposal.inputs if record.purpose is FileKind.LOG),
         "entries_in": proposal.entries_in,
         "entries": sum(output.entries for output in outputs),
         "epoch": outputs[0].last_epoch,
@@ -185,7 +185,7 @@ def check_current(state: ManifestState, inputs: tuple[FileRecord, ...]) -> None:
             raise Refused(
                 f"the proposal was made from log file {record.number}, which has changed since", "compact again"
             )
-    bases = tuple(record.number for record in inputs if record.purpose is Purpose.COMPACTED)
+    bases = tuple(record.number for record in inputs if record.purpose is FileKind.COMPACTED)
     if bases != state.compacted:
         raise Refused("the proposal was made from a compacted file that is no longer in force", "compact again")
 

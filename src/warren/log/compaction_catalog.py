@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from warren.base.errors import Refused
 from warren.base.ids import Epoch, FileNumber
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
 
@@ -45,7 +45,7 @@ def has_key_values(record: FileRecord) -> bool:
 def snapshot_inputs(state: ManifestState) -> list[FileRecord]:
     """What a start-up snapshot reads: the compacted file and every log file not in it, oldest first."""
     catalog = CompactionCatalog.of(state)
-    logs = [r for _, r in sorted(state.files.items()) if r.purpose is Purpose.LOG and r.state is FileState.SEALED]
+    logs = [r for _, r in sorted(state.files.items()) if r.purpose is FileKind.LOG and r.state is FileState.SEALED]
     return [*catalog.compacted, *catalog.targets(logs)]
 
 

@@ -27,9 +27,9 @@ from warren.base.errors import Refused, WarrenError
 from warren.base.threads import Threads
 from warren.files import atomic
 from warren.files.protocol import Files, join
-from warren.log.ballast import Ballast
+from warren.log.ballast import DiskReserve
 from warren.log.compaction import NOTHING_TO_DO
-from warren.log.handover import Order
+from warren.log.handover import CompactionJob
 from warren.log.layout import CTRL
 
 START = "start_compaction"
@@ -38,10 +38,10 @@ RESULT_ALIAS = "comaction_result"
 REQUEST_BYTES_MAX = 1 << 20
 
 
-class Ordering(Protocol):
+class CompactionOrdering(Protocol):
     """Compaction that others do (log/handover)."""
 
-    def order(self, places: int, seconds: float) -> Order | None: ...
+    def order(self, places: int, seconds: float) -> CompactionJob | None: ...
 
     def accept(self, name: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]: ...
 
@@ -50,7 +50,7 @@ class Ordering(Protocol):
     def is_out(self) -> bool: ...
 
 
-class Maintained(Protocol):
+class MaintenanceResult(Protocol):
     """What the thread calls."""
 
     def compact(self) -> dict[str, Any]: ...
@@ -64,10 +64,10 @@ class Maintained(Protocol):
         ...
 
     @property
-    def handover(self) -> Ordering: ...
+    def handover(self) -> CompactionOrdering: ...
 
     @property
-    def ballast(self) -> Ballast: ...
+    def ballast(self) -> DiskReserve: ...
 
 
 class CompactionThread:
@@ -77,7 +77,7 @@ class CompactionThread:
         directory: str,
         clock: Clock,
         threads: Threads,
-        maintained: Maintained,
+        maintained: MaintenanceResult,
         poll_seconds: float,
         background: Background | None = None,
     ) -> None:
@@ -140,7 +140,7 @@ class CompactionThread:
             self._due_ns = self._clock.monotonic_ns() + int(self._task.retry_seconds * 1e9)
         return True
 
-    def _look(self, maintained: Maintained) -> None:
+    def _look(self, maintained: MaintenanceResult) -> None:
         if maintained.is_short_of_room():
             maintained.purge()
         maintained.ballast.lay()
@@ -170,7 +170,7 @@ class CompactionThread:
         self._files.link(path, alias)
 
 
-def answered(maintained: Maintained, raw: bytes) -> dict[str, Any]:
+def answered(maintained: MaintenanceResult, raw: bytes) -> dict[str, Any]:
     """Do what a request asks for. Whoever asked waits for an answer, so that nothing that went wrong passes by."""
     request: dict[str, Any] = {}
     try:
@@ -199,7 +199,7 @@ def _named(request: dict[str, Any]) -> dict[str, Any]:
     return {"request": request["request"]} if isinstance(request.get("request"), str) else {}
 
 
-def _done(maintained: Maintained, request: dict[str, Any]) -> dict[str, Any]:
+def _done(maintained: MaintenanceResult, request: dict[str, Any]) -> dict[str, Any]:
     handover = maintained.handover
     match request:
         case {"order": {"places": int(places), "seconds": int(seconds)}}:

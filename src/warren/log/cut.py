@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.errors import Damage, Gone, NotFound, WarrenError
 from warren.base.ids import Epoch, FileNumber
 from warren.base.threads import Threads
 from warren.durability.closing import read_closing
 from warren.files.protocol import Files, join
 from warren.log.compaction_catalog import check_has_state
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_lookup import open_record
 from warren.log.file_record import FileRecord, FileState
 from warren.log.lives import is_needed
@@ -33,7 +33,7 @@ from warren.records.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Checkpoint:
     epoch: Epoch
     state: ManifestState  # what the cut's own manifest says
     pin: Pin  # holds the files until it is released or lapses
@@ -43,7 +43,7 @@ class Cut:
     def paths(self) -> list[str]:
         return [join(self.directory, record.name) for _, record in sorted(self.state.files.items())]
 
-    def write_to(self, files: Files, threads: Threads, chance: Chance, directory: str) -> None:
+    def write_to(self, files: Files, threads: Threads, chance: Random, directory: str) -> None:
         """Link the files into a new directory; its manifest comes last and makes it a store."""
         files.make_directories(directory)
         for record in self.state.files.values():
@@ -61,7 +61,9 @@ class Cut:
             raise Gone(what, "cut again, and renew the pin of a cut that takes long") from error
 
 
-def make_cut(files: Files, directory: str, manifest: Manifest, pins: Pins, epoch: Epoch, pin_seconds: float) -> Cut:
+def make_cut(
+    files: Files, directory: str, manifest: Manifest, pins: Pins, epoch: Epoch, pin_seconds: float
+) -> Checkpoint:
     """Cut at an epoch all of whose files are sealed (rotate first)."""
     chosen = choose_files(manifest.state, epoch)
     pin, _ = pins.take("cut", pin_seconds, numbers=[record.number for record in chosen])
@@ -71,12 +73,12 @@ def make_cut(files: Files, directory: str, manifest: Manifest, pins: Pins, epoch
     except WarrenError:
         pins.release(pin)
         raise
-    return Cut(epoch, _state_of_cut(manifest.state, trimmed, epoch, digest.hex()), pin, directory)
+    return Checkpoint(epoch, _state_of_cut(manifest.state, trimmed, epoch, digest.hex()), pin, directory)
 
 
 def _state_of_cut(state: ManifestState, trimmed: list[FileRecord], epoch: Epoch, digest: str) -> ManifestState:
     """The manifest as of the epoch: nothing in it speaks of a later one."""
-    bases = [record for record in trimmed if record.purpose is Purpose.COMPACTED]
+    bases = [record for record in trimmed if record.purpose is FileKind.COMPACTED]
     horizon, anchor = state.horizon, state.horizon_digest
     if bases:  # the log behind a compacted file is not part of the cut
         horizon, anchor = bases[0].sealed_epoch, bases[0].sealed_digest
@@ -106,13 +108,13 @@ def _state_of_cut(state: ManifestState, trimmed: list[FileRecord], epoch: Epoch,
 def choose_files(state: ManifestState, epoch: Epoch) -> list[FileRecord]:
     """The compacted file to start from, and the log files behind it that reach into the wanted past."""
     check_has_state(state)
-    sealed = [record for record in state.of_state(FileState.SEALED) if record.purpose is not Purpose.SNAPSHOT]
+    sealed = [record for record in state.of_state(FileState.SEALED) if record.purpose is not FileKind.SNAPSHOT]
     bases = _choose_bases(state, sealed, epoch)
     passed = {number for base in bases for number in base.sources}
     logs = [
         record
         for record in sealed
-        if record.purpose is Purpose.LOG
+        if record.purpose is FileKind.LOG
         and record.first_epoch <= epoch
         and (record.number not in passed or is_needed(state, record))
     ]
@@ -121,7 +123,7 @@ def choose_files(state: ManifestState, epoch: Epoch) -> list[FileRecord]:
 
 def _choose_bases(state: ManifestState, sealed: list[FileRecord], epoch: Epoch) -> list[FileRecord]:
     """The newest compacted files at or before the epoch, if everything up to the next ones is still there."""
-    bases = [record for record in sealed if record.purpose is Purpose.COMPACTED]
+    bases = [record for record in sealed if record.purpose is FileKind.COMPACTED]
     newest = max((state.files[number].last_epoch for number in state.compacted), default=Epoch(0))
     chosen = max((record.last_epoch for record in bases if record.last_epoch <= epoch), default=Epoch(0))
     next_one = min((record.last_epoch for record in bases if record.last_epoch > epoch), default=Epoch(0))
@@ -137,7 +139,7 @@ def _trim(
     trimmed: list[FileRecord] = []
     digests: list[tuple[Epoch, bytes]] = [(Epoch(0), bytes.fromhex(state.horizon_digest))]
     for record in chosen:
-        if record.purpose is Purpose.COMPACTED:
+        if record.purpose is FileKind.COMPACTED:
             trimmed.append(record)
             digests.append((record.last_epoch, bytes.fromhex(record.sealed_digest)))
             continue

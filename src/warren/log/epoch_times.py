@@ -13,7 +13,7 @@ from warren.base.ids import Epoch
 from warren.durability.closing import read_closing
 from warren.durability.wall_times import epoch_at
 from warren.files.protocol import Files
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_lookup import open_record
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
@@ -27,7 +27,7 @@ def marks_of(files: Files, directory: str, state: ManifestState, durable: Epoch)
     """Every (monotone wall time, epoch) noted in the log, in order."""
     found: dict[Epoch, int] = {}
     for record in state.files.values():
-        if record.purpose is not Purpose.LOG or record.state is FileState.DOOMED:
+        if record.purpose is not FileKind.LOG or record.state is FileState.DOOMED:
             continue
         view, _ = open_record(files, directory, record).map()
         for header in _headers(view, record):

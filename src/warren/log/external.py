@@ -32,7 +32,7 @@ from warren.log.merge import survivors
 from warren.log.plans import ENTRY_INDEX_BYTES, Input, memory_bytes_of, put_only, update_to_max
 from warren.log.pool import Pool
 from warren.log.sampling import Sample
-from warren.log.spill import Spill
+from warren.log.spill import SpillFile
 from warren.log.storage_entries import KEYED, NO_CLEARS, Clears
 from warren.records.columns import EntryColumns
 
@@ -40,7 +40,7 @@ _RANGES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class MergeResources:
     """Where and with what a merge works."""
 
     threads: Threads
@@ -51,14 +51,14 @@ class Workshop:
 
 
 def external(
-    inputs: Sequence[Input], is_bottom: bool, workshop: Workshop, clears: Clears = NO_CLEARS
+    inputs: Sequence[Input], is_bottom: bool, workshop: MergeResources, clears: Clears = NO_CLEARS
 ) -> Iterator[EntryColumns]:
     """All inputs merged, in key order. `clears` are those known from elsewhere."""
     return _External(workshop, is_bottom, clears).merged(inputs)
 
 
 class _External:
-    def __init__(self, workshop: Workshop, is_bottom: bool, clears: Clears) -> None:
+    def __init__(self, workshop: MergeResources, is_bottom: bool, clears: Clears) -> None:
         self._workshop = workshop
         self._is_bottom = is_bottom
         self._clears = clears
@@ -77,7 +77,7 @@ class _External:
             for spill in spills:
                 spill.remove()
 
-    def _of_range(self, spill: Spill, is_whole: bool) -> Iterator[EntryColumns]:
+    def _of_range(self, spill: SpillFile, is_whole: bool) -> Iterator[EntryColumns]:
         workshop = self._workshop
         if memory_bytes_of([spill]) <= workshop.memory_bytes_max:
             return put_only([spill], self._is_bottom, workshop.threads, workshop.worker_count, self._clears)
@@ -99,14 +99,14 @@ class _External:
             found = Clears.of(Pool.of([batch]))
             self._clears = self._clears.and_also(found) if found.versions else self._clears
 
-    def _new_spill(self) -> Spill:
-        return Spill(self._workshop.files, join(self._workshop.directory, f"spill-{next(self._numbers):06}"))
+    def _new_spill(self) -> SpillFile:
+        return SpillFile(self._workshop.files, join(self._workshop.directory, f"spill-{next(self._numbers):06}"))
 
-    def _deal(self, load: Pool, splitters: list[Bound], spills: Iterable[Spill]) -> None:
+    def _deal(self, load: Pool, splitters: list[Bound], spills: Iterable[SpillFile]) -> None:
         """Merge one load by itself and append to each spill its share."""
         threads, workers = self._workshop.threads, self._workshop.worker_count
         rows = survivors(load, self._clears, False, threads.together, workers)
-        shares = zip(spills, dealt(load, rows, splitters), strict=True)
+        shares = zip(spills, partitions(load, rows, splitters), strict=True)
         pieces = [(spill, piece) for spill, share in shares for piece in load.pieces(share)]
         taken = ahead(threads, [partial(load.take, piece) for _, piece in pieces], workers)
         for (spill, _), columns in zip(pieces, taken, strict=True):
@@ -127,7 +127,7 @@ class _External:
             yield load
 
 
-def dealt(pool: Pool, rows: Positions, splitters: Sequence[Bound]) -> list[Positions]:
+def partitions(pool: Pool, rows: Positions, splitters: Sequence[Bound]) -> list[Positions]:
     """The rows of each range; rows come in key order."""
 
     def bound_of(row: np.int64) -> Bound:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, lsn_of
 from warren.log.entries import EntryKind
 from warren.log.referring import VALUE_BYTES_MAX, Pointer
-from warren.log.rows import Rows, numbers
+from warren.log.rows import EntryRows, numbers
 from warren.records.block import Header
 from warren.records.columns import EntryColumns
 from warren.records.few_rows import read_few
@@ -34,7 +34,7 @@ class FewBlocks:
         self._clear()
 
     def _clear(self) -> None:
-        self._rows = Rows()
+        self._rows = EntryRows()
         self._minors: list[int] = []
         self._epochs: list[int] = []
         self.first = Lsn(0)

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from warren.base.errors import Damage, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber
-from warren.records.block import Draft, FileIdentity, Header, draft, look, require_known_format
+from warren.records.block import BlockDraft, FileIdentity, Header, draft, look, require_known_format
 from warren.records.format import HEADER, BlockKind
 
 BODY = struct.Struct("<QIIQq")
@@ -21,7 +21,7 @@ assert BODY.size == 32
 FILE_HEADER_BYTES = HEADER.size + BODY.size
 
 
-class Purpose(IntEnum):
+class FileKind(IntEnum):
     LOG = 1
     COMPACTED = 2
     SNAPSHOT = 3
@@ -31,11 +31,11 @@ class Purpose(IntEnum):
 class FileHeader:
     number: FileNumber
     channel: ChannelId
-    purpose: Purpose
+    purpose: FileKind
     container_bytes: int
     created_ns: int
 
-    def draft(self) -> Draft:
+    def draft(self) -> BlockDraft:
         body = BODY.pack(self.number, self.channel, self.purpose, self.container_bytes, self.created_ns)
         return draft(BlockKind.FILE_HEADER, [body])
 
@@ -54,7 +54,7 @@ def read_file_header(view: memoryview, path: str) -> tuple[FileHeader, FileIdent
     if found.kind != BlockKind.FILE_HEADER or found.body_bytes != BODY.size:
         raise Damage("the file's first block is not a file header", path, 0)
     number, channel, purpose, container_bytes, created_ns = BODY.unpack(view[found.body_at : found.end])
-    if purpose not in Purpose._value2member_map_:
+    if purpose not in FileKind._value2member_map_:
         raise Refused(f"{path} is a file of kind {purpose}, which this version does not know", "use a newer warren")
-    header = FileHeader(FileNumber(number), ChannelId(channel), Purpose(purpose), container_bytes, created_ns)
+    header = FileHeader(FileNumber(number), ChannelId(channel), FileKind(purpose), container_bytes, created_ns)
     return header, FileIdentity(found.timeline, found.incarnation)

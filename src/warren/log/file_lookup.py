@@ -23,7 +23,7 @@ from warren.base.errors import Damage, Gone, NotFound
 from warren.base.ids import Epoch
 from warren.durability.epoch_file import FILE_BYTES, witness_in
 from warren.files.protocol import File, Files, join
-from warren.log.file_header import FILE_HEADER_BYTES, Purpose, read_file_header
+from warren.log.file_header import FILE_HEADER_BYTES, FileKind, read_file_header
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import EPOCH, active_name, epoch_of_name, rotated_name
 from warren.log.manifest import read_manifest
@@ -150,7 +150,7 @@ def _open_under_any_name(files: Files, directory: str, record: FileRecord) -> Op
 def _names(record: FileRecord) -> list[str]:
     """The names a file can have. One that is being written gets its rotated name next; one that is sealed keeps it, but
     while the holder of the lock seals it, it still has the active one."""
-    if record.purpose is not Purpose.LOG:
+    if record.purpose is not FileKind.LOG:
         return [record.name]
     active, rotated = active_name(record.channel), rotated_name(record.channel, record.number)
     return [active, rotated] if record.state is FileState.ACTIVE else [record.name, active]

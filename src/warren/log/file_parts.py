@@ -25,7 +25,7 @@ from warren.log.scan_damage import peek
 from warren.log.scan_walk import WITH_ENTRIES
 from warren.records.block import FileIdentity, Header, look, require_known_format
 from warren.records.format import FORMAT_VERSION, BlockKind
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 from warren.records.walk import extent
 
 
@@ -108,7 +108,7 @@ def _nothing_durable_at(view: memoryview, whole: FilePart, end: int) -> bool:
     found = look(view, end, whole.record.identity)
     if isinstance(found, Header):
         return found.epoch > whole.durable
-    return found is Verdict.EMPTY and extent(view, end) == end
+    return found is BlockVerdict.EMPTY and extent(view, end) == end
 
 
 class _Cutting:

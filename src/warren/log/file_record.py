@@ -14,7 +14,7 @@ from typing import Any
 
 from warren.base.errors import Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.records.block import FileIdentity
 
 
@@ -39,7 +39,7 @@ class FileRecord:
     channel: ChannelId
     timeline: TimelineId
     incarnation: Incarnation
-    purpose: Purpose
+    purpose: FileKind
     state: FileState
     name: str
     end: int = 0  # first byte behind the valid blocks
@@ -82,7 +82,7 @@ class FileRecord:
                 f"the manifest says '{unknown[0]}' of a file, which this version does not know", "use a newer warren"
             )
         made = dict(raw)
-        made["purpose"] = Purpose(raw["purpose"])
+        made["purpose"] = FileKind(raw["purpose"])
         made["state"] = FileState(raw["state"])
         made["sources"] = tuple(raw.get("sources", ()))
         made["stream_ends"] = tuple((stream, lsn) for stream, lsn in raw.get("stream_ends", ()))

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from warren.log.heaps import HEAP_BITS
 from warren.records.columns import Heap
-from warren.records.numbers import U64, Numbers
+from warren.records.numbers import U64, NumberColumn
 
 Positions = npt.NDArray[np.int64]  # of bytes in a heap, or of rows
 Flags = npt.NDArray[np.bool_]
@@ -66,7 +66,7 @@ def spans(starts: Positions, sizes: Positions) -> Positions:
     return np.repeat(starts - (ends - sizes), sizes) + np.arange(total, dtype=np.int64)
 
 
-def numbers_at(numbers: Numbers, rows: Positions) -> U64:
+def numbers_at(numbers: NumberColumn, rows: Positions) -> U64:
     """The values of these rows."""
     if numbers.deltas is not None:
         some: U64 = numbers.deltas[rows].astype(np.uint64, copy=False)

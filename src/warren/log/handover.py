@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.clock import Clock
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
@@ -29,7 +29,7 @@ from warren.log.file_header import read_file_header
 from warren.log.file_record import FileRecord
 from warren.log.jobs import clear_staging
 from warren.log.layout import STAGING
-from warren.log.outputs import Made, Place
+from warren.log.outputs import OutputFile, OutputSlot
 from warren.log.sorted_reader import SortedFile
 from warren.records.block import FileIdentity
 
@@ -39,11 +39,11 @@ _FIGURES = ("entries", "end", "running", "index_at")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CompactionJob:
     name: str
     directory: str
     inputs: tuple[FileRecord, ...]
-    places: tuple[Place, ...]  # for the files to be made, by key range; not all need be used
+    places: tuple[OutputSlot, ...]  # for the files to be made, by key range; not all need be used
     epoch: Epoch
     created_ns: int
 
@@ -61,10 +61,10 @@ class Order:
         }
 
     @classmethod
-    def from_json(cls, raw: dict[str, Any], directory: str) -> Order:
+    def from_json(cls, raw: dict[str, Any], directory: str) -> CompactionJob:
         """An order as another process sees it, which may know the directory under another path."""
         places = tuple(
-            Place(FileNumber(number), FileIdentity(TimelineId(timeline), Incarnation(incarnation)))
+            OutputSlot(FileNumber(number), FileIdentity(TimelineId(timeline), Incarnation(incarnation)))
             for number, timeline, incarnation in raw["places"]
         )
         inputs = tuple(map(FileRecord.from_json, raw["inputs"]))
@@ -73,7 +73,7 @@ class Order:
 
 class Handover:
     def __init__(
-        self, files: Files, directory: str, clock: Clock, chance: Chance, upkeep: Condition, compaction: Compaction
+        self, files: Files, directory: str, clock: Clock, chance: Random, upkeep: Condition, compaction: Compaction
     ) -> None:
         self._files = files
         self._directory = directory
@@ -81,9 +81,11 @@ class Handover:
         self._chance = chance
         self._upkeep = upkeep
         self._compaction = compaction
-        self._out: dict[str, tuple[Order, int]] = {}  # by name, each with the time at which it lapses, monotonic
+        self._out: dict[
+            str, tuple[CompactionJob, int]
+        ] = {}  # by name, each with the time at which it lapses, monotonic
 
-    def order(self, places: int = PLACES_MAX, seconds: float = 3600.0) -> Order | None:
+    def order(self, places: int = PLACES_MAX, seconds: float = 3600.0) -> CompactionJob | None:
         """An order for everything up to now; None if there is nothing to compact."""
         if not 1 <= places <= PLACES_MAX:
             raise Refused(f"{places} files cannot be made by one compaction", f"ask for 1 … {PLACES_MAX}")
@@ -95,7 +97,7 @@ class Handover:
             now_ns = self._clock.wall_ns()
             name = f"order-{self._chance.id64():016x}"
             given = tuple(self._compaction.places(places))
-            order = Order(name, self._directory, tuple(inputs), given, epoch_of(inputs), now_ns)
+            order = CompactionJob(name, self._directory, tuple(inputs), given, epoch_of(inputs), now_ns)
             self._files.make_directories(order.home)
             self._out[name] = (order, self._clock.monotonic_ns() + int(seconds * 1e9))
             return order
@@ -132,7 +134,7 @@ class Handover:
                 del self._out[name]
                 clear_staging(self._files, order.home)
 
-    def _checked(self, order: Order, told: Sequence[dict[str, Any]]) -> list[Made]:
+    def _checked(self, order: CompactionJob, told: Sequence[dict[str, Any]]) -> list[OutputFile]:
         """The files as they were told of, if each is what it should be and they lie one behind the other."""
         places = {place.number: place for place in order.places}
         numbers = [each.get("number") for each in told]
@@ -149,12 +151,12 @@ class Handover:
                 raise Refused(f"'{name}' is no name of a staged file", "it stands in the order's directory itself")
             if not all(isinstance(figure, int) and figure >= 0 for figure in figures.values()):
                 raise Refused(f"the figures of '{name}' are {figures}", f"whole numbers for {', '.join(_FIGURES)}")
-            made.append(Made(place, join(order.home, name), figures))
+            made.append(OutputFile(place, join(order.home, name), figures))
             files.append(self._opened(made[-1]))
         _check_ascending(files)
         return made
 
-    def _opened(self, made: Made) -> tuple[str, SortedFile]:
+    def _opened(self, made: OutputFile) -> tuple[str, SortedFile]:
         if not self._files.exists(made.staged):
             raise Refused(f"{made.staged} was never made", "compact again")
         file = self._files.open(made.staged)

@@ -15,11 +15,11 @@ from warren.base.threads import Threads
 from warren.durability.participant import run_on
 from warren.files.protocol import Files, join
 from warren.log.entries import KV_STREAM
-from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose
+from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, FileKind
 from warren.log.file_record import FileRecord
 from warren.log.scan import LogInput
 from warren.log.sorted_file import SortedWriter
-from warren.log.sorting import Workshop, sorted_merge
+from warren.log.sorting import MergeResources, sorted_merge
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns
 
@@ -34,7 +34,7 @@ class Job:
     staging: str
     number: FileNumber
     identity: FileIdentity
-    purpose: Purpose
+    purpose: FileKind
     inputs: tuple[FileRecord, ...]
     epoch: Epoch  # entries of later epochs are left out
     is_bottom: bool  # the oldest input is among the inputs: tombstones may go
@@ -63,7 +63,7 @@ class Job:
         made = {
             **raw,
             "identity": FileIdentity(TimelineId(timeline), Incarnation(incarnation)),
-            "purpose": Purpose(raw["purpose"]),
+            "purpose": FileKind(raw["purpose"]),
             "inputs": tuple(FileRecord.from_json(item) for item in raw["inputs"]),
         }
         return cls(**made)
@@ -75,7 +75,7 @@ def run_job(files: Files, threads: Threads, job: Job, progress: Progress) -> dic
     files.make_directories(job.staging)
     inputs = [LogInput(files, job.directory, record, job.epoch, streams=(KV_STREAM,)) for record in job.inputs]
     entries_in = sum(record.entries for record in job.inputs)
-    workshop = Workshop(threads, files, join(job.staging, SPILLS), job.memory_bytes, job.worker_count)
+    workshop = MergeResources(threads, files, join(job.staging, SPILLS), job.memory_bytes, job.worker_count)
     done = 0
 
     def watched() -> Iterator[EntryColumns]:

@@ -23,12 +23,12 @@ from itertools import pairwise
 import numpy as np
 
 from warren.log.gather import Flags, Positions, spans
-from warren.log.key_words import KeyWords, Place, squeeze
+from warren.log.key_words import KeyPosition, KeyWords, squeeze
 from warren.records.numbers import U64
 
 _FEW = 1024
 _ROUNDS_MAX = 8
-_AT_ONCE = 1 << 16
+_ROWS_PER_PASS = 1 << 16
 RANGES_MAX = 256
 
 
@@ -48,7 +48,7 @@ class KeyRanges:
     def __init__(self, words: KeyWords, count: int = 1) -> None:
         count = min(count, RANGES_MAX)
         self._words = words
-        self._values, self._place = squeeze(words, Place(), 64 - number_bits(words.count))
+        self._values, self._place = squeeze(words, KeyPosition(), 64 - number_bits(words.count))
         sample = np.sort(self._values[:: words.count // (256 * count) + 1])
         splitters = np.unique(sample[[len(sample) * i // count for i in range(1, count)]]) if len(sample) else sample
         self._range_of = np.zeros(words.count, dtype=np.uint8)
@@ -68,7 +68,7 @@ def key_order(words: KeyWords) -> KeyOrder:
     return KeyRanges(words).order(0)
 
 
-def _ordered(words: KeyWords, values: U64, place: Place | None) -> KeyOrder:
+def _ordered(words: KeyWords, values: U64, place: KeyPosition | None) -> KeyOrder:
     order, is_new = _sorted(values)
     for turn in range(_ROUNDS_MAX):
         if place is None:
@@ -92,15 +92,15 @@ def number_bits(count: int) -> int:
 def _sorted(values: U64) -> tuple[Positions, Flags]:
     """The order of the values (which are overwritten), and which of them, in that order, differ from the one before."""
     bits = np.uint64(number_bits(len(values)))
-    for at in range(0, len(values), _AT_ONCE):
-        some = values[at : at + _AT_ONCE]
+    for at in range(0, len(values), _ROWS_PER_PASS):
+        some = values[at : at + _ROWS_PER_PASS]
         some <<= bits
         some |= np.arange(at, at + len(some), dtype=np.uint64)
     values.sort()
     is_new = np.ones(len(values), dtype=np.bool_)
-    for at in range(1, len(values), _AT_ONCE):
-        some, before = values[at : at + _AT_ONCE], values[at - 1 : at - 1 + _AT_ONCE]
-        is_new[at : at + _AT_ONCE] = (some ^ before[: len(some)]) >> bits != 0
+    for at in range(1, len(values), _ROWS_PER_PASS):
+        some, before = values[at : at + _ROWS_PER_PASS], values[at - 1 : at - 1 + _ROWS_PER_PASS]
+        is_new[at : at + _ROWS_PER_PASS] = (some ^ before[: len(some)]) >> bits != 0
     values &= (np.uint64(1) << bits) - np.uint64(1)
     return values.view(np.int64), is_new
 

@@ -23,29 +23,29 @@ import numpy as np
 
 from warren.log.gather import Flags, Positions, numbers_at
 from warren.log.strings import WORD_BYTES, Strings
-from warren.records.numbers import U64, Numbers
+from warren.records.numbers import U64, NumberColumn
 
 _ALL_BITS = (1 << 64) - 1
 _SAMPLED = 4096
 _AT_ONCE = 1 << 16
 
 
-class Place(NamedTuple):
+class KeyPosition(NamedTuple):
     """How far comparing has come: the word to look at next, and which of its bits."""
 
     step: int = 0
     bits: int = _ALL_BITS
 
 
-class Squeezed(NamedTuple):
+class PackedKeys(NamedTuple):
     values: U64  # one per key; they order as the words looked at do
-    next: Place | None  # None: the words were looked at to their end, so equal values mean equal keys
+    next: KeyPosition | None  # None: the words were looked at to their end, so equal values mean equal keys
 
 
 class KeyWords:
     """The keys of some rows, or of all."""
 
-    def __init__(self, storages: Numbers, keys: Strings, rows: Positions | None = None) -> None:
+    def __init__(self, storages: NumberColumn, keys: Strings, rows: Positions | None = None) -> None:
         self._storages = storages
         self._keys = keys
         self._rows = rows
@@ -103,7 +103,7 @@ class KeyWords:
         return shortest, sorted(sample)[len(sample) // 2], longest
 
 
-def squeeze(words: KeyWords, place: Place, room_bits: int, groups: U64 | None = None) -> Squeezed:
+def squeeze(words: KeyWords, place: KeyPosition, room_bits: int, groups: U64 | None = None) -> PackedKeys:
     """From `place` on, as many varying bits as there is room for, behind the number of each key's group."""
     values = groups
     room_bits -= 0 if groups is None else int(groups[-1]).bit_length()
@@ -119,9 +119,9 @@ def squeeze(words: KeyWords, place: Place, room_bits: int, groups: U64 | None = 
             values = word if values is None else _joined(values, word, taken.bit_count())
             room_bits -= taken.bit_count()
         rest = varying & ~taken
-        at = Place(at.step, rest) if rest else Place(at.step + 1)
+        at = KeyPosition(at.step, rest) if rest else KeyPosition(at.step + 1)
     is_end = at.step > 0 and depth_of(at.step) >= words.longest
-    return Squeezed(np.zeros(words.count, dtype=np.uint64) if values is None else values, None if is_end else at)
+    return PackedKeys(np.zeros(words.count, dtype=np.uint64) if values is None else values, None if is_end else at)
 
 
 def depth_of(step: int) -> int:

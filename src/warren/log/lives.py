@@ -23,13 +23,13 @@ from itertools import groupby
 
 from warren.base.ids import Epoch, FileNumber, StreamId
 from warren.log.compaction_catalog import has_key_values
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest_state import ManifestState
 from warren.log.pins import Pin
 
 
-class Life(StrEnum):
+class FileLifecycle(StrEnum):
     ACTIVE = "active"
     NEEDED = "needed"
     RETAINED = "retained"
@@ -40,9 +40,9 @@ class Life(StrEnum):
 def is_needed(state: ManifestState, record: FileRecord) -> bool:
     if record.state is FileState.DOOMED:
         return False
-    if record.purpose is Purpose.COMPACTED:
+    if record.purpose is FileKind.COMPACTED:
         return record.number in state.compacted
-    if record.purpose is Purpose.SNAPSHOT:
+    if record.purpose is FileKind.SNAPSHOT:
         return record.number == state.snapshot
     # What goes moves the horizon to where it was sealed: everything up to there must be in the store.
     is_settled = max(record.last_epoch, record.sealed_epoch) <= state.reflected or any(
@@ -63,11 +63,11 @@ def lives(
     retention_bytes: int,
     release_bytes: int = 0,
     sealed_ns: Callable[[FileRecord], int] = lambda record: record.sealed_ns,
-) -> dict[FileNumber, Life]:
+) -> dict[FileNumber, FileLifecycle]:
     """The life of every file the manifest knows. `release_bytes`: so much of the history becomes free in any case.
     `sealed_ns`: when a file was sealed, by the clock of `now_ns`; the wall clock unless it is given."""
     found = {record.number: _life(state, record) for record in state.files.values()}
-    history = [record for record in state.files.values() if found[record.number] is Life.RETAINED]
+    history = [record for record in state.files.values() if found[record.number] is FileLifecycle.RETAINED]
     old = {record.number for record in history if now_ns - sealed_ns(record) >= retention_seconds * 1e9}
     over = _over(state, history, old, retention_bytes)
     over += [record for record in _released(state, history, pins, release_bytes) if record not in over]
@@ -75,21 +75,21 @@ def lives(
     edge = max((reach(state, record)[0] for record in going), default=state.horizon)
     for record in history:
         if record in over or reach(state, record)[0] <= edge:
-            found[record.number] = Life.FREE
+            found[record.number] = FileLifecycle.FREE
     for record in state.files.values():
-        if found[record.number] is Life.FREE and is_held(state, record, pins):
-            found[record.number] = Life.PINNED
+        if found[record.number] is FileLifecycle.FREE and is_held(state, record, pins):
+            found[record.number] = FileLifecycle.PINNED
     return found
 
 
-def _life(state: ManifestState, record: FileRecord) -> Life:
+def _life(state: ManifestState, record: FileRecord) -> FileLifecycle:
     """Without regard to how old it is, and to who holds it."""
     if record.state is FileState.ACTIVE:
-        return Life.ACTIVE
+        return FileLifecycle.ACTIVE
     if is_needed(state, record):
-        return Life.NEEDED
-    is_history = record.state is not FileState.DOOMED and record.purpose is not Purpose.SNAPSHOT
-    return Life.RETAINED if is_history else Life.FREE
+        return FileLifecycle.NEEDED
+    is_history = record.state is not FileState.DOOMED and record.purpose is not FileKind.SNAPSHOT
+    return FileLifecycle.RETAINED if is_history else FileLifecycle.FREE
 
 
 def _over(state: ManifestState, history: list[FileRecord], old: set[FileNumber], size: int) -> list[FileRecord]:
@@ -124,7 +124,7 @@ def _released(
 
 def disk_bytes(state: ManifestState, record: FileRecord) -> int:
     """Space that the removal of a file frees: of a log file whole containers, since it is allocated ahead by them."""
-    if record.purpose is not Purpose.LOG:
+    if record.purpose is not FileKind.LOG:
         return record.end
     containers = max(state.initial_containers, -(-record.end // state.container_bytes))
     return containers * state.container_bytes
@@ -140,11 +140,11 @@ def reach(state: ManifestState, record: FileRecord) -> tuple[Epoch, str]:
     """Up to where history goes along with a file, and the chain's digest there: for key-values, to the compacted file
     that ends the stretch they belong to, unless that is gone already."""
     own = (record.sealed_epoch, record.sealed_digest)
-    if record.purpose is Purpose.SNAPSHOT:
+    if record.purpose is FileKind.SNAPSHOT:
         return Epoch(0), ""
     if not has_key_values(record):
         return own
-    is_base = record.purpose is Purpose.COMPACTED
-    bases = [(r.sealed_epoch, r.sealed_digest) for r in state.files.values() if r.purpose is Purpose.COMPACTED]
+    is_base = record.purpose is FileKind.COMPACTED
+    bases = [(r.sealed_epoch, r.sealed_digest) for r in state.files.values() if r.purpose is FileKind.COMPACTED]
     end = min((base for base in bases if base[0] > own[0] or (base[0] == own[0] and not is_base)), default=own)
     return end if end[0] > state.horizon else own

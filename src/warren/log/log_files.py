@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.clock import Clock
 from warren.base.ids import ChannelId, FileNumber, Incarnation, TimelineId
 from warren.base.threads import Threads
-from warren.durability.participant import Participant, run_on
+from warren.durability.participant import LogFile, run_on
 from warren.files.protocol import File, Files, join
 from warren.files.recycle import RecyclePool
-from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose
+from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import active_name
 from warren.records.block import FileIdentity
 
 
-class LogFiles:
+class LogFileFactory:
     """Numbers come from here and nowhere else, so that none is given twice."""
 
     def __init__(
@@ -23,7 +23,7 @@ class LogFiles:
         files: Files,
         directory: str,
         clock: Clock,
-        chance: Chance,
+        chance: Random,
         threads: Threads,
         timeline: TimelineId,
         next_number: FileNumber,
@@ -57,15 +57,15 @@ class LogFiles:
     def new_identity(self) -> FileIdentity:
         return FileIdentity(self.timeline, Incarnation(self._chance.id64()))
 
-    def plan_log_file(self, channel: ChannelId) -> Participant:
+    def plan_log_file(self, channel: ChannelId) -> LogFile:
         """A file that can be appended to in memory; `create` brings it to the disk."""
         number, identity = self.take_number(), self.new_identity()
-        header = FileHeader(number, channel, Purpose.LOG, self.container_bytes, self._clock.wall_ns())
+        header = FileHeader(number, channel, FileKind.LOG, self.container_bytes, self._clock.wall_ns())
         raw, checksum = header.placed(identity)
         self._headers[number] = (channel, raw)
-        return Participant(number, identity, FILE_HEADER_BYTES, run_on(0, checksum), self.container_bytes)
+        return LogFile(number, identity, FILE_HEADER_BYTES, run_on(0, checksum), self.container_bytes)
 
-    def create(self, participant: Participant) -> None:
+    def create(self, participant: LogFile) -> None:
         """The planned file under its channel's active name, allocated and synced; its name is the caller's to sync. May
         be repeated after `OutOfRoom`."""
         channel, raw = self._headers[participant.number]
@@ -82,14 +82,14 @@ class LogFiles:
             raise
         self._headers.pop(participant.number)
 
-    def record_of(self, participant: Participant, channel: ChannelId) -> FileRecord:
+    def record_of(self, participant: LogFile, channel: ChannelId) -> FileRecord:
         """What the manifest shall know of a new log file."""
         return FileRecord(
             participant.number,
             channel,
             participant.identity.timeline,
             participant.identity.incarnation,
-            Purpose.LOG,
+            FileKind.LOG,
             FileState.ACTIVE,
             active_name(channel),
             first_wall_ns=self._clock.wall_ns(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from warren.base.background import Background
-from warren.base.chance import Chance, SystemChance
+from warren.base.chance import Random, SystemRandom
 from warren.base.clock import Clock, SystemClock
 from warren.base.threads import SystemThreads, Threads
 from warren.files.local import LocalFiles
@@ -13,13 +13,13 @@ from warren.files.protocol import Files
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Environment:
     files: Files
     clock: Clock
     threads: Threads
-    chance: Chance
+    chance: Random
     background: Background = field(default_factory=Background)
 
     @classmethod
-    def real(cls) -> Machine:
-        return cls(LocalFiles(), SystemClock(), SystemThreads(), SystemChance())
+    def real(cls) -> Environment:
+        return cls(LocalFiles(), SystemClock(), SystemThreads(), SystemRandom())

@@ -17,17 +17,17 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, Incarnation
 from warren.base.threads import Threads
-from warren.files.atomic import replace
+from warren.files.atomic import replace as replace_file
 from warren.files.protocol import Buffer, File, Files, join
 from warren.log.layout import MANIFEST
 from warren.log.manifest_state import Change, ManifestState
 from warren.records.block import FileIdentity, Header, draft, look, require_known_format
 from warren.records.format import BLOCK_BYTES_MAX, BlockKind
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 from warren.records.walk import next_good, walk
 
 FOLD_BYTES = 1 << 20
@@ -42,7 +42,7 @@ def read_manifest(files: Files, directory: str) -> ManifestState:
     finally:
         file.close()
     first = look(view, 0, None)
-    if isinstance(first, Verdict) or first.kind != BlockKind.EDIT:
+    if isinstance(first, BlockVerdict) or first.kind != BlockKind.EDIT:
         raise Damage("the manifest does not begin with a whole edit", path, 0)
     require_known_format(first, path)
     identity = FileIdentity(first.timeline, first.incarnation)
@@ -69,7 +69,7 @@ def _said(take: Callable[[Any], ManifestState], view: memoryview, header: Header
 class Manifest:
     """The manifest in the hands of its owner."""
 
-    def __init__(self, files: Files, directory: str, threads: Threads, chance: Chance, state: ManifestState) -> None:
+    def __init__(self, files: Files, directory: str, threads: Threads, chance: Random, state: ManifestState) -> None:
         """Fold `state` into a new manifest file and take it over."""
         self._files = files
         self._directory = directory
@@ -107,7 +107,7 @@ class Manifest:
     def _fold(self, state: ManifestState) -> None:
         self._identity = FileIdentity(state.timeline.id, Incarnation(self._chance.id64()))
         pieces, size = self._block(state.to_json(), state.edits, 0)
-        replace(self._files, self._path, pieces)
+        replace_file(self._files, self._path, pieces)
         self.close()
         self._file = self._files.open(self._path, writable=True)
         self._end = size

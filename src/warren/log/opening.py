@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.clock import Clock
 from warren.base.errors import Damage, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, TimelineId, lsn_of
 from warren.base.threads import Threads
-from warren.durability.epoch_file import Witness, read_witness, witness_in
-from warren.durability.participant import Participant
+from warren.durability.epoch_file import DurableRecord, read_witness, witness_in
+from warren.durability.participant import LogFile
 from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
 from warren.log.entries import KV_STREAM
-from warren.log.file_header import FILE_HEADER_BYTES, Purpose, read_file_header
+from warren.log.file_header import FILE_HEADER_BYTES, FileKind, read_file_header
 from warren.log.file_lookup import find_file, open_record, read_epoch_files
 from warren.log.file_record import FileRecord, FileState
 from warren.log.jobs import clear_staging
@@ -41,7 +41,7 @@ from warren.log.layout import (
 from warren.log.manifest import Manifest, read_manifest
 from warren.log.manifest_state import Change, ManifestState, StreamRecord, file_change, set_change
 from warren.log.quarantine import set_aside_bytes, set_aside_file
-from warren.log.recovery import Judgement, Verified, examine, judge
+from warren.log.recovery import DurableJudgement, VerifiedEpoch, examine, judge
 from warren.log.settings import CHANNELS_MAX, LogSettings, container_bytes_of
 from warren.records.format import BlockKind
 
@@ -51,13 +51,13 @@ EPOCHS_IN_MEMORY = 2  # one on its way to the disk, one being gathered: their nu
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenedLog:
     """What opening found: the ground the store is put on."""
 
     manifest: Manifest
-    judgement: Judgement
+    judgement: DurableJudgement
     first_epoch: Epoch
-    kept: dict[ChannelId, Participant]  # active files with nothing in them: written on
+    kept: dict[ChannelId, LogFile]  # active files with nothing in them: written on
     sealed: list[FileRecord]
     witness_sequence: int
     problems: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Opened:
             raise
 
 
-def create_if_missing(files: Files, directory: str, settings: LogSettings, threads: Threads, chance: Chance) -> None:
+def create_if_missing(files: Files, directory: str, settings: LogSettings, threads: Threads, chance: Random) -> None:
     """A new store: its directories and its first manifest."""
     for name in DIRECTORIES:
         files.make_directories(join(directory, name))
@@ -93,7 +93,7 @@ def create_if_missing(files: Files, directory: str, settings: LogSettings, threa
     Manifest(files, directory, threads, chance, state).close()
 
 
-def recover(files: Files, directory: str, threads: Threads, chance: Chance, clock: Clock) -> Opened:
+def recover(files: Files, directory: str, threads: Threads, chance: Random, clock: Clock) -> OpenedLog:
     """Judge what is there and make it the ground of a new run."""
     files.sync_directory(directory)
     state = read_manifest(files, directory)
@@ -131,10 +131,10 @@ def recover(files: Files, directory: str, threads: Threads, chance: Chance, cloc
         raise
     sequence = witness.sequence if witness else 0
     judgement = replace(judgement, files=())  # a view of a file holds its room on the disk, also when the file has gone
-    return Opened(manifest, judgement, Epoch(floor + 1), kept, sealed, sequence, problems)
+    return OpenedLog(manifest, judgement, Epoch(floor + 1), kept, sealed, sequence, problems)
 
 
-def opening_edit(opened: Opened, new_files: list[FileRecord], next_number: FileNumber) -> list[Change]:
+def opening_edit(opened: OpenedLog, new_files: list[FileRecord], next_number: FileNumber) -> list[Change]:
     """Seal, void and go on: the one edit that ends the opening."""
     judgement = opened.judgement
     changes = [file_change(record) for record in (*opened.sealed, *new_files)]
@@ -160,11 +160,11 @@ def rotate_epoch_file(files: Files, directory: str, durable: Epoch) -> None:
         files.rename(path, join(directory, rotated_epoch_name(durable)))
 
 
-def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[Witness | None, list[str]]:
+def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[DurableRecord | None, list[str]]:
     """The newest witness of this timeline: the epoch file's, or that of a rotated one if it was caught on the way. A
     file that it does not name is known by an older one: an opening that was cut short speaks of its new files only,
     and a file reaches at least as far as it ever did."""
-    found: list[Witness] = []
+    found: list[DurableRecord] = []
     problems: list[str] = []
     for path, raw in read_epoch_files(files, directory):
         witness, told = witness_in(raw, path)
@@ -178,7 +178,9 @@ def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[
     return replace(found[-1], ends=tuple(ends.values())), problems
 
 
-def judge_directory(files: Files, directory: str, state: ManifestState, witness: Witness | None) -> Judgement:
+def judge_directory(
+    files: Files, directory: str, state: ManifestState, witness: DurableRecord | None
+) -> DurableJudgement:
     active = state.of_state(FileState.ACTIVE)
     examined = []
     for record in active:
@@ -204,11 +206,11 @@ def check_settings(settings: LogSettings) -> None:
         )
 
 
-def _has_content(item: Verified) -> bool:
+def _has_content(item: VerifiedEpoch) -> bool:
     return len(item.headers) > 1 or item.voided is not None
 
 
-def _make_durable(files: Files, item: Verified, witness: Witness | None) -> None:
+def _make_durable(files: Files, item: VerifiedEpoch, witness: DurableRecord | None) -> None:
     """What was found behind the witness is written once more, byte for byte, and synced. Syncing alone is not enough:
     where the sync of an earlier process failed, the system may take pages for clean that the disk never got."""
     mine = item.end.number, item.end.identity
@@ -227,7 +229,7 @@ def _check_sealed(files: Files, directory: str, state: ManifestState) -> None:
     is damaged must not pass for a stranger and vanish into quarantine."""
     for record in state.of_state(FileState.SEALED):
         path = join(directory, record.name)
-        if record.purpose is Purpose.SNAPSHOT:
+        if record.purpose is FileKind.SNAPSHOT:
             continue
         if not files.exists(path):
             raise Damage(f"log file {record.number} is missing", path, 0)
@@ -260,14 +262,14 @@ def _life_of(files: Files, path: str) -> tuple[int, int] | None:
         file.close()
 
 
-def _quarantine(files: Files, directory: str, item: Verified) -> None:
+def _quarantine(files: Files, directory: str, item: VerifiedEpoch) -> None:
     if item.voided is not None:
         voided = item.voided
         name = f"{item.examined.record.number:010d}-{voided.start}-{voided.end}.voided"
         set_aside_bytes(files, directory, name, item.examined.view[voided.start : voided.end])
 
 
-def _sealed(item: Verified, judgement: Judgement, wall_ns: int) -> FileRecord:
+def _sealed(item: VerifiedEpoch, judgement: DurableJudgement, wall_ns: int) -> FileRecord:
     record = item.examined.record
     data = [header for header in item.headers if header.kind == BlockKind.ENTRIES]
     ends: dict[StreamId, Lsn] = {}
@@ -290,15 +292,15 @@ def _sealed(item: Verified, judgement: Judgement, wall_ns: int) -> FileRecord:
     )
 
 
-def let_go(participant: Participant) -> None:
+def let_go(participant: LogFile) -> None:
     """Close its file, if it has one."""
     handle, participant.handle = participant.handle, None
     if handle is not None:
         handle.close()
 
 
-def _kept_open(files: Files, items: list[Verified], state: ManifestState) -> dict[ChannelId, Participant]:
-    kept: dict[ChannelId, Participant] = {}
+def _kept_open(files: Files, items: list[VerifiedEpoch], state: ManifestState) -> dict[ChannelId, LogFile]:
+    kept: dict[ChannelId, LogFile] = {}
     try:
         for item in items:
             kept[item.examined.record.channel] = _kept(files, item, state)
@@ -309,9 +311,9 @@ def _kept_open(files: Files, items: list[Verified], state: ManifestState) -> dic
     return kept
 
 
-def _kept(files: Files, item: Verified, state: ManifestState) -> Participant:
+def _kept(files: Files, item: VerifiedEpoch, state: ManifestState) -> LogFile:
     end = item.end
-    participant = Participant(end.number, end.identity, end.end, end.running, state.container_bytes)
+    participant = LogFile(end.number, end.identity, end.end, end.running, state.container_bytes)
     handle = files.open(item.examined.path, writable=True)
     try:
         participant.attach(handle, handle.size())

@@ -7,31 +7,31 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from warren.base.ids import ChannelId, Epoch, FileNumber
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.records.block import FileIdentity
 
 
-class Place(NamedTuple):
+class OutputSlot(NamedTuple):
     """What a file to be made is to be called."""
 
     number: FileNumber
     identity: FileIdentity
 
 
-class Made(NamedTuple):
+class OutputFile(NamedTuple):
     """A file that was made, where it waits, and its figures."""
 
-    place: Place
+    place: OutputSlot
     staged: str
     figures: dict[str, Any]
 
 
 def output_record(
-    purpose: Purpose,
+    purpose: FileKind,
     inputs: Sequence[FileRecord],
     epoch: Epoch,
-    place: Place,
+    place: OutputSlot,
     made: dict[str, Any],
     name: str,
     wall_ns: int,

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.clock import Clock
 from warren.base.errors import Gone, NotFound, Refused
 from warren.base.ids import Epoch, FileNumber, TimelineId
@@ -50,7 +50,7 @@ class Pin:
 
 
 class Pins:
-    def __init__(self, files: Files, directory: str, clock: Clock, chance: Chance) -> None:
+    def __init__(self, files: Files, directory: str, clock: Clock, chance: Random) -> None:
         self._files = files
         self._directory = directory
         self._home = join(directory, PINS)

@@ -22,13 +22,13 @@ from warren.log.numbered_files import NumberedFiles
 from warren.log.referring import Pointer
 from warren.records.columns import EntryColumns
 from warren.records.format import BLOCK_BYTES_MAX, HEADER
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 
 KEPT_BYTES = 8 << 20
 BLOCK_BYTES_GUESS = 16 << 10  # read at once of a block whose size is not known; the rest of a larger one follows
 
 
-class Pointed:
+class PointerReader:
     def __init__(
         self, files: Files, directory: str, manifest: Manifest, lock: Condition, kept_bytes: int = KEPT_BYTES
     ) -> None:
@@ -69,7 +69,7 @@ class Pointed:
 
     def _block(self, block: Lsn, size_bytes: int) -> EntryColumns:
         found = self._reader.block(block, size_bytes)
-        if isinstance(found, Verdict):
+        if isinstance(found, BlockVerdict):
             number = file_of_lsn(block)
             self._files.record(number)  # gone meanwhile, and its bytes another's?
             raise Damage(f"the log is damaged: {found.value}", self._files.path(number), position_of_lsn(block))

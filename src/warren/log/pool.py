@@ -15,7 +15,7 @@ import numpy as np
 from warren.log.gather import Positions, numbers_at
 from warren.log.strings import Strings
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import WIDTHS, AnyUnsigned, Numbers, narrowest
+from warren.records.numbers import WIDTHS, AnyUnsigned, NumberColumn, narrowest
 
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 32 << 20
@@ -23,13 +23,13 @@ _PIECE_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    kinds: Numbers
-    storages: Numbers
-    majors: Numbers
-    minors: Numbers
-    epochs: Numbers
-    undo_prev: Numbers
-    undo_next: Numbers
+    kinds: NumberColumn
+    storages: NumberColumn
+    majors: NumberColumn
+    minors: NumberColumn
+    epochs: NumberColumn
+    undo_prev: NumberColumn
+    undo_next: NumberColumn
     keys: Strings
     values: Strings
 
@@ -90,37 +90,37 @@ def concatenated(batches: Sequence[EntryColumns]) -> EntryColumns:
     return pool.take(np.arange(pool.count, dtype=np.int64))
 
 
-def joined(parts: Iterable[Numbers]) -> Numbers:
+def joined(parts: Iterable[NumberColumn]) -> NumberColumn:
     """One column of all parts, one behind the other."""
     columns = [part for part in parts if part.count]
     if not columns:
-        return Numbers(0, 0)
+        return NumberColumn(0, 0)
     count = sum(column.count for column in columns)
     if all(column.is_constant and column.base == columns[0].base for column in columns):
-        return Numbers(count, columns[0].base)
+        return NumberColumn(count, columns[0].base)
     if all(column.is_constant for column in columns):
-        bases = Numbers.of_array(np.array([column.base for column in columns], dtype=np.uint64))
+        bases = NumberColumn.of_array(np.array([column.base for column in columns], dtype=np.uint64))
         assert bases.deltas is not None, "they differ"
-        return Numbers(count, bases.base, 0, np.repeat(bases.deltas, [column.count for column in columns]))
+        return NumberColumn(count, bases.base, 0, np.repeat(bases.deltas, [column.count for column in columns]))
     low, high = min(map(_lowest, columns)), max(map(_highest, columns))
     deltas = np.empty(count, dtype=WIDTHS[narrowest(high - low)])
     at = 0
     for column in columns:
         deltas[at : at + column.count] = _above(column, low)
         at += column.count
-    return Numbers(count, low, 0, deltas)
+    return NumberColumn(count, low, 0, deltas)
 
 
-def taken(numbers: Numbers, rows: Positions) -> Numbers:
+def taken(numbers: NumberColumn, rows: Positions) -> NumberColumn:
     if numbers.is_constant:
-        return Numbers(len(rows), numbers.base)
+        return NumberColumn(len(rows), numbers.base)
     if numbers.deltas is None:
-        return Numbers.of_array(numbers_at(numbers, rows))
-    some = Numbers.of_array(numbers.deltas[rows])
-    return Numbers(some.count, some.base + numbers.base, 0, some.deltas)
+        return NumberColumn.of_array(numbers_at(numbers, rows))
+    some = NumberColumn.of_array(numbers.deltas[rows])
+    return NumberColumn(some.count, some.base + numbers.base, 0, some.deltas)
 
 
-def are_same(left: Numbers, right: Numbers) -> bool:
+def are_same(left: NumberColumn, right: NumberColumn) -> bool:
     if left.is_constant and right.is_constant:
         return left.base == right.base
     if left.deltas is None or right.deltas is None or left.base != right.base:
@@ -129,29 +129,29 @@ def are_same(left: Numbers, right: Numbers) -> bool:
 
 
 def no_entries() -> EntryColumns:
-    none = Numbers(0, 0)
+    none = NumberColumn(0, 0)
     return EntryColumns(none, none, none, none, Texts.empty(0), Texts.empty(0), none, none, none)
 
 
-def _epochs_of(batch: EntryColumns) -> Numbers:
+def _epochs_of(batch: EntryColumns) -> NumberColumn:
     assert batch.epochs is not None, "whoever reads a block for a merge fills in its epoch"
     return batch.epochs
 
 
-def _lowest(column: Numbers) -> int:
+def _lowest(column: NumberColumn) -> int:
     if column.deltas is not None:
         return column.base + int(column.deltas.min())
     return min(column.base, column.at(column.count - 1))
 
 
-def _highest(column: Numbers) -> int:
+def _highest(column: NumberColumn) -> int:
     if column.deltas is not None:
         return column.base + int(column.deltas.max())
     return max(column.base, column.at(column.count - 1))
 
 
-def _above(column: Numbers, low: int) -> AnyUnsigned:
+def _above(column: NumberColumn, low: int) -> AnyUnsigned:
     """How far each value lies above `low`."""
     if column.deltas is None:
-        return Numbers(column.count, column.base - low, column.step).array()
+        return NumberColumn(column.count, column.base - low, column.step).array()
     return column.array() - np.uint64(low)

@@ -28,10 +28,10 @@ from warren.base.steady_instants import SteadyInstants
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.files.recycle import RecyclePool
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import epoch_of_name
-from warren.log.lives import Life, is_held, lives, reach
+from warren.log.lives import FileLifecycle, is_held, lives, reach
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import Change, ManifestState, drop_change, file_change, set_change
 from warren.log.pins import Pin, Pins
@@ -42,14 +42,14 @@ FREE_SLACK = 4  # history yields until such a share more than the minimum is fre
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class PurgeResult:
     files: tuple[str, ...]
     freed_bytes: int
     horizon: Epoch
     pinned_bytes: int
 
 
-class Purge:
+class FilePurge:
     def __init__(
         self,
         files: Files,
@@ -77,7 +77,7 @@ class Purge:
         self.begun = self.ended = 0  # runs
         self.shortage: list[str] = []  # what keeps space that the disk is short of, by name
 
-    def run(self) -> Purged:
+    def run(self) -> PurgeResult:
         with self._upkeep:
             self.begun += 1
             try:
@@ -85,12 +85,12 @@ class Purge:
             finally:
                 self.ended += 1
 
-    def _run(self) -> Purged:
+    def _run(self) -> PurgeResult:
         self._note_sealed()
         self._note_handed_out()
         self._pins.drop_lapsed()
         self._revoke_over_cap()
-        self._doom(self._of_life(Life.FREE, self._pins.live(), self._short_bytes()))
+        self._doom(self._of_life(FileLifecycle.FREE, self._pins.live(), self._short_bytes()))
         purged = self._remove_doomed()
         self.shortage = self._kept_in_shortage() if self._short_bytes() else []
         return purged
@@ -106,7 +106,7 @@ class Purge:
         return max(0, max(least + least // FREE_SLACK, missing) - free)
 
     def _kept_in_shortage(self) -> list[str]:
-        state, history = self._manifest.state, self._of_life(Life.FREE, [], sys.maxsize)
+        state, history = self._manifest.state, self._of_life(FileLifecycle.FREE, [], sys.maxsize)
         held = [(pin, sum(r.end for r in history if is_held(state, r, [pin]))) for pin in self._pins.live()]
         told = [
             f"the disk is short of space, and pin {pin.id} of {pin.reader} keeps {size} bytes of history"
@@ -120,12 +120,12 @@ class Purge:
         if self._pool is None or not (pins := self._pins.every()):
             return
         state = self._manifest.state
-        logs = [r for r in state.files.values() if r.purpose is Purpose.LOG and r.state is not FileState.ACTIVE]
+        logs = [r for r in state.files.values() if r.purpose is FileKind.LOG and r.state is not FileState.ACTIVE]
         fresh = [record for record in logs if not record.is_handed_out and is_held(state, record, pins)]
         if fresh:
             self._manifest.commit([file_change(record.changed(is_handed_out=True)) for record in fresh])
 
-    def _of_life(self, life: Life, pins: list[Pin], release_bytes: int = 0) -> list[FileRecord]:
+    def _of_life(self, life: FileLifecycle, pins: list[Pin], release_bytes: int = 0) -> list[FileRecord]:
         state, settings = self._manifest.state, self._settings
         now, limits = self._clock.monotonic_ns(), (settings.retention_seconds, settings.retention_bytes)
         found = lives(state, pins, now, *limits, release_bytes, self._sealed_ns)
@@ -151,7 +151,7 @@ class Purge:
         changes += horizon_change(self._manifest.state, fresh)
         self._manifest.commit(changes)
 
-    def _remove_doomed(self) -> Purged:
+    def _remove_doomed(self) -> PurgeResult:
         pins = self._pins.live()
         state = self._manifest.state
         doomed = state.of_state(FileState.DOOMED)
@@ -163,14 +163,14 @@ class Purge:
             self._files.sync_directory(self._directory)
             self._manifest.commit([drop_change(record.number) for record in going])
         freed = sum(record.end for record in going)
-        pinned = sum(record.end for record in self._of_life(Life.PINNED, pins))
-        return Purged(tuple(record.name for record in going), freed, self._manifest.state.horizon, pinned)
+        pinned = sum(record.end for record in self._of_life(FileLifecycle.PINNED, pins))
+        return PurgeResult(tuple(record.name for record in going), freed, self._manifest.state.horizon, pinned)
 
     def _remove(self, record: FileRecord) -> None:
         path = join(self._directory, record.name)
         if not self._files.exists(path):
             return  # a purge before a crash came this far
-        may_recycle = record.purpose is Purpose.LOG and not record.is_handed_out
+        may_recycle = record.purpose is FileKind.LOG and not record.is_handed_out
         if not (may_recycle and self._pool is not None and self._pool.offer(path)):
             self._files.remove(path)
 
@@ -183,7 +183,7 @@ class Purge:
 
     def _revoke_over_cap(self) -> None:
         """A pin holds back no more bytes than it may, whoever else holds them, too."""
-        state, unpinned = self._manifest.state, self._of_life(Life.FREE, [])
+        state, unpinned = self._manifest.state, self._of_life(FileLifecycle.FREE, [])
         for pin in self._pins.live():
             held = sum(record.end for record in unpinned if is_held(state, record, [pin]))
             if pin.bytes_max and held > pin.bytes_max:

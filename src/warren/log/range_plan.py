@@ -20,9 +20,9 @@ from warren.log.entries import KV_STREAM
 from warren.log.file_lookup import open_by_name
 from warren.log.file_parts import Border, FilePart, cut_into_parts
 from warren.log.file_record import FileRecord
-from warren.log.handover import Order
+from warren.log.handover import CompactionJob
 from warren.log.key_range import Bound, KeyRange, ranges_between
-from warren.log.range_tasks import DealTask, MergeTask, clears_from_json
+from warren.log.range_tasks import MergeTask, PartitionTask, clears_from_json
 from warren.log.sampling import Sample
 from warren.log.scan_walk import EVERY_EPOCH, WITH_ENTRIES
 from warren.log.storage_entries import NO_CLEARS
@@ -36,7 +36,7 @@ _SAMPLE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class RangePlanSizes:
     """How large a task may be."""
 
     workers: int = 2  # how many tasks run at once
@@ -49,20 +49,20 @@ class Sizes:
 class RangePlan:
     """The tasks of one order. First `deals`, if there are any, then `merges` of what they answered."""
 
-    def __init__(self, files: Files, order: Order, sizes: Sizes) -> None:
+    def __init__(self, files: Files, order: CompactionJob, sizes: RangePlanSizes) -> None:
         self._files = files
         self._order = order
         self._sizes = sizes
         self._bounds = self._choose_bounds(order, sizes)
         self.ranges: list[KeyRange] = ranges_between(self._bounds)
 
-    def deals(self) -> list[DealTask]:
+    def deals(self) -> list[PartitionTask]:
         """One task for every load of the inputs; none, if one pass will do."""
         if len(self.ranges) <= self._sizes.ranges_at_once_max:
             return []
         order = self._order
         return [
-            DealTask(order.directory, order.home, tuple(load), order.epoch, tuple(self._bounds))
+            PartitionTask(order.directory, order.home, tuple(load), order.epoch, tuple(self._bounds))
             for load in self._loads()
         ]
 
@@ -89,7 +89,7 @@ class RangePlan:
             for number, key_range in enumerate(self.ranges)
         ]
 
-    def _choose_bounds(self, order: Order, sizes: Sizes) -> list[Bound]:
+    def _choose_bounds(self, order: CompactionJob, sizes: RangePlanSizes) -> list[Bound]:
         entries = sum(record.entries for record in order.inputs)
         wanted = max(-(-entries // sizes.entries_per_range), min(sizes.workers, entries // sizes.entries_worth_a_task))
         wanted = min(-(-wanted // sizes.workers) * sizes.workers if wanted > 1 else 1, len(order.places))

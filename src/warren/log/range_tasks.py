@@ -25,20 +25,20 @@ from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineI
 from warren.base.threads import Threads
 from warren.files.protocol import Files, join
 from warren.log.entries import KV_STREAM
-from warren.log.external import Workshop, dealt, external
-from warren.log.file_header import FileHeader, Purpose
+from warren.log.external import MergeResources, external, partitions
+from warren.log.file_header import FileHeader, FileKind
 from warren.log.file_parts import FilePart
 from warren.log.jobs import write_sorted
 from warren.log.key_range import Bound, KeyRange, RangeInput
 from warren.log.merge import survivors
-from warren.log.outputs import Place
+from warren.log.outputs import OutputSlot
 from warren.log.plans import ENTRY_INDEX_BYTES, Input
 from warren.log.pool import Pool
 from warren.log.pool_parts import joined_pools
 from warren.log.scan import refuse_damage
 from warren.log.scan_part import PartInput, scan_part
 from warren.log.scan_verdict import FileScan
-from warren.log.spill import Spill, SpillPart
+from warren.log.spill import SpillFile, SpillPart
 from warren.log.storage_entries import NO_CLEARS, Clears
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns
@@ -47,7 +47,7 @@ SPILLS = "spills"
 
 
 @dataclass(frozen=True, slots=True)
-class DealTask:
+class PartitionTask:
     directory: str
     home: str
     parts: tuple[FilePart, ...]
@@ -64,7 +64,7 @@ class DealTask:
         }
 
     @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> DealTask:
+    def from_json(cls, raw: dict[str, Any]) -> PartitionTask:
         parts = tuple(map(FilePart.from_json, raw["parts"]))
         bounds = tuple((storage, bytes.fromhex(key)) for storage, key in raw["bounds"])
         return cls(raw["directory"], raw["home"], parts, Epoch(raw["epoch"]), bounds)
@@ -74,7 +74,7 @@ class DealTask:
 class MergeTask:
     directory: str
     home: str
-    place: Place
+    place: OutputSlot
     key_range: KeyRange
     share: float  # about how much of the parts lies in the range
     epoch: Epoch
@@ -104,7 +104,7 @@ class MergeTask:
         number, timeline, incarnation = raw["place"]
         made = {
             **raw,
-            "place": Place(FileNumber(number), FileIdentity(TimelineId(timeline), Incarnation(incarnation))),
+            "place": OutputSlot(FileNumber(number), FileIdentity(TimelineId(timeline), Incarnation(incarnation))),
             "key_range": KeyRange.from_json(raw["key_range"]),
             "parts": tuple(map(FilePart.from_json, raw["parts"])),
             "runs": tuple((name, start, stop, entries) for name, start, stop, entries in raw["runs"]),
@@ -121,15 +121,15 @@ def clears_from_json(raw: Sequence[Sequence[int]]) -> Clears:
     return Clears({storage: (major, minor) for storage, major, minor in raw})
 
 
-def deal(files: Files, task: DealTask, name: str) -> dict[str, Any]:
+def deal(files: Files, task: PartitionTask, name: str) -> dict[str, Any]:
     """Sort a load and write it as a run called `name`; where in it each range lies, and the clears that were found."""
     inputs = _inputs(files, task.directory, task.parts, task.epoch)
     load = Pool.of([batch for each in inputs for batch in each.batches()])
     clears = Clears.of(load)
-    run = Spill(files, join(task.home, name))
+    run = SpillFile(files, join(task.home, name))
     parts: list[list[int]] = []
     try:
-        for share in dealt(load, survivors(load, clears, False), task.bounds):
+        for share in partitions(load, survivors(load, clears, False), task.bounds):
             start, entries = run.size_bytes, run.entries
             for piece in load.pieces(share):
                 run.add(load.take(piece))
@@ -141,7 +141,7 @@ def deal(files: Files, task: DealTask, name: str) -> dict[str, Any]:
 
 def merge_range(files: Files, threads: Threads, task: MergeTask, name: str) -> dict[str, Any]:
     """Merge a range into a sorted file called `name`; its figures."""
-    header = FileHeader(task.place.number, ChannelId(0), Purpose.COMPACTED, 0, task.created_ns)
+    header = FileHeader(task.place.number, ChannelId(0), FileKind.COMPACTED, 0, task.created_ns)
     path = join(task.home, name)
     batches = _merged(files, threads, task, join(task.home, f"{name}.{SPILLS}"))
     figures = write_sorted(files, path, header, task.place.identity, task.epoch, batches)
@@ -165,7 +165,7 @@ def _merged(files: Files, threads: Threads, task: MergeTask, spills: str) -> Ite
     for source in sources:
         clears = clears.and_also(source.clears)
     if not is_small:
-        workshop = Workshop(threads, files, spills, task.memory_bytes, 1)
+        workshop = MergeResources(threads, files, spills, task.memory_bytes, 1)
         files.make_directories(spills)
         yield from external(sources, True, workshop, clears)
         return

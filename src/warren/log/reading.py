@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, FileNumber
-from warren.durability.epoch_file import Witness
+from warren.durability.epoch_file import DurableRecord
 from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, join
 from warren.log.file_lookup import horizon_if_gone
@@ -34,7 +34,7 @@ class ReadOnlyLog:
     files: Files
     directory: str
     state: ManifestState
-    witness: Witness | None
+    witness: DurableRecord | None
     problems: tuple[str, ...] = field(default=())  # what was wrong with epoch files that a newer one makes up for
 
     @property

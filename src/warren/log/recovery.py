@@ -19,47 +19,47 @@ from dataclasses import dataclass
 from warren.base.errors import Damage
 from warren.base.ids import Epoch
 from warren.durability.closing import Closing, read_closing
-from warren.durability.epoch_file import Witness
+from warren.durability.epoch_file import DurableRecord
 from warren.durability.participant import FileEnd
 from warren.log.file_header import FILE_HEADER_BYTES
 from warren.log.file_record import FileRecord, Voided
 from warren.records.block import Header, require_known_format
 from warren.records.format import BlockKind
-from warren.records.walk import Walk, extent, next_good, walk
+from warren.records.walk import BlockWalk, extent, next_good, walk
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ExaminedFiles:
     """One active file, walked from its first block to where good blocks end."""
 
     record: FileRecord
     path: str
     view: memoryview
-    walked: Walk
+    walked: BlockWalk
     behind: tuple[Header, ...]  # good blocks of this life behind the place where the walk stopped
     extent: int  # end of what was written in this life
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedEpoch:
     """The valid part of an active file, and what does not count."""
 
-    examined: Examined
+    examined: ExaminedFiles
     end: FileEnd
     headers: tuple[Header, ...]
     voided: Voided | None
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class DurableJudgement:
     durable: Epoch
     digest: bytes
     highest_seen: Epoch
-    files: tuple[Verified, ...]
+    files: tuple[VerifiedEpoch, ...]
     monotone_ns: int
 
 
-def examine(record: FileRecord, path: str, view: memoryview) -> Examined:
+def examine(record: FileRecord, path: str, view: memoryview) -> ExaminedFiles:
     walked = walk(view, record.identity)
     if not walked.headers or walked.headers[0].kind != BlockKind.FILE_HEADER:
         raise Damage("an active log file does not begin with its file header", path, 0)
@@ -75,12 +75,16 @@ def examine(record: FileRecord, path: str, view: memoryview) -> Examined:
             found = next_good(view, record.identity, found.end)
     # In a recycled file the bytes of its earlier life stand behind: only good blocks say how far this one came.
     last = behind[-1].end if behind else walked.end
-    return Examined(record, path, view, walked, tuple(behind), last if record.is_recycled else written_to)
+    return ExaminedFiles(record, path, view, walked, tuple(behind), last if record.is_recycled else written_to)
 
 
 def judge(
-    examined: Sequence[Examined], witness: Witness | None, floor: Epoch, floor_digest: bytes, run_first: Epoch
-) -> Judgement:
+    examined: Sequence[ExaminedFiles],
+    witness: DurableRecord | None,
+    floor: Epoch,
+    floor_digest: bytes,
+    run_first: Epoch,
+) -> DurableJudgement:
     """`floor` is the epoch the manifest knows to be durable; the witness, if there is one, is at least as good."""
     durable, digest = (
         (witness.durable, witness.digest) if witness and witness.durable >= floor else (floor, floor_digest)
@@ -101,10 +105,10 @@ def judge(
         digest = closings[final].digest(examined[0].record.timeline)
     marks = [closing.monotone_ns for closing in closings.values()]
     monotone = max([witness.monotone_ns if witness else 0, *marks])
-    return Judgement(final, digest, highest, tuple(_verified(item, final) for item in examined), monotone)
+    return DurableJudgement(final, digest, highest, tuple(_verified(item, final) for item in examined), monotone)
 
 
-def _check_against_witness(item: Examined, witness: Witness | None) -> None:
+def _check_against_witness(item: ExaminedFiles, witness: DurableRecord | None) -> None:
     # A witness from an opening which did not come to its end may name another life of this number: not this file.
     ends = witness.ends if witness else ()
     wanted = [end for end in ends if (end.number, end.identity) == (item.record.number, item.record.identity)]
@@ -122,7 +126,7 @@ def _check_against_witness(item: Examined, witness: Witness | None) -> None:
             )
 
 
-def _check_order(item: Examined) -> None:
+def _check_order(item: ExaminedFiles) -> None:
     last = 0
     for header in item.walked.headers:
         if header.epoch < last:
@@ -130,7 +134,7 @@ def _check_order(item: Examined) -> None:
         last = header.epoch
 
 
-def _closings(examined: Sequence[Examined]) -> dict[Epoch, Closing]:
+def _closings(examined: Sequence[ExaminedFiles]) -> dict[Epoch, Closing]:
     found: dict[Epoch, Closing] = {}
     for item in examined:
         for header in (*item.walked.headers, *item.behind):
@@ -139,7 +143,7 @@ def _closings(examined: Sequence[Examined]) -> dict[Epoch, Closing]:
     return found
 
 
-def _is_whole(examined: Sequence[Examined], closing: Closing) -> bool:
+def _is_whole(examined: Sequence[ExaminedFiles], closing: Closing) -> bool:
     by_number = {item.record.number: item for item in examined}
     for part in closing.parts:
         item = by_number.get(part.file)
@@ -148,7 +152,7 @@ def _is_whole(examined: Sequence[Examined], closing: Closing) -> bool:
     return True
 
 
-def _require_whole(examined: Sequence[Examined], closings: dict[Epoch, Closing], epoch: Epoch) -> None:
+def _require_whole(examined: Sequence[ExaminedFiles], closings: dict[Epoch, Closing], epoch: Epoch) -> None:
     """A later epoch was written, so this one was durable: whatever is missing of it is damage."""
     if epoch in closings and _is_whole(examined, closings[epoch]):
         return
@@ -158,7 +162,7 @@ def _require_whole(examined: Sequence[Examined], closings: dict[Epoch, Closing],
     )
 
 
-def _running_at(item: Examined, end: int) -> int | None:
+def _running_at(item: ExaminedFiles, end: int) -> int | None:
     """The running checksum behind the good block that ends there."""
     if end > item.walked.end:
         return None
@@ -168,7 +172,7 @@ def _running_at(item: Examined, end: int) -> int | None:
     return None
 
 
-def _verified(item: Examined, durable: Epoch) -> Verified:
+def _verified(item: ExaminedFiles, durable: Epoch) -> VerifiedEpoch:
     count = sum(1 for header in item.walked.headers if header.epoch <= durable)
     headers = tuple(item.walked.headers[:count])
     end = headers[-1].end if headers else FILE_HEADER_BYTES
@@ -179,4 +183,4 @@ def _verified(item: Examined, durable: Epoch) -> Verified:
         voided = Voided(
             end, item.extent, "torn" if is_torn else f"not durable: epoch {item.walked.headers[count].epoch}"
         )
-    return Verified(item, FileEnd(item.record.number, item.record.identity, end, running), headers, voided)
+    return VerifiedEpoch(item, FileEnd(item.record.number, item.record.identity, end, running), headers, voided)

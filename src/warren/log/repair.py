@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.clock import Clock
 from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch, FileNumber, TimelineId
@@ -26,7 +26,7 @@ from warren.durability.participant import FileEnd
 from warren.files.lock import this_process
 from warren.files.protocol import Files, join
 from warren.log.cut import choose_files
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_lookup import locate
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.layout import DIRECTORIES, LOCK, MANIFEST
@@ -52,7 +52,7 @@ class Repair:
     directory: str
     clock: Clock
     threads: Threads
-    chance: Chance
+    chance: Random
     epoch: Epoch | None = None  # go back to it
     cut: bool = False
     thread_num: int = 2
@@ -163,7 +163,7 @@ class Repair:
         """A damaged compacted file is not missed as long as every log file it was made from is there."""
         if state.horizon > 0:
             return plans
-        compacted = [plan for plan in plans if plan.record.purpose is Purpose.COMPACTED]
+        compacted = [plan for plan in plans if plan.record.purpose is FileKind.COMPACTED]
         hit = {plan.record.number for plan in compacted if plan.hits}
         if hit & set(state.compacted):
             hit |= set(state.compacted)  # they share their sources: one cannot be left in force without the others
@@ -176,7 +176,7 @@ class Repair:
             if _is_snapshot(scan.record) and (report.is_needed or scan.problems):
                 report.dropped.append(scan.record)
         if report.timeline is not None:
-            compacted = [record for record in log.records() if record.purpose is Purpose.COMPACTED]
+            compacted = [record for record in log.records() if record.purpose is FileKind.COMPACTED]
             report.dropped += [record for record in compacted if record.last_epoch > report.closed[0]]
 
     # -- doing it ------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class Repair:
             values |= {"snapshot": FileNumber(0), "snapshot_epoch": Epoch(0)}
         if report.timeline is not None:
             chosen = choose_files(state, durable)
-            bases = tuple(record.number for record in chosen if record.purpose is Purpose.COMPACTED)
+            bases = tuple(record.number for record in chosen if record.purpose is FileKind.COMPACTED)
             values |= {"timeline": report.timeline, "compacted": bases}
         elif dropped & set(state.compacted):
             values |= {"compacted": tuple(number for number in state.compacted if number not in dropped)}
@@ -226,7 +226,7 @@ class Repair:
 
 
 def _is_snapshot(record: FileRecord) -> bool:
-    return record.purpose is Purpose.SNAPSHOT
+    return record.purpose is FileKind.SNAPSHOT
 
 
 def _keep(files: Files, directory: str, plan: FileRepair, part: Voided) -> str:

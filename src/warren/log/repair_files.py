@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from warren.base.errors import Damage
 from warren.files.protocol import Files, join, parent
-from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, Purpose, read_file_header
+from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, FileKind, read_file_header
 from warren.log.file_record import FileRecord
 from warren.log.layout import QUARANTINE, STAGING
 from warren.log.quarantine import free_name
@@ -86,6 +86,6 @@ def set_aside(files: Files, directory: str, record: FileRecord) -> str | None:
 
 
 def _new_header(record: FileRecord, container_bytes: int) -> bytes:
-    size = container_bytes if record.purpose is Purpose.LOG else 0
+    size = container_bytes if record.purpose is FileKind.LOG else 0
     header = FileHeader(record.number, record.channel, record.purpose, size, record.first_wall_ns)
     return header.placed(record.identity)[0]

@@ -17,7 +17,7 @@ from warren.base.errors import Damage
 from warren.base.ids import UINT64_MAX, Epoch, FileNumber, Lsn, StreamId, lsn_of
 from warren.durability.closing import Closing, ClosingPart
 from warren.durability.participant import FileEnd, run_on
-from warren.log.file_header import FILE_HEADER_BYTES, Purpose
+from warren.log.file_header import FILE_HEADER_BYTES, FileKind
 from warren.log.file_record import FileRecord, FileState, Voided
 from warren.log.layout import rotated_name
 from warren.log.scan import WITH_ENTRIES, trusted
@@ -115,7 +115,7 @@ def _kept(scan: FileScan, limit: Epoch) -> tuple[list[Header], int | None, int]:
     cut_at: int | None = None
     entries_cut = 0
     for header in trusted(scan.view, scan.good):
-        if header.epoch <= limit or scan.record.purpose is not Purpose.LOG:
+        if header.epoch <= limit or scan.record.purpose is not FileKind.LOG:
             kept.append(header)
             continue
         cut_at = header.offset if cut_at is None else cut_at
@@ -155,7 +155,7 @@ def _record_of(scan: FileScan, kept: list[Header], voided: list[Voided], cut_at:
         if header.kind == BlockKind.ENTRIES:
             ends[header.stream] = lsn_of(scan.record.number, header.offset, header.entries - 1)
     earlier = tuple(part for part in scan.record.voided if cut_at is None or not cut_at <= part.start < scan.record.end)
-    is_log = scan.record.purpose is Purpose.LOG
+    is_log = scan.record.purpose is FileKind.LOG
     return scan.record.changed(
         end=scan.record.end if cut_at is None else min(cut_at, scan.record.end),
         running=running,
@@ -192,7 +192,7 @@ def digest_at(scans: Sequence[FileScan], epoch: Epoch) -> Link | None:
     """The last closed epoch at or below `epoch` that still has its closing block, and the chain's digest at it."""
     found: Link | None = None
     for scan in scans:
-        if scan.record.purpose is Purpose.LOG:
+        if scan.record.purpose is FileKind.LOG:
             for copy in closings_in(scan):
                 if copy.closing.epoch <= epoch and (found is None or copy.closing.epoch > found[0]):
                     found = copy.closing.epoch, copy.closing.digest(scan.record.timeline)

@@ -15,12 +15,14 @@ from warren.base.errors import Refused
 from warren.files.protocol import join
 from warren.log.control import RESULT, START
 from warren.log.layout import CTRL, MANIFEST
-from warren.log.store import Machine
+from warren.log.store import Environment
 
 POLL_SECONDS = 0.05
 
 
-def ask(machine: Machine, directory: str, wanted: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
+def request_compaction(
+    machine: Environment, directory: str, wanted: dict[str, Any], timeout_seconds: float
+) -> dict[str, Any]:
     """What the store running in a directory answers. A request that nobody takes up is withdrawn."""
     if not machine.files.exists(join(directory, MANIFEST)):
         raise Refused(f"{directory} is no log directory: it has no {MANIFEST}", "name the directory of a log store")
@@ -28,7 +30,7 @@ def ask(machine: Machine, directory: str, wanted: dict[str, Any], timeout_second
 
 
 class _Request:
-    def __init__(self, machine: Machine, directory: str, wanted: dict[str, Any]) -> None:
+    def __init__(self, machine: Environment, directory: str, wanted: dict[str, Any]) -> None:
         self._machine = machine
         self._files = machine.files
         self._home = join(directory, CTRL)

@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING
 from warren.base.clock import Clock
 from warren.base.ids import Epoch, FileNumber
 from warren.durability.group_commit import GroupCommit
-from warren.durability.participant import FileEnd, Participant
+from warren.durability.participant import FileEnd, LogFile
 from warren.files.protocol import Files, join
-from warren.log.appender import Appender
-from warren.log.channel import Channel
-from warren.log.file_header import Purpose
+from warren.log.appender import LogAppender
+from warren.log.channel import LogChannel
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import active_name, rotated_name
-from warren.log.log_files import LogFiles
+from warren.log.log_files import LogFileFactory
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import Change, file_change, set_change
-from warren.log.turn import Witnesses
+from warren.log.turn import EpochFileWriter
 
 if TYPE_CHECKING:
     from warren.log.session import Session
@@ -45,19 +45,19 @@ class RotationResult:
 
 
 @dataclass(slots=True)
-class Request:
+class RotationRequest:
     sessions: set[Session] = field(default_factory=set)
     result: RotationResult | None = None
 
 
 @dataclass(slots=True)
-class Move:
+class FileChange:
     """One channel's change of files."""
 
-    channel: Channel
-    old: Participant
+    channel: LogChannel
+    old: LogFile
     sealed: FileRecord
-    new: Participant
+    new: LogFile
 
 
 class Rotation:
@@ -67,11 +67,11 @@ class Rotation:
         directory: str,
         clock: Clock,
         manifest: Manifest,
-        log_files: LogFiles,
-        channels: Sequence[Channel],
-        appender: Appender,
+        log_files: LogFileFactory,
+        channels: Sequence[LogChannel],
+        appender: LogAppender,
         commit: GroupCommit,
-        witnesses: Witnesses,
+        witnesses: EpochFileWriter,
         rotate_bytes: int,
         page_cache_bytes: int,
         reply_seconds_max: float,
@@ -88,13 +88,13 @@ class Rotation:
         self._rotate_bytes = rotate_bytes
         self._is_forgetting = page_cache_bytes > 0
         self._reply_seconds_max = reply_seconds_max
-        self._queue: deque[Request] = deque()
+        self._queue: deque[RotationRequest] = deque()
         self._is_wanted = False
         self.rotations = 0
 
     def rotate(self) -> RotationResult:
         """Ask for a rotation and wait for its answer."""
-        request = Request()
+        request = RotationRequest()
         with self._commit.gate:
             self._commit.check()
             self._queue.append(request)
@@ -132,15 +132,17 @@ class Rotation:
         steps = self._steps(moves, self._commit.closed[0], request)
         return lambda: _run(steps)
 
-    def _plan(self, channel: Channel) -> Move:
+    def _plan(self, channel: LogChannel) -> FileChange:
         old = channel.participant
         record = self._manifest.state.files[old.number]
         sealed = sealed_record(record, old.taken, channel, self._clock.wall_ns(), self._commit)
         new = self._log_files.plan_log_file(channel.id)
         channel.move_to(new)
-        return Move(channel, old, sealed, new)
+        return FileChange(channel, old, sealed, new)
 
-    def _steps(self, moves: list[Move], epoch: Epoch, request: Request | None) -> deque[Callable[[], None]]:
+    def _steps(
+        self, moves: list[FileChange], epoch: Epoch, request: RotationRequest | None
+    ) -> deque[Callable[[], None]]:
         """What remains to be done, in order. Each step may be repeated if the disk was full."""
         if not moves:
             return deque([lambda: self._answer(request, epoch)])
@@ -160,17 +162,17 @@ class Rotation:
             ]
         )
 
-    def _rename(self, moves: list[Move]) -> None:
+    def _rename(self, moves: list[FileChange]) -> None:
         for move in moves:
             old, new = active_name(move.channel.id), rotated_name(move.channel.id, move.old.number)
             if not self._files.exists(join(self._directory, new)):
                 self._files.rename(join(self._directory, old), join(self._directory, new))
 
-    def _create(self, move: Move) -> None:
+    def _create(self, move: FileChange) -> None:
         self._log_files.create(move.new)
         self._witnesses.speak_of(move.new)
 
-    def _edit(self, moves: list[Move]) -> None:
+    def _edit(self, moves: list[FileChange]) -> None:
         changes: list[Change] = [file_change(move.sealed) for move in moves]
         changes += [file_change(self._log_files.record_of(move.new, move.channel.id)) for move in moves]
         commit = self._commit
@@ -179,7 +181,7 @@ class Rotation:
         )
         self._manifest.commit(changes)
 
-    def _let_go(self, moves: list[Move]) -> None:
+    def _let_go(self, moves: list[FileChange]) -> None:
         for move in moves:
             self._witnesses.no_longer_speak_of(move.old)
             if self._is_forgetting:
@@ -188,11 +190,11 @@ class Rotation:
                 move.old.handle.close()
         self.rotations += 1
 
-    def _answer(self, request: Request | None, epoch: Epoch) -> None:
+    def _answer(self, request: RotationRequest | None, epoch: Epoch) -> None:
         if request is not None:
             request.result = RotationResult(epoch, rotated_files(self._manifest), True)
 
-    def _await_sessions(self, request: Request, result: RotationResult) -> RotationResult:
+    def _await_sessions(self, request: RotationRequest, result: RotationResult) -> RotationResult:
         deadline = self._clock.monotonic_ns() + int(self._reply_seconds_max * 1e9)
         with self._commit.gate:
             while request.sessions & self._appender.open_sessions:
@@ -204,10 +206,12 @@ class Rotation:
 
 
 def rotated_files(manifest: Manifest) -> tuple[FileRecord, ...]:
-    return tuple(r for r in manifest.state.of_state(FileState.SEALED) if r.purpose is Purpose.LOG)
+    return tuple(r for r in manifest.state.of_state(FileState.SEALED) if r.purpose is FileKind.LOG)
 
 
-def sealed_record(record: FileRecord, end: FileEnd, channel: Channel, wall_ns: int, commit: GroupCommit) -> FileRecord:
+def sealed_record(
+    record: FileRecord, end: FileEnd, channel: LogChannel, wall_ns: int, commit: GroupCommit
+) -> FileRecord:
     epoch, digest = commit.closed
     return record.changed(
         state=FileState.SEALED,

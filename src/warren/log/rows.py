@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 
 @dataclass(slots=True)
-class Rows:
+class EntryRows:
     kinds: list[int] = field(default_factory=list)
     storages: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Rows:
         self.undo_next.append(undo_next)
         self.size_bytes += len(key) + len(value)
 
-    def extend(self, other: Rows) -> None:
+    def extend(self, other: EntryRows) -> None:
         self.kinds += other.kinds
         self.storages += other.storages
         self.keys += other.keys
@@ -46,8 +46,8 @@ class Rows:
         return EntryColumns(
             numbers(self.kinds),
             numbers(self.storages),
-            Numbers(count, 0) if majors is None else numbers(majors),
-            Numbers(count, 0) if minors is None else numbers(minors),
+            NumberColumn(count, 0) if majors is None else numbers(majors),
+            NumberColumn(count, 0) if minors is None else numbers(minors),
             Texts.of_list(self.keys),
             Texts.of_list(self.values),
             numbers(self.undo_prev),
@@ -55,8 +55,8 @@ class Rows:
         )
 
 
-def numbers(values: list[int]) -> Numbers:
+def numbers(values: list[int]) -> NumberColumn:
     first = values[0]
     if values.count(first) == len(values):
-        return Numbers(len(values), first)
-    return Numbers.of_array(np.array(values, dtype=np.uint64))
+        return NumberColumn(len(values), first)
+    return NumberColumn.of_array(np.array(values, dtype=np.uint64))

@@ -29,10 +29,10 @@ from warren.log.file_lookup import open_by_name
 from warren.log.file_record import FileRecord, FileState
 from warren.log.scan_tail import judge_tail
 from warren.log.scan_verdict import AtNondurable, FileScan, Problem, ScanVerdict
-from warren.log.scan_walk import WITH_ENTRIES, Walk, counted, trusted
+from warren.log.scan_walk import WITH_ENTRIES, ScanWalk, counted, trusted
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 __all__ = [
     "WITH_ENTRIES",
@@ -97,7 +97,7 @@ def _judged(
     witnessed: FileEnd | None,
     at_nondurable: AtNondurable,
 ) -> FileScan:
-    walk = Walk(view, record)
+    walk = ScanWalk(view, record)
     if record.state is FileState.ACTIVE:
         walk.active(durable, witnessed)
     else:
@@ -132,7 +132,7 @@ def entries_of(
             continue
         columns = read_entries(scan.view, header)
         if columns.epochs is None:
-            columns = replace(columns, epochs=Numbers.constant(header.entries, header.epoch))
+            columns = replace(columns, epochs=NumberColumn.constant(header.entries, header.epoch))
         yield from _between(columns, from_epoch, up_to_epoch)
 
 

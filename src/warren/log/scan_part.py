@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, FileNumber, Lsn, StreamId, lsn_of
 from warren.files.protocol import Files, join
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_lookup import open_by_name
 from warren.log.file_parts import FilePart
 from warren.log.file_record import FileState, Voided
 from warren.log.scan_verdict import FileScan, Problem, ScanVerdict
-from warren.log.scan_walk import WITH_ENTRIES, Walk, trusted
+from warren.log.scan_walk import WITH_ENTRIES, ScanWalk, trusted
 from warren.records.block import Header
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 
 def scan_part(files: Files, directory: str, part: FilePart) -> FileScan:
@@ -30,7 +30,7 @@ def scan_part(files: Files, directory: str, part: FilePart) -> FileScan:
     view, path = open_by_name(files, directory, part.record).map()
     record = part.record
     if part.is_whole:
-        walk = Walk(view, record)
+        walk = ScanWalk(view, record)
         if record.state is FileState.ACTIVE:
             walk.active(part.durable, part.witnessed)
         else:
@@ -38,7 +38,7 @@ def scan_part(files: Files, directory: str, part: FilePart) -> FileScan:
         return walk.result(path)
     others = (Voided(0, part.start, "another part"),) if part.start else ()
     own = record.changed(state=FileState.SEALED, end=part.stop, running=part.running, voided=others)
-    walk = Walk(view, own)
+    walk = ScanWalk(view, own)
     walk.sealed()
     return walk.result(path)
 
@@ -73,7 +73,7 @@ class EntryBlock:
         except Damage as damage:
             raise Damage(damage.bare, self.path, self.header.offset) from None
         if columns.epochs is None:
-            columns = replace(columns, epochs=Numbers.constant(self.count, self.header.epoch))
+            columns = replace(columns, epochs=NumberColumn.constant(self.count, self.header.epoch))
         return columns
 
 
@@ -82,7 +82,7 @@ def entry_blocks(
 ) -> Iterator[EntryBlock]:
     """The blocks of a scanned part with entries of epochs `first` … `last`. Compacted files are read whole: whoever
     chose one chose it for its epoch."""
-    is_log = scan.record.purpose is Purpose.LOG
+    is_log = scan.record.purpose is FileKind.LOG
     for header in trusted(scan.view, scan.good):
         if header.kind not in WITH_ENTRIES or not header.entries:
             continue

@@ -20,7 +20,7 @@ from warren.records.walk import extent, next_good
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class FileTail:
     """What was written behind the blocks that count."""
 
     whole: tuple[Header, ...]  # good blocks of this life
@@ -54,7 +54,7 @@ def judge_tail(scan: FileScan, durable: Epoch, at_nondurable: AtNondurable) -> F
     return replace(scan, verdict=verdict, problems=tuple(problems), marks=marks, max_epoch=Epoch(highest))
 
 
-def read_tail(scan: FileScan, start: int) -> Tail:
+def read_tail(scan: FileScan, start: int) -> FileTail:
     view, identity = scan.view, scan.record.identity
     whole: list[Header] = []
     broken: list[Range] = []
@@ -69,7 +69,7 @@ def read_tail(scan: FileScan, start: int) -> Tail:
             break
         whole.append(header)
         at = header.end
-    return Tail(tuple(whole), tuple(broken))
+    return FileTail(tuple(whole), tuple(broken))
 
 
 def _written_in(view: memoryview, start: int, end: int, is_recycled: bool) -> list[Range]:

@@ -12,13 +12,13 @@ from warren.base.checksum import crc32
 from warren.base.errors import Refused
 from warren.base.ids import UINT64_MAX, Epoch
 from warren.durability.participant import FileEnd
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord
 from warren.log.scan_damage import bad_range, peek
 from warren.log.scan_verdict import FileScan, Problem, Range, ScanVerdict
 from warren.records.block import Header, look
 from warren.records.format import FORMAT_VERSION, BlockKind
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 from warren.records.walk import next_good
 
 EVERY_EPOCH = Epoch(UINT64_MAX)
@@ -47,7 +47,7 @@ def trusted(view: memoryview, good: Collection[Range]) -> Iterator[Header]:
             at = header.end
 
 
-class Walk:
+class ScanWalk:
     """From block to block, over what is bad, adding up what is good."""
 
     def __init__(self, view: memoryview, record: FileRecord) -> None:
@@ -111,7 +111,7 @@ class Walk:
         at = start
         while at < stop:
             found = look(self._view, at, self._record.identity)
-            if isinstance(found, Verdict) or found.epoch > durable:
+            if isinstance(found, BlockVerdict) or found.epoch > durable:
                 break
             self._add(found)
             at = found.end
@@ -123,7 +123,7 @@ class Walk:
         if header.format > FORMAT_VERSION:
             what = f"log file {self._record.number} has blocks of format {header.format}"
             raise Refused(f"{what}, this warren reads up to {FORMAT_VERSION}", "use a newer warren")
-        if self._last is not None and header.epoch < self._last.epoch and self._record.purpose is Purpose.LOG:
+        if self._last is not None and header.epoch < self._last.epoch and self._record.purpose is FileKind.LOG:
             what = f"epoch {header.epoch} stands behind epoch {self._last.epoch}"
             self._problems.append(Problem(what, header.offset, header.end))
         if (header.kind == BlockKind.FILE_HEADER) != (header.offset == 0):

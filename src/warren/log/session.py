@@ -20,14 +20,14 @@ from warren.base.ids import Epoch, Lsn, StreamId
 from warren.log.admission import check_64_bits, check_columns, check_no_pointer, check_size, check_strings
 from warren.log.channel import draft_rows
 from warren.log.entries import KV_STREAM, EntryKind
-from warren.log.rows import Rows
-from warren.records.block import Draft
+from warren.log.rows import EntryRows
+from warren.records.block import BlockDraft
 from warren.records.columns import EntryColumns, Texts
 from warren.records.entries import Versions, draft_entries
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 if TYPE_CHECKING:
-    from warren.log.appender import Appender
+    from warren.log.appender import LogAppender
     from warren.log.channel import Placed
 
 SMALL_BYTES_MAX = 64 << 10
@@ -41,7 +41,7 @@ class Session:
 
     def __init__(
         self,
-        appender: Appender,
+        appender: LogAppender,
         channel: int,
         stream: StreamId,
         block_bytes: int,
@@ -55,7 +55,7 @@ class Session:
         self._bytes_max = bytes_max
         self._is_referring = is_referring
         self._batches: list[Batch] = []
-        self._rows = Rows()
+        self._rows = EntryRows()
         self._versions: list[Version] | None = None  # of the rows, where they were given
         self._size_bytes = 0
         self._is_open = True
@@ -115,8 +115,8 @@ class Session:
         storage: int,
         keys: Texts,
         values: Texts,
-        majors: Numbers | None = None,
-        minors: Numbers | None = None,
+        majors: NumberColumn | None = None,
+        minors: NumberColumn | None = None,
     ) -> None:
         """Columns, not copied: leave the arrays alone until the session's epoch is durable."""
         self._add_columns(EntryKind.PUT, storage, keys, values, majors, minors)
@@ -228,7 +228,7 @@ class Session:
         else:
             majors, minors = [v[0] for v in self._versions], [v[1] for v in self._versions]
             self._batches.append((self._rows.columns(minors, majors), Versions.WRITTEN))
-        self._rows, self._versions = Rows(), None
+        self._rows, self._versions = EntryRows(), None
 
     def _add_columns(
         self,
@@ -236,8 +236,8 @@ class Session:
         storage: int,
         keys: Texts,
         values: Texts,
-        majors: Numbers | None,
-        minors: Numbers | None,
+        majors: NumberColumn | None,
+        minors: NumberColumn | None,
     ) -> None:
         self._check_stream()
         if self._is_referring:
@@ -250,13 +250,20 @@ class Session:
             return
         self._grow(keys.size_bytes + values.size_bytes)
         self._flush_rows()
-        none = Numbers(count, 0)
+        none = NumberColumn(count, 0)
         columns = EntryColumns(
-            Numbers(count, kind), Numbers(count, storage), majors or none, minors or none, keys, values, none, none
+            NumberColumn(count, kind),
+            NumberColumn(count, storage),
+            majors or none,
+            minors or none,
+            keys,
+            values,
+            none,
+            none,
         )
         self._batches.append((columns, Versions.FROM_HEADER if majors is None else Versions.WRITTEN))
 
-    def _drafts(self, columns: EntryColumns, versions: Versions) -> list[Draft]:
+    def _drafts(self, columns: EntryColumns, versions: Versions) -> list[BlockDraft]:
         return [draft_entries(part, self._stream, versions=versions) for part in columns.split(self._block_bytes)]
 
 

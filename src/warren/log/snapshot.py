@@ -18,21 +18,21 @@ from warren.base.ids import Epoch, FileNumber
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.log.compaction_catalog import CompactionCatalog, snapshot_inputs
-from warren.log.file_header import Purpose, read_file_header
+from warren.log.file_header import FileKind, read_file_header
 from warren.log.file_record import FileRecord
 from warren.log.jobs import OUTPUT, Job, clear_staging
 from warren.log.layout import SNAPSHOT, STAGING, snapshot_name
-from warren.log.log_files import LogFiles
+from warren.log.log_files import LogFileFactory
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import Change, drop_change, file_change, set_change
-from warren.log.outputs import Place, output_record
+from warren.log.outputs import OutputSlot, output_record
 from warren.log.settings import LogSettings
-from warren.log.sorted_reader import Row, SortedFile
-from warren.log.worker import Progress, Worker
+from warren.log.sorted_reader import SortedFile, SortedFileRow
+from warren.log.worker import MergeWorker, Progress
 from warren.records.columns import EntryColumns
 
 
-class Snapshot:
+class StartupSnapshot:
     """The state at one epoch. Reads a mapped file: it stays readable when the file's name goes."""
 
     def __init__(self, epoch: Epoch, rows: SortedFile | None) -> None:
@@ -46,20 +46,22 @@ class Snapshot:
         found = self._rows.get(storage, key) if self._rows else None
         return found.value if found else None
 
-    def range(self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False) -> Iterator[Row]:
+    def range(
+        self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
+    ) -> Iterator[SortedFileRow]:
         return self._rows.range(storage, low, high, reverse) if self._rows else iter(())
 
-    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[Row]:
+    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[SortedFileRow]:
         return self._rows.prefix(storage, start, reverse) if self._rows else iter(())
 
-    def cursor(self) -> Iterator[Row]:
+    def cursor(self) -> Iterator[SortedFileRow]:
         return self._rows.cursor() if self._rows else iter(())
 
     def batches(self) -> Iterator[EntryColumns]:
         return self._rows.batches() if self._rows else iter(())
 
 
-class Snapshots:
+class StartupSnapshots:
     """Makes snapshots, keeps the one for the next start."""
 
     def __init__(
@@ -69,8 +71,8 @@ class Snapshots:
         clock: Clock,
         upkeep: Condition,
         manifest: Manifest,
-        log_files: LogFiles,
-        worker: Worker,
+        log_files: LogFileFactory,
+        worker: MergeWorker,
         settings: LogSettings,
     ) -> None:
         self._files = files
@@ -82,24 +84,24 @@ class Snapshots:
         self._settings = settings
         self._upkeep = upkeep  # nothing that is merged goes meanwhile, and one snapshot replaces another, not two one
 
-    def at_start(self, durable: Epoch, worker: Worker, progress: Progress) -> Snapshot:
+    def at_start(self, durable: Epoch, worker: MergeWorker, progress: Progress) -> StartupSnapshot:
         """The one that was kept, if it is of this epoch and whole; else a new one, made by `worker`: the start waits
         for it, so a process of its own would only add what it costs to begin."""
         state = self._manifest.state
         kept = state.files.get(state.snapshot)
         if kept is not None and state.snapshot_epoch == durable and self._is_whole(kept):
             self._remove_others(kept)
-            return Snapshot(durable, self._open(kept))
+            return StartupSnapshot(durable, self._open(kept))
         with self._upkeep:
             return self._make(durable, worker, progress)
 
-    def make(self, epoch: Epoch, progress: Progress = lambda share: None) -> Snapshot:
+    def make(self, epoch: Epoch, progress: Progress = lambda share: None) -> StartupSnapshot:
         """Merge everything sealed into a new snapshot and keep it. The files of `epoch` must be sealed. If a compaction
         has come further meanwhile, so does the snapshot: what it superseded cannot be told any more."""
         with self._upkeep:
             return self._make(epoch, self._worker, progress)
 
-    def _make(self, epoch: Epoch, worker: Worker, progress: Progress) -> Snapshot:
+    def _make(self, epoch: Epoch, worker: MergeWorker, progress: Progress) -> StartupSnapshot:
         state = self._manifest.state
         inputs = snapshot_inputs(state)
         epoch = max(epoch, CompactionCatalog.of(state).max_epoch)
@@ -107,18 +109,18 @@ class Snapshots:
         if not inputs:
             self._manifest.commit([*changes, set_change(snapshot=FileNumber(0), snapshot_epoch=epoch)])
             self._remove_others(None)
-            return Snapshot(epoch, None)
+            return StartupSnapshot(epoch, None)
         record = self._run(inputs, epoch, worker, progress)
         scalars = set_change(snapshot=record.number, snapshot_epoch=epoch, next_file=self._log_files.next_number)
         self._manifest.commit([*changes, file_change(record), scalars])
         self._remove_others(record)
-        return Snapshot(epoch, self._open(record))
+        return StartupSnapshot(epoch, self._open(record))
 
-    def _run(self, inputs: list[FileRecord], epoch: Epoch, worker: Worker, progress: Progress) -> FileRecord:
+    def _run(self, inputs: list[FileRecord], epoch: Epoch, worker: MergeWorker, progress: Progress) -> FileRecord:
         number, identity = self._log_files.take_number(), self._log_files.new_identity()
         staging = join(self._directory, STAGING, f"snapshot-{number}")
         job = Job(
-            self._directory, staging, number, identity, Purpose.SNAPSHOT, tuple(inputs), epoch, True,
+            self._directory, staging, number, identity, FileKind.SNAPSHOT, tuple(inputs), epoch, True,
             self._settings.merge_memory_bytes, self._settings.scan_threads, self._clock.wall_ns(),
         )  # fmt: skip
         try:
@@ -127,8 +129,8 @@ class Snapshots:
             self._files.sync_directory(join(self._directory, SNAPSHOT))
         finally:
             clear_staging(self._files, staging)
-        place, wall_ns = Place(number, identity), self._clock.wall_ns()
-        return output_record(Purpose.SNAPSHOT, inputs, epoch, place, made, snapshot_name(number), wall_ns)
+        place, wall_ns = OutputSlot(number, identity), self._clock.wall_ns()
+        return output_record(FileKind.SNAPSHOT, inputs, epoch, place, made, snapshot_name(number), wall_ns)
 
     def _is_whole(self, record: FileRecord) -> bool:
         """Is it there, and is its index readable? Its blocks are verified as they are touched."""

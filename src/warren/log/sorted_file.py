@@ -20,8 +20,8 @@ from warren.base.errors import Misuse
 from warren.base.ids import Epoch
 from warren.files.protocol import Buffer, File
 from warren.log.pool import concatenated
-from warren.log.sorted_index import Listed, Separator, index_drafts, separator_of
-from warren.records.block import Draft, FileIdentity
+from warren.log.sorted_index import IndexedBlock, Separator, index_drafts, separator_of
+from warren.records.block import BlockDraft, FileIdentity
 from warren.records.columns import EntryColumns
 from warren.records.entries import draft_entries
 from warren.records.format import BlockKind
@@ -55,7 +55,7 @@ class SortedWriter:
         self._block_bytes = block_bytes
         self._waiting: list[EntryColumns] = []
         self._waiting_bytes = 0
-        self._listed: list[Listed] = []
+        self._listed: list[IndexedBlock] = []
         self._last: Separator | None = None
         self._entries = self._key_bytes = self._value_bytes = 0
 
@@ -85,7 +85,7 @@ class SortedWriter:
         if self._last is not None and first < self._last:
             raise Misuse(f"entries for {self._output.path} do not come in key order", "sort them with log.sorting")
         offset = self._output.put(draft_entries(block, kind=BlockKind.SORTED), self._entries)
-        self._listed.append(Listed(separator_of(self._last, first), offset, block.count))
+        self._listed.append(IndexedBlock(separator_of(self._last, first), offset, block.count))
         self._last = Separator(block.storages.at(block.count - 1), block.keys.at(block.count - 1))
         self._entries += block.count
         self._key_bytes += block.keys.size_bytes
@@ -95,7 +95,7 @@ class SortedWriter:
         """Level upon level until one block lists all; return its offset."""
         below, level = self._listed, 0
         while True:
-            above: list[Listed] = []
+            above: list[IndexedBlock] = []
             for draft, listed in index_drafts(below, level):
                 above.append(listed._replace(offset=self._output.put(draft)))
             if len(above) == 1:
@@ -119,7 +119,7 @@ class _Output:
     def path(self) -> str:
         return self._file.path
 
-    def put(self, draft: Draft, first: int = 0) -> int:
+    def put(self, draft: BlockDraft, first: int = 0) -> int:
         """Place the block behind the others; return its offset."""
         at = self.offset
         header, checksum = draft.place(self._identity, at, self._epoch, first)

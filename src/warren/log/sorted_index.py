@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warren.records.block import Draft
+from warren.records.block import BlockDraft
 from warren.records.columns import EntryColumns, Texts
 from warren.records.entries import draft_entries
 from warren.records.format import BlockKind
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 LISTED_MAX = 4096  # blocks listed by one index block
 _SEPARATOR_BYTES_MAX = 4 << 20  # of one index block; at least four of the longest fit
@@ -36,7 +36,7 @@ class Separator(NamedTuple):
     key: bytes
 
 
-class Listed(NamedTuple):
+class IndexedBlock(NamedTuple):
     """One block, as the index lists it."""
 
     separator: Separator
@@ -52,7 +52,7 @@ class SortedIndex:
     offsets: list[int] = field(default_factory=list)
     firsts: list[int] = field(default_factory=lambda: [0])  # number of each block's first entry, and of the end
 
-    def add(self, listed: Listed) -> None:
+    def add(self, listed: IndexedBlock) -> None:
         self.separators.append(listed.separator)
         self.offsets.append(listed.offset)
         self.firsts.append(self.firsts[-1] + listed.entries)
@@ -77,20 +77,20 @@ def separator_of(last: Separator | None, first: Separator) -> Separator:
     return Separator(first.storage, first.key[: _common_bytes(last.key, first.key) + 1])
 
 
-def index_drafts(listed: list[Listed], level: int) -> Iterator[tuple[Draft, Listed]]:
+def index_drafts(listed: list[IndexedBlock], level: int) -> Iterator[tuple[BlockDraft, IndexedBlock]]:
     """Index blocks for these blocks, each with how the level above lists it (its offset is not known yet: 0)."""
     for at in range(0, max(len(listed), 1), LISTED_MAX):
         some = listed[at : at + LISTED_MAX]
         rows = 0
         for part in _columns(some, level).split(_SEPARATOR_BYTES_MAX):
             first = some[rows].separator if some else Separator(0, b"")
-            yield draft_entries(part, kind=BlockKind.INDEX), Listed(first, 0, part.count)
+            yield draft_entries(part, kind=BlockKind.INDEX), IndexedBlock(first, 0, part.count)
             rows += part.count
 
 
-def listed_by(columns: EntryColumns) -> Iterator[Listed]:
+def listed_by(columns: EntryColumns) -> Iterator[IndexedBlock]:
     separators = map(Separator, columns.storages.array().tolist(), columns.keys.to_list())
-    return map(Listed, separators, columns.majors.array().tolist(), columns.minors.array().tolist())
+    return map(IndexedBlock, separators, columns.majors.array().tolist(), columns.minors.array().tolist())
 
 
 def _common_bytes(left: bytes, right: bytes) -> int:
@@ -101,11 +101,11 @@ def _common_bytes(left: bytes, right: bytes) -> int:
     return int(np.argmax(differs))
 
 
-def _columns(listed: list[Listed], level: int) -> EntryColumns:
+def _columns(listed: list[IndexedBlock], level: int) -> EntryColumns:
     count = len(listed)
-    nothing = Numbers(count, 0)
+    nothing = NumberColumn(count, 0)
     return EntryColumns(
-        Numbers(count, level),
+        NumberColumn(count, level),
         _numbers([item.separator.storage for item in listed]),
         _numbers([item.offset for item in listed]),
         _numbers([item.entries for item in listed]),
@@ -116,5 +116,5 @@ def _columns(listed: list[Listed], level: int) -> EntryColumns:
     )
 
 
-def _numbers(values: list[int]) -> Numbers:
-    return Numbers.of_array(np.array(values, dtype=np.uint64))
+def _numbers(values: list[int]) -> NumberColumn:
+    return NumberColumn.of_array(np.array(values, dtype=np.uint64))

@@ -23,18 +23,18 @@ from warren.records.block import FileIdentity, Header, look
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
-from warren.records.numbers import Numbers
-from warren.records.verdict import Verdict
+from warren.records.numbers import NumberColumn
+from warren.records.verdict import BlockVerdict
 
 _BLOCKS_KEPT = 8
 
 
-class Found(NamedTuple):
+class SortedRow(NamedTuple):
     value: bytes
     version: tuple[int, int]
 
 
-class Row(NamedTuple):
+class SortedFileRow(NamedTuple):
     storage: int
     key: bytes
     value: bytes
@@ -64,7 +64,7 @@ class SortedFile:
     def block_count(self) -> int:
         return len(self._index.offsets)
 
-    def get(self, storage: int, key: bytes) -> Found | None:
+    def get(self, storage: int, key: bytes) -> SortedRow | None:
         number = self._index.block_of(storage, key)
         if number < 0:
             return None
@@ -72,20 +72,22 @@ class SortedFile:
         row = _first_not_below(block, Separator(storage, key))
         while row < block.count and (block.storages.at(row), block.keys.at(row)) == (storage, key):
             if block.kinds.at(row) == EntryKind.PUT:
-                return Found(block.values.at(row), (block.majors.at(row), block.minors.at(row)))
+                return SortedRow(block.values.at(row), (block.majors.at(row), block.minors.at(row)))
             row += 1
         return None
 
-    def range(self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False) -> Iterator[Row]:
+    def range(
+        self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
+    ) -> Iterator[SortedFileRow]:
         """Rows of the storage with low <= key < high (None: to the end), in key order or backwards."""
         end = Separator(storage, high) if high is not None else Separator(storage + 1, b"")
         return self._rows(Separator(storage, low), end, reverse)
 
-    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[Row]:
+    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[SortedFileRow]:
         """Rows of the storage whose key starts with `start`."""
         return self.range(storage, start, _behind_prefix(start), reverse)
 
-    def cursor(self, reverse: bool = False) -> Iterator[Row]:
+    def cursor(self, reverse: bool = False) -> Iterator[SortedFileRow]:
         """Every row of every storage."""
         return self._rows(Separator(0, b""), Separator(UINT64_MAX + 1, b""), reverse)
 
@@ -93,7 +95,7 @@ class SortedFile:
         """Everything in the blocks from number `first` to before `stop`, a batch each, as views of the file."""
         return map(self._block, range(first, self.block_count if stop is None else stop))
 
-    def _rows(self, low: Separator, high: Separator, reverse: bool) -> Iterator[Row]:
+    def _rows(self, low: Separator, high: Separator, reverse: bool) -> Iterator[SortedFileRow]:
         numbers = self._index.blocks_between(low, high)
         for number in reversed(numbers) if reverse else numbers:
             block = self._block(number)
@@ -114,7 +116,7 @@ class SortedFile:
         first, end = self._index.firsts[number : number + 2]
         if (header.first, header.entries) != (first, end - first):
             raise Damage("a sorted block is not the one its index lists", self._path, header.offset)
-        return block if block.epochs is not None else replace(block, epochs=Numbers(block.count, header.epoch))
+        return block if block.epochs is not None else replace(block, epochs=NumberColumn(block.count, header.epoch))
 
     def _load(self, offset: int, level: int | None) -> None:
         """Follow the index from its last block down to the sorted blocks it lists."""
@@ -139,7 +141,7 @@ class SortedFile:
 
     def _verified(self, offset: int, kind: BlockKind) -> Header:
         found = look(self._view, offset, self._identity)
-        if isinstance(found, Verdict):
+        if isinstance(found, BlockVerdict):
             raise Damage(f"no good block where a sorted file has one: {found.value}", self._path, offset)
         if found.kind != kind:
             raise Damage(f"a block of kind {found.kind} stands where kind {kind} is expected", self._path, offset)
@@ -153,9 +155,9 @@ def _first_not_below(block: EntryColumns, bound: Separator) -> int:
     return bisect_left(range(block.count), bound, key=lambda row: Separator(storages.at(row), keys.at(row)))
 
 
-def _rows_of(block: EntryColumns) -> list[Row]:
+def _rows_of(block: EntryColumns) -> list[SortedFileRow]:
     versions = zip(block.majors.array().tolist(), block.minors.array().tolist(), strict=True)
-    rows = map(Row, block.storages.array().tolist(), block.keys.to_list(), block.values.to_list(), versions)
+    rows = map(SortedFileRow, block.storages.array().tolist(), block.keys.to_list(), block.values.to_list(), versions)
     if block.kinds.is_constant:
         return list(rows) if block.kinds.base == EntryKind.PUT else []
     return [row for row, kind in zip(rows, block.kinds.array().tolist(), strict=True) if kind == EntryKind.PUT]

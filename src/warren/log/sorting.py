@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from warren.log.external import Workshop, external
+from warren.log.external import MergeResources, external
 from warren.log.plans import Input, memory_bytes_of, put_only, update_to_max
 from warren.log.spill import clear_directory
 from warren.records.columns import EntryColumns
 
-__all__ = ["Input", "Workshop", "external", "memory_bytes_of", "put_only", "sorted_merge", "update_to_max"]
+__all__ = ["Input", "MergeResources", "external", "memory_bytes_of", "put_only", "sorted_merge", "update_to_max"]
 
 
-def sorted_merge(inputs: Sequence[Input], is_bottom: bool, workshop: Workshop) -> Iterator[EntryColumns]:
+def sorted_merge(inputs: Sequence[Input], is_bottom: bool, workshop: MergeResources) -> Iterator[EntryColumns]:
     """All inputs merged, in key order, within the memory of the workshop."""
     clear_directory(workshop.files, workshop.directory)
     if memory_bytes_of(inputs) <= workshop.memory_bytes_max:

@@ -18,13 +18,13 @@ from warren.records.block import FileIdentity, look
 from warren.records.columns import EntryColumns
 from warren.records.entries import draft_entries, read_entries
 from warren.records.format import BlockKind
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 
 _BLOCK_BYTES = 1 << 20
 _NOBODY = FileIdentity(TimelineId(0), Incarnation(0))
 
 
-class Spill:
+class SpillFile:
     is_mapped = True
 
     def __init__(self, files: Files, path: str) -> None:
@@ -87,7 +87,7 @@ def _blocks(view: memoryview, path: str, start: int, stop: int) -> Iterator[Entr
     offset = start
     while offset < stop:
         header = look(view, offset, _NOBODY)
-        if isinstance(header, Verdict):
+        if isinstance(header, BlockVerdict):
             raise Damage(f"a spilled block cannot be read back: {header.value}", path, offset)
         yield read_entries(view, header)
         offset = header.end

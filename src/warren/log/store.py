@@ -15,45 +15,45 @@ from warren.base.ids import ChannelId, Epoch, StreamId
 from warren.base.process import OwningProcess
 from warren.base.threads import Threads
 from warren.durability.group_commit import GroupCommit
-from warren.durability.participant import Part
+from warren.durability.participant import EpochWrite
 from warren.durability.wall_times import WallMarks
 from warren.files.lock import this_process
 from warren.files.protocol import DirectoryLock, Files, join
 from warren.files.recycle import RecyclePool
-from warren.log.appender import Appender
-from warren.log.ballast import Ballast, release_if_full
-from warren.log.channel import Channel
+from warren.log.appender import LogAppender
+from warren.log.ballast import DiskReserve, release_if_full
+from warren.log.channel import LogChannel
 from warren.log.compaction import Compaction
 from warren.log.compaction_catalog import check_has_state
 from warren.log.control import CompactionThread
-from warren.log.cut import Cut, make_cut
+from warren.log.cut import Checkpoint, make_cut
 from warren.log.entries import KV_STREAM
 from warren.log.handover import Handover
 from warren.log.layout import LOCK, RECYCLE
-from warren.log.log_files import LogFiles
-from warren.log.machine import Machine
+from warren.log.log_files import LogFileFactory
+from warren.log.machine import Environment
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import StreamRecord, file_change, set_change, stream_change
-from warren.log.opening import Opened, check_settings, create_if_missing, let_go, opening_edit, recover
+from warren.log.opening import OpenedLog, check_settings, create_if_missing, let_go, opening_edit, recover
 from warren.log.pins import Pins
-from warren.log.purge import Purge, Purged
+from warren.log.purge import FilePurge, PurgeResult
 from warren.log.quarantine import quarantine_alarm
 from warren.log.rotation import Rotation, RotationResult
 from warren.log.session import Session
 from warren.log.settings import LogSettings
-from warren.log.snapshot import Snapshot, Snapshots
+from warren.log.snapshot import StartupSnapshot, StartupSnapshots
 from warren.log.streams import Stream, Streams
-from warren.log.turn import LogTurn, Witnesses
-from warren.log.worker import InlineWorker, ProcessWorker, Progress, SizedWorker, Worker
+from warren.log.turn import EpochFileWriter, LogCommitHooks
+from warren.log.worker import InlineWorker, MergeWorker, ProcessWorker, Progress, SizedWorker
 
-__all__ = ["LogStore", "Machine"]
+__all__ = ["Environment", "LogStore"]
 
 
 class LogStore:
     """An open log directory. Use `LogStore.open`."""
 
     def __init__(
-        self, directory: str, settings: LogSettings, machine: Machine, lock: DirectoryLock, opened: Opened
+        self, directory: str, settings: LogSettings, machine: Environment, lock: DirectoryLock, opened: OpenedLog
     ) -> None:
         self.directory = directory
         self.owner = OwningProcess(directory)
@@ -63,7 +63,7 @@ class LogStore:
         self._lock = lock
         self._is_open = True
         self._compaction_thread: CompactionThread | None = None
-        self._snapshot: Snapshot | None = None
+        self._snapshot: StartupSnapshot | None = None
         self.manifest: Manifest = opened.manifest
         self.recycle_pool = self._recycle_pool()
         self._wire_writing()
@@ -73,7 +73,7 @@ class LogStore:
         """From a session's end to the disk: channels, commit, rotation."""
         files, directory, clock, threads = self._seams()
         settings, opened, state = self.settings, self.opened, self.manifest.state
-        self.log_files = LogFiles(
+        self.log_files = LogFileFactory(
             files,
             directory,
             clock,
@@ -85,10 +85,10 @@ class LogStore:
             state.initial_containers,
             self.recycle_pool,
         )
-        self.witnesses = Witnesses(files, directory, threads, self.manifest, opened.witness_sequence)
+        self.witnesses = EpochFileWriter(files, directory, threads, self.manifest, opened.witness_sequence)
         self.channels = [self._channel(ChannelId(index)) for index in range(self._channel_count())]
-        self.ballast = Ballast(files, directory, threads, settings.ballast_bytes, settings.ballast_publish_bytes)
-        turn = LogTurn(self.channels, self.witnesses, self.ballast, settings.page_cache_bytes)
+        self.ballast = DiskReserve(files, directory, threads, settings.ballast_bytes, settings.ballast_publish_bytes)
+        turn = LogCommitHooks(self.channels, self.witnesses, self.ballast, settings.page_cache_bytes)
         judgement = opened.judgement
         self.commit = GroupCommit(
             threads,
@@ -101,7 +101,7 @@ class LogStore:
             WallMarks(clock, judgement.monotone_ns),
         )
         turn.commit = self.commit
-        self.appender = Appender(self.channels, self.commit, settings, self.owner)
+        self.appender = LogAppender(self.channels, self.commit, settings, self.owner)
         self.rotation = Rotation(
             files,
             directory,
@@ -124,7 +124,7 @@ class LogStore:
         settings = self.settings
         self.pins = Pins(files, directory, clock, self.machine.chance)
         upkeep = threads.condition()
-        self.purger = Purge(
+        self.purger = FilePurge(
             files, directory, clock, upkeep, self.manifest, self.pins, settings, self.recycle_pool, self._missing_bytes
         )
         self._worker = self._make_worker()
@@ -140,7 +140,7 @@ class LogStore:
             settings,
         )
         self.handover = Handover(files, directory, clock, self.machine.chance, upkeep, self.compaction)
-        self._snapshots = Snapshots(
+        self._snapshots = StartupSnapshots(
             files, directory, clock, upkeep, self.manifest, self.log_files, self._worker, settings
         )
         self.streams = Streams(
@@ -180,13 +180,13 @@ class LogStore:
         cls,
         directory: str,
         settings: LogSettings | None = None,
-        machine: Machine | None = None,
+        machine: Environment | None = None,
         progress: Progress = lambda share: None,
         begins_upkeep: bool = True,
     ) -> LogStore:
         """Open a log directory, or make one. Returns when it can be written to and read from. Without `begins_upkeep`
         nothing goes from it until the caller has called `begin_upkeep`."""
-        settings, machine = settings or LogSettings(), machine or Machine.real()
+        settings, machine = settings or LogSettings(), machine or Environment.real()
         check_settings(settings)
         files = machine.files
         files.make_directories(directory)
@@ -228,7 +228,7 @@ class LogStore:
         """Be called with each epoch that becomes durable, in order."""
         self.commit.call_when_durable(callback)
 
-    def call_with_parts(self, callback: Callable[[Epoch, Sequence[Part]], None]) -> None:
+    def call_with_parts(self, callback: Callable[[Epoch, Sequence[EpochWrite]], None]) -> None:
         """The same, with the bytes that each file contributed to the epoch."""
         self.commit.call_with_parts(callback)
 
@@ -257,13 +257,13 @@ class LogStore:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StartupSnapshot:
         """The state as of opening, or as of the last `refresh`."""
         if self._snapshot is None:
             raise Refused("this store keeps no start-up snapshot", "its state is in the safe snapshot store")
         return self._snapshot
 
-    def refresh(self) -> Snapshot:
+    def refresh(self) -> StartupSnapshot:
         """A snapshot of what is durable now."""
         self.owner.check()
         check_has_state(self.manifest.state)
@@ -271,7 +271,7 @@ class LogStore:
         self._snapshot = self._snapshots.make(result.epoch)
         return self._snapshot
 
-    def cut(self, epoch: Epoch | None = None) -> Cut:
+    def cut(self, epoch: Epoch | None = None) -> Checkpoint:
         """The store at an epoch (now, if none is named) as a set of immutable files, pinned."""
         self.owner.check()
         sealed_to = max((r.sealed_epoch for r in self.manifest.state.files.values()), default=Epoch(0))
@@ -304,7 +304,7 @@ class LogStore:
     def is_compaction_due(self) -> bool:
         return self.compaction.is_due()
 
-    def purge(self) -> Purged:
+    def purge(self) -> PurgeResult:
         self.owner.check()
         return self.purger.run()
 
@@ -378,7 +378,7 @@ class LogStore:
             has_gathered = any(channel.has_gathered() for channel in self.channels)
             return self.commit.open_epoch if has_gathered else self.commit.durable
 
-    def _make_worker(self) -> Worker:
+    def _make_worker(self) -> MergeWorker:
         inline = self._inline_worker()
         return SizedWorker(inline, ProcessWorker()) if self.settings.use_worker_process else inline
 
@@ -395,7 +395,7 @@ class LogStore:
         next_file = set_change(next_file=self.log_files.next_number)
         self.manifest.commit([file_change(record), stream_change(stream), next_file])
         with self.commit.gate:
-            self.channels.append(Channel(stream.channel, participant))
+            self.channels.append(LogChannel(stream.channel, participant))
 
     def _recycle_pool(self) -> RecyclePool | None:
         """Only files that a durable edit has dropped, and that were never handed out, are offered to it."""
@@ -408,9 +408,9 @@ class LogStore:
         needed = max((stream.channel + 1 for stream in self.manifest.state.streams.values()), default=1)
         return max(self.settings.channel_count, needed)
 
-    def _channel(self, channel: ChannelId) -> Channel:
+    def _channel(self, channel: ChannelId) -> LogChannel:
         kept = self.opened.kept.get(channel)
-        return Channel(channel, kept or self.log_files.plan_log_file(channel))
+        return LogChannel(channel, kept or self.log_files.plan_log_file(channel))
 
     def _start_run(self) -> None:
         """Bring the new files, the epoch file and the edit to the disk: from now on there may be epochs."""

@@ -23,8 +23,8 @@ from warren.base.errors import Damage, Gone, Misuse, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, lsn_of
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
-from warren.log.channel import Channel
-from warren.log.file_header import Purpose
+from warren.log.channel import LogChannel
+from warren.log.file_header import FileKind
 from warren.log.file_lookup import open_record
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest import Manifest
@@ -83,7 +83,7 @@ class Streams:
         files: Files,
         directory: str,
         manifest: Manifest,
-        channels: list[Channel],
+        channels: list[LogChannel],
         begin: Begin,
         add_channel: Callable[[StreamRecord], None],
         durable: Callable[[], Epoch],
@@ -205,7 +205,7 @@ def _without(record: FileRecord, stream: Stream) -> tuple[tuple[int, int], ...]:
 
 def _is_read(record: FileRecord, stream: Stream, start: Lsn) -> bool:
     """May it hold records of the stream from `start` on?"""
-    if record.channel != stream.record.channel or record.purpose is not Purpose.LOG:
+    if record.channel != stream.record.channel or record.purpose is not FileKind.LOG:
         return False
     if record.state is FileState.ACTIVE:
         return True

@@ -22,7 +22,7 @@ from warren.log.gather import Flags, Positions, copy_strings, spans, windows
 from warren.log.heaps import HEAP_BITS, START_BITS, heaps_of
 from warren.records.columns import Heap, Texts
 from warren.records.format import ENTRY_BYTES_MAX
-from warren.records.numbers import U64, WIDTHS, Numbers, narrowest
+from warren.records.numbers import U64, WIDTHS, NumberColumn, narrowest
 
 WORD_BYTES = 8
 _LENGTH_BITS = 21
@@ -143,13 +143,13 @@ def _fill_small(places: U64, small: list[tuple[int, int, int, int]]) -> None:
     places[rows] = _places(starts[part] + (rows - first[part]) * lengths[part], lengths[part])
 
 
-def _as_numbers(offsets: Positions) -> Numbers:
+def _as_numbers(offsets: Positions) -> NumberColumn:
     """Offsets as a column: strings of equal length need none written."""
     count = len(offsets)
     step = int(offsets[-1]) // (count - 1) if count > 1 else 0
     if count > 1 and int(offsets[1]) == step and (np.diff(offsets) == step).all():
-        return Numbers.sequence(count, 0, step)
-    return Numbers(count, 0, 0, offsets.astype(WIDTHS[narrowest(int(offsets[-1]))]))
+        return NumberColumn.sequence(count, 0, step)
+    return NumberColumn(count, 0, 0, offsets.astype(WIDTHS[narrowest(int(offsets[-1]))]))
 
 
 def _load(heap: Heap, starts: Positions) -> U64:

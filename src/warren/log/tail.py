@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 
 from warren.base.errors import Damage
 from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, lsn_of
-from warren.durability.participant import Part
+from warren.durability.participant import EpochWrite
 from warren.files.protocol import Files
 from warren.log.entries import KV_STREAM
 from warren.log.few_blocks import FewBlocks
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_lookup import open_record
 from warren.log.file_parts import last_within
 from warren.log.file_record import FileRecord, FileState
@@ -37,8 +37,8 @@ from warren.records.block import Header, look
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
-from warren.records.numbers import Numbers
-from warren.records.verdict import Verdict
+from warren.records.numbers import NumberColumn
+from warren.records.verdict import BlockVerdict
 
 READ_AHEAD_BYTES_MAX = 1 << 30
 
@@ -188,7 +188,7 @@ class LogTail:
 
     def _records(self) -> list[FileRecord]:
         """The files that may hold something behind `after`, oldest first."""
-        logs = [record for _, record in sorted(self._state().files.items()) if record.purpose is Purpose.LOG]
+        logs = [record for _, record in sorted(self._state().files.items()) if record.purpose is FileKind.LOG]
         streams = self.referring | {KV_STREAM}
         ours = [r for r in logs if any(stream in streams for stream, _ in r.stream_ends)]
         sealed = [r for r in ours if r.state is FileState.SEALED and r.last_epoch > self.after]
@@ -207,7 +207,7 @@ class LogTail:
                     at = hopped
                     continue
                 header = look(view, at, record.identity)
-                if isinstance(header, Verdict):
+                if isinstance(header, BlockVerdict):
                     if not is_active or at < end:
                         raise Damage(f"the log is damaged: {header.value}", path, at)
                     break
@@ -264,14 +264,14 @@ def block_of(
     """A block whose bytes begin at its own offset less `shift`."""
     columns = read_entries(view, header._replace(offset=header.offset - shift) if shift else header)
     if columns.epochs is None:
-        columns = replace(columns, epochs=Numbers.constant(columns.count, header.epoch))
+        columns = replace(columns, epochs=NumberColumn.constant(columns.count, header.epoch))
     first = lsn_of(number, header.offset)
     if header.stream in referring:
         columns = by_reference(columns, first, header.end - header.offset)
     return TailBlock(channel, first, header.epoch, columns)
 
 
-def blocks_of_part(channel: ChannelId, part: Part, referring: Collection[StreamId]) -> Iterator[TailBlock]:
+def blocks_of_part(channel: ChannelId, part: EpochWrite, referring: Collection[StreamId]) -> Iterator[TailBlock]:
     """The key-value blocks of what one file contributed to one epoch."""
     raw = memoryview(b"".join(part.pieces))
     at = 0

@@ -15,17 +15,17 @@ from collections.abc import Callable, Sequence
 
 from warren.base.ids import Epoch
 from warren.base.threads import Threads
-from warren.durability.epoch_file import EpochFile, Witness
+from warren.durability.epoch_file import DurableRecord, EpochFile
 from warren.durability.group_commit import GroupCommit
-from warren.durability.participant import Participant
+from warren.durability.participant import LogFile
 from warren.files.protocol import Files, join, parent
-from warren.log.ballast import Ballast
-from warren.log.channel import Channel
+from warren.log.ballast import DiskReserve
+from warren.log.channel import LogChannel
 from warren.log.layout import EPOCH, rotated_epoch_name
 from warren.log.manifest import Manifest
 
 
-class Witnesses:
+class EpochFileWriter:
     """The epoch file in use, and the files it speaks of."""
 
     def __init__(self, files: Files, directory: str, threads: Threads, manifest: Manifest, sequence: int) -> None:
@@ -35,14 +35,14 @@ class Witnesses:
         self._lock = threads.condition()
         self._file: EpochFile | None = None
         self._sequence = sequence
-        self.speaks_of: list[Participant] = []
+        self.speaks_of: list[LogFile] = []
 
-    def speak_of(self, participant: Participant) -> None:
+    def speak_of(self, participant: LogFile) -> None:
         with self._lock:
             if participant not in self.speaks_of:
                 self.speaks_of.append(participant)
 
-    def no_longer_speak_of(self, participant: Participant) -> None:
+    def no_longer_speak_of(self, participant: LogFile) -> None:
         with self._lock:
             self.speaks_of.remove(participant)
 
@@ -74,20 +74,20 @@ class Witnesses:
                 self._file.close()
                 self._file = None
 
-    def _witness(self, commit: GroupCommit) -> Witness:
+    def _witness(self, commit: GroupCommit) -> DurableRecord:
         edits = self._manifest.state.edits
         with commit.gate:  # an epoch and the ends it gave the files belong together
             ends = tuple(participant.durable_end for participant in self.speaks_of)
             durable, digest, marks = commit.durable, commit.digest, commit.marks
             wall, monotone = marks.wall_ns, marks.monotone_ns
-        return Witness(commit.timeline, durable, digest, edits, wall, monotone, ends, self._sequence)
+        return DurableRecord(commit.timeline, durable, digest, edits, wall, monotone, ends, self._sequence)
 
 
-class LogTurn:
+class LogCommitHooks:
     """Joins channels, rotation and witness to the group commit."""
 
     def __init__(
-        self, channels: Sequence[Channel], witnesses: Witnesses, ballast: Ballast, page_cache_bytes: int
+        self, channels: Sequence[LogChannel], witnesses: EpochFileWriter, ballast: DiskReserve, page_cache_bytes: int
     ) -> None:
         self._channels = channels
         self._witnesses = witnesses
@@ -96,7 +96,7 @@ class LogTurn:
         self.commit: GroupCommit | None = None  # set right after the commit is made: the two know each other
         self.rotate_if_due: Callable[[], Callable[[], None] | None] = lambda: None
 
-    def gather(self) -> list[Participant]:
+    def gather(self) -> list[LogFile]:
         assert self.commit is not None
         epoch = self.commit.open_epoch
         taken = [channel.take_participant(epoch) for channel in self._channels]

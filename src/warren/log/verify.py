@@ -19,7 +19,7 @@ from contextlib import suppress
 from warren.base.errors import Damage, Gone, Refused
 from warren.base.threads import Threads
 from warren.files.protocol import Files, join
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_lookup import locate, open_by_name
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import MANIFEST
@@ -83,7 +83,7 @@ def _checks(log: ReadOnlyLog, report: VerifyReport) -> FileChecks:
         else:
             path = join(log.directory, record.name)
             report.damage(path, 0, f"log file {record.number} is missing; {_lost_with(record)}")
-    there.sort(key=lambda record: record.purpose is Purpose.SNAPSHOT)
+    there.sort(key=lambda record: record.purpose is FileKind.SNAPSHOT)
     return FileChecks(log.directory, log.durable, tuple(there), tuple(log.witness.ends) if log.witness else ())
 
 
@@ -97,7 +97,7 @@ def _judge_file(file: CheckedFile, log: ReadOnlyLog, report: VerifyReport) -> No
     scan = file.scan
     if scan.verdict >= ScanVerdict.UNEXPECTED and log.is_gone(scan.record):
         return  # its name may be another's by now, and its bytes too
-    is_derived = scan.record.purpose is Purpose.SNAPSHOT
+    is_derived = scan.record.purpose is FileKind.SNAPSHOT
     for problem in scan.problems:
         if problem.is_tail:
             say = report.warn if scan.verdict is ScanVerdict.BROKEN_AFTER and scan.is_detached else report.note

@@ -22,7 +22,7 @@ from itertools import groupby
 from warren.base.ids import UINT64_MAX, Epoch, FileNumber
 from warren.durability.closing import Closing, ClosingPart, read_closing
 from warren.durability.participant import run_on
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.scan import trusted
 from warren.log.scan_verdict import FileScan
 from warren.records.format import BlockKind
@@ -34,7 +34,7 @@ Link = tuple[Epoch, bytes]  # an epoch and the chain's digest at it
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ClosingCopy:
     """A closing block as it stands in one file."""
 
     scan: FileScan
@@ -48,12 +48,12 @@ class ChainFile:
     """What one file says of the chain. Its closings may be read as often as wanted, wherever they come from."""
 
     scan: FileScan
-    closings: Iterable[Copy]
+    closings: Iterable[ClosingCopy]
     holes: Sequence[Hole] = ()
 
     @classmethod
     def of(cls, scan: FileScan) -> ChainFile:
-        if scan.record.purpose is not Purpose.LOG:
+        if scan.record.purpose is not FileKind.LOG:
             return cls(scan, ())
         return cls(scan, _Closings(scan), holes_in(scan))
 
@@ -64,7 +64,7 @@ class _Closings:
 
     scan: FileScan
 
-    def __iter__(self) -> Iterator[Copy]:
+    def __iter__(self) -> Iterator[ClosingCopy]:
         return closings_in(self.scan)
 
 
@@ -101,7 +101,7 @@ class Chain:
 def prove_chain(files: Sequence[ChainFile], anchor: Link, end: Link) -> Chain:
     """Walk from the anchor to `end`, the durable epoch and its digest."""
     chain = Chain(anchor[0], anchor[0])
-    logs = {file.scan.record.number: file.scan for file in files if file.scan.record.purpose is Purpose.LOG}
+    logs = {file.scan.record.number: file.scan for file in files if file.scan.record.purpose is FileKind.LOG}
     holes = [hole for file in files for hole in file.holes]
     epoch, digest = anchor
     last_path, last_offset = "", 0
@@ -123,7 +123,7 @@ def prove_chain(files: Sequence[ChainFile], anchor: Link, end: Link) -> Chain:
     return chain
 
 
-def closings_in(scan: FileScan) -> Iterator[Copy]:
+def closings_in(scan: FileScan) -> Iterator[ClosingCopy]:
     """The closing blocks of one file, in order."""
     running: int | None = 0
     at = 0
@@ -133,7 +133,7 @@ def closings_in(scan: FileScan) -> Iterator[Copy]:
         at = header.end
         if header.kind == BlockKind.CLOSING:
             closing = read_closing(header.epoch, scan.view[header.body_at : header.end])
-            yield Copy(scan, header.offset, running, closing)
+            yield ClosingCopy(scan, header.offset, running, closing)
             own = part_of(closing, scan.record.number)
             if running is None and own is not None and own.end == header.offset:
                 running = own.running
@@ -145,14 +145,14 @@ def part_of(closing: Closing, number: FileNumber) -> ClosingPart | None:
     return next((part for part in closing.parts if part.file == number), None)
 
 
-def _epochs(files: Iterable[ChainFile], behind: Epoch, last: Epoch) -> Iterator[tuple[Epoch, list[Copy]]]:
+def _epochs(files: Iterable[ChainFile], behind: Epoch, last: Epoch) -> Iterator[tuple[Epoch, list[ClosingCopy]]]:
     every = in_order(*(file.closings for file in files), key=lambda copy: copy.closing.epoch)
     for epoch, copies in groupby(every, key=lambda copy: copy.closing.epoch):
         if behind < epoch <= last:
             yield epoch, list(copies)
 
 
-def _check_parts(chain: Chain, copies: list[Copy], logs: dict[FileNumber, FileScan]) -> None:
+def _check_parts(chain: Chain, copies: list[ClosingCopy], logs: dict[FileNumber, FileScan]) -> None:
     """Every participant is there, with this closing, at its end, behind its blocks."""
     closing = copies[0].closing
     by_file = {copy.scan.record.number: copy for copy in copies}
@@ -168,7 +168,7 @@ def _check_parts(chain: Chain, copies: list[Copy], logs: dict[FileNumber, FileSc
         _check_part(chain, closing.epoch, part, by_file.get(part.file), logs.get(part.file))
 
 
-def _check_part(chain: Chain, epoch: Epoch, part: ClosingPart, copy: Copy | None, scan: FileScan | None) -> None:
+def _check_part(chain: Chain, epoch: Epoch, part: ClosingPart, copy: ClosingCopy | None, scan: FileScan | None) -> None:
     if scan is None:
         chain.blame(
             epoch, f"log file {part.file}", 0, f"epoch {epoch} has a part in log file {part.file}, which is gone"
@@ -182,7 +182,7 @@ def _check_part(chain: Chain, epoch: Epoch, part: ClosingPart, copy: Copy | None
         chain.blame(epoch, scan.path, copy.offset, f"epoch {epoch} was closed behind other blocks than those here")
 
 
-def _check_link(chain: Chain, copy: Copy, before: Link, holes: list[Hole]) -> None:
+def _check_link(chain: Chain, copy: ClosingCopy, before: Link, holes: list[Hole]) -> None:
     closing = copy.closing
     if (closing.previous, closing.previous_digest) == before:
         return

@@ -19,7 +19,7 @@ from warren.base.ids import Epoch
 from warren.base.threads import Threads
 from warren.durability.participant import FileEnd
 from warren.files.protocol import Files, join
-from warren.log.file_header import Purpose, read_file_header
+from warren.log.file_header import FileKind, read_file_header
 from warren.log.file_record import FileRecord
 from warren.log.scan import WITH_ENTRIES, scan_failed, scan_record, trusted
 from warren.log.scan_verdict import FileScan, ScanVerdict
@@ -70,7 +70,7 @@ def check_files(
         oddities[scan.record.number] = tuple(_oddities(scan))
         on_file(scan)
 
-    logs = [record for record in checks.records if record.purpose is not Purpose.SNAPSHOT]
+    logs = [record for record in checks.records if record.purpose is not FileKind.SNAPSHOT]
     found = LogScan(
         files,
         checks.directory,
@@ -83,7 +83,7 @@ def check_files(
         on_file=look_closer,
     ).run()
     checked = [CheckedFile(ChainFile.of(scan), oddities[scan.record.number]) for scan in found.files]
-    snapshots = [record for record in checks.records if record.purpose is Purpose.SNAPSHOT]
+    snapshots = [record for record in checks.records if record.purpose is FileKind.SNAPSHOT]
     for record in snapshots:
         scan = _scan_snapshot(files, checks, record)
         checked.append(CheckedFile(ChainFile.of(scan), tuple(_oddities(scan))))

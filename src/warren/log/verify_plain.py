@@ -23,7 +23,7 @@ from warren.durability.closing import read_closing
 from warren.durability.participant import FileEnd
 from warren.log.file_record import FileRecord, Voided
 from warren.log.scan_verdict import FileScan, Hit, Problem, ScanVerdict
-from warren.log.verify_chain import ChainFile, Copy
+from warren.log.verify_chain import ChainFile, ClosingCopy
 from warren.log.verify_file import CheckedFile, FileChecks
 from warren.records.block import FileIdentity
 
@@ -104,7 +104,7 @@ def _problem(plain: Plain) -> Problem:
     return Problem(**{**plain, "hit": hit})
 
 
-def _packed(closings: Iterable[Copy]) -> str:
+def _packed(closings: Iterable[ClosingCopy]) -> str:
     raw = BytesIO()
     with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=PACKED_LEVEL, mtime=0) as lines:
         for copy in closings:
@@ -121,8 +121,8 @@ class _Unpacking:
     scan: FileScan
     packed: bytes
 
-    def __iter__(self) -> Iterator[Copy]:
+    def __iter__(self) -> Iterator[ClosingCopy]:
         for line in gzip.GzipFile(fileobj=BytesIO(self.packed)):
             epoch, offset, running, body = line.split()
             closing = read_closing(Epoch(int(epoch)), memoryview(bytes.fromhex(body.decode())))
-            yield Copy(self.scan, int(offset), None if int(running) < 0 else int(running), closing)
+            yield ClosingCopy(self.scan, int(offset), None if int(running) < 0 else int(running), closing)

@@ -16,13 +16,13 @@ QUIET_MS = 20  # changes that come closer together than this are looked at toget
 SETTLED_MS = 100
 
 
-class Ended(Protocol):
+class WatchEnded(Protocol):
     """Something that is set, from any thread, when nobody wants to watch any more. A `threading.Event` is one."""
 
     def is_set(self) -> bool: ...
 
 
-def changes(directory: str, ended: Ended) -> Iterator[None]:
+def changes(directory: str, ended: WatchEnded) -> Iterator[None]:
     """Once at the beginning, and then whenever something in the directory has changed."""
     from watchfiles import watch
 

@@ -34,7 +34,7 @@ _FAMILIES: dict[str, type[WarrenError]] = {
 }
 
 
-class Worker(Protocol):
+class MergeWorker(Protocol):
     def run(self, job: Job, progress: Progress) -> dict[str, Any]:
         """Do the job; its proposal. Raises what the job raised."""
         ...
@@ -59,7 +59,7 @@ class InlineWorker:
 class SizedWorker:
     """Small jobs inline, large ones in a process."""
 
-    def __init__(self, small: Worker, large: Worker, small_bytes_max: int = 32 << 20) -> None:
+    def __init__(self, small: MergeWorker, large: MergeWorker, small_bytes_max: int = 32 << 20) -> None:
         self._small = small
         self._large = large
         self._small_bytes_max = small_bytes_max

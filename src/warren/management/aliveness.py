@@ -13,38 +13,40 @@ from warren.amqp.topology_methods import QueueDeclare
 from warren.base.errors import WarrenError
 from warren.base.runs import Publication
 from warren.broker.client import Client, Owner
-from warren.broker.permissions import Operation, Role, authorize
-from warren.broker.topology import Topology
-from warren.broker.traffic import Settling
+from warren.broker.permissions import NameRole, Operation, authorize
+from warren.broker.topology import Declarations
+from warren.broker.traffic import SettleCall
 from warren.management.refusals import is_not_permitted
-from warren.management.routing import Answer, Asked
+from warren.management.routing import HttpRequest, HttpResponse
 from warren.management.who import access_of
 
 QUEUE: Final = "aliveness-test"
 _MESSAGE: Final = b"test_message"
 
 
-def aliveness(asked: Asked) -> Any:
+def aliveness(asked: HttpRequest) -> Any:
     try:
         got = _went_through(asked)
     except WarrenError as error:
         if is_not_permitted(error):
             raise
-        return Answer({"status": "failed", "reason": error.what}, 503)
-    return {"status": "ok"} if got else Answer({"status": "failed", "reason": "the message did not come back"}, 503)
+        return HttpResponse({"status": "failed", "reason": error.what}, 503)
+    return (
+        {"status": "ok"} if got else HttpResponse({"status": "failed", "reason": "the message did not come back"}, 503)
+    )
 
 
-def _went_through(asked: Asked) -> bool:
+def _went_through(asked: HttpRequest) -> bool:
     realm, running = asked.vhost, asked.running
     access = access_of(running, asked.user, realm)
-    Topology(realm, running.counts).answer(Client(access, Owner("management")), QueueDeclare(queue=QUEUE))
-    authorize(access, Operation.BASIC_PUBLISH, {Role.EXCHANGE: ""})
-    authorize(access, Operation.BASIC_GET, {Role.QUEUE: QUEUE})
+    Declarations(realm, running.counts).answer(Client(access, Owner("management")), QueueDeclare(queue=QUEUE))
+    authorize(access, Operation.BASIC_PUBLISH, {NameRole.EXCHANGE: ""})
+    authorize(access, Operation.BASIC_GET, {NameRole.QUEUE: QUEUE})
     child = realm.queues.find(QUEUE)
     now_ms = running.machine.clock.wall_ns() // 1_000_000
     realm.traffic.put(Publication([_MESSAGE], published_ms=now_ms), [child])
     delivery = realm.traffic.get(child, 1)
     if delivery is None:
         return False
-    realm.traffic.ack(child, Settling(delivery.life, [each.tags for each in delivery.fetched]))
+    realm.traffic.ack(child, SettleCall(delivery.life, [each.tags for each in delivery.fetched]))
     return True

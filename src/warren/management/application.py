@@ -28,12 +28,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from warren.base.errors import WarrenError
-from warren.catalog.users import User
+from warren.catalog.users import UserRow
 from warren.management.bodies import has_body, json_object, read_body
 from warren.management.refusals import HttpRefusal, login_failed, not_logged_in, refusal_of
-from warren.management.routing import JSON, Answer, Asked, Found, Route, Routes, Source
+from warren.management.routing import JSON, FactsSource, HttpRequest, HttpResponse, HttpRoute, HttpRoutes, RouteMatch
 from warren.management.settings import ManagementSettings
-from warren.management.who import SOCKET_USER, Who, entered
+from warren.management.who import SOCKET_USER, AccessRule, entered
 from warren.server.authentication import LoginRefused
 from warren.server.sasl import Login
 
@@ -58,14 +58,14 @@ class Application:
 
     def __init__(
         self,
-        source: Source,
-        routes: Sequence[Route],
+        source: FactsSource,
+        routes: Sequence[HttpRoute],
         settings: ManagementSettings,
         executor: Executor,
         is_local: bool = False,
     ) -> None:
         self._source = source
-        self._routes = Routes(routes)
+        self._routes = HttpRoutes(routes)
         self._settings = settings
         self._executor = executor
         self._is_local = is_local
@@ -99,18 +99,18 @@ class Application:
         return self._response(status, content, headers, is_head=request.method == "HEAD")
 
     def _handled(
-        self, route: Route, user: User, names: Mapping[str, str], query: Mapping[str, str], body: bytes
+        self, route: HttpRoute, user: UserRow, names: Mapping[str, str], query: Mapping[str, str], body: bytes
     ) -> tuple[int, bytes]:
         """In a thread."""
         running = self._source.running
         realm = entered(running, user, names["vhost"]) if "vhost" in names else None
         told = json_object(body, self._settings.json_depth_max) if route.method != "GET" else {}
-        answer = route.handler(Asked(self._source, user, names, query, told, realm))
-        content, status = answer if isinstance(answer, Answer) else (answer, 200)
+        answer = route.handler(HttpRequest(self._source, user, names, query, told, realm))
+        content, status = answer if isinstance(answer, HttpResponse) else (answer, 200)
         return status, _encoded(content) if route.content_type == JSON else content.encode()
 
-    async def _user(self, request: Request, who: Who) -> User:
-        if self._is_local or who is Who.ANYBODY:
+    async def _user(self, request: Request, who: AccessRule) -> UserRow:
+        if self._is_local or who is AccessRule.ANYBODY:
             return SOCKET_USER
         told = request.headers.get("authorization")
         if told is None:
@@ -140,7 +140,7 @@ class Application:
         return Response(b"" if is_head else content, status, told)
 
 
-def _route(found: Found, method: str) -> Route | None:
+def _route(found: RouteMatch, method: str) -> HttpRoute | None:
     """None: only the methods are asked for."""
     if method not in _KNOWN_METHODS:
         raise HttpRefusal(501)
@@ -152,7 +152,7 @@ def _route(found: Found, method: str) -> Route | None:
     return route
 
 
-def _allowed(found: Found) -> str:
+def _allowed(found: RouteMatch) -> str:
     methods = [*found.by_method, "OPTIONS"]
     return ", ".join(["HEAD", *methods] if "GET" in methods else methods)
 

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from warren.catalog import vhosts
 from warren.management.refusals import bad_request
-from warren.management.routing import Answer, Asked
+from warren.management.routing import HttpRequest, HttpResponse
 
 _OK: Final = {"status": "ok"}
 _SPELLINGS: Final = {"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp0-9-1": "amqp", "amqp091-0-9-1": "amqp"}
 _PORT_MAX: Final = 65_535
 
 
-def alarms(asked: Asked) -> Any:
+def alarms(asked: HttpRequest) -> Any:
     running = asked.running
     told = [{"node": running.node, "resource": alarm.value} for alarm in running.alarms]
     told += [
@@ -33,7 +33,7 @@ def alarms(asked: Asked) -> Any:
     return _failed("There are alarms in effect", alarms=told) if told else _OK
 
 
-def virtual_hosts(asked: Asked) -> Any:
+def virtual_hosts(asked: HttpRequest) -> Any:
     running = asked.running
     with running.catalog.reading() as connection:
         names = {row.name for row in vhosts.every(connection)}
@@ -41,7 +41,7 @@ def virtual_hosts(asked: Asked) -> Any:
     return _failed("Some virtual hosts are down", **{"virtual-hosts": missing}) if missing else _OK
 
 
-def port_listener(asked: Asked) -> Any:
+def port_listener(asked: HttpRequest) -> Any:
     told = asked.names["port"]
     if not (told.isascii() and told.isdecimal() and len(told) <= 5 and int(told) <= _PORT_MAX):
         raise bad_request("Invalid port")
@@ -50,7 +50,7 @@ def port_listener(asked: Asked) -> Any:
     return _OK | {"port": port} if port in ports else _failed("No active listener", missing=port, ports=ports)
 
 
-def protocol_listener(asked: Asked) -> Any:
+def protocol_listener(asked: HttpRequest) -> Any:
     protocol = _SPELLINGS.get(asked.names["protocol"].lower(), asked.names["protocol"].lower())
     protocols = sorted({listener.protocol for listener in asked.source.listeners()})
     if protocol in protocols:
@@ -58,13 +58,13 @@ def protocol_listener(asked: Asked) -> Any:
     return _failed("No active listener", missing=protocol, protocols=protocols)
 
 
-def in_service(asked: Asked) -> Any:
+def in_service(asked: HttpRequest) -> Any:
     return _failed("This server is being stopped") if asked.running.is_draining else _OK
 
 
-def quorum_critical(asked: Asked) -> Any:
+def quorum_critical(asked: HttpRequest) -> Any:
     return _OK | {"reason": "single node cluster"}
 
 
-def _failed(reason: str, **facts: Any) -> Answer:
-    return Answer({"status": "failed", "reason": reason, **facts}, 503)
+def _failed(reason: str, **facts: Any) -> HttpResponse:
+    return HttpResponse({"status": "failed", "reason": reason, **facts}, 503)

@@ -3,7 +3,7 @@
     a socket that listens ──▶ HttpServer.start ──▶ requests ──▶ the application       stop: what is under way ends first
 
 uvicorn reads requests with h11. What it does not do is limit the time that a client takes to send the head of a request
-or to read its answer: `PatientProtocol` does. A request that is not valid HTTP, in its head or in its body, is answered
+or to read its answer: `HttpProtocol` does. A request that is not valid HTTP, in its head or in its body, is answered
 by 400 in the API's form, and logged in one line.
 """
 
@@ -36,7 +36,7 @@ class HttpServer:
     """Serves an application at one socket, from `start` until `stop`, in the loop that calls them."""
 
     def __init__(self, app: ASGIApp, settings: ManagementSettings) -> None:
-        class Protocol(PatientProtocol):
+        class Protocol(HttpProtocol):
             header_seconds = settings.header_seconds
             reader_seconds = settings.reader_seconds
 
@@ -70,7 +70,7 @@ class HttpServer:
         await self._server.shutdown(sockets=self._sockets)
 
 
-class PatientProtocol(H11Protocol):
+class HttpProtocol(H11Protocol):
     """A client that has not sent the head of its request in time is hung up on, however busily it sends; and so is one
     that reads nothing of what is written to it."""
 

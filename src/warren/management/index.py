@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from warren.management.routing import Asked, Route
+from warren.management.routing import HttpRequest, HttpRoute
 from warren.management.server import told_version
 
 HTML = "text/html; charset=utf-8"
@@ -29,11 +29,11 @@ _PAGE = """<!DOCTYPE html>
 """
 
 
-def page(asked: Asked) -> Any:
+def page(asked: HttpRequest) -> Any:
     running = asked.running
     state = "The broker is stopping." if running.is_draining else "The broker is running."
     return _PAGE.format(product=escape(running.settings.product), version=escape(told_version(running)), state=state)
 
 
-def listing(routes: Sequence[Route]) -> list[dict[str, str]]:
+def listing(routes: Sequence[HttpRoute]) -> list[dict[str, str]]:
     return [{"path": route.path, "method": route.method, "tag": route.who.name.lower()} for route in routes]

@@ -6,7 +6,7 @@
 
 `rabbitmq_identity_info` and `rabbitmq_build_info` come first: every panel joins its numbers with them.
 
-Nothing is kept between two scrapes: counters are the broker's own (`Counts`), everything else is looked at.
+Nothing is kept between two scrapes: counters are the broker's own (`MessageCounters`), everything else is looked at.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from prometheus_client.metrics_core import (
     UntypedMetricFamily,
 )
 
-from warren.broker.counts import Counts
+from warren.broker.counts import MessageCounters
 from warren.management.own_metrics import own_metrics
 from warren.management.process import process_facts
-from warren.management.queue_facts import Numbers, QueueFact
-from warren.management.running import Alarm, Running
+from warren.management.queue_facts import QueueFact, QueueNumbers
+from warren.management.running import Alarm, BrokerView
 from warren.management.server import delivered, told_version
 
 _NS: Final = 1_000_000_000
@@ -37,7 +37,7 @@ _QUEUE_TYPE: Final = (*_PROTOCOL, ("queue_type", "rabbit_classic_queue"))
 class OfQueue(NamedTuple):
     name: str
     told: str
-    value: Callable[[Numbers], int]
+    value: Callable[[QueueNumbers], int]
 
 
 COARSE: Final = (
@@ -108,7 +108,7 @@ _PER_QUEUE_TYPE: Final = {
 }
 
 
-def all_metrics(running: Running, facts: Sequence[QueueFact], is_per_object: bool = False) -> Iterator[Metric]:
+def all_metrics(running: BrokerView, facts: Sequence[QueueFact], is_per_object: bool = False) -> Iterator[Metric]:
     yield from identity(running)
     yield from _objects(running, facts)
     yield from churn(running.counts, "rabbitmq_")
@@ -119,7 +119,7 @@ def all_metrics(running: Running, facts: Sequence[QueueFact], is_per_object: boo
     yield from own_metrics(running)
 
 
-def detailed(running: Running, facts: Sequence[QueueFact], families: Iterable[str]) -> Iterator[Metric]:
+def detailed(running: BrokerView, facts: Sequence[QueueFact], families: Iterable[str]) -> Iterator[Metric]:
     """A family that is not known is passed over, as RabbitMQ does."""
     yield from identity(running)
     wanted: dict[str, OfQueue] = {}
@@ -132,7 +132,7 @@ def detailed(running: Running, facts: Sequence[QueueFact], families: Iterable[st
     yield from _per_queue(wanted.values(), facts, "rabbitmq_detailed_")
 
 
-def identity(running: Running) -> Iterator[Metric]:
+def identity(running: BrokerView) -> Iterator[Metric]:
     timeline = f"{running.database.log.manifest.state.timeline.id:016x}"
     who = {
         "rabbitmq_node": running.node,
@@ -156,7 +156,7 @@ def identity(running: Running) -> Iterator[Metric]:
         yield metric
 
 
-def churn(counts: Counts, prefix: str) -> Iterator[Metric]:
+def churn(counts: MessageCounters, prefix: str) -> Iterator[Metric]:
     for name, field in CHURN.items():
         yield _counter(prefix + name, name.replace("_", " "), getattr(counts, field))
 
@@ -164,7 +164,7 @@ def churn(counts: Counts, prefix: str) -> Iterator[Metric]:
 # -- parts -------------------------------------------------------------------------------------------------------
 
 
-def _objects(running: Running, facts: Sequence[QueueFact]) -> Iterator[Metric]:
+def _objects(running: BrokerView, facts: Sequence[QueueFact]) -> Iterator[Metric]:
     consumers = sum(fact.numbers.consumers for fact in facts)
     yield _gauge("rabbitmq_connections", "Connections that are open", running.connection_count)
     yield _gauge("rabbitmq_channels", "Channels that are open", running.channel_count)
@@ -186,7 +186,7 @@ def _per_queue(wanted: Iterable[OfQueue], facts: Sequence[QueueFact], prefix: st
         yield metric
 
 
-def _messages(counts: Counts) -> Iterator[Metric]:
+def _messages(counts: MessageCounters) -> Iterator[Metric]:
     for fields, labels in ((_PER_PROTOCOL, _PROTOCOL), (_PER_QUEUE_TYPE, _QUEUE_TYPE)):
         for name, field in fields.items():
             told = f"Messages {name.replace('_', ' ')}"
@@ -194,7 +194,7 @@ def _messages(counts: Counts) -> Iterator[Metric]:
     yield _counter("rabbitmq_global_messages_delivered", "Messages delivered", delivered(counts), _QUEUE_TYPE)
 
 
-def _machine(running: Running) -> Iterator[Metric]:
+def _machine(running: BrokerView) -> Iterator[Metric]:
     files, alarms = running.machine.files, running.alarms
     process = process_facts(files)
     uptime = (running.machine.clock.wall_ns() - running.started_ns) / _NS
@@ -213,7 +213,7 @@ def _machine(running: Running) -> Iterator[Metric]:
     yield _gauge("rabbitmq_alarms_file_descriptor_limit", "Never raised here", 0)
 
 
-def _vhosts(running: Running) -> Metric:
+def _vhosts(running: BrokerView) -> Metric:
     metric = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "Whether a vhost is served", labels=["vhost"])
     for realm in running.realms.every():
         metric.add_metric([realm.vhost.name], 1)

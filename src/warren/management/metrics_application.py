@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from warren.management.metrics import all_metrics, detailed
 from warren.management.queue_facts import QueueFact
-from warren.management.routing import Source
+from warren.management.routing import FactsSource
 
 _LOG = logging.getLogger(__name__)
 _QUERY_FIELDS_MAX = 100
@@ -27,7 +27,7 @@ Query = dict[str, list[str]]
 class MetricsApplication:
     """Is an ASGI application."""
 
-    def __init__(self, source: Source, executor: Executor) -> None:
+    def __init__(self, source: FactsSource, executor: Executor) -> None:
         self._source = source
         self._executor = executor
         self._paths: dict[str, Callable[[Query], Iterable[Metric]]] = {

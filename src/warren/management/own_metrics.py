@@ -11,10 +11,10 @@ from warren.base.errors import Refused
 from warren.files.protocol import join
 from warren.log.file_record import FileState
 from warren.log.store import LogStore
-from warren.management.running import Running
+from warren.management.running import BrokerView
 
 
-def own_metrics(running: Running) -> Iterator[Metric]:
+def own_metrics(running: BrokerView) -> Iterator[Metric]:
     log, monitor, counts = running.database.log, running.realms.monitor, running.counts
     facts = {
         "epoch_durable": ("Everything up to this epoch is on disk", log.durable),
@@ -34,7 +34,7 @@ def own_metrics(running: Running) -> Iterator[Metric]:
     yield CounterMetricFamily("warren_messages_refused", "Publishes answered by a nack", value=counts.refused)
 
 
-def _background(running: Running) -> Iterator[Metric]:
+def _background(running: BrokerView) -> Iterator[Metric]:
     background = running.machine.background
     failing = {task.name for task in background.failing()}
     now = GaugeMetricFamily("warren_background_failing", "1 while the task's last round failed", labels=["task"])

@@ -19,18 +19,18 @@ from warren.base.errors import WarrenError
 from warren.base.ids import Epoch, QueueId, VhostId
 from warren.broker.arguments import QueueArguments
 from warren.broker.backing_kinds import places_of
-from warren.broker.realm import Realm
+from warren.broker.realm import Vhost
 from warren.broker.storage import VARIABLE
-from warren.broker.supervisor import Supervised
+from warren.broker.supervisor import QueueHandle
 from warren.catalog import queues
-from warren.catalog.queues import Queue as Row
-from warren.management.running import Running
+from warren.catalog.queues import QueueRow as Row
+from warren.management.running import BrokerView
 from warren.queues.backing import MessageSizes
 
 _NEVER = Epoch(0)
 
 
-class Numbers(NamedTuple):
+class QueueNumbers(NamedTuple):
     state: str  # running, or down: it failed too often
     ready: int = 0
     unacked: int = 0
@@ -52,23 +52,23 @@ class Numbers(NamedTuple):
 class QueueFact(NamedTuple):
     vhost: str
     row: Row
-    numbers: Numbers
+    numbers: QueueNumbers
 
 
 class QueueFacts:
     """Any thread may ask; what two find out at the same time is found out twice."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: BrokerView) -> None:
         self._running = running
         self._rows: tuple[Epoch, dict[VhostId, list[Row]]] = _NEVER, {}
-        self._resting: dict[QueueId, Numbers] = {}
+        self._resting: dict[QueueId, QueueNumbers] = {}
 
-    def of(self, realms: Iterable[Realm]) -> list[QueueFact]:
+    def of(self, realms: Iterable[Vhost]) -> list[QueueFact]:
         """Of all queues in these vhosts, by vhost and name."""
         rows = self.rows()
         return [fact for realm in realms for fact in self._of_realm(realm, rows.get(realm.vhost.id, []))]
 
-    def one(self, realm: Realm, name: str) -> QueueFact | None:
+    def one(self, realm: Vhost, name: str) -> QueueFact | None:
         with self._running.catalog.reading() as connection:
             row = queues.get(connection, realm.vhost.id, name)
         return next(iter(self._of_realm(realm, [row] if row is not None else [])), None)
@@ -88,7 +88,7 @@ class QueueFacts:
         self._resting = {id_: numbers for id_, numbers in list(self._resting.items()) if id_ in there}
         return rows
 
-    def _of_realm(self, realm: Realm, rows: list[Row]) -> list[QueueFact]:
+    def _of_realm(self, realm: Vhost, rows: list[Row]) -> list[QueueFact]:
         started, name = realm.queues.started(), realm.vhost.name
         facts = []
         for row in rows:
@@ -99,36 +99,36 @@ class QueueFacts:
             facts.append(QueueFact(name, row, numbers))
         return facts
 
-    def _at_rest(self, realm: Realm, row: Row) -> Numbers:
+    def _at_rest(self, realm: Vhost, row: Row) -> QueueNumbers:
         found = self._resting.get(row.id)
         if found is None:
             try:
                 found = self._looked_up(realm, row)
             except WarrenError:
-                return Numbers("down")
+                return QueueNumbers("down")
             self._resting[row.id] = found
         return found
 
-    def _looked_up(self, realm: Realm, row: Row) -> Numbers:
+    def _looked_up(self, realm: Vhost, row: Row) -> QueueNumbers:
         storage = realm.queues.storage
         arguments = QueueArguments.from_table(row.arguments)
         if (arguments.backing or realm.queues.settings.backing) != VARIABLE:  # only the queue itself knows
             return _at_work(realm.queues.find(row.name))
         if not row.durable:
-            return Numbers("running")
+            return QueueNumbers("running")
         counters = [storage.recover(place, _NEVER) for place in places_of(row.id, arguments)]
         count, size_bytes = sum(each.count for each in counters), sum(each.size_bytes for each in counters)
         sizes = MessageSizes(persistent=count, persistent_bytes=size_bytes)
-        return Numbers("running", count, ready_bytes=size_bytes, sizes=sizes)
+        return QueueNumbers("running", count, ready_bytes=size_bytes, sizes=sizes)
 
 
-def _at_work(child: Supervised) -> Numbers:
+def _at_work(child: QueueHandle) -> QueueNumbers:
     with child.lock:
         queue = child.queue
         if queue is None:
-            return Numbers("down")
+            return QueueNumbers("down")
         backing = queue.backing
-        return Numbers(
+        return QueueNumbers(
             "running",
             len(backing),
             backing.pending_count,

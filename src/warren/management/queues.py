@@ -15,27 +15,27 @@ from typing import Any
 from warren.management.listing import columns, listed
 from warren.management.queue_facts import QueueFact
 from warren.management.refusals import not_found
-from warren.management.routing import Asked
+from warren.management.routing import HttpRequest
 from warren.management.who import visible
 
 
-def every(asked: Asked) -> Any:
+def every(asked: HttpRequest) -> Any:
     """In all vhosts that the user sees."""
     return _listed(asked, asked.source.facts.of(visible(asked.running, asked.user)))
 
 
-def of_vhost(asked: Asked) -> Any:
+def of_vhost(asked: HttpRequest) -> Any:
     return _listed(asked, asked.source.facts.of([asked.vhost]))
 
 
-def one(asked: Asked) -> Any:
+def one(asked: HttpRequest) -> Any:
     fact = asked.source.facts.one(asked.vhost, asked.names["name"])
     if fact is None:
         raise not_found()
     return columns(queue_item(fact, asked.running.node) | {"consumer_details": []}, asked.query)
 
 
-def _listed(asked: Asked, facts: list[QueueFact]) -> Any:
+def _listed(asked: HttpRequest, facts: list[QueueFact]) -> Any:
     node = asked.running.node
     return listed([queue_item(fact, node) for fact in facts], asked.query)
 

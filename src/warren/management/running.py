@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from warren.broker.counts import Counts
-from warren.broker.realms import Realms
+from warren.broker.counts import MessageCounters
+from warren.broker.realms import Vhosts
 from warren.catalog.catalog import Catalog
-from warren.catalog.users import User
-from warren.log.machine import Machine
+from warren.catalog.users import UserRow
+from warren.log.machine import Environment
 from warren.server.sasl import Login
 from warren.server.settings import ServerSettings
 from warren.snapshot.database import Database
@@ -39,15 +39,15 @@ class Listener:
     port: int
 
 
-class Users(Protocol):
+class UserDirectory(Protocol):
     """Who may log in (`server.authentication.Users`)."""
 
-    def check(self, login: Login, peer: str) -> User:
+    def check(self, login: Login, peer: str) -> UserRow:
         """Refused (`LoginRefused`) if it is not right. May take long: never in the loop."""
         ...
 
 
-class Running(Protocol):
+class BrokerView(Protocol):
     @property
     def version(self) -> str: ...
 
@@ -62,7 +62,7 @@ class Running(Protocol):
         ...
 
     @property
-    def machine(self) -> Machine: ...
+    def machine(self) -> Environment: ...
 
     @property
     def database(self) -> Database: ...
@@ -71,13 +71,13 @@ class Running(Protocol):
     def catalog(self) -> Catalog: ...
 
     @property
-    def realms(self) -> Realms: ...
+    def realms(self) -> Vhosts: ...
 
     @property
-    def users(self) -> Users: ...
+    def users(self) -> UserDirectory: ...
 
     @property
-    def counts(self) -> Counts: ...
+    def counts(self) -> MessageCounters: ...
 
     @property
     def settings(self) -> ServerSettings: ...

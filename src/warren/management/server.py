@@ -9,32 +9,32 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from warren.broker.counts import Counts
+from warren.broker.counts import MessageCounters
 from warren.broker.exchanges.routing import KINDS
-from warren.broker.realm import Realm
-from warren.catalog.vhosts import Vhost
+from warren.broker.realm import Vhost
+from warren.catalog.vhosts import VhostRow
 from warren.management.listing import columns, listed
 from warren.management.process import process_facts
 from warren.management.queue_facts import QueueFact
 from warren.management.refusals import not_found
-from warren.management.routing import Asked
-from warren.management.running import Alarm, Listener, Running
+from warren.management.routing import HttpRequest
+from warren.management.running import Alarm, BrokerView, Listener
 from warren.management.who import sees_server, visible
 
 
-def whoami(asked: Asked) -> Any:
+def whoami(asked: HttpRequest) -> Any:
     return {"name": asked.user.name, "tags": list(asked.user.tags)}
 
 
-def version(asked: Asked) -> Any:
+def version(asked: HttpRequest) -> Any:
     return told_version(asked.running)
 
 
-def cluster_name(asked: Asked) -> Any:
+def cluster_name(asked: HttpRequest) -> Any:
     return {"name": asked.running.node}
 
 
-def overview(asked: Asked) -> Any:
+def overview(asked: HttpRequest) -> Any:
     running = asked.running
     realms = visible(running, asked.user)
     facts = asked.source.facts.of(realms)
@@ -59,36 +59,36 @@ def overview(asked: Asked) -> Any:
     return columns(told, asked.query)
 
 
-def nodes(asked: Asked) -> Any:
+def nodes(asked: HttpRequest) -> Any:
     return listed([_node(asked)], asked.query)
 
 
-def node(asked: Asked) -> Any:
+def node(asked: HttpRequest) -> Any:
     if asked.names["node"] != asked.running.node:
         raise not_found()
     return columns(_node(asked), asked.query)
 
 
-def vhosts(asked: Asked) -> Any:
+def vhosts(asked: HttpRequest) -> Any:
     """Whoever may look at the server sees that a vhost is there, also without a permission in it."""
     running, user = asked.running, asked.user
     realms = running.realms.every() if sees_server(user) else visible(running, user)
     return listed(_vhosts(asked, realms), asked.query)
 
 
-def vhost(asked: Asked) -> Any:
+def vhost(asked: HttpRequest) -> Any:
     return columns(_vhosts(asked, [asked.vhost])[0], asked.query)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------
 
 
-def told_version(running: Running) -> str:
+def told_version(running: BrokerView) -> str:
     """As in the handshake of AMQP."""
     return running.settings.announced_version
 
 
-def message_stats(counts: Counts) -> dict[str, int]:
+def message_stats(counts: MessageCounters) -> dict[str, int]:
     """Since the start."""
     return {
         "publish": counts.received,
@@ -106,13 +106,13 @@ def message_stats(counts: Counts) -> dict[str, int]:
     }
 
 
-def delivered(counts: Counts) -> int:
+def delivered(counts: MessageCounters) -> int:
     """In all the ways there are."""
     consumed = counts.delivered_manual_ack + counts.delivered_auto_ack
     return consumed + counts.got_manual_ack + counts.got_auto_ack
 
 
-def churn(counts: Counts) -> dict[str, int]:
+def churn(counts: MessageCounters) -> dict[str, int]:
     return {
         "connection_created": counts.connections_opened,
         "connection_closed": counts.connections_closed,
@@ -132,7 +132,7 @@ def totals(facts: Iterable[QueueFact]) -> dict[str, int]:
     return {"messages": ready + unacked, "messages_ready": ready, "messages_unacknowledged": unacked}
 
 
-def _object_totals(running: Running, realms: Sequence[Realm], facts: Sequence[QueueFact]) -> dict[str, int]:
+def _object_totals(running: BrokerView, realms: Sequence[Vhost], facts: Sequence[QueueFact]) -> dict[str, int]:
     exchanges = 0
     for realm in realms:
         with realm.lock:
@@ -146,21 +146,21 @@ def _object_totals(running: Running, realms: Sequence[Realm], facts: Sequence[Qu
     }
 
 
-def _vhosts(asked: Asked, realms: Sequence[Realm]) -> list[dict[str, Any]]:
+def _vhosts(asked: HttpRequest, realms: Sequence[Vhost]) -> list[dict[str, Any]]:
     by_name: dict[str, list[QueueFact]] = {realm.vhost.name: [] for realm in realms}
     for fact in asked.source.facts.of(realms):
         by_name[fact.vhost].append(fact)
     return [_vhost(realm.vhost, asked.running.node, by_name[realm.vhost.name]) for realm in realms]
 
 
-def _vhost(row: Vhost, node_name: str, facts: list[QueueFact]) -> dict[str, Any]:
+def _vhost(row: VhostRow, node_name: str, facts: list[QueueFact]) -> dict[str, Any]:
     tags = list(row.tags)
     told = {"name": row.name, "description": row.description, "tags": tags, "default_queue_type": "undefined"}
     metadata = {"description": row.description, "tags": tags}
     return told | {"metadata": metadata, "tracing": False, "cluster_state": {node_name: "running"}} | totals(facts)
 
 
-def _node(asked: Asked) -> dict[str, Any]:
+def _node(asked: HttpRequest) -> dict[str, Any]:
     running = asked.running
     process = process_facts(running.machine.files)
     settings = running.settings
@@ -197,7 +197,7 @@ def _node(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _listeners(asked: Asked) -> list[dict[str, Any]]:
+def _listeners(asked: HttpRequest) -> list[dict[str, Any]]:
     return [_listener(each, asked.running.node) for each in asked.source.listeners()]
 
 

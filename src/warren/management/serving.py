@@ -22,8 +22,8 @@ from warren.management.http_server import HttpServer
 from warren.management.metrics_application import MetricsApplication
 from warren.management.queue_facts import QueueFacts
 from warren.management.routes import ROUTES
-from warren.management.routing import Route, Source
-from warren.management.running import Listener, Running
+from warren.management.routing import FactsSource, HttpRoute
+from warren.management.running import BrokerView, Listener
 from warren.management.settings import ManagementSettings
 from warren.management.sockets import UnixListener, tcp_listener
 
@@ -31,7 +31,7 @@ HTTP = "http"
 PROMETHEUS = "http/prometheus"
 
 
-class Serving:
+class ManagementServer:
     """What was started. `addresses`: (host, port) by protocol, `http` and `http/prometheus`."""
 
     def __init__(self, addresses: dict[str, tuple[str, int]], stop: Callable[[], Awaitable[None]]) -> None:
@@ -44,18 +44,18 @@ class Serving:
 
 
 async def start(
-    running: Running,
+    running: BrokerView,
     host: str,
     management_port: int | None,
     prometheus_port: int | None,
     socket_path: str | None,
     settings: ManagementSettings | None = None,
-    routes: Sequence[Route] = ROUTES,
-) -> Serving:
+    routes: Sequence[HttpRoute] = ROUTES,
+) -> ManagementServer:
     """Serve in the running loop. Port 0 picks one; None serves nothing there."""
     settings = settings or ManagementSettings()
     own: list[Listener] = []
-    source = Source(running, QueueFacts(running), lambda: [*running.listeners, *own])
+    source = FactsSource(running, QueueFacts(running), lambda: [*running.listeners, *own])
     executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="warren-management")
 
     async def listen(stack: AsyncExitStack, protocol: str, port: int, app: ASGIApp) -> None:
@@ -76,7 +76,7 @@ async def start(
             stack.callback(unix.close)
             local = Application(source, routes, settings, executor, is_local=True)
             await _served(stack, HttpServer(local, settings), unix.socket)
-        return Serving({each.protocol: (each.host, each.port) for each in own}, stack.pop_all().aclose)
+        return ManagementServer({each.protocol: (each.host, each.port) for each in own}, stack.pop_all().aclose)
     raise AssertionError("an exit stack lets every error pass")
 
 

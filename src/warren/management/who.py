@@ -15,11 +15,11 @@ from typing import Final
 
 from warren.base.ids import UserId, VhostId
 from warren.broker.permissions import Access, access_to
-from warren.broker.realm import Realm
+from warren.broker.realm import Vhost
 from warren.catalog import permissions
-from warren.catalog.users import User
+from warren.catalog.users import UserRow
 from warren.management.refusals import not_found, not_permitted
-from warren.management.running import Running
+from warren.management.running import BrokerView
 
 ADMINISTRATOR: Final = "administrator"
 MONITORING: Final = "monitoring"
@@ -28,10 +28,10 @@ MANAGEMENT: Final = "management"
 TAGS: Final = (ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT)
 
 # Whoever could open the socket of this machine: it is of this user, and mode 0600.
-SOCKET_USER: Final = User(UserId(0), "local socket", "", "", (ADMINISTRATOR,))
+SOCKET_USER: Final = UserRow(UserId(0), "local socket", "", "", (ADMINISTRATOR,))
 
 
-class Who(Enum):
+class AccessRule(Enum):
     """The value: who may, and what the others are told."""
 
     ANYBODY = (), ""
@@ -40,23 +40,23 @@ class Who(Enum):
     POLICYMAKER = (ADMINISTRATOR, POLICYMAKER), "Not policymaker user"
     ADMINISTRATOR = (ADMINISTRATOR,), "Not administrator user"
 
-    def check(self, user: User) -> None:
+    def check(self, user: UserRow) -> None:
         """Refused if none of its tags will do. Whoever may not even log in is told that first."""
-        for who in (Who.MANAGEMENT, self):
+        for who in (AccessRule.MANAGEMENT, self):
             tags, reason = who.value
             if tags and not set(tags) & set(user.tags):
                 raise not_permitted(reason)
 
 
-def is_administrator(user: User) -> bool:
+def is_administrator(user: UserRow) -> bool:
     return ADMINISTRATOR in user.tags
 
 
-def sees_server(user: User) -> bool:
+def sees_server(user: UserRow) -> bool:
     return bool({ADMINISTRATOR, MONITORING} & set(user.tags))
 
 
-def visible(running: Running, user: User) -> list[Realm]:
+def visible(running: BrokerView, user: UserRow) -> list[Vhost]:
     """The vhosts whose contents somebody sees."""
     realms = running.realms.every()
     if is_administrator(user):
@@ -66,7 +66,7 @@ def visible(running: Running, user: User) -> list[Realm]:
     return [realm for realm in realms if realm.vhost.id in permitted]
 
 
-def entered(running: Running, user: User, name: str) -> Realm:
+def entered(running: BrokerView, user: UserRow, name: str) -> Vhost:
     """The vhost of this name; one that is not there is told as such, one that is not theirs as not permitted."""
     found = next((realm for realm in running.realms.every() if realm.vhost.name == name), None)
     if found is None:
@@ -76,13 +76,13 @@ def entered(running: Running, user: User, name: str) -> Realm:
     return found
 
 
-def access_of(running: Running, user: User, realm: Realm) -> Access:
+def access_of(running: BrokerView, user: UserRow, realm: Vhost) -> Access:
     """What it may do there, for `authorize`. The socket's user may do everything."""
     if user is SOCKET_USER:
         return Access(user.name, realm.vhost.name, ".*", ".*", ".*", {})
     return access_to(running.catalog, user, realm.vhost)
 
 
-def _is_permitted(running: Running, user: User, vhost: VhostId) -> bool:
+def _is_permitted(running: BrokerView, user: UserRow, vhost: VhostId) -> bool:
     with running.catalog.reading() as connection:
         return permissions.get(connection, user.id, vhost) is not None

@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from warren.base.ids import FileNumber, Lsn
 from warren.message_store.format import RecordKind, decode_key
-from warren.message_store.heap import FoundRecord, Heap
-from warren.message_store.liveness import Alive, Asked, Judge
+from warren.message_store.heap import BodyFiles, FoundRecord
+from warren.message_store.liveness import LiveBodies, LivenessCheck, LivenessQuestion
 from warren.message_store.units import flags, of_messages
 
 BATCH_RECORDS = 256
 
 
-class Judged(NamedTuple):
+class JudgedFiles(NamedTuple):
     """One record, and what is alive of its unit."""
 
     lsn: Lsn
@@ -32,16 +32,16 @@ class Judged(NamedTuple):
     is_start: bool  # of its unit, or of a copy of it
     size_bytes: int
     live_bytes: int
-    alive: Alive | None  # None: nothing of it, or not here
+    alive: LiveBodies | None  # None: nothing of it, or not here
 
 
-class Census(NamedTuple):
+class LivenessScan(NamedTuple):
     total_bytes: int  # of contents
     live_bytes: int
     earliest: Lsn | None  # the first record that is alive
 
 
-def take_census(heap: Heap, file: FileNumber, judge: Judge) -> Census:
+def take_census(heap: BodyFiles, file: FileNumber, judge: LivenessCheck) -> LivenessScan:
     total_bytes = live_bytes = 0
     earliest: Lsn | None = None
     for judged in judged_records(heap, file, judge):
@@ -50,15 +50,15 @@ def take_census(heap: Heap, file: FileNumber, judge: Judge) -> Census:
             live_bytes += each.live_bytes
             if earliest is None and each.alive is not None:
                 earliest = each.lsn
-    return Census(total_bytes, live_bytes, earliest)
+    return LivenessScan(total_bytes, live_bytes, earliest)
 
 
-def judged_records(heap: Heap, file: FileNumber, judge: Judge) -> Iterator[list[Judged]]:
+def judged_records(heap: BodyFiles, file: FileNumber, judge: LivenessCheck) -> Iterator[list[JudgedFiles]]:
     found = heap.records(file)
     while records := list(islice(found, BATCH_RECORDS)):
         keys = [decode_key(record.key) for record in records]
         units = [key.unit or record.place.lsn for key, record in zip(keys, records, strict=True)]
-        asked = [Asked(unit, key.holders) for unit, key in zip(units, keys, strict=True)]
+        asked = [LivenessQuestion(unit, key.holders) for unit, key in zip(units, keys, strict=True)]
         answers = judge.judge(asked)
         yield [
             _judged(record, unit, key.kind is RecordKind.START, alive)
@@ -66,14 +66,14 @@ def judged_records(heap: Heap, file: FileNumber, judge: Judge) -> Iterator[list[
         ]
 
 
-def _judged(record: FoundRecord, unit: Lsn, is_start: bool, alive: Alive | None) -> Judged:
+def _judged(record: FoundRecord, unit: Lsn, is_start: bool, alive: LiveBodies | None) -> JudgedFiles:
     here = alive if alive is not None and record.place in alive.located.unit.places else None
     size_bytes = record.size_bytes
     live_bytes = 0 if here is None else _live_bytes(here, size_bytes)
-    return Judged(record.place.lsn, unit, is_start, size_bytes, live_bytes, here)
+    return JudgedFiles(record.place.lsn, unit, is_start, size_bytes, live_bytes, here)
 
 
-def _live_bytes(alive: Alive, size_bytes: int) -> int:
+def _live_bytes(alive: LiveBodies, size_bytes: int) -> int:
     """What of a record is alive: all of a chunk, of joined contents those that are wanted."""
     unit = alive.located.unit
     if alive.sizes is None or alive.wanted == unit.kept:

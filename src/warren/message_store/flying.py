@@ -19,7 +19,7 @@ from warren.base.runs import QueuePlace, Run, Sizes
 HeldRun = tuple[QueuePlace, Run]
 
 
-class Joining(Protocol):
+class IndexBatchParticipant(Protocol):
     """Somebody who writes elsewhere and ends together with changes. (queue_index/changes.py says the same.)"""
 
     def before_end(self, runs: Sequence[HeldRun]) -> None: ...
@@ -29,10 +29,10 @@ class Joining(Protocol):
     def aborted(self) -> None: ...
 
 
-class Joined(Protocol):
+class JoinedBodies(Protocol):
     """What is used of changes."""
 
-    def join(self, participant: Joining) -> None: ...
+    def join(self, participant: IndexBatchParticipant) -> None: ...
 
 
 class Participation:
@@ -46,7 +46,7 @@ class Participation:
         self.files: set[FileNumber] = set()  # that hold contents of its runs
 
 
-class Flying:
+class PendingWrites:
     """Contents on their way."""
 
     __slots__ = ("contents", "held", "sizes", "stored")

@@ -44,7 +44,7 @@ class RecordKind(IntEnum):
     CHUNK = 2  # Message-Chunk: a later piece of a content that is too large for one entry
 
 
-class Holder(NamedTuple):
+class Reference(NamedTuple):
     """The run of one sub-queue that holds a unit."""
 
     queue: QueueId
@@ -56,10 +56,10 @@ class RecordKey(NamedTuple):
     kind: RecordKind
     chunk: int  # 0 of a start, then 1, 2, …
     unit: Lsn  # 0: the record's own LSN
-    holders: tuple[Holder, ...]
+    holders: tuple[Reference, ...]
 
 
-class Place(NamedTuple):
+class BodyPlace(NamedTuple):
     """Entry `entry` of a block."""
 
     block: Lsn  # of the block's first entry: file and offset
@@ -78,14 +78,14 @@ class Place(NamedTuple):
         return Lsn(self.block + self.entry)
 
 
-class Unit(NamedTuple):
+class Body(NamedTuple):
     """Messages of a run, from `first` on, and where they lie."""
 
     id: Lsn
     size_bytes: int  # of what is there
     first: int
     messages: int
-    places: tuple[Place, ...]  # of the start, then of each chunk
+    places: tuple[BodyPlace, ...]  # of the start, then of each chunk
     kept: int  # bitmap of the messages that are there
 
     @property
@@ -95,7 +95,7 @@ class Unit(NamedTuple):
 
 class Stored(NamedTuple):
     chunk_bytes: int  # every piece of a unit but its last has so many
-    units: tuple[Unit, ...]
+    units: tuple[Body, ...]
 
 
 def every(count: int) -> int:
@@ -116,11 +116,11 @@ def decode_key(raw: bytes) -> RecordKey:
     if flags or kind not in RecordKind._value2member_map_:
         raise Refused(f"the message store has a record of kind {kind}, flags {flags:#x}", "use a newer warren")
     told = HOLDER.iter_unpack(raw[KEY.size :])
-    holders = tuple(Holder(QueueId(queue), level, SequenceId(first)) for queue, first, level in told)
+    holders = tuple(Reference(QueueId(queue), level, SequenceId(first)) for queue, first, level in told)
     return RecordKey(RecordKind(kind), chunk, Lsn(unit), holders)
 
 
-def encode_stored(units: Sequence[Unit], chunk_bytes: int = CHUNK_BYTES) -> bytes:
+def encode_stored(units: Sequence[Body], chunk_bytes: int = CHUNK_BYTES) -> bytes:
     pieces = [STORED.pack(FORMAT, len(units), chunk_bytes)]
     for unit in units:
         kept = b"" if unit.is_whole else unit.kept.to_bytes(-(-unit.messages // 8), "little")
@@ -135,7 +135,7 @@ def decode_stored(raw: bytes) -> Stored:
         raise _no_words(raw)
     version, count, chunk_bytes = STORED.unpack_from(raw)
     _require_known(version)
-    units: list[Unit] = []
+    units: list[Body] = []
     at = STORED.size
     for _ in range(min(count, len(raw) // UNIT.size)):
         unit, at = _decode_unit(raw, at)
@@ -145,7 +145,7 @@ def decode_stored(raw: bytes) -> Stored:
     return Stored(chunk_bytes, tuple(units))
 
 
-def _decode_unit(raw: bytes, at: int) -> tuple[Unit, int]:
+def _decode_unit(raw: bytes, at: int) -> tuple[Body, int]:
     if at + UNIT.size > len(raw):
         raise _no_words(raw)
     unit, size_bytes, first, count, place_count, kept_bytes = UNIT.unpack_from(raw, at)
@@ -154,11 +154,11 @@ def _decode_unit(raw: bytes, at: int) -> tuple[Unit, int]:
     end = kept_at + kept_bytes
     if end > len(raw) or not place_count or kept_bytes not in (0, -(-count // 8)):
         raise _no_words(raw)
-    places = tuple(Place(Lsn(block), entry) for block, entry in PLACE.iter_unpack(raw[at:kept_at]))
+    places = tuple(BodyPlace(Lsn(block), entry) for block, entry in PLACE.iter_unpack(raw[at:kept_at]))
     kept = int.from_bytes(raw[kept_at:end], "little") if kept_bytes else every(count)
     if kept >> count:
         raise _no_words(raw)
-    return Unit(Lsn(unit), size_bytes, first, count, places, kept), end
+    return Body(Lsn(unit), size_bytes, first, count, places, kept), end
 
 
 def _no_words(raw: bytes) -> Damage:

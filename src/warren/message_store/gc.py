@@ -21,19 +21,19 @@ from dataclasses import dataclass, field
 from warren.base.errors import Damage, Refused
 from warren.base.ids import FileNumber, Lsn, QueueId
 from warren.base.threads import Condition
-from warren.message_store.census import Judged, judged_records, take_census
-from warren.message_store.format import Unit, decode_stored, encode_stored
-from warren.message_store.heap import Heap
-from warren.message_store.index import Entry, LocationIndex, Move
-from warren.message_store.ledger import FileNotes, Ledger
-from warren.message_store.liveness import Alive, Judge
-from warren.message_store.reading import Reader
+from warren.message_store.census import JudgedFiles, judged_records, take_census
+from warren.message_store.format import Body, decode_stored, encode_stored
+from warren.message_store.heap import BodyFiles
+from warren.message_store.index import BodyMove, IndexEntry, LocationIndex
+from warren.message_store.ledger import FileNotes, FileStatistics
+from warren.message_store.liveness import LiveBodies, LivenessCheck
+from warren.message_store.reading import BodyReader
 from warren.message_store.units import edges_of, flags, pieces_of
 from warren.message_store.writing import append_pieces
 
 
 @dataclass(slots=True)
-class Collected:
+class CollectionResult:
     """What one turn has done."""
 
     released: list[FileNumber] = field(default_factory=list)
@@ -49,13 +49,13 @@ class Collected:
 class Collector:
     def __init__(
         self,
-        heap: Heap,
+        heap: BodyFiles,
         index: LocationIndex,
-        judge: Judge,
-        ledger: Ledger,
+        judge: LivenessCheck,
+        ledger: FileStatistics,
         lock: Condition,
         is_settled: Callable[[FileNumber], bool],
-        ended: deque[tuple[Lsn, Entry]],
+        ended: deque[tuple[Lsn, IndexEntry]],
     ) -> None:
         self._heap = heap
         self._index = index
@@ -64,14 +64,14 @@ class Collector:
         self._lock = lock  # one collection at a time
         self._is_settled = is_settled
         self._ended = ended
-        self._reader = Reader(heap, index)
+        self._reader = BodyReader(heap, index)
         self.locked: tuple[FileNumber, ...] = ()  # files that are being collected; all others are as ever
 
-    def run(self) -> Collected:
+    def run(self) -> CollectionResult:
         """One turn: count what is worth counting, let go of what is empty, join two files if two are fit for it. A file
         whose queues are all deleted is emptied uncounted: should anything be alive in it, that is found on the way."""
         with self._lock:
-            done = Collected()
+            done = CollectionResult()
             self._drop_ended()
             self._ledger.update(self._heap.files())
             self._count(done)
@@ -105,7 +105,7 @@ class Collector:
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         self._index.delete_object([(unit, entry) for unit, entry in ended if _is_at(unit, entry)])
 
-    def _count(self, done: Collected) -> None:
+    def _count(self, done: CollectionResult) -> None:
         for number, notes in self._sound().items():
             if notes.is_to_be_counted and self._is_settled(number):
                 try:
@@ -121,7 +121,7 @@ class Collector:
 
     # -- one collection ------------------------------------------------------------------------------------------
 
-    def _collect(self, files: Sequence[FileNumber], done: Collected) -> None:
+    def _collect(self, files: Sequence[FileNumber], done: CollectionResult) -> None:
         self.locked = tuple(files)
         try:
             for number in files:
@@ -134,7 +134,7 @@ class Collector:
         finally:
             self.locked = ()
 
-    def _empty(self, number: FileNumber, done: Collected) -> None:
+    def _empty(self, number: FileNumber, done: CollectionResult) -> None:
         """Bring everything that is alive elsewhere, some hundred units at a time."""
         try:
             for judged in judged_records(self._heap, number, self._judge):
@@ -146,7 +146,7 @@ class Collector:
         except (Damage, Refused) as error:
             raise _Unreadable(number, error.what) from error
 
-    def _copied(self, unit: Lsn, alive: Alive, number: FileNumber, done: Collected) -> Move:
+    def _copied(self, unit: Lsn, alive: LiveBodies, number: FileNumber, done: CollectionResult) -> BodyMove:
         located = alive.located
         try:
             trimmed = _is_worth_trimming(alive)
@@ -159,12 +159,12 @@ class Collector:
             self._ledger.wrote(place.file, queues, share)
         kept = alive.wanted if trimmed else located.unit.kept
         size_bytes = _size_of(alive, kept) if trimmed else located.unit.size_bytes
-        copy = Unit(unit, size_bytes, located.unit.first, located.unit.messages, places, kept)
+        copy = Body(unit, size_bytes, located.unit.first, located.unit.messages, places, kept)
         done.copied_units += 1
         done.copied_bytes += size_bytes
-        return Move(unit, _words(alive), encode_stored([copy], located.chunk_bytes))
+        return BodyMove(unit, _words(alive), encode_stored([copy], located.chunk_bytes))
 
-    def _note_left_behind(self, moved: Iterable[Alive], number: FileNumber) -> None:
+    def _note_left_behind(self, moved: Iterable[LiveBodies], number: FileNumber) -> None:
         """A rotation may have come between two chunks: the others are garbage now, in another file."""
         for alive in moved:
             unit = alive.located.unit
@@ -174,7 +174,7 @@ class Collector:
                 if place.file != number:
                     self._ledger.note_dead(place.file, end - begin)
 
-    def _trimmed(self, alive: Alive) -> Iterator[bytes]:
+    def _trimmed(self, alive: LiveBodies) -> Iterator[bytes]:
         """The contents that are wanted, joined again: one record, since only joined contents are trimmed."""
         unit, sizes = alive.located.unit, alive.sizes
         assert sizes is not None and len(unit.places) == 1, "a content that is cut into chunks is wanted or not"
@@ -183,7 +183,7 @@ class Collector:
         wanted = flags(alive.wanted, unit.messages).tolist()
         yield b"".join(raw[edges[at] : edges[at + 1]] for at, is_wanted in enumerate(wanted) if is_wanted)
 
-    def _stale(self, judged: Sequence[Judged]) -> list[tuple[Lsn, Entry]]:
+    def _stale(self, judged: Sequence[JudgedFiles]) -> list[tuple[Lsn, IndexEntry]]:
         """Entries of dead units that were moved to this file, or whose holders went without a word."""
         dead = [each for each in judged if each.is_start and each.alive is None]
         entries = self._index.look_up_many([each.unit for each in dead])
@@ -193,7 +193,7 @@ class Collector:
             if entry is not None and _is_at(each.lsn, entry)
         ]
 
-    def _move_base(self, done: Collected) -> None:
+    def _move_base(self, done: CollectionResult) -> None:
         earliest = self._ledger.earliest()
         if earliest is not None and done.has_done_something:
             self._heap.move_base(earliest)
@@ -208,7 +208,7 @@ class _Unreadable(Exception):
         self.why = why
 
 
-def _is_worth_trimming(alive: Alive) -> bool:
+def _is_worth_trimming(alive: LiveBodies) -> bool:
     """Are there messages that nobody wants, and that take bytes?"""
     unit = alive.located.unit
     if alive.sizes is None or alive.wanted == unit.kept or len(unit.places) > 1:
@@ -216,17 +216,17 @@ def _is_worth_trimming(alive: Alive) -> bool:
     return _size_of(alive, alive.wanted) < unit.size_bytes
 
 
-def _size_of(alive: Alive, kept: int) -> int:
+def _size_of(alive: LiveBodies, kept: int) -> int:
     assert alive.sizes is not None, "whose sizes nobody knows is not trimmed"
     return int(edges_of(alive.located.unit._replace(kept=kept), alive.sizes)[-1])
 
 
-def _is_at(lsn: Lsn, entry: Entry) -> bool:
+def _is_at(lsn: Lsn, entry: IndexEntry) -> bool:
     """Does an entry say that its unit begins here?"""
     return decode_stored(entry.location).units[0].places[0].lsn == lsn
 
 
-def _words(alive: Alive) -> bytes:
+def _words(alive: LiveBodies) -> bytes:
     """Where the unit is, as the index knows it."""
     return (
         encode_stored(alive.located.units, alive.located.chunk_bytes) if alive.entry is None else alive.entry.location

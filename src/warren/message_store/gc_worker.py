@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from warren.base.background import Background
 from warren.base.clock import Clock
-from warren.base.threads import Running, Threads
+from warren.base.threads import StartedThread, Threads
 from warren.message_store.gc import Collector
 
 
-class GcWorker:
+class CollectorThread:
     def __init__(
         self,
         threads: Threads,
@@ -39,7 +39,7 @@ class GcWorker:
         self._is_awaited = False  # somebody waits in `turn`
         self._task = background.task("store-gc", "garbage in the message store is not collected")
         self.turns = 0  # that have ended
-        self._running: Running = threads.start("warren-store-gc", self._run)
+        self._running: StartedThread = threads.start("warren-store-gc", self._run)
 
     def ring(self) -> None:
         """Look now."""

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from warren.base.errors import Damage
 from warren.base.ids import FileNumber, Lsn
 from warren.log.block_reading import value_at
-from warren.message_store.format import Place
+from warren.message_store.format import BodyPlace
 from warren.records.columns import EntryColumns
 from warren.records.format import HEADER
 
@@ -39,18 +39,18 @@ class Record(NamedTuple):
 class FoundRecord(NamedTuple):
     """The same, where it stands in a file."""
 
-    place: Place
+    place: BodyPlace
     key: bytes
     size_bytes: int  # of the value
     undo_prev: Lsn
 
 
-class Heap(Protocol):
-    def append(self, records: Sequence[Record]) -> list[Place]:
+class BodyFiles(Protocol):
+    def append(self, records: Sequence[Record]) -> list[BodyPlace]:
         """Write them behind everything else, in order; where each is. What is durable, and when, is the heap's own."""
         ...
 
-    def read(self, place: Place, size_bytes: int, is_kept: bool = True) -> memoryview:
+    def read(self, place: BodyPlace, size_bytes: int, is_kept: bool = True) -> memoryview:
         """The value of the record there, which has so many bytes. `Gone`: its file was let go of. `is_kept`: what lies
         beside it will be asked for soon."""
         ...
@@ -96,7 +96,7 @@ def grouped(records: Sequence[Record]) -> Iterator[list[Record]]:
         yield group
 
 
-def record_at(columns: EntryColumns, place: Place, size_bytes: int, path: str) -> memoryview:
+def record_at(columns: EntryColumns, place: BodyPlace, size_bytes: int, path: str) -> memoryview:
     """The value of one record of a block, if it is as long as it should be."""
     value = value_at(columns, place.entry, size_bytes)
     if value is None:

@@ -21,25 +21,25 @@ from typing import NamedTuple, Protocol
 from warren.base.ids import Lsn
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     references: int
     location: bytes  # of the one unit, in the words of `format`
 
 
-class Move(NamedTuple):
+class BodyMove(NamedTuple):
     unit: Lsn
     old: bytes  # where it was when the collector looked
     new: bytes
 
 
 class LocationIndex(Protocol):
-    def look_up(self, unit: Lsn) -> Entry | None:
+    def look_up(self, unit: Lsn) -> IndexEntry | None:
         """None: held once, and where its run says."""
         ...
 
-    def look_up_many(self, units: Sequence[Lsn]) -> list[Entry | None]: ...
+    def look_up_many(self, units: Sequence[Lsn]) -> list[IndexEntry | None]: ...
 
-    def insert(self, unit: Lsn, entry: Entry) -> None:
+    def insert(self, unit: Lsn, entry: IndexEntry) -> None:
         """The store's: a unit that is shared, or of which nobody else keeps the location."""
         ...
 
@@ -47,12 +47,12 @@ class LocationIndex(Protocol):
         """The store's: how many there are now; None: it has no entry, nothing was counted."""
         ...
 
-    def move(self, moves: Sequence[Move]) -> list[bool]:
+    def move(self, moves: Sequence[BodyMove]) -> list[bool]:
         """The collector's: from here on units are found elsewhere, also after a crash if the heap survives one. One
         that is not where the collector saw it stays as it is."""
         ...
 
-    def delete_object(self, seen: Sequence[tuple[Lsn, Entry]]) -> list[bool]:
+    def delete_object(self, seen: Sequence[tuple[Lsn, IndexEntry]]) -> list[bool]:
         """The collector's: remove entries that are still what was seen, and no others."""
         ...
 

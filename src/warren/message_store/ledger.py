@@ -58,7 +58,7 @@ class FileNotes:
         return self.noted_bytes > 0 and is_news
 
 
-class Ledger:
+class FileStatistics:
     def __init__(self, lock: Condition) -> None:
         self._lock = lock
         self._files: dict[FileNumber, FileNotes] = {}  # in use, oldest first

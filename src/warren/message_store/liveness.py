@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 
 from warren.base.ids import Lsn
 from warren.base.runs import Sizes
-from warren.message_store.format import Holder, Unit, decode_stored, every
-from warren.message_store.index import Entry, LocationIndex
-from warren.message_store.reading import Located
+from warren.message_store.format import Body, Reference, decode_stored, every
+from warren.message_store.index import IndexEntry, LocationIndex
+from warren.message_store.reading import LocatedBody
 
 
-class Held(NamedTuple):
+class HeldBodies(NamedTuple):
     """What the rows of a holder say; everything durable must be in them."""
 
     stored: bytes
@@ -28,38 +28,38 @@ class Held(NamedTuple):
 
 
 class Liveness(Protocol):
-    def held(self, holders: Sequence[Holder]) -> Sequence[Held | None]:
+    def held(self, holders: Sequence[Reference]) -> Sequence[HeldBodies | None]:
         """None: there is no such run."""
         ...
 
 
-class Alive(NamedTuple):
+class LiveBodies(NamedTuple):
     """A unit that is wanted: where it is now, and what of it."""
 
-    located: Located
+    located: LocatedBody
     wanted: int  # bitmap of its messages that are alive
     sizes: Sizes | None  # of the run's messages, by their place in it; None: nobody knows, it is whole
-    holders: tuple[Holder, ...]  # that are alive
-    entry: Entry | None
+    holders: tuple[Reference, ...]  # that are alive
+    entry: IndexEntry | None
 
 
-class Asked(NamedTuple):
+class LivenessQuestion(NamedTuple):
     unit: Lsn
-    holders: tuple[Holder, ...]
+    holders: tuple[Reference, ...]
 
 
-class Judge(Protocol):
-    def judge(self, asked: Sequence[Asked]) -> list[Alive | None]:
+class LivenessCheck(Protocol):
+    def judge(self, asked: Sequence[LivenessQuestion]) -> list[LiveBodies | None]:
         """Of each unit what is alive of it; None: nothing."""
         ...
 
 
-class HolderJudge:
+class ReferenceCheck:
     def __init__(self, liveness: Liveness, index: LocationIndex) -> None:
         self._liveness = liveness
         self._index = index
 
-    def judge(self, asked: Sequence[Asked]) -> list[Alive | None]:
+    def judge(self, asked: Sequence[LivenessQuestion]) -> list[LiveBodies | None]:
         every_holder = [holder for each in asked for holder in each.holders]
         answers = iter(self._liveness.held(every_holder))
         entries = self._index.look_up_many([each.unit for each in asked])
@@ -70,17 +70,20 @@ class HolderJudge:
         ]
 
 
-class CountJudge:
+class CountCheck:
     def __init__(self, index: LocationIndex) -> None:
         self._index = index
 
-    def judge(self, asked: Sequence[Asked]) -> list[Alive | None]:
+    def judge(self, asked: Sequence[LivenessQuestion]) -> list[LiveBodies | None]:
         return [_counted(entry) for entry in self._index.look_up_many([each.unit for each in asked])]
 
 
 def _alive(
-    asked: Asked, told: Sequence[tuple[Holder, Held | None]], entry: Entry | None, named: _Named
-) -> Alive | None:
+    asked: LivenessQuestion,
+    told: Sequence[tuple[Reference, HeldBodies | None]],
+    entry: IndexEntry | None,
+    named: _Named,
+) -> LiveBodies | None:
     wanted, holders, found = 0, [], None
     for holder, held in told:
         unit, chunk_bytes = (None, 0) if held is None else named.unit(held.stored, asked.unit)
@@ -90,23 +93,23 @@ def _alive(
         if of_holder:
             wanted |= of_holder
             holders.append(holder)
-            found = found or (Located(chunk_bytes, (unit,)), held.sizes)
+            found = found or (LocatedBody(chunk_bytes, (unit,)), held.sizes)
     if found is None:
         return None
     located, sizes = found
     if entry is not None:
         now = decode_stored(entry.location)
-        located = Located(now.chunk_bytes, now.units)
-    return Alive(located, wanted & located.unit.kept, sizes, tuple(holders), entry)
+        located = LocatedBody(now.chunk_bytes, now.units)
+    return LiveBodies(located, wanted & located.unit.kept, sizes, tuple(holders), entry)
 
 
 class _Named:
     """Which units runs name; of a run with many units they are looked for again and again."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[dict[Lsn, Unit], int]] = {}
+        self._known: dict[bytes, tuple[dict[Lsn, Body], int]] = {}
 
-    def unit(self, stored: bytes, unit: Lsn) -> tuple[Unit | None, int]:
+    def unit(self, stored: bytes, unit: Lsn) -> tuple[Body | None, int]:
         if not stored:
             return None, 0
         if stored not in self._known:
@@ -116,8 +119,8 @@ class _Named:
         return units.get(unit), chunk_bytes
 
 
-def _counted(entry: Entry | None) -> Alive | None:
+def _counted(entry: IndexEntry | None) -> LiveBodies | None:
     if entry is None or not entry.references:
         return None
-    located = Located(*decode_stored(entry.location))
-    return Alive(located, located.unit.kept, None, (), entry)
+    located = LocatedBody(*decode_stored(entry.location))
+    return LiveBodies(located, located.unit.kept, None, (), entry)

@@ -15,21 +15,21 @@ from collections.abc import Collection, Iterator, Sequence
 from warren.base.errors import Damage
 from warren.base.ids import FileNumber, Lsn, lsn_of
 from warren.log.block_reading import BlockReader, blocks_of
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_lookup import open_record
 from warren.log.file_record import FileRecord, FileState
 from warren.log.numbered_files import NumberedFiles
 from warren.log.scan_walk import counted
 from warren.log.store import LogStore
-from warren.message_store.format import Place
+from warren.message_store.format import BodyPlace
 from warren.message_store.heap import FoundRecord, Record, beside, grouped, record_at
 from warren.records.columns import EntryColumns
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 
 STREAM = "bodies"
 
 
-class LogHeap:
+class LogBodyFiles:
     def __init__(self, log: LogStore, kept_bytes: int, stream: str = STREAM) -> None:
         self._log = log
         self._files = log.machine.files
@@ -39,8 +39,8 @@ class LogHeap:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def append(self, records: Sequence[Record]) -> list[Place]:
-        places: list[Place] = []
+    def append(self, records: Sequence[Record]) -> list[BodyPlace]:
+        places: list[BodyPlace] = []
         for group in grouped(records):
             session = self._stream.begin()
             try:
@@ -51,12 +51,12 @@ class LogHeap:
                 raise
             session.end()
             for placed in session.placed:
-                places += [Place(placed.block, placed.entry + index) for index in range(placed.entries)]
+                places += [BodyPlace(placed.block, placed.entry + index) for index in range(placed.entries)]
         return places
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def read(self, place: Place, size_bytes: int, is_kept: bool = True) -> memoryview:
+    def read(self, place: BodyPlace, size_bytes: int, is_kept: bool = True) -> memoryview:
         is_awaited = True
         while True:
             was_sealed = self._is_sealed(place.file)  # it may be written, and sealed, behind our look
@@ -108,12 +108,12 @@ class LogHeap:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _block(self, place: Place, size_bytes: int, is_kept: bool) -> EntryColumns | Verdict:
+    def _block(self, place: BodyPlace, size_bytes: int, is_kept: bool) -> EntryColumns | BlockVerdict:
         """A block that a file does not have yet is empty; one of a file that is gone is `Gone`."""
         if place.file not in self._log.manifest.state.files and place.file >= self.present_file():
-            return Verdict.EMPTY  # a rotation has planned it, and is about to create it
+            return BlockVerdict.EMPTY  # a rotation has planned it, and is about to create it
         found = self._reader.block(place.block, beside(size_bytes), is_kept)
-        if isinstance(found, Verdict):
+        if isinstance(found, BlockVerdict):
             self._numbered.record(place.file)  # gone meanwhile, and its bytes another's?
         return found
 
@@ -123,7 +123,7 @@ class LogHeap:
 
     def _last_lsn(self, record: FileRecord) -> int:
         """Of the stream in a file; -1 if it has none there, or none that is wanted."""
-        if record.purpose is not Purpose.LOG or record.channel != self._stream.record.channel:
+        if record.purpose is not FileKind.LOG or record.channel != self._stream.record.channel:
             return -1
         return dict(record.stream_ends).get(self._stream.id, -1)
 
@@ -134,4 +134,4 @@ def found_in(columns: EntryColumns, block: Lsn) -> Iterator[FoundRecord]:
     edges = values.offsets.array().tolist()
     keys = columns.keys.to_list()
     for entry, key in enumerate(keys):
-        yield FoundRecord(Place(block, entry), key, edges[entry + 1] - edges[entry], Lsn(links.at(entry)))
+        yield FoundRecord(BodyPlace(block, entry), key, edges[entry + 1] - edges[entry], Lsn(links.at(entry)))

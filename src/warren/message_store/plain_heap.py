@@ -16,9 +16,9 @@ from warren.base.ids import Epoch, FileNumber, Incarnation, Lsn, StreamId, Timel
 from warren.files.protocol import File, join
 from warren.log.block_reading import BlockReader, blocks_of
 from warren.log.entries import EntryKind
-from warren.log.machine import Machine
-from warren.log.rows import Rows
-from warren.message_store.format import Place
+from warren.log.machine import Environment
+from warren.log.rows import EntryRows
+from warren.message_store.format import BodyPlace
 from warren.message_store.heap import FoundRecord, Record, beside, grouped, record_at
 from warren.message_store.log_heap import found_in
 from warren.records.block import FileIdentity
@@ -26,7 +26,7 @@ from warren.records.columns import EntryColumns
 from warren.records.entries import Versions, draft_entries
 
 TIMELINE = TimelineId(0)
-STREAM = StreamId(1)
+TRANSIENT_STREAM = StreamId(1)
 
 
 @dataclass(slots=True)
@@ -36,8 +36,8 @@ class _PlainFile:
     end: int = 0
 
 
-class PlainHeap:
-    def __init__(self, machine: Machine, directory: str, file_bytes: int, kept_bytes: int) -> None:
+class TransientBodyFiles:
+    def __init__(self, machine: Environment, directory: str, file_bytes: int, kept_bytes: int) -> None:
         self._machine = machine
         self._directory = directory
         self._file_bytes = file_bytes
@@ -50,22 +50,22 @@ class PlainHeap:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def append(self, records: Sequence[Record]) -> list[Place]:
-        places: list[Place] = []
+    def append(self, records: Sequence[Record]) -> list[BodyPlace]:
+        places: list[BodyPlace] = []
         with self._lock:
             for group in grouped(records):
                 block = self._write(group)
-                places += [Place(block, entry) for entry in range(len(group))]
+                places += [BodyPlace(block, entry) for entry in range(len(group))]
         return places
 
     def _write(self, group: list[Record]) -> Lsn:
         if self._files[self.present_file()].end >= self._file_bytes:
             self._start_file()
-        rows = Rows()
+        rows = EntryRows()
         for record in group:
             rows.add(EntryKind.RECORD, 0, record.key, record.value, record.undo_prev)
         present = self._files[self.present_file()]
-        made = draft_entries(rows.columns(), STREAM, versions=Versions.FROM_HEADER)
+        made = draft_entries(rows.columns(), TRANSIENT_STREAM, versions=Versions.FROM_HEADER)
         header, _ = made.place(present.identity, present.end, Epoch(0))
         present.file.write_at(present.end, [header, *made.pieces])
         block = lsn_of(self.present_file(), present.end)
@@ -74,7 +74,7 @@ class PlainHeap:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def read(self, place: Place, size_bytes: int, is_kept: bool = True) -> memoryview:
+    def read(self, place: BodyPlace, size_bytes: int, is_kept: bool = True) -> memoryview:
         found = self._reader.block(place.block, beside(size_bytes), is_kept)
         if isinstance(found, EntryColumns):
             return record_at(found, place, size_bytes, self.path(place.file))

@@ -16,24 +16,24 @@ from itertools import pairwise
 from warren.base.errors import Damage, Gone, Misuse
 from warren.base.ids import Lsn
 from warren.base.runs import Sizes
-from warren.message_store.format import Place, Stored, Unit, decode_stored
-from warren.message_store.heap import Heap
+from warren.message_store.format import Body, BodyPlace, Stored, decode_stored
+from warren.message_store.heap import BodyFiles
 from warren.message_store.index import LocationIndex
 from warren.message_store.units import edges_of, pieces_of
 
 
-class Located(Stored):
+class LocatedBody(Stored):
     """Where one unit is now."""
 
     __slots__ = ()
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> Body:
         return self.units[0]
 
 
-class Reader:
-    def __init__(self, heap: Heap, index: LocationIndex) -> None:
+class BodyReader:
+    def __init__(self, heap: BodyFiles, index: LocationIndex) -> None:
         self._heap = heap
         self._index = index
 
@@ -44,7 +44,7 @@ class Reader:
         for unit in told.units:
             first, last = max(start, unit.first), min(stop, unit.first + unit.messages)
             if first < last:
-                located = Located(told.chunk_bytes, (unit,))
+                located = LocatedBody(told.chunk_bytes, (unit,))
                 found += self._read_unit(located, sizes, first - unit.first, last - unit.first)
         if len(found) != max(0, stop - start):
             raise Misuse(f"messages {start} … {stop} of a run were asked for, {len(found)} of them are stored")
@@ -54,7 +54,7 @@ class Reader:
         """Read every unit of a run, one record at a time."""
         told = decode_stored(stored)
         for unit in told.units:
-            located = Located(told.chunk_bytes, (unit,))
+            located = LocatedBody(told.chunk_bytes, (unit,))
             try:
                 for _ in self.pieces(located):
                     pass
@@ -65,12 +65,12 @@ class Reader:
                 for _ in self.pieces(moved):
                     pass
 
-    def pieces(self, located: Located) -> Iterator[memoryview]:
+    def pieces(self, located: LocatedBody) -> Iterator[memoryview]:
         """The bytes of a whole unit, record by record, for whoever writes them again."""
         for (begin, end), place in self._spans(located):
             yield self._heap.read(place, end - begin, is_kept=False)
 
-    def _read_unit(self, located: Located, sizes: Sizes, start: int, stop: int) -> list[bytes]:
+    def _read_unit(self, located: LocatedBody, sizes: Sizes, start: int, stop: int) -> list[bytes]:
         """From where the run says, or from where the unit is now."""
         while True:
             try:
@@ -81,7 +81,7 @@ class Reader:
                     raise self._lost(located.unit, start, stop, error) from error
                 located = moved
 
-    def _read_from(self, located: Located, sizes: Sizes, start: int, stop: int) -> list[bytes]:
+    def _read_from(self, located: LocatedBody, sizes: Sizes, start: int, stop: int) -> list[bytes]:
         unit = located.unit
         wanted = ((1 << (stop - start)) - 1) << start
         if unit.kept & wanted != wanted:
@@ -96,7 +96,7 @@ class Reader:
         places = (edges[start : stop + 1] - begin).tolist()
         return [bytes(raw[a:b]) for a, b in pairwise(places)]
 
-    def _bytes(self, located: Located, begin: int, end: int) -> bytes | memoryview:
+    def _bytes(self, located: LocatedBody, begin: int, end: int) -> bytes | memoryview:
         """Some bytes of a unit; of the chunks it has only those are read that hold some of them."""
         spans = self._spans(located)
         if len(spans) == 1:
@@ -108,14 +108,14 @@ class Reader:
                 joined.write(chunk[max(begin - low, 0) : end - low])
         return joined.getvalue()
 
-    def _spans(self, located: Located) -> list[tuple[tuple[int, int], Place]]:
+    def _spans(self, located: LocatedBody) -> list[tuple[tuple[int, int], BodyPlace]]:
         unit = located.unit
         spans = pieces_of(unit.size_bytes, located.chunk_bytes)
         if len(spans) != len(unit.places):
             raise Damage(f"{unit.size_bytes} bytes should be {len(spans)} records, {len(unit.places)} are told of")
         return list(zip(spans, unit.places, strict=True))
 
-    def _lost(self, unit: Unit, start: int, stop: int, error: Gone | Damage) -> Damage:
+    def _lost(self, unit: Body, start: int, stop: int, error: Gone | Damage) -> Damage:
         """Say what is hit."""
         which = f"messages {unit.first + start} … {unit.first + stop - 1} of a run"
         path, offset = self._heap.path(unit.places[0].file), unit.places[0].offset
@@ -125,7 +125,7 @@ class Reader:
         return Damage(f"{which} (unit {unit.id:#x}) cannot be read: {what}", path, offset)
 
 
-def location_of(index: LocationIndex, unit: Lsn) -> Located | None:
+def location_of(index: LocationIndex, unit: Lsn) -> LocatedBody | None:
     """Where a unit is now, if not where its run says."""
     entry = index.look_up(unit)
-    return None if entry is None else Located(*decode_stored(entry.location))
+    return None if entry is None else LocatedBody(*decode_stored(entry.location))

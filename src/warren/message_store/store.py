@@ -20,12 +20,12 @@ from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, FileNumber, Lsn, QueueId
 from warren.base.runs import QueuePlace, Run, Sizes
 from warren.base.threads import Threads
-from warren.message_store.flying import Flying, HeldRun, Joined, Participation
-from warren.message_store.format import CHUNK_BYTES, HOLDERS_MAX, Holder, Unit, decode_stored, encode_stored
-from warren.message_store.heap import Heap
-from warren.message_store.index import Entry, LocationIndex
-from warren.message_store.ledger import Ledger
-from warren.message_store.reading import Reader, location_of
+from warren.message_store.flying import HeldRun, JoinedBodies, Participation, PendingWrites
+from warren.message_store.format import CHUNK_BYTES, HOLDERS_MAX, Body, Reference, decode_stored, encode_stored
+from warren.message_store.heap import BodyFiles
+from warren.message_store.index import IndexEntry, LocationIndex
+from warren.message_store.ledger import FileStatistics
+from warren.message_store.reading import BodyReader, location_of
 from warren.message_store.settings import MessageStoreSettings
 from warren.message_store.units import shares
 from warren.message_store.writing import write_units
@@ -34,9 +34,9 @@ from warren.message_store.writing import write_units
 class MessageStore:
     def __init__(
         self,
-        heap: Heap,
+        heap: BodyFiles,
         index: LocationIndex,
-        ledger: Ledger,
+        ledger: FileStatistics,
         threads: Threads,
         durable: Callable[[], Epoch],
         settings: MessageStoreSettings,
@@ -50,17 +50,17 @@ class MessageStore:
         self._durable = durable
         self._settings = settings
         self._chunk_bytes = chunk_bytes
-        self._flying: dict[object, Flying] = {}  # by publication
+        self._flying: dict[object, PendingWrites] = {}  # by publication
         self._joined: dict[object, Participation] = {}  # by changes
         self._unsettled: dict[Epoch, set[FileNumber]] = {}  # files named by runs of epochs that are perhaps not durable
-        self.ended: deque[tuple[Lsn, Entry]] = deque()  # entries that nobody counts on any more, for the collector
-        self._reader = Reader(heap, index)
+        self.ended: deque[tuple[Lsn, IndexEntry]] = deque()  # entries that nobody counts on any more, for the collector
+        self._reader = BodyReader(heap, index)
         self.read = self._reader.read
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def submit(
-        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: Joined
+        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: JoinedBodies
     ) -> None:
         """A queue holds these contents by this run. They are written when the changes end, if it is still wanted; of a
         publication that was submitted before, only one more holder is remembered."""
@@ -74,7 +74,7 @@ class MessageStore:
                 joined = self._joined[changes] = Participation()
             flying = self._flying.get(publication)
             if flying is None:
-                flying = self._flying[publication] = Flying(contents, run.sizes)
+                flying = self._flying[publication] = PendingWrites(contents, run.sizes)
             flying.held[run] = (place, joined)
             joined.flying.setdefault(publication, []).append(run)
 
@@ -99,17 +99,17 @@ class MessageStore:
                 if run in wanted:
                     run.stored = self._flying[publication].stored[run]
 
-    def _to_be_written(self, publication: object, own: Sequence[Run]) -> Flying | None:
+    def _to_be_written(self, publication: object, own: Sequence[Run]) -> PendingWrites | None:
         flying = self._flying[publication]
         return flying if any(run in flying.held for run in own) else None
 
-    def _write(self, flying: Flying) -> None:
+    def _write(self, flying: PendingWrites) -> None:
         """Once for all who hold it, however many; only a crowd that no record can name gets another copy."""
         with self._lock:
             held = list(flying.held.items())
         for at in range(0, len(held), HOLDERS_MAX):
             some = held[at : at + HOLDERS_MAX]
-            holders = [Holder(place.queue, place.level, run.first) for run, (place, _) in some]
+            holders = [Reference(place.queue, place.level, run.first) for run, (place, _) in some]
             units = write_units(self._heap, flying.contents, flying.sizes, holders, self._chunk_bytes)
             stored = encode_stored(units, self._chunk_bytes)
             files = {place.file for unit in units for place in unit.places}
@@ -121,9 +121,9 @@ class MessageStore:
                     joined.files |= files
                 if len(some) > 1:
                     for unit in units:
-                        self._index.insert(unit.id, Entry(len(some), encode_stored([unit], self._chunk_bytes)))
+                        self._index.insert(unit.id, IndexEntry(len(some), encode_stored([unit], self._chunk_bytes)))
 
-    def _note_written(self, units: Sequence[Unit], queues: set[QueueId]) -> None:
+    def _note_written(self, units: Sequence[Body], queues: set[QueueId]) -> None:
         written: dict[FileNumber, int] = {}
         for unit in units:
             for place in unit.places:
@@ -178,14 +178,14 @@ class MessageStore:
             elif self._let_go(unit):
                 self._note(unit, max(1, share))  # that something went, though it had no bytes
 
-    def _let_go(self, unit: Unit) -> bool:
+    def _let_go(self, unit: Body) -> bool:
         """One reference less; was it the last?"""
         left = self._index.add_references(unit.id, -1)
         if left == 0 and (entry := self._index.look_up(unit.id)) is not None:
             self.ended.append((unit.id, entry))
         return not left
 
-    def _note(self, unit: Unit, dead_bytes: int) -> None:
+    def _note(self, unit: Body, dead_bytes: int) -> None:
         if not self._ledger.knows(unit.places[0].file):
             moved = location_of(self._index, unit.id)
             unit = unit if moved is None else moved.unit

@@ -14,13 +14,13 @@ from warren.files.protocol import join
 from warren.log.store import LogStore
 from warren.message_store.format import CHUNK_BYTES
 from warren.message_store.gc import Collector
-from warren.message_store.gc_worker import GcWorker
+from warren.message_store.gc_worker import CollectorThread
 from warren.message_store.index import LocationIndex
-from warren.message_store.ledger import Ledger
-from warren.message_store.liveness import CountJudge, HolderJudge, Liveness
-from warren.message_store.log_heap import LogHeap
+from warren.message_store.ledger import FileStatistics
+from warren.message_store.liveness import CountCheck, Liveness, ReferenceCheck
+from warren.message_store.log_heap import LogBodyFiles
 from warren.message_store.memory_index import MemoryIndex
-from warren.message_store.plain_heap import PlainHeap
+from warren.message_store.plain_heap import TransientBodyFiles
 from warren.message_store.settings import MessageStoreSettings
 from warren.message_store.store import MessageStore
 from warren.message_store.transient import TransientStore
@@ -28,7 +28,7 @@ from warren.message_store.transient import TransientStore
 TRANSIENT = "transient"
 
 
-class MessageStores:
+class MessageStorePair:
     def __init__(
         self,
         log: LogStore,
@@ -42,19 +42,19 @@ class MessageStores:
         self._clock = log.machine.clock
         self._background = log.machine.background
         self._settings = settings
-        self._worker: GcWorker | None = None
+        self._worker: CollectorThread | None = None
         self._heaps = self._open_heaps(log, directory)
         kept, plain = self._heaps
         lock = self._threads.condition
-        ledger = Ledger(lock())
+        ledger = FileStatistics(lock())
         ledger.begin(kept.present_file())
         self.persistent = MessageStore(kept, index, ledger, self._threads, lambda: log.durable, settings, chunk_bytes)
-        judge = HolderJudge(liveness, index)
+        judge = ReferenceCheck(liveness, index)
         told = self.persistent
         self.collector = Collector(kept, index, judge, ledger, lock(), told.is_settled, told.ended)
-        memory, of_plain = MemoryIndex(lock()), Ledger(lock())
+        memory, of_plain = MemoryIndex(lock()), FileStatistics(lock())
         self.transient = TransientStore(plain, memory, of_plain, lock(), chunk_bytes)
-        judge_of_plain = CountJudge(memory)
+        judge_of_plain = CountCheck(memory)
         paged = self.transient
         self.transient_collector = Collector(
             plain, memory, judge_of_plain, of_plain, lock(), paged.is_settled, paged.ended
@@ -65,7 +65,7 @@ class MessageStores:
         collectors = (self.collector, self.transient_collector)
         settings = self._settings
         seconds = settings.gc_seconds, settings.gc_census_seconds
-        self._worker = GcWorker(self._threads, self._clock, self._background, collectors, *seconds)
+        self._worker = CollectorThread(self._threads, self._clock, self._background, collectors, *seconds)
 
     def collect_soon(self, is_much_dead: bool = False) -> None:
         """Look for garbage now. `is_much_dead`: more than was noted, like the runs of a queue that was deleted."""
@@ -93,7 +93,9 @@ class MessageStores:
         for heap in self._heaps:
             heap.close()
 
-    def _open_heaps(self, log: LogStore, directory: str) -> tuple[LogHeap, PlainHeap]:
+    def _open_heaps(self, log: LogStore, directory: str) -> tuple[LogBodyFiles, TransientBodyFiles]:
         settings, kept_bytes = self._settings, self._settings.read_cache_bytes
         transient = join(directory, TRANSIENT)
-        return LogHeap(log, kept_bytes), PlainHeap(log.machine, transient, settings.transient_file_bytes, kept_bytes)
+        return LogBodyFiles(log, kept_bytes), TransientBodyFiles(
+            log.machine, transient, settings.transient_file_bytes, kept_bytes
+        )

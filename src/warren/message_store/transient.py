@@ -16,17 +16,22 @@ from warren.base.ids import FileNumber, Lsn
 from warren.base.runs import sizes_of
 from warren.base.threads import Condition
 from warren.message_store.format import CHUNK_BYTES, decode_stored, encode_stored
-from warren.message_store.heap import Heap
-from warren.message_store.index import Entry, LocationIndex
-from warren.message_store.ledger import Ledger
-from warren.message_store.reading import Reader, location_of
+from warren.message_store.heap import BodyFiles
+from warren.message_store.index import IndexEntry, LocationIndex
+from warren.message_store.ledger import FileStatistics
+from warren.message_store.reading import BodyReader, location_of
 from warren.message_store.units import shares
 from warren.message_store.writing import write_units
 
 
 class TransientStore:
     def __init__(
-        self, heap: Heap, index: LocationIndex, ledger: Ledger, lock: Condition, chunk_bytes: int = CHUNK_BYTES
+        self,
+        heap: BodyFiles,
+        index: LocationIndex,
+        ledger: FileStatistics,
+        lock: Condition,
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._heap = heap
         self._index = index
@@ -34,8 +39,8 @@ class TransientStore:
         self._lock = lock
         self._writing: list[FileNumber] = []  # who is at it, and into which file or later ones
         self._chunk_bytes = chunk_bytes
-        self.ended: deque[tuple[Lsn, Entry]] = deque()  # for the collector
-        self.read = Reader(heap, index).read
+        self.ended: deque[tuple[Lsn, IndexEntry]] = deque()  # for the collector
+        self.read = BodyReader(heap, index).read
 
     def write(self, contents: Sequence[bytes]) -> bytes:
         """Store them; where they are, to be given to `read` and `remove`."""
@@ -45,7 +50,7 @@ class TransientStore:
         try:
             units = write_units(self._heap, contents, sizes_of(contents), (), self._chunk_bytes)
             for unit in units:
-                self._index.insert(unit.id, Entry(1, encode_stored([unit], self._chunk_bytes)))
+                self._index.insert(unit.id, IndexEntry(1, encode_stored([unit], self._chunk_bytes)))
         finally:
             with self._lock:
                 self._writing.remove(begun)

@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from warren.base.runs import Sizes
-from warren.message_store.format import CHUNK_BYTES, UNIT_MESSAGES_MAX, Unit
+from warren.message_store.format import CHUNK_BYTES, UNIT_MESSAGES_MAX, Body
 
 Edges = npt.NDArray[np.int64]
 
 
-class Part(NamedTuple):
+class BodyPart(NamedTuple):
     """Messages that become one unit."""
 
     first: int
@@ -32,15 +32,15 @@ class Part(NamedTuple):
     size_bytes: int
 
 
-def cut(sizes: Sizes, count: int, bytes_max: int = CHUNK_BYTES) -> list[Part]:
+def cut(sizes: Sizes, count: int, bytes_max: int = CHUNK_BYTES) -> list[BodyPart]:
     """The units that contents of these sizes become."""
     edges = np.concatenate(([0], np.cumsum(of_messages(sizes, 0, count))))
-    parts: list[Part] = []
+    parts: list[BodyPart] = []
     first = 0
     while first < count:
         stop = int(np.searchsorted(edges, edges[first] + bytes_max, side="right")) - 1
         stop = min(max(stop, first + 1), first + UNIT_MESSAGES_MAX, count)
-        parts.append(Part(first, stop - first, int(edges[stop] - edges[first])))
+        parts.append(BodyPart(first, stop - first, int(edges[stop] - edges[first])))
         first = stop
     return parts
 
@@ -52,7 +52,7 @@ def of_messages(sizes: Sizes, start: int, stop: int) -> Edges:
     return sizes[start:stop].astype(np.int64)
 
 
-def edges_of(unit: Unit, sizes: Sizes) -> Edges:
+def edges_of(unit: Body, sizes: Sizes) -> Edges:
     """Where in a unit's bytes each of its messages begins, and behind them where the unit ends. A message that is not
     kept has no bytes."""
     own = of_messages(sizes, unit.first, unit.first + unit.messages)

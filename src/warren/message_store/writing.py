@@ -14,20 +14,33 @@ from collections.abc import Iterable, Sequence
 
 from warren.base.ids import Lsn
 from warren.base.runs import Sizes
-from warren.message_store.format import CHUNK_BYTES, Holder, Place, RecordKey, RecordKind, Unit, encode_key, every
-from warren.message_store.heap import Heap, Record
-from warren.message_store.units import Part, cut, pieces_of
+from warren.message_store.format import (
+    CHUNK_BYTES,
+    Body,
+    BodyPlace,
+    RecordKey,
+    RecordKind,
+    Reference,
+    encode_key,
+    every,
+)
+from warren.message_store.heap import BodyFiles, Record
+from warren.message_store.units import BodyPart, cut, pieces_of
 
 NEW = Lsn(0)
 
 
 def write_units(
-    heap: Heap, contents: Sequence[bytes], sizes: Sizes, holders: Sequence[Holder], chunk_bytes: int = CHUNK_BYTES
-) -> list[Unit]:
+    heap: BodyFiles,
+    contents: Sequence[bytes],
+    sizes: Sizes,
+    holders: Sequence[Reference],
+    chunk_bytes: int = CHUNK_BYTES,
+) -> list[Body]:
     """Contents as units; where they are."""
     parts = cut(sizes, len(contents), chunk_bytes)
-    units: list[Unit] = []
-    waiting: list[Part] = []  # whole in one record: appended together, but never more than a few chunks at once
+    units: list[Body] = []
+    waiting: list[BodyPart] = []  # whole in one record: appended together, but never more than a few chunks at once
     waiting_bytes = 0
     for part in parts:
         if part.size_bytes > chunk_bytes:
@@ -43,9 +56,11 @@ def write_units(
     return units + _write_joined(heap, contents, waiting, holders)
 
 
-def append_pieces(heap: Heap, unit: Lsn, holders: Sequence[Holder], pieces: Iterable[bytes]) -> tuple[Place, ...]:
+def append_pieces(
+    heap: BodyFiles, unit: Lsn, holders: Sequence[Reference], pieces: Iterable[bytes]
+) -> tuple[BodyPlace, ...]:
     """The records of one unit, taken one by one; `unit` is NEW, or the id of the unit that they are a copy of."""
-    places: list[Place] = []
+    places: list[BodyPlace] = []
     for number, piece in enumerate(pieces):
         if not places:
             key = RecordKey(RecordKind.START, 0, unit, tuple(holders))
@@ -58,19 +73,19 @@ def append_pieces(heap: Heap, unit: Lsn, holders: Sequence[Holder], pieces: Iter
 
 
 def _write_joined(
-    heap: Heap, contents: Sequence[bytes], parts: Sequence[Part], holders: Sequence[Holder]
-) -> list[Unit]:
+    heap: BodyFiles, contents: Sequence[bytes], parts: Sequence[BodyPart], holders: Sequence[Reference]
+) -> list[Body]:
     key = encode_key(RecordKey(RecordKind.START, 0, NEW, tuple(holders)))
     records = [Record(key, b"".join(contents[part.first : part.first + part.messages])) for part in parts]
     places = heap.append(records) if records else []
     return [
-        Unit(place.lsn, part.size_bytes, part.first, part.messages, (place,), every(part.messages))
+        Body(place.lsn, part.size_bytes, part.first, part.messages, (place,), every(part.messages))
         for part, place in zip(parts, places, strict=True)
     ]
 
 
-def _write_large(heap: Heap, content: bytes, first: int, holders: Sequence[Holder], chunk_bytes: int) -> Unit:
+def _write_large(heap: BodyFiles, content: bytes, first: int, holders: Sequence[Reference], chunk_bytes: int) -> Body:
     view = memoryview(content)
     pieces = (bytes(view[start:stop]) for start, stop in pieces_of(len(content), chunk_bytes))
     places = append_pieces(heap, NEW, holders, pieces)
-    return Unit(places[0].lsn, len(content), first, 1, places, every(1))
+    return Body(places[0].lsn, len(content), first, 1, places, every(1))

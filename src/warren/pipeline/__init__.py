@@ -26,7 +26,7 @@ def read(
     What is wrong with the path, the options or the columns is said at once."""
     from warren.pipeline.options import ReadOptions, text_of
     from warren.pipeline.planning import Planner
-    from warren.pipeline.schema import COLUMNS, Field, checked
+    from warren.pipeline.schema import COLUMNS, SelectedColumn, checked
     from warren.pipeline.session import require_pyspark, spark_session
 
     require_pyspark()
@@ -34,7 +34,11 @@ def read(
     given = text_of({"path": path, "view": view, "asOf": moment, **options})
     asked = ReadOptions.of(given)
     types = {column.name: column.types[0] for column in COLUMNS[asked.view]}
-    fields = checked(asked.view, [Field(name, types.get(name, "")) for name in columns]) if columns is not None else []
+    fields = (
+        checked(asked.view, [SelectedColumn(name, types.get(name, "")) for name in columns])
+        if columns is not None
+        else []
+    )
     session = spark or spark_session()
     if hasattr(session, "_jsparkSession"):  # with Connect the path is the server's, not ours to look at
         planner = Planner(asked)

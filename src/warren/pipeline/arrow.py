@@ -21,9 +21,9 @@ from warren.log.entries import EntryKind
 from warren.log.pool import joined
 from warren.log.scan_part import EntryBlock
 from warren.log.strings import Strings
-from warren.pipeline.schema import Field
+from warren.pipeline.schema import SelectedColumn
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 
 BATCH_ROWS_MIN = 8192
 BATCH_BYTES_MIN = 4 << 20
@@ -57,23 +57,23 @@ class Chunk:
         return self._columns
 
 
-def _epochs(chunk: Chunk) -> Numbers:
+def _epochs(chunk: Chunk) -> NumberColumn:
     if chunk.block is not None:
-        return Numbers.constant(chunk.count, chunk.block.header.epoch)
+        return NumberColumn.constant(chunk.count, chunk.block.header.epoch)
     epochs = chunk.columns.epochs
     assert epochs is not None, "a merge knows the epochs of what it merged"
     return epochs
 
 
-def _of_block(value: Callable[[EntryBlock], int], step: int = 0) -> Callable[[Chunk], Numbers]:
-    def numbers(chunk: Chunk) -> Numbers:
+def _of_block(value: Callable[[EntryBlock], int], step: int = 0) -> Callable[[Chunk], NumberColumn]:
+    def numbers(chunk: Chunk) -> NumberColumn:
         assert chunk.block is not None, "only entries of the raw log have a place in it"
-        return Numbers(chunk.count, value(chunk.block), step)
+        return NumberColumn(chunk.count, value(chunk.block), step)
 
     return numbers
 
 
-_NUMBERS: dict[str, Callable[[Chunk], Numbers]] = {
+_NUMBERS: dict[str, Callable[[Chunk], NumberColumn]] = {
     "epoch": _epochs,
     "kind": lambda chunk: chunk.columns.kinds,
     "storage": lambda chunk: chunk.columns.storages,
@@ -91,7 +91,7 @@ _TEXTS: dict[str, Callable[[Chunk], Texts]] = {
 }
 
 
-def batches_of(chunks: Iterable[Chunk], fields: Sequence[Field], schema: Any) -> Iterator[Any]:
+def batches_of(chunks: Iterable[Chunk], fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
     """Arrow batches of this schema, none of them tiny but the last."""
     asks_for_values = any(field.name == "value" for field in fields)
     waiting, rows, size_bytes = list[Chunk](), 0, 0
@@ -106,11 +106,11 @@ def batches_of(chunks: Iterable[Chunk], fields: Sequence[Field], schema: Any) ->
         yield _batch(waiting, fields, schema)
 
 
-def _batch(chunks: list[Chunk], fields: Sequence[Field], schema: Any) -> Any:
+def _batch(chunks: list[Chunk], fields: Sequence[SelectedColumn], schema: Any) -> Any:
     return pa.RecordBatch.from_arrays([_array(chunks, field) for field in fields], schema=schema)
 
 
-def _array(chunks: list[Chunk], field: Field) -> Any:
+def _array(chunks: list[Chunk], field: SelectedColumn) -> Any:
     if field.name in _TEXTS:
         return binary_array([_TEXTS[field.name](chunk) for chunk in chunks])
     parts = [_NUMBERS[field.name](chunk) for chunk in chunks]
@@ -118,14 +118,14 @@ def _array(chunks: list[Chunk], field: Field) -> Any:
     return _words(numbers) if field.type == "string" else number_array(numbers, field.type)
 
 
-def number_array(numbers: Numbers, type_name: str) -> Any:
+def number_array(numbers: NumberColumn, type_name: str) -> Any:
     """The numbers as one of Spark's integer types; beyond its range they wrap, as documented."""
     values = numbers.array()
     wanted = _NUMPY_TYPES[type_name]
     return pa.array(values.view(np.int64) if wanted is np.int64 else values.astype(wanted))
 
 
-def _words(kinds: Numbers) -> Any:
+def _words(kinds: NumberColumn) -> Any:
     if kinds.is_constant:
         return pa.repeat(_KINDS[kinds.base & 255], kinds.count)
     return _KINDS.take(pa.array(kinds.array().astype(np.uint8)))
@@ -144,7 +144,7 @@ def _gathered(parts: Sequence[Texts]) -> Texts:
     return strings.gather(np.arange(strings.count, dtype=np.int64))
 
 
-def _offsets(offsets: Numbers, start: int) -> Any:
+def _offsets(offsets: NumberColumn, start: int) -> Any:
     if offsets.deltas is not None and offsets.deltas.itemsize == 4 and offsets.base == start:
         return offsets.deltas.view(np.int32)
     if offsets.deltas is not None:

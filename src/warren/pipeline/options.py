@@ -13,7 +13,7 @@ from typing import Any
 
 from warren.base.errors import Misuse
 from warren.base.ids import UINT64_MAX, Epoch
-from warren.pipeline.schema import View
+from warren.pipeline.schema import TableView
 
 OPTIONS: dict[str, str] = {  # name → what it means, one line of the table each
     "path": "the log directory, or the data directory it is in, as the driver and every executor see it",
@@ -37,7 +37,7 @@ ENTRIES_PER_BUCKET = 2_000_000
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     path: str
-    view: View = View.ENTRIES
+    view: TableView = TableView.ENTRIES
     as_of_epoch: Epoch | None = None
     as_of_ns: int | None = None  # wall time
     from_epoch: Epoch | None = None
@@ -74,7 +74,7 @@ class _Reader:
         as_of_epoch, as_of_ns = self._as_of()
         made = ReadOptions(
             path.removeprefix("file://"),
-            View(self._choice("view", [view.value for view in View], View.ENTRIES)),
+            TableView(self._choice("view", [view.value for view in TableView], TableView.ENTRIES)),
             as_of_epoch,
             as_of_ns,
             self._epoch("fromEpoch"),
@@ -128,7 +128,7 @@ def _check_together(options: ReadOptions) -> None:
     has_as_of = options.as_of_epoch is not None or options.as_of_ns is not None
     if has_as_of and options.to_epoch is not None:
         raise Misuse("asOf and toEpoch both name the last epoch", "leave one of them out")
-    if options.view is View.KV and (options.from_epoch is not None or options.to_epoch is not None):
+    if options.view is TableView.KV and (options.from_epoch is not None or options.to_epoch is not None):
         raise Misuse("view 'kv' shows a state, not a range of epochs", "use asOf")
 
 

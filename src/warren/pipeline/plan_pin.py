@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from warren.base.errors import NotFound, WarrenError
 from warren.base.repeating import repeatedly
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.pins import Pins
 from warren.pipeline.planning import Plan, Task, pins_of
 
@@ -30,7 +30,7 @@ _DONE = b"\1"
 _log = logging.getLogger("warren.pipeline")
 
 
-def share(machine: Machine, plan: Plan) -> list[Task]:
+def share(machine: Environment, plan: Plan) -> list[Task]:
     """The tasks of a plan, which release its pin together."""
     if plan.pin is None:
         return plan.tasks
@@ -48,7 +48,7 @@ def share(machine: Machine, plan: Plan) -> list[Task]:
 
 
 @contextmanager
-def shared_pin(machine: Machine, task: Task) -> Iterator[None]:
+def shared_pin(machine: Environment, task: Task) -> Iterator[None]:
     """Keep the plan's pin while the body runs. A body that raises leaves it to lapse: the task may be tried again."""
     if not task.plan_pin:
         yield
@@ -79,7 +79,7 @@ def _renew(pins: Pins, identity: str, seconds: float) -> None:
         pins.renew(pin, seconds)
 
 
-def _end(machine: Machine, pins: Pins, task: Task) -> None:
+def _end(machine: Environment, pins: Pins, task: Task) -> None:
     with suppress(NotFound):  # released, or lapsed and removed
         file = machine.files.open(pins.parts_path(task.plan_pin), writable=True)
         try:

@@ -24,15 +24,15 @@ from warren.base.ids import Epoch, FileNumber
 from warren.log.compaction_catalog import has_key_values
 from warren.log.cut import choose_files
 from warren.log.epoch_times import epoch_at_time
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_lookup import open_by_name
 from warren.log.file_parts import Border, FilePart, cut_into_parts, epoch_sizes, last_within
 from warren.log.file_record import FileRecord, FileState
 from warren.log.pins import Pin, Pins, check_not_gone
 from warren.log.reading import ReadOnlyLog, open_for_reading
-from warren.log.store import Machine
+from warren.log.store import Environment
 from warren.pipeline.options import ENTRIES_PER_BUCKET, ReadOptions
-from warren.pipeline.schema import View
+from warren.pipeline.schema import TableView
 from warren.snapshot.layout import log_directory
 
 TRIES = 5
@@ -45,7 +45,7 @@ class Task:
     """What one executor does: a view of some parts of the log, over a range of epochs."""
 
     directory: str
-    view: View
+    view: TableView
     parts: tuple[FilePart, ...]
     first: Epoch
     last: Epoch
@@ -68,7 +68,7 @@ class Task:
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Task:
         parts = tuple(FilePart.from_json(part) for part in raw["parts"])
-        return cls(**{**raw, "view": View(raw["view"]), "parts": parts})
+        return cls(**{**raw, "view": TableView(raw["view"]), "parts": parts})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class Plan:
 
 
 class Planner:
-    def __init__(self, options: ReadOptions, machine: Machine | None = None) -> None:
-        self.machine = machine or Machine.real()
+    def __init__(self, options: ReadOptions, machine: Environment | None = None) -> None:
+        self.machine = machine or Environment.real()
         self.options = replace(options, path=log_directory(self.machine.files, options.path))
         self.pins = pins_of(self.machine, self.options.path)
         self.borders: dict[FileNumber, Border] = {}  # a stream goes on where its last plan ended
@@ -89,7 +89,9 @@ class Planner:
 
     def plan(self) -> Plan:
         """The tasks of a batch read of the options' view."""
-        make = {View.ENTRIES: self._entries, View.KV: self.tasks_of_state, View.DAMAGE: self._damage}[self.options.view]
+        make = {TableView.ENTRIES: self._entries, TableView.KV: self.tasks_of_state, TableView.DAMAGE: self._damage}[
+            self.options.view
+        ]
         return self.pinned(make)
 
     def pinned(self, make: Callable[[ReadOnlyLog], list[Task]]) -> Plan:
@@ -118,9 +120,9 @@ class Planner:
 
     def tasks_between(self, log: ReadOnlyLog, first: Epoch, last: Epoch) -> list[Task]:
         """The raw log of these epochs, a task for each part of a file."""
-        records = [record for record in log.records() if record.purpose is Purpose.LOG]
+        records = [record for record in log.records() if record.purpose is FileKind.LOG]
         parts = [part for record in records for part in self._parts(log, record, first, last)]
-        return [self._task(View.ENTRIES, (part,), first, last) for part in parts]
+        return [self._task(TableView.ENTRIES, (part,), first, last) for part in parts]
 
     def tasks_of_state(self, log: ReadOnlyLog) -> list[Task]:
         """The state that was asked for: every task reads all files, and of them the keys of its own bucket."""
@@ -130,13 +132,13 @@ class Planner:
         if not parts:
             return []
         buckets = self.options.buckets or _bucket_count(parts)
-        return [self._task(View.KV, parts, Epoch(0), epoch, number, buckets) for number in range(buckets)]
+        return [self._task(TableView.KV, parts, Epoch(0), epoch, number, buckets) for number in range(buckets)]
 
     def epoch_within(self, log: ReadOnlyLog, after: Epoch, bytes_max: int) -> Epoch:
         """The last epoch such that those behind `after` come to at most so many bytes; always at least one epoch."""
         sizes: dict[Epoch, int] = {}
         for record in log.records():
-            if record.purpose is not Purpose.LOG or (record.state is FileState.SEALED and record.last_epoch <= after):
+            if record.purpose is not FileKind.LOG or (record.state is FileState.SEALED and record.last_epoch <= after):
                 continue
             view, _ = open_by_name(log.files, log.directory, record).map()
             border = self.borders.get(record.number, Border())
@@ -169,7 +171,7 @@ class Planner:
         except Gone:
             raise
         except (Damage, Refused):
-            if self.options.skips_damage or self.options.view is View.DAMAGE:
+            if self.options.skips_damage or self.options.view is TableView.DAMAGE:
                 return [whole]  # the task tells what is wrong with it
             raise
         border = self.borders.get(record.number, Border())
@@ -182,11 +184,11 @@ class Planner:
     def _damage(self, log: ReadOnlyLog) -> list[Task]:
         first, last = self._range(log)
         parts = [part for task in self.tasks_between(log, first, last) for part in task.parts]
-        parts += [_whole(log, record) for record in log.records() if record.purpose is Purpose.COMPACTED]
-        return [self._task(View.DAMAGE, (part,), first, last) for part in parts]
+        parts += [_whole(log, record) for record in log.records() if record.purpose is FileKind.COMPACTED]
+        return [self._task(TableView.DAMAGE, (part,), first, last) for part in parts]
 
     def _task(
-        self, view: View, parts: tuple[FilePart, ...], first: Epoch, last: Epoch, bucket: int = 0, buckets: int = 1
+        self, view: TableView, parts: tuple[FilePart, ...], first: Epoch, last: Epoch, bucket: int = 0, buckets: int = 1
     ) -> Task:
         options = self.options
         return Task(
@@ -203,7 +205,7 @@ class Planner:
         )
 
 
-def pins_of(machine: Machine, directory: str) -> Pins:
+def pins_of(machine: Environment, directory: str) -> Pins:
     return Pins(machine.files, directory, machine.clock, machine.chance)
 
 
@@ -228,9 +230,9 @@ def _newest(log: ReadOnlyLog) -> Epoch:
 def _files_of_state(log: ReadOnlyLog, epoch: Epoch) -> list[FileRecord]:
     """The compacted files to begin with and the logs behind them that are not in them, active ones too."""
     chosen = choose_files(log.state, epoch)
-    bases = [record for record in chosen if record.purpose is Purpose.COMPACTED]
+    bases = [record for record in chosen if record.purpose is FileKind.COMPACTED]
     within = {number for base in bases for number in base.sources}
-    logs = [record for record in chosen if record.purpose is Purpose.LOG and record.number not in within]
+    logs = [record for record in chosen if record.purpose is FileKind.LOG and record.number not in within]
     return [*bases, *filter(has_key_values, logs), *log.state.of_state(FileState.ACTIVE)]
 
 

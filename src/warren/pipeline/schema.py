@@ -19,7 +19,7 @@ from typing import Any
 from warren.base.errors import Refused
 
 
-class View(StrEnum):
+class TableView(StrEnum):
     ENTRIES = "entries"  # the raw log: every entry as it was written
     KV = "kv"  # the state: the newest value of every key
     DAMAGE = "damage"  # what onDamage=skip leaves out
@@ -37,8 +37,8 @@ _BINARY = ("binary",)
 _KEY_VALUE = (Column("storage", _LONG), Column("key", _BINARY), Column("value", _BINARY))
 _VERSION = (Column("major", _LONG), Column("minor", _LONG))
 
-COLUMNS: dict[View, tuple[Column, ...]] = {
-    View.ENTRIES: (
+COLUMNS: dict[TableView, tuple[Column, ...]] = {
+    TableView.ENTRIES: (
         Column("epoch", _LONG),
         Column("kind", ("string", "tinyint")),
         *_KEY_VALUE,
@@ -49,8 +49,8 @@ COLUMNS: dict[View, tuple[Column, ...]] = {
         Column("undo_prev", _LONG, is_usual=False),
         Column("undo_next", _LONG, is_usual=False),
     ),
-    View.KV: (*_KEY_VALUE, *_VERSION, Column("epoch", _LONG)),
-    View.DAMAGE: (
+    TableView.KV: (*_KEY_VALUE, *_VERSION, Column("epoch", _LONG)),
+    TableView.DAMAGE: (
         Column("path", ("string",)),
         Column("offset", _LONG),
         Column("length", _LONG),
@@ -63,23 +63,23 @@ COLUMNS: dict[View, tuple[Column, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SelectedColumn:
     """A column that was asked for."""
 
     name: str
     type: str
 
 
-def usual_schema(view: View) -> str:
+def usual_schema(view: TableView) -> str:
     return ", ".join(f"{column.name} {column.types[0]}" for column in COLUMNS[view] if column.is_usual)
 
 
-def fields_of(view: View, schema: Any) -> list[Field]:
+def fields_of(view: TableView, schema: Any) -> list[SelectedColumn]:
     """The fields of a Spark StructType, if every one is a column of the view."""
-    return checked(view, [Field(field.name, field.dataType.simpleString()) for field in schema.fields])
+    return checked(view, [SelectedColumn(field.name, field.dataType.simpleString()) for field in schema.fields])
 
 
-def checked(view: View, fields: Sequence[Field]) -> list[Field]:
+def checked(view: TableView, fields: Sequence[SelectedColumn]) -> list[SelectedColumn]:
     known = {column.name: column for column in COLUMNS[view]}
     hint = f"its columns are: {', '.join(f'{column.name} {column.types[0]}' for column in COLUMNS[view])}"
     for field in fields:

@@ -34,7 +34,7 @@ from warren.pipeline.ending import call_at_sigterm
 from warren.pipeline.options import ReadOptions
 from warren.pipeline.plan_pin import share
 from warren.pipeline.planning import Planner
-from warren.pipeline.schema import View, fields_of, usual_schema
+from warren.pipeline.schema import TableView, fields_of, usual_schema
 from warren.pipeline.tasks import run
 
 FORMAT = "warren"
@@ -52,7 +52,7 @@ class WarrenSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = ReadOptions.of(self.options)
-        takes_filters = options.pushdown and options.view is View.ENTRIES
+        takes_filters = options.pushdown and options.view is TableView.ENTRIES
         return (FilteringReader if takes_filters else WarrenReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -34,10 +34,10 @@ from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, TimelineId
 from warren.log.pins import Pin, check_not_gone
 from warren.log.reading import ReadOnlyLog
-from warren.log.store import Machine
+from warren.log.store import Environment
 from warren.pipeline.options import ReadOptions
 from warren.pipeline.planning import Planner, Task
-from warren.pipeline.schema import View, fields_of
+from warren.pipeline.schema import TableView, fields_of
 from warren.pipeline.tasks import run
 
 Offset = dict[str, Any]
@@ -46,14 +46,14 @@ _log = logging.getLogger("warren.pipeline")
 
 
 class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, schema: StructType, machine: Machine | None = None) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, machine: Environment | None = None) -> None:
         _check_for_stream(options)
         self._options = options
         self._schema = schema
         self._fields = fields_of(options.view, schema)
         self._begin(machine)
 
-    def _begin(self, machine: Machine | None = None) -> None:
+    def _begin(self, machine: Environment | None = None) -> None:
         self._planner = Planner(self._options, machine)
         self._target: Epoch | None = None
         self._pin: Pin | None = None
@@ -147,7 +147,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _check_for_stream(options: ReadOptions) -> None:
-    if options.view is not View.ENTRIES:
+    if options.view is not TableView.ENTRIES:
         raise Misuse(f"a stream shows view 'entries', not '{options.view}'", "read other views with spark.read")
     if options.to_epoch is not None or options.as_of_epoch is not None or options.as_of_ns is not None:
         raise Misuse("a stream has no last epoch", "use trigger(availableNow=True), or spark.read with toEpoch")

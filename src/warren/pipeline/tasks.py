@@ -21,21 +21,21 @@ from warren.log.file_parts import FilePart
 from warren.log.scan import refuse_damage
 from warren.log.scan_part import EntryBlock, PartInput, entry_blocks, missing, scan_part
 from warren.log.scan_verdict import FileScan, Problem
-from warren.log.store import Machine
+from warren.log.store import Environment
 from warren.pipeline.arrow import Chunk, batches_of
 from warren.pipeline.plan_pin import shared_pin
 from warren.pipeline.planning import Task, pins_of, take_pin
-from warren.pipeline.schema import Field, View
+from warren.pipeline.schema import SelectedColumn, TableView
 from warren.records.columns import EntryColumns
 
 MERGE_MEMORY_BYTES = 1 << 30
 EVERY_EPOCH = Epoch((1 << 64) - 1)
 
 
-def run(task: Task, fields: Sequence[Field], schema: Any, machine: Machine | None = None) -> Iterator[Any]:
+def run(task: Task, fields: Sequence[SelectedColumn], schema: Any, machine: Environment | None = None) -> Iterator[Any]:
     """The task's rows as batches of this Arrow schema."""
-    work = {View.ENTRIES: _entries, View.KV: _state, View.DAMAGE: _damage}[task.view]
-    machine = machine or Machine.real()
+    work = {TableView.ENTRIES: _entries, TableView.KV: _state, TableView.DAMAGE: _damage}[task.view]
+    machine = machine or Environment.real()
     with shared_pin(machine, task), _held(machine, task) as hold_on:
         for batch in work(machine, task, fields, schema):
             hold_on()
@@ -43,7 +43,7 @@ def run(task: Task, fields: Sequence[Field], schema: Any, machine: Machine | Non
 
 
 @contextmanager
-def _held(machine: Machine, task: Task) -> Iterator[Callable[[], None]]:
+def _held(machine: Environment, task: Task) -> Iterator[Callable[[], None]]:
     """A pin of the task's own for as long as it runs; what is yielded renews it when a third of its time is over."""
     if not task.pin_seconds:
         yield lambda: None
@@ -62,18 +62,18 @@ def _held(machine: Machine, task: Task) -> Iterator[Callable[[], None]]:
         pins.release(pin)
 
 
-def _entries(machine: Machine, task: Task, fields: Sequence[Field], schema: Any) -> Iterator[Any]:
+def _entries(machine: Environment, task: Task, fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
     return batches_of(_chunks(machine, task), fields, schema)
 
 
-def _chunks(machine: Machine, task: Task) -> Iterator[Chunk]:
+def _chunks(machine: Environment, task: Task) -> Iterator[Chunk]:
     for part in task.parts:
         for block in entry_blocks(_scanned(machine, task, part), task.first, task.last):
             if not task.skips_damage or _undecodable(block) is None:
                 yield Chunk.of_block(block, _shown(task))
 
 
-def _state(machine: Machine, task: Task, fields: Sequence[Field], schema: Any) -> Iterator[Any]:
+def _state(machine: Environment, task: Task, fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
     with_values = any(field.name == "value" for field in fields)
     inputs = [Bucket(_input(machine, task, part), task.bucket, task.buckets, with_values) for part in task.parts]
     newest = newest_values(inputs, MERGE_MEMORY_BYTES)
@@ -84,12 +84,12 @@ def _shown(task: Task) -> Callable[[EntryColumns], EntryColumns]:
     return (lambda columns: columns) if task.shows_credentials else without_credentials
 
 
-def _input(machine: Machine, task: Task, part: FilePart) -> PartInput:
+def _input(machine: Environment, task: Task, part: FilePart) -> PartInput:
     pass_over = (lambda damage: None) if task.skips_damage else None
     return PartInput(lambda: _scanned(machine, task, part), part, task.last, (KV_STREAM,), pass_over)
 
 
-def _scanned(machine: Machine, task: Task, part: FilePart) -> FileScan:
+def _scanned(machine: Environment, task: Task, part: FilePart) -> FileScan:
     """A checked part. Damage is an error, unless it is to be skipped; what a purge took is an error always."""
     try:
         scan = scan_part(machine.files, task.directory, part)
@@ -104,7 +104,7 @@ def _scanned(machine: Machine, task: Task, part: FilePart) -> FileScan:
     return scan
 
 
-def _damage(machine: Machine, task: Task, fields: Sequence[Field], schema: Any) -> Iterator[Any]:
+def _damage(machine: Environment, task: Task, fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
     for part in task.parts:
         try:
             scan = scan_part(machine.files, task.directory, part)

@@ -26,7 +26,7 @@ from warren.queue_index.format import ACK_ROW, KEY, RUN_ROW, decode_gone
 from warren.queue_index.run_format import decode_run
 from warren.queue_index.stream_writing import RunPlace
 from warren.records.columns import EntryColumns
-from warren.snapshot.snapshot_store import Reading
+from warren.snapshot.snapshot_store import StoreReader
 
 Resolve = Callable[[bytes], Buffer]
 POINTERS = np.dtype([("mark", "u1"), ("block", "<u8"), ("entry", "<u4"), ("size", "<u4"), ("block_size", "<u4")])
@@ -60,7 +60,7 @@ class PointerRow:
 
 
 @dataclass(slots=True)
-class Census:
+class RowLivenessScan:
     alive_bytes: dict[FileNumber, int] = field(default_factory=dict)
 
     def of(self, number: FileNumber) -> int:
@@ -74,9 +74,9 @@ class Census:
         self.alive_bytes[number] = self.of(number) + size_bytes
 
 
-def take_census(reading: Reading, queues: Iterable[QueueId], resolve: Resolve) -> Census:
+def take_census(reading: StoreReader, queues: Iterable[QueueId], resolve: Resolve) -> RowLivenessScan:
     """Of the rows of these queues."""
-    census = Census()
+    census = RowLivenessScan()
     for queue in queues:
         for batch in reading.batches(queue):
             rows, pointers = _pointers(batch)
@@ -89,7 +89,7 @@ def take_census(reading: Reading, queues: Iterable[QueueId], resolve: Resolve) -
     return census
 
 
-def rows_into(reading: Reading, queues: Iterable[QueueId], files: Collection[FileNumber]) -> Iterator[PointerRow]:
+def rows_into(reading: StoreReader, queues: Iterable[QueueId], files: Collection[FileNumber]) -> Iterator[PointerRow]:
     """The rows that point into some files."""
     wanted = np.array(sorted(files), dtype=np.uint64)
     for queue in queues:

@@ -6,7 +6,7 @@
 
 What is published writes a run row; what is dequeued removes it, or says in an ack row which of its messages are gone; a
 history record tells why. Everything becomes durable together or not at all, so a move from queue to queue is one
-`Changes` (DESIGN rule 24). Of rows that are written again and again only the last image goes in.
+`IndexBatch` (DESIGN rule 24). Of rows that are written again and again only the last image goes in.
 
 A run that is published and wholly dequeued before the end is cancelled: of it nothing is written but its history, and
 a message store that has joined never hears of it (rule 17). Transient runs are passed over: they never touch the log.
@@ -37,19 +37,19 @@ from warren.queue_index.format import (
     named,
     run_key,
 )
-from warren.queue_index.history_format import Happened, Ranges, check_detail, encode_events, history_key
+from warren.queue_index.history_format import HistoryRecord, Ranges, check_detail, encode_events, history_key
 from warren.queue_index.run_format import check_run, encode_run
-from warren.queue_index.stream_writing import RunPlace, StreamWriting
-from warren.queue_index.why import Why
+from warren.queue_index.stream_writing import RunPlace, StreamLock
+from warren.queue_index.why import DequeueReason
 
 MS = 1_000_000  # nanoseconds
 NOTHING = Epoch(0)  # the epoch of changes that wrote nothing: it is durable already
 
 Contents = Sequence[bytes] | None
-Fate = tuple[Happened, Why | None, bytes]
+Fate = tuple[HistoryRecord, DequeueReason | None, bytes]
 
 
-class Joining(Protocol):
+class BatchParticipant(Protocol):
     """Somebody who writes elsewhere and ends together with the changes."""
 
     def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
@@ -87,7 +87,7 @@ class MessageSession(Protocol):
     def abort(self) -> None: ...
 
 
-class _OfPlace:
+class _QueueChanges:
     """What is gathered about one sub-queue."""
 
     __slots__ = ("counters", "gone", "history", "published", "removed")
@@ -100,16 +100,16 @@ class _OfPlace:
         self.history: dict[Fate, list[tuple[int, int]]] = {}
 
 
-class Changes:
+class IndexBatch:
     """Made by `QueueIndex.begin`."""
 
-    def __init__(self, begin: Callable[[], MessageSession], clock: Clock, writing: StreamWriting | None = None) -> None:
+    def __init__(self, begin: Callable[[], MessageSession], clock: Clock, writing: StreamLock | None = None) -> None:
         self._begin = begin
         self._clock = clock
-        self._writing = writing or StreamWriting(nullcontext())
-        self._places: dict[QueuePlace, _OfPlace] = {}
+        self._writing = writing or StreamLock(nullcontext())
+        self._places: dict[QueuePlace, _QueueChanges] = {}
         self._removed_queues: dict[QueueId, None] = {}
-        self._joined: dict[int, Joining] = {}  # by identity
+        self._joined: dict[int, BatchParticipant] = {}  # by identity
         self._is_open = True
 
     # -- what happens --------------------------------------------------------------------------------------------
@@ -121,7 +121,9 @@ class Changes:
         check_run(place, run, contents)
         self._of(place).published[run.first] = (run, contents)
 
-    def dequeue(self, place: QueuePlace, run: Run, gone: int, newly: Ranges, why: Why, detail: bytes = b"") -> None:
+    def dequeue(
+        self, place: QueuePlace, run: Run, gone: int, newly: Ranges, why: DequeueReason, detail: bytes = b""
+    ) -> None:
         """Messages that left. `gone`: of the run all that are gone now, as a bitmap; `newly`: sequence ids that go with
         this call, as ranges."""
         if not run.is_persistent:
@@ -136,13 +138,13 @@ class Changes:
             of_place.gone.pop(run.first, None)
             if of_place.published.pop(run.first, None) is None:
                 of_place.removed[run.first] = gone_count > sum(stop - first for first, stop in newly)
-        _tell(of_place, (Happened.DEQUEUED, why, detail), newly)
+        _tell(of_place, (HistoryRecord.DEQUEUED, why, detail), newly)
 
     def requeued(self, place: QueuePlace, ranges: Ranges) -> None:
         """Messages that were pending and are ready again. History only."""
         if not ranges:
             return
-        _tell(self._of(place), (Happened.REQUEUED, None, b""), ranges)
+        _tell(self._of(place), (HistoryRecord.REQUEUED, None, b""), ranges)
 
     def delivered(self, place: QueuePlace, ranges: Ranges, consumer: str = "") -> None:
         """Messages that went out to somebody. History only."""
@@ -150,7 +152,7 @@ class Changes:
             return
         detail = consumer.encode()
         check_detail(place, detail)
-        _tell(self._of(place), (Happened.DELIVERED, None, detail), ranges)
+        _tell(self._of(place), (HistoryRecord.DELIVERED, None, detail), ranges)
 
     def counters(self, place: QueuePlace, counters: Counters) -> None:
         """What the next start should know; the last one given counts."""
@@ -165,7 +167,7 @@ class Changes:
                 of_place.published, of_place.gone, of_place.removed, of_place.counters = {}, {}, {}, None
         self._removed_queues[queue] = None
 
-    def join(self, participant: Joining) -> None:
+    def join(self, participant: BatchParticipant) -> None:
         """Take part in the end; once, however often it is asked for."""
         self._check_open()
         self._joined.setdefault(id(participant), participant)
@@ -199,12 +201,12 @@ class Changes:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _of(self, place: QueuePlace) -> _OfPlace:
+    def _of(self, place: QueuePlace) -> _QueueChanges:
         self._check_open()
         found = self._places.get(place)
         if found is None:
             check_place(place)
-            found = self._places[place] = _OfPlace()
+            found = self._places[place] = _QueueChanges()
         if place.queue in self._removed_queues:
             raise Misuse(f"{named(place)} is removed by these changes: nothing more can happen to it")
         return found
@@ -265,7 +267,7 @@ class Changes:
                 yield place.queue, place.level, first
 
 
-def _tell(of_place: _OfPlace, fate: Fate, ranges: Ranges) -> None:
+def _tell(of_place: _QueueChanges, fate: Fate, ranges: Ranges) -> None:
     """Remember it for history; a range that goes on where the last one ended is one with it."""
     told = of_place.history.setdefault(fate, [])
     for first, stop in ranges:
@@ -294,7 +296,7 @@ def _set_positions(numbered: Sequence[tuple[int, Run]], placed: Sequence[Placed]
             run.block, run.entry = placed[at].block, placed[at].entry + number - first
 
 
-def _write_rows(session: MessageSession, place: QueuePlace, of_place: _OfPlace) -> int:
+def _write_rows(session: MessageSession, place: QueuePlace, of_place: _QueueChanges) -> int:
     """The runs first; how many entries come behind them."""
     queue, level = place.queue, place.level
     for first, (run, contents) in of_place.published.items():
@@ -313,7 +315,7 @@ def _write_rows(session: MessageSession, place: QueuePlace, of_place: _OfPlace) 
     return entries
 
 
-def _write_history(session: MessageSession, place: QueuePlace, of_place: _OfPlace, wall_ms: int) -> int:
+def _write_history(session: MessageSession, place: QueuePlace, of_place: _QueueChanges, wall_ms: int) -> int:
     """How many entries that are."""
     entries = 0
     for (kind, why, detail), ranges in of_place.history.items():

@@ -27,9 +27,9 @@ from warren.base.errors import Damage
 from warren.base.ids import Epoch, FileNumber, QueueId
 from warren.log.file_record import FileRecord, FileState
 from warren.log.streams import Stream
-from warren.queue_index.census import Census, PointerRow, alive_of, rows_into, take_census
+from warren.queue_index.census import PointerRow, RowLivenessScan, alive_of, rows_into, take_census
 from warren.queue_index.format import ACK_ROW
-from warren.queue_index.stream_writing import StreamWriting
+from warren.queue_index.stream_writing import StreamLock
 from warren.queue_index.trimming import without_gone
 from warren.snapshot.database import Database
 
@@ -39,15 +39,15 @@ DEAD_SHARE = 4  # a census is worth it when a fourth of what is sealed died sinc
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class CleaningResult:
     files: int = 0  # released
     runs: int = 0  # written again
     written_bytes: int = 0
 
 
-class Cleaning:
+class Cleaner:
     def __init__(
-        self, database: Database, stream: Stream, queues: Callable[[], Collection[QueueId]], writing: StreamWriting
+        self, database: Database, stream: Stream, queues: Callable[[], Collection[QueueId]], writing: StreamLock
     ) -> None:
         self._database = database
         self._stream = stream
@@ -55,7 +55,7 @@ class Cleaning:
         self._writing = writing
         self._dead_bytes = 0  # since the last census
         self._is_first = True
-        self.census = Census()
+        self.census = RowLivenessScan()
         self.damaged: dict[FileNumber, Damage] = {}  # files that stay, and why
 
     def note_dead(self, size_bytes: int) -> None:
@@ -67,7 +67,7 @@ class Cleaning:
         enough = max(DEAD_BYTES_MIN, sealed // DEAD_SHARE)
         return bool(sealed) and (self._is_first or self._dead_bytes >= enough)
 
-    def run(self) -> Cleaned:
+    def run(self) -> CleaningResult:
         """One pass."""
         sealed, self._dead_bytes, self._is_first = self._sealed(), 0, False
         queues = sorted(self._queues())
@@ -86,7 +86,7 @@ class Cleaning:
         if going:
             self._database.log.streams.release(self._stream, going)
             self._database.pointed.forget(going)
-        return Cleaned(len(going), len(rows), written_bytes)
+        return CleaningResult(len(going), len(rows), written_bytes)
 
     def _sealed(self) -> list[FileRecord]:
         """Files of the stream that may be judged, oldest first."""

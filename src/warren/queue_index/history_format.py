@@ -25,7 +25,7 @@ from warren.base.ids import QueueId
 from warren.base.runs import QueuePlace
 from warren.files.protocol import Buffer
 from warren.queue_index.format import FORMAT, HEAD, named, opened
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 
 Ranges = Sequence[tuple[int, int]]  # sequence ids: first, stop
 
@@ -39,7 +39,7 @@ DETAIL_BYTES_MAX = 0xFFFF
 HISTORY = b"h"
 
 
-class Happened(IntEnum):
+class HistoryRecord(IntEnum):
     """The numbers are on disk: never change one, only add."""
 
     DEQUEUED = 1
@@ -48,7 +48,7 @@ class Happened(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEvent:
     """One record, read."""
 
     place: QueuePlace
@@ -68,7 +68,9 @@ def history_key(place: QueuePlace) -> bytes:
     return HISTORY_KEY.pack(HISTORY, place.queue, place.level)
 
 
-def encode_events(kind: Happened, why: Why | None, wall_ms: int, ranges: Ranges, detail: bytes) -> list[bytes]:
+def encode_events(
+    kind: HistoryRecord, why: DequeueReason | None, wall_ms: int, ranges: Ranges, detail: bytes
+) -> list[bytes]:
     """One record, or as many as it takes."""
     pieces = [ranges[at : at + RANGES_MAX] for at in range(0, len(ranges), RANGES_MAX)]
     number = 0 if why is None else int(why)
@@ -84,7 +86,7 @@ def is_history(key: bytes) -> bool:
     return key[:1] == HISTORY
 
 
-def decode_event(key: bytes, value: Buffer) -> Event:
+def decode_event(key: bytes, value: Buffer) -> HistoryEvent:
     if len(key) != HISTORY_KEY.size or not is_history(key):
         raise Damage(f"a record of the message stream has the key {key[:32].hex()}, which names no queue")
     _, queue, level = HISTORY_KEY.unpack(key)
@@ -94,7 +96,7 @@ def decode_event(key: bytes, value: Buffer) -> Event:
         raise Damage(f"{what} has {len(value)} bytes, too few")
     _, extension_bytes = opened(what, value, RECORD.size, 0)
     kind, why, detail_bytes, wall_ms, count = struct.unpack_from("<BBHQI", value, HEAD.size)
-    if kind not in Happened._value2member_map_:
+    if kind not in HistoryRecord._value2member_map_:
         raise Refused(f"{what} is of kind {kind}, which this version does not know", "use a newer warren")
     ranges_at = RECORD.size + detail_bytes + extension_bytes
     if count > RANGES_MAX or ranges_at + count * RANGE_BYTES != len(value):
@@ -103,4 +105,4 @@ def decode_event(key: bytes, value: Buffer) -> Event:
     ranges = tuple(zip(edges[::2], edges[1::2], strict=True))
     if any(first >= stop for first, stop in ranges):
         raise Damage(f"{what} tells of a range that ends before it begins")
-    return Event(place, kind, why, wall_ms, ranges, bytes(value[RECORD.size : RECORD.size + detail_bytes]))
+    return HistoryEvent(place, kind, why, wall_ms, ranges, bytes(value[RECORD.size : RECORD.size + detail_bytes]))

@@ -33,7 +33,7 @@ from warren.base.runs import QueuePlace, Run
 from warren.base.threads import SystemThreads
 from warren.files.protocol import Buffer
 from warren.log.referring import Pointer, is_pointer
-from warren.queue_index.changes import NOTHING, Changes, MessageSession
+from warren.queue_index.changes import NOTHING, IndexBatch, MessageSession
 from warren.queue_index.format import (
     ACK_ROW,
     RUN_COUNT_MAX,
@@ -46,9 +46,9 @@ from warren.queue_index.format import (
     run_key,
 )
 from warren.queue_index.run_format import decode_contents, decode_run
-from warren.queue_index.stream_writing import StreamWriting
+from warren.queue_index.stream_writing import StreamLock
 from warren.snapshot.database import Database
-from warren.snapshot.snapshot_store import Found, Row
+from warren.snapshot.snapshot_store import StoredVersion, StoreRow
 
 MESSAGES = "messages"  # the stream
 TRIES = 4  # a row may be moved while it is read; then it is looked for again
@@ -57,16 +57,16 @@ OnDamage = Callable[[SequenceId, Damage], None]  # the run that begins there can
 Piece = tuple[Run, int, int]  # messages start … stop of a run
 
 
-class Rows(Protocol):
+class RowReader(Protocol):
     """What is used of a view."""
 
-    def get(self, storage: int, key: bytes) -> Found | None: ...
+    def get(self, storage: int, key: bytes) -> StoredVersion | None: ...
 
-    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[Found | None]: ...
+    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[StoredVersion | None]: ...
 
     def range(
         self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
-    ) -> Iterator[Row]: ...
+    ) -> Iterator[StoreRow]: ...
 
     def close(self) -> None: ...
 
@@ -74,9 +74,9 @@ class Rows(Protocol):
 class Reads(Protocol):
     """What is used of a database."""
 
-    def view_at(self, epoch: Epoch) -> Rows: ...
+    def view_at(self, epoch: Epoch) -> RowReader: ...
 
-    def view_durable(self) -> Rows: ...
+    def view_durable(self) -> RowReader: ...
 
     def resolve(self, value: bytes) -> Buffer: ...
 
@@ -92,21 +92,21 @@ class QueueIndex:
     """One for all queues; any thread may ask."""
 
     def __init__(
-        self, reads: Reads, begin: Callable[[], MessageSession], clock: Clock, writing: StreamWriting | None = None
+        self, reads: Reads, begin: Callable[[], MessageSession], clock: Clock, writing: StreamLock | None = None
     ) -> None:
         self._reads = reads
         self._begin = begin
         self._clock = clock
-        self.writing = writing or StreamWriting(SystemThreads().condition())
+        self.writing = writing or StreamLock(SystemThreads().condition())
 
     @classmethod
     def of(cls, database: Database) -> QueueIndex:
         stream = database.log.stream(MESSAGES, is_referring=True)
         machine = database.log.machine
-        return cls(database, stream.begin, machine.clock, StreamWriting(machine.threads.condition()))
+        return cls(database, stream.begin, machine.clock, StreamLock(machine.threads.condition()))
 
-    def begin(self) -> Changes:
-        return Changes(self._begin, self._clock, self.writing)
+    def begin(self) -> IndexBatch:
+        return IndexBatch(self._begin, self._clock, self.writing)
 
     def recover(self, place: QueuePlace, newest: Epoch = NOTHING, on_damage: OnDamage | None = None) -> Counters:
         """How a sub-queue stands, with everything up to `newest`; right after opening nothing needs to be named.
@@ -173,7 +173,7 @@ class QueueIndex:
 
     def _between(
         self,
-        view: Rows,
+        view: RowReader,
         place: QueuePlace,
         first: SequenceId,
         stop: SequenceId,
@@ -195,7 +195,7 @@ class QueueIndex:
 
     def _from(
         self,
-        view: Rows,
+        view: RowReader,
         place: QueuePlace,
         first: SequenceId,
         stop: SequenceId | None,
@@ -218,7 +218,7 @@ class QueueIndex:
             if indexed.gone.bit_count() < indexed.run.count:
                 yield indexed
 
-    def _indexed(self, place: QueuePlace, first: SequenceId, row: Row, ack: Row | None) -> IndexedRun:
+    def _indexed(self, place: QueuePlace, first: SequenceId, row: StoreRow, ack: StoreRow | None) -> IndexedRun:
         run = decode_run(place, first, self._value(place, first, row), Epoch(row.version[0]))
         if is_pointer(row.value):
             run.block, run.entry, *_ = Pointer.decode(row.value)
@@ -241,7 +241,9 @@ class QueueIndex:
             run.block = Lsn(0)
             return None
 
-    def _value(self, place: QueuePlace, first: SequenceId, row: Row | Found | None, key: bytes | None = None) -> Buffer:
+    def _value(
+        self, place: QueuePlace, first: SequenceId, row: StoreRow | StoredVersion | None, key: bytes | None = None
+    ) -> Buffer:
         """What a row says, wherever it lies. While we look it may have moved from the log to the store."""
         for left in reversed(range(TRIES)):
             if row is None:
@@ -272,9 +274,9 @@ def _noting(unread: list[SequenceId], on_damage: OnDamage) -> OnDamage:
     return tell
 
 
-def _paired(place: QueuePlace, rows: Iterator[Row]) -> Iterator[tuple[SequenceId, Row, Row | None]]:
+def _paired(place: QueuePlace, rows: Iterator[StoreRow]) -> Iterator[tuple[SequenceId, StoreRow, StoreRow | None]]:
     """Each run row with its ack row. An ack row without a run is what is left of one that is gone."""
-    held: tuple[SequenceId, Row] | None = None
+    held: tuple[SequenceId, StoreRow] | None = None
     for row in rows:
         first, kind = read_key(place, row.key)
         if kind == ACK_ROW:

@@ -43,7 +43,7 @@ ORIGINS_KEPT = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RunHead:
     """What stands in front of the contents, and where they begin."""
 
     flags: int
@@ -133,7 +133,7 @@ def decode_contents(place: QueuePlace, first: SequenceId, value: Buffer, start: 
     return [heap[at:end] for at, end in pairwise([0, *ends])]
 
 
-def _head(place: QueuePlace, first: SequenceId, value: Buffer) -> Head:
+def _head(place: QueuePlace, first: SequenceId, value: Buffer) -> RunHead:
     what = f"{named(place, first)}: the run's row"
     if len(value) < RUN.size:
         raise Damage(f"{what} has {len(value)} bytes, too few")
@@ -147,10 +147,10 @@ def _head(place: QueuePlace, first: SequenceId, value: Buffer) -> Head:
         raise Damage(f"{what} has {len(value)} bytes, its head alone claims {rest_at}")
     if flags & STORED and rest_at == len(value):
         raise Damage(f"{what} does not say where its contents are stored")
-    return Head(flags, count, size, sizes_at, rest_at)
+    return RunHead(flags, count, size, sizes_at, rest_at)
 
 
-def _sizes(place: QueuePlace, first: SequenceId, value: Buffer, head: Head) -> Sizes:
+def _sizes(place: QueuePlace, first: SequenceId, value: Buffer, head: RunHead) -> Sizes:
     """A copy: it must not keep the contents alive."""
     sizes: Sizes = head.size
     if head.flags & SIZES_DIFFER:

@@ -17,7 +17,7 @@ from warren.base.ids import Epoch, QueueId
 RunPlace = tuple[QueueId, int, int]  # queue, level, first sequence id
 
 
-class StreamWriting:
+class StreamLock:
     def __init__(self, lock: AbstractContextManager[object]) -> None:
         self.lock = lock
         self.newest = Epoch(0)  # under the lock: of all sessions of the stream that have ended

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Why(IntEnum):
+class DequeueReason(IntEnum):
     ACKED = 1  # a consumer has done with it
     EXPIRED = 2  # its time, or its queue's, had come
     OVER_LIMIT = 3  # the queue was full, and it stood at the head

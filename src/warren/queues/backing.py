@@ -5,7 +5,7 @@
                   └────requeue─────┘            drop, purge: from ready straight to gone
 
 A backing queue is synchronous and belongs to one caller at a time. It decides; what has to be written it adds to the
-`Changes` it is given, which become durable together: so a move from one queue to another is one session (DESIGN rule
+`IndexBatch` it is given, which become durable together: so a move from one queue to another is one session (DESIGN rule
 24). Proxies wrap one backing queue or several and are backing queues themselves (priority, mirror).
 
 Tags name pending messages. They are integers that follow one another within what was fetched together; which ones is
@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from warren.base.runs import Publication, Slice
-from warren.queue_index.changes import Changes
-from warren.queue_index.why import Why
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.why import DequeueReason
 
 TagRange = tuple[int, int]  # first, stop
 
@@ -54,7 +54,7 @@ class MessageSizes(NamedTuple):
 
 
 class BackingQueue(Protocol):
-    def publish(self, publication: Publication, changes: Changes) -> None:
+    def publish(self, publication: Publication, changes: IndexBatch) -> None:
         """Put messages at the rear. They can be fetched at once, before they are durable."""
         ...
 
@@ -63,7 +63,7 @@ class BackingQueue(Protocol):
         or requeued."""
         ...
 
-    def ack(self, tags: Sequence[TagRange], why: Why, changes: Changes) -> int:
+    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
         """Let go of pending messages, for a reason; how many. A tag that is not pending is a `Misuse`, and nothing has
         changed then."""
         ...
@@ -73,7 +73,7 @@ class BackingQueue(Protocol):
         what was rejected. A tag that is not pending is a `Misuse`."""
         ...
 
-    def requeue(self, tags: Sequence[TagRange], changes: Changes) -> int:
+    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
         """Put pending messages back where they stood; the next fetch says that they were delivered before."""
         ...
 
@@ -81,11 +81,11 @@ class BackingQueue(Protocol):
         """What the next fetch begins with, without its contents; None if nothing is ready."""
         ...
 
-    def drop(self, count: int, why: Why, changes: Changes) -> int:
+    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
         """Let go of up to so many ready messages from the head, without looking at them; how many."""
         ...
 
-    def purge(self, changes: Changes) -> int:
+    def purge(self, changes: IndexBatch) -> int:
         """Let go of everything that is ready, and of nothing that is pending; how many."""
         ...
 
@@ -125,11 +125,11 @@ class BackingQueue(Protocol):
         """One step towards the target; whether another one is needed."""
         ...
 
-    def stop(self, changes: Changes) -> None:
+    def stop(self, changes: IndexBatch) -> None:
         """Before a clean stop: what the next start should know. Pending messages will be ready again, and flagged."""
         ...
 
-    def delete(self, changes: Changes) -> None:
+    def delete(self, changes: IndexBatch) -> None:
         """Let go of everything, pending or not, for good."""
         ...
 
@@ -139,7 +139,7 @@ class BackingQueue(Protocol):
 
 
 @runtime_checkable
-class SetsAside(Protocol):
+class SetAsideQueue(Protocol):
     """What a backing queue can do besides if some of its messages may be damaged while the others are not."""
 
     def set_aside(self, count: int) -> int:
@@ -149,7 +149,7 @@ class SetsAside(Protocol):
 
 
 @runtime_checkable
-class RollsBack(Protocol):
+class RollbackQueue(Protocol):
     """What a backing queue can do besides: undo publishes and settlements of changes that were aborted."""
 
     @property

@@ -24,7 +24,7 @@ import numpy as np
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, SequenceId
 from warren.base.runs import QueuePlace, Run, Sizes, Slice
-from warren.queue_index.changes import Changes
+from warren.queue_index.changes import IndexBatch
 from warren.queue_index.format import Counters
 from warren.queue_index.index import IndexedRun, OnDamage, Piece
 
@@ -51,11 +51,11 @@ class IndexSource(Protocol):
     def contents_of(self, place: QueuePlace, pieces: Sequence[Piece]) -> list[list[bytes]]: ...
 
 
-class PersistentStore(Protocol):
+class PersistentContents(Protocol):
     """What is used of the message store."""
 
     def submit(
-        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: Changes
+        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: IndexBatch
     ) -> None:
         """`publication`: what is the same for every queue that gets these very contents."""
         ...
@@ -63,7 +63,7 @@ class PersistentStore(Protocol):
     def read(self, stored: bytes, sizes: Sizes, start: int, stop: int) -> list[bytes]: ...
 
 
-class TransientStore(Protocol):
+class TransientContents(Protocol):
     """What is used of its transient twin."""
 
     def write(self, contents: Sequence[bytes]) -> bytes: ...
@@ -90,8 +90,8 @@ class Stores:
     """Everything behind a queue."""
 
     index: IndexSource
-    persistent: PersistentStore
-    transient: TransientStore
+    persistent: PersistentContents
+    transient: TransientContents
     durable_epoch: Callable[[], Epoch]
     note_dead: NoteDead = _nobody_asks
     indexed_epoch: Callable[[], Epoch] | None = None  # None: whatever is durable is in the index

@@ -27,27 +27,27 @@ from warren.base.runs import QueuePlace, Run, Slice
 from warren.queue_index.format import Counters
 from warren.queue_index.index import IndexedRun
 from warren.queues.contents import Stores
-from warren.queues.ledger import Ledger
+from warren.queues.ledger import IndexCounters
 from warren.queues.subqueue import first_of
-from warren.queues.transients import Piece, Transients
+from warren.queues.transients import SpilledSlices, Transients
 
 NOWHERE = SequenceId(0)
 
 
-class Pending(Protocol):
+class PendingRange(Protocol):
     def bits_of(self, run: Run) -> int: ...
 
 
 class Delta:
     def __init__(
-        self, place: QueuePlace, stores: Stores, transients: Transients, ledger: Ledger, pending: Pending
+        self, place: QueuePlace, stores: Stores, transients: Transients, ledger: IndexCounters, pending: PendingRange
     ) -> None:
         self._place = place
         self._stores = stores
         self._transients = transients
         self._ledger = ledger
         self._pending = pending
-        self._pieces: list[Piece] = []
+        self._pieces: list[SpilledSlices] = []
         self._loose: list[Slice] = []  # of a piece that was read back only in part
         self.in_hand: list[Slice] = []  # on their way back: not pending any more, and not ready yet
         self.start = self.end = NOWHERE

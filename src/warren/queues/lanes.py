@@ -28,14 +28,14 @@ from warren.base.ids import Epoch
 from warren.base.runs import Run, Slice
 from warren.queues.contents import Stores
 from warren.queues.delta import Delta
-from warren.queues.ledger import Ledger
+from warren.queues.ledger import IndexCounters
 from warren.queues.subqueue import SubQueue, first_of
 from warren.queues.transients import Transients
 
 
-class Lanes:
+class SubQueues:
     def __init__(
-        self, stores: Stores, transients: Transients, ledger: Ledger, delta: Delta, delta_read_messages: int
+        self, stores: Stores, transients: Transients, ledger: IndexCounters, delta: Delta, delta_read_messages: int
     ) -> None:
         self._stores = stores
         self._ledger = ledger

@@ -18,15 +18,15 @@ from itertools import groupby
 
 from warren.base.ids import Epoch, SequenceId
 from warren.base.runs import QueuePlace, Run, Slice
-from warren.queue_index.changes import Changes
+from warren.queue_index.changes import IndexBatch
 from warren.queue_index.format import Counters
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 from warren.queues.contents import Stores
 
 ENDED_MAX = 1 << 14  # removed runs kept in the books for an index that stands still; beyond it scans overlay the log
 
 
-class Ledger:
+class IndexCounters:
     def __init__(self, place: QueuePlace, counters: Counters, counters_every_runs: int, stores: Stores) -> None:
         self._place = place
         self._note_dead = stores.note_dead
@@ -69,7 +69,7 @@ class Ledger:
         self.count -= count
         self.size_bytes -= size_bytes
 
-    def dequeue(self, slices: Sequence[Slice], why: Why, changes: Changes) -> None:
+    def dequeue(self, slices: Sequence[Slice], why: DequeueReason, changes: IndexBatch) -> None:
         """Persistent messages go, for a reason."""
         if len(slices) == 1:  # most often
             self._dequeue(slices[0].run, slices, why, changes)
@@ -77,7 +77,7 @@ class Ledger:
         for run, going in groupby(slices, key=_run_of):
             self._dequeue(run, list(going), why, changes)
 
-    def _dequeue(self, run: Run, slices: Sequence[Slice], why: Why, changes: Changes) -> None:
+    def _dequeue(self, run: Run, slices: Sequence[Slice], why: DequeueReason, changes: IndexBatch) -> None:
         """These of one run."""
         gone, size_bytes = self._gone.get(run.first, 0), 0
         newly: list[tuple[int, int]] = []  # ranges that follow one another are one
@@ -112,7 +112,7 @@ class Ledger:
         self.unread.clear()
         self.count = self.size_bytes = 0
 
-    def tell(self, head: Slice | None, changes: Changes, is_due: bool = True) -> None:
+    def tell(self, head: Slice | None, changes: IndexBatch, is_due: bool = True) -> None:
         """Have the counters written, if they are due. `head`: the first message that is ready or pending."""
         if is_due or self._runs_untold >= self._counters_every_runs:
             changes.counters(self._place, self.counters(head, is_clean=False))

@@ -8,14 +8,14 @@ from itertools import chain
 from warren.base.ids import SequenceId
 from warren.base.runs import QueuePlace, Run, Slice
 from warren.queues.contents import ContentReader
-from warren.queues.lanes import Lanes
+from warren.queues.lanes import SubQueues
 from warren.queues.pending_acks import PendingAcks
 from warren.queues.residence import MessageStatus, PersistTo, status_of
 
 MESSAGES_MAX = 1024  # that are read together
 
 
-def browse(lanes: Lanes, reader: ContentReader, is_changed: Callable[[], bool]) -> Iterator[Slice]:
+def browse(lanes: SubQueues, reader: ContentReader, is_changed: Callable[[], bool]) -> Iterator[Slice]:
     """What is ready, in order, with contents, until it changes. Contents are read when their turn has come."""
     for slices in _ready(lanes):
         for slice_ in slices:
@@ -32,7 +32,7 @@ def browse(lanes: Lanes, reader: ContentReader, is_changed: Callable[[], bool]) 
 def status(
     place: QueuePlace,
     sequence_id: SequenceId,
-    lanes: Lanes,
+    lanes: SubQueues,
     pending: PendingAcks,
     delivered_to: SequenceId,
     embed_below: int,
@@ -49,7 +49,7 @@ def status(
     return status_of(place, found, sequence_id, delivered_to, to, is_in_delta)
 
 
-def _ready(lanes: Lanes) -> Iterator[list[Slice]]:
+def _ready(lanes: SubQueues) -> Iterator[list[Slice]]:
     yield [*lanes.q4, *lanes.q3]
     yield from lanes.delta.walk(MESSAGES_MAX)
     yield [*lanes.q2, *lanes.q1]

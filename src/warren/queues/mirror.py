@@ -5,7 +5,7 @@
 
     promote:  master ✗    second ──▶ master        pending messages are ready again, and flagged, as after a crash
 
-It is `rabbit_mirror_queue_master` without the machines: both queues are in this process and share the `Changes`, so
+It is `rabbit_mirror_queue_master` without the machines: both queues are in this process and share the `IndexBatch`, so
 what is durable in one is durable in the other; each has a sub-queue of its own. Whoever carries the calls elsewhere
 puts another backing queue here. Who is master is not decided in here: a hook decides it at each start (C-11; QP-03,
 QP-04).
@@ -32,8 +32,8 @@ from itertools import chain
 
 from warren.base.errors import Misuse, Refused, WarrenError
 from warren.base.runs import Publication, Slice
-from warren.queue_index.changes import Changes
-from warren.queue_index.why import Why
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.why import DequeueReason
 from warren.queues.backing import BackingQueue, Fetched, MessageSizes, TagRange
 from warren.queues.mirror_copy import as_publication, fetched_whole, in_order, paired
 from warren.queues.tag_map import TagMap
@@ -106,7 +106,7 @@ class MirrorQueue:
             if number >= self._old_ready and content != next(theirs, None):
                 yield f"ready message {number} is another one in the second queue"
 
-    def synchronise(self, changes: Changes) -> int:
+    def synchronise(self, changes: IndexBatch) -> int:
         """Make the second queue what the master is; how many messages that took. Everything waits meanwhile."""
         second = self._second
         if second is None:
@@ -132,7 +132,7 @@ class MirrorQueue:
         self._old_ready, self._difference = 0, ""
         return count
 
-    def promote(self, changes: Changes, may_lose: bool = False) -> None:
+    def promote(self, changes: IndexBatch, may_lose: bool = False) -> None:
         """Let the second queue be the queue. The old master is let go of, whatever state it is in; tags that it gave
         are no good any more."""
         second = self._second
@@ -150,7 +150,7 @@ class MirrorQueue:
 
     # -- calls that both get -------------------------------------------------------------------------------------
 
-    def publish(self, publication: Publication, changes: Changes) -> None:
+    def publish(self, publication: Publication, changes: IndexBatch) -> None:
         self._master.publish(publication, changes)
         self._follow(lambda second: second.publish(publication, changes))
 
@@ -162,7 +162,7 @@ class MirrorQueue:
         self._follow(lambda second: self._fetch_there(second, fetched, old))
         return fetched
 
-    def ack(self, tags: Sequence[TagRange], why: Why, changes: Changes) -> int:
+    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
         ordered = self._pending.checked(tags)
         count = self._master.ack(tags, why, changes)
         self._pending.take(ordered)
@@ -170,7 +170,7 @@ class MirrorQueue:
         self._follow(lambda second: second.ack(theirs, why, changes))
         return count
 
-    def requeue(self, tags: Sequence[TagRange], changes: Changes) -> int:
+    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
         ordered = self._pending.checked(tags)
         count = self._master.requeue(tags, changes)
         self._pending.take(ordered)
@@ -180,23 +180,23 @@ class MirrorQueue:
         self._follow(lambda second: second.requeue(theirs, changes))
         return count
 
-    def drop(self, count: int, why: Why, changes: Changes) -> int:
+    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
         dropped = self._master.drop(count, why, changes)
         known = dropped - self._take_old(dropped)
         self._follow(lambda second: _same(known, second.drop(known, why, changes), "dropped"))
         return dropped
 
-    def purge(self, changes: Changes) -> int:
+    def purge(self, changes: IndexBatch) -> int:
         purged = self._master.purge(changes)
         known = purged - self._take_old(purged)
         self._follow(lambda second: _same(known, second.purge(changes), "purged"))
         return purged
 
-    def stop(self, changes: Changes) -> None:
+    def stop(self, changes: IndexBatch) -> None:
         self._master.stop(changes)
         self._follow(lambda second: second.stop(changes))
 
-    def delete(self, changes: Changes) -> None:
+    def delete(self, changes: IndexBatch) -> None:
         self._master.delete(changes)
         self._pending.clear()
         self._tags, self._old_ready = TagMap(), 0

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from warren.base.runs import Run
 from warren.queues.contents import ContentReader
-from warren.queues.lanes import Lanes
+from warren.queues.lanes import SubQueues
 from warren.queues.pending_acks import PendingAcks
 from warren.queues.rates import Rates
 from warren.queues.settings import VariableQueueSettings
@@ -26,7 +26,7 @@ from warren.queues.settings import VariableQueueSettings
 class Paging:
     def __init__(
         self,
-        lanes: Lanes,
+        lanes: SubQueues,
         pending: PendingAcks,
         reader: ContentReader,
         rates: Rates,

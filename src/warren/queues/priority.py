@@ -34,10 +34,10 @@ from itertools import groupby
 
 from warren.base.errors import Damage, Misuse
 from warren.base.runs import Publication, Slice
-from warren.queue_index.changes import Changes
+from warren.queue_index.changes import IndexBatch
 from warren.queue_index.format import LEVEL_MAX
-from warren.queue_index.why import Why
-from warren.queues.backing import BackingQueue, Fetched, MessageSizes, RollsBack, SetsAside, TagRange
+from warren.queue_index.why import DequeueReason
+from warren.queues.backing import BackingQueue, Fetched, MessageSizes, RollbackQueue, SetAsideQueue, TagRange
 from warren.queues.tag_ranges import TagRanges
 
 LEVEL_SHIFT = 56
@@ -55,7 +55,7 @@ class PriorityQueue:
         self._pending = TagRanges()
         self._version = 0  # of what is ready: tells a browser that it changed
 
-    def publish(self, publication: Publication, changes: Changes) -> None:
+    def publish(self, publication: Publication, changes: IndexBatch) -> None:
         self._version += 1
         self._levels[min(publication.priority, len(self._levels) - 1)].publish(publication, changes)
 
@@ -81,12 +81,12 @@ class PriorityQueue:
         return fetched
 
     def set_aside(self, count: int) -> int:
-        """At the head, if what stands there can: see `SetsAside`. The level has them, nobody else knows their tags."""
+        """At the head, if what stands there can: see `SetAsideQueue`. The level has them, nobody else knows their tags."""
         self._version += 1
         first: object = next((level for _, level in self._descending if len(level)), None)
-        return first.set_aside(count) if isinstance(first, SetsAside) else 0
+        return first.set_aside(count) if isinstance(first, SetAsideQueue) else 0
 
-    def ack(self, tags: Sequence[TagRange], why: Why, changes: Changes) -> int:
+    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
         taken = self._pending.take(tags)
         return sum(self._levels[level].ack(own, why, changes) for level, own in _by_level(taken))
 
@@ -94,7 +94,7 @@ class PriorityQueue:
         self._pending.checked(tags)
         return [slice_ for level, own in _by_level(tags) for slice_ in self._levels[level].look(own)]
 
-    def requeue(self, tags: Sequence[TagRange], changes: Changes) -> int:
+    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
         taken = self._pending.take(tags)
         self._version += 1
         return sum(self._levels[level].requeue(own, changes) for level, own in _by_level(taken))
@@ -104,7 +104,7 @@ class PriorityQueue:
         has gone the next look is at what comes then."""
         return next((level.head() for _, level in self._descending if len(level)), None)
 
-    def drop(self, count: int, why: Why, changes: Changes) -> int:
+    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
         """What would be delivered next, the highest priority first: see the top of this module."""
         self._version += 1
         dropped = 0
@@ -113,7 +113,7 @@ class PriorityQueue:
                 dropped += level.drop(count - dropped, why, changes)
         return dropped
 
-    def purge(self, changes: Changes) -> int:
+    def purge(self, changes: IndexBatch) -> int:
         self._version += 1
         return sum(level.purge(changes) for level in self._levels)
 
@@ -145,7 +145,7 @@ class PriorityQueue:
 
     @property
     def is_astray(self) -> bool:
-        return any(not isinstance(level, RollsBack) or level.is_astray for level in self._levels)
+        return any(not isinstance(level, RollbackQueue) or level.is_astray for level in self._levels)
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
         for level in self._levels:
@@ -165,11 +165,11 @@ class PriorityQueue:
         """A step of the lowest level that needs one."""
         return any(level.page() for level in self._levels)
 
-    def stop(self, changes: Changes) -> None:
+    def stop(self, changes: IndexBatch) -> None:
         for level in self._levels:
             level.stop(changes)
 
-    def delete(self, changes: Changes) -> None:
+    def delete(self, changes: IndexBatch) -> None:
         self._version += 1
         self._pending.clear()
         for level in self._levels:

@@ -5,13 +5,13 @@
               what the changes under way publish:     not in SQL before their end
 
 What it is for: a queue that anybody can look into with SQL (BQ-03), whose moves are plain SQL transactions (BQ-04), on
-a machine that cannot run the log. What it costs: speed, above all one sync for each `Changes` (HS-03 measures it).
+a machine that cannot run the log. What it costs: speed, above all one sync for each `IndexBatch` (HS-03 measures it).
 
 Fetching changes nothing in SQL. Fetches go in order, so all below `delivered_to` was delivered before. A clean stop
 writes it down; after any other stop everything that is found counts as delivered.
 
 Always true: of what is ready, requeued ones come first; they are all below `fetched_to`. Belongs to one caller at a
-time, with one `Changes` at a time. If changes that took messages are aborted it refuses to go on and has to be opened
+time, with one `IndexBatch` at a time. If changes that took messages are aborted it refuses to go on and has to be opened
 again. Not here: a history of what happened, a limit for memory (it holds no contents).
 """
 
@@ -24,12 +24,12 @@ from itertools import chain
 
 from warren.base.errors import Refused
 from warren.base.runs import Publication, QueuePlace, Slice
-from warren.queue_index.changes import Changes
-from warren.queue_index.why import Why
+from warren.queue_index.changes import IndexBatch
+from warren.queue_index.why import DequeueReason
 from warren.queues.backing import Fetched, MessageSizes, TagRange
 from warren.queues.sql_rows import CONTENT, PERSISTENT, SEQUENCE, SIZE, Row, SqlFilter, rows_of, slices_of
 from warren.queues.sql_session import SqlSession
-from warren.queues.sql_store import OfPlace, SqlStore
+from warren.queues.sql_store import SqlPlaceStore, SqlStore
 from warren.queues.tag_ranges import TagRanges
 
 HEAD_ROWS = 128  # looked at for the head
@@ -66,7 +66,7 @@ class SqlQueue:
 
     # -- publishing and fetching ---------------------------------------------------------------------------------
 
-    def publish(self, publication: Publication, changes: Changes) -> None:
+    def publish(self, publication: Publication, changes: IndexBatch) -> None:
         if not publication.contents:
             return
         rows = rows_of(publication, self._next, self._is_durable and publication.is_persistent)
@@ -96,7 +96,7 @@ class SqlQueue:
 
     # -- pending messages ----------------------------------------------------------------------------------------
 
-    def ack(self, tags: Sequence[TagRange], why: Why, changes: Changes) -> int:
+    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
         self._check_astray()
         taken = self._pending.take(tags)
         if taken:
@@ -108,7 +108,7 @@ class SqlQueue:
         self._pending.checked(tags)
         return [slice_ for first, stop in tags for slice_ in slices_of(self._between(first, stop, stop - first))]
 
-    def requeue(self, tags: Sequence[TagRange], changes: Changes) -> int:
+    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
         self._check_astray()
         taken = self._pending.take(tags)
         for first, stop in taken:
@@ -121,7 +121,7 @@ class SqlQueue:
 
     # -- letting go ----------------------------------------------------------------------------------------------
 
-    def drop(self, count: int, why: Why, changes: Changes) -> int:
+    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
         self._check_astray()
         rows = self._take(count, has_contents=False)
         if rows:
@@ -129,7 +129,7 @@ class SqlQueue:
             self._count_persistent(rows, -1)
         return len(rows)
 
-    def purge(self, changes: Changes) -> int:
+    def purge(self, changes: IndexBatch) -> int:
         self._check_astray()
         purged = self._count
         ready = [each for each in self._ready_ranges() if each[0] < each[1]]
@@ -143,7 +143,7 @@ class SqlQueue:
         self._version += 1
         return purged
 
-    def delete(self, changes: Changes) -> None:
+    def delete(self, changes: IndexBatch) -> None:
         of_place = self._of(changes)
         of_place.is_removed, of_place.rows, of_place.gone = True, [], []
         self._has_taken = self._is_removed = True
@@ -212,7 +212,7 @@ class SqlQueue:
 
     # -- the end of changes --------------------------------------------------------------------------------------
 
-    def stop(self, changes: Changes) -> None:
+    def stop(self, changes: IndexBatch) -> None:
         self._of(changes)
         self._is_stopping = True
 
@@ -242,12 +242,12 @@ class SqlQueue:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _of(self, changes: Changes) -> OfPlace:
+    def _of(self, changes: IndexBatch) -> SqlPlaceStore:
         """What the changes do here."""
         self._check_astray()
         return SqlSession.of(self._store, changes).of_member(self)
 
-    def _let_go(self, ranges: Sequence[TagRange], changes: Changes) -> None:
+    def _let_go(self, ranges: Sequence[TagRange], changes: IndexBatch) -> None:
         self._of(changes).gone += ranges
         self._has_taken = True
 

@@ -58,7 +58,7 @@ _OF_PLACE = "queue = ? AND level = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecoveredQueue:
     """What a start finds of a queue."""
 
     next: int
@@ -68,7 +68,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class OfPlace:
+class SqlPlaceStore:
     """What one transaction does to one sub-queue, in this order."""
 
     is_removed: bool = False
@@ -77,7 +77,7 @@ class OfPlace:
     counters: tuple[int, int, bool] | None = None  # next, delivered_to, is_clean
 
 
-Batch = dict[QueuePlace, OfPlace]
+Batch = dict[QueuePlace, SqlPlaceStore]
 
 
 class SqlStore:
@@ -102,7 +102,7 @@ class SqlStore:
     def forked(self) -> None:
         never_destroy(self)
 
-    def recover(self, place: QueuePlace, is_durable: bool) -> Found:
+    def recover(self, place: QueuePlace, is_durable: bool) -> RecoveredQueue:
         """What there is of a queue. What does not outlive a stop goes, and a stop that was clean is one no more."""
         of_place = (place.queue, place.level)
         passing = "AND is_persistent = 0" if is_durable else ""
@@ -114,7 +114,7 @@ class SqlStore:
             next_, delivered_to, is_clean = connection.exec_driver_sql(told, of_place).first() or (0, 0, 0)
             if is_clean:
                 connection.exec_driver_sql(f"UPDATE queue_places SET is_clean = 0 WHERE {_OF_PLACE}", of_place)
-        return Found(next_, delivered_to if is_clean else next_, count, size_bytes)
+        return RecoveredQueue(next_, delivered_to if is_clean else next_, count, size_bytes)
 
     def keep_only(self, queues: Collection[QueueId]) -> None:
         """Remove what there is of any other queue."""
@@ -191,7 +191,7 @@ class SqlStore:
                 raise
 
 
-def _write(connection: Connection, place: QueuePlace, of_place: OfPlace) -> None:
+def _write(connection: Connection, place: QueuePlace, of_place: SqlPlaceStore) -> None:
     own = (place.queue, place.level)
     if of_place.is_removed:
         for table in ("queue_messages", "queue_places"):

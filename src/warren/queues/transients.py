@@ -25,21 +25,21 @@ import numpy as np
 from warren.base.ids import SequenceId
 from warren.base.runs import Origin, Run, Sizes, Slice, sizes_of
 from warren.queue_index.format import RUN_COUNT_MAX, RUN_HEAP_BYTES_MAX
-from warren.queues.contents import TransientStore
+from warren.queues.contents import TransientContents
 
 WORDS = struct.Struct("<QI")  # unit, index of the run's first message in it
 assert WORDS.size == 12
 
 
 @dataclass(slots=True)
-class _Unit:
+class _SpilledUnit:
     stored: bytes
     sizes: Sizes
     left: int  # messages that are not gone
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SpilledSlices:
     """Positions of some slices, on disk."""
 
     first: SequenceId
@@ -50,9 +50,9 @@ class Piece:
 
 
 class Transients:
-    def __init__(self, store: TransientStore) -> None:
+    def __init__(self, store: TransientContents) -> None:
         self._store = store
-        self._units: dict[int, _Unit] = {}
+        self._units: dict[int, _SpilledUnit] = {}
         self._pieces: dict[bytes, None] = {}
         self._next = 0
 
@@ -79,19 +79,19 @@ class Transients:
             self._store.remove(unit.stored)
             del self._units[number]
 
-    def fold(self, slices: Sequence[Slice]) -> Piece:
+    def fold(self, slices: Sequence[Slice]) -> SpilledSlices:
         """Positions of slices that are in the store, as one piece on disk."""
         data = json.dumps([_told(slice_) for slice_ in slices]).encode()
         stored = self._store.write([data])
         self._pieces[stored] = None
         count = sum(len(slice_) for slice_ in slices)
-        return Piece(slices[0].first, slices[-1].end, count, stored, len(data))
+        return SpilledSlices(slices[0].first, slices[-1].end, count, stored, len(data))
 
-    def unfold(self, piece: Piece) -> list[Slice]:
+    def unfold(self, piece: SpilledSlices) -> list[Slice]:
         """The slices of a piece. It stays on disk."""
         return [_heard(told) for told in json.loads(self._store.read(piece.stored, piece.size_bytes, 0, 1)[0])]
 
-    def forget(self, piece: Piece) -> None:
+    def forget(self, piece: SpilledSlices) -> None:
         self._store.remove(piece.stored)
         del self._pieces[piece.stored]
 
@@ -104,7 +104,7 @@ class Transients:
     def _write(self, slices: Sequence[Slice]) -> list[Slice]:
         contents = [content for slice_ in slices for content in slice_.contents or ()]
         number, self._next = self._next, self._next + 1
-        self._units[number] = _Unit(self._store.write(contents), sizes_of(contents), len(contents))
+        self._units[number] = _SpilledUnit(self._store.write(contents), sizes_of(contents), len(contents))
         bases = accumulate((len(slice_) for slice_ in slices), initial=0)
         return [_paged(slice_, WORDS.pack(number, base)) for slice_, base in zip(slices, bases, strict=False)]
 

@@ -15,7 +15,7 @@ makes an object for each of them.
 Fetches go in order, so all that is below the end of the last new one fetched was delivered before, and nothing above
 it: `delivered_to` says of each message whether it is a redelivery.
 
-Always true: `invariants.check`. Belongs to one caller at a time, with one `Changes` at a time. If changes that dequeue
+Always true: `invariants.check`. Belongs to one caller at a time, with one `IndexBatch` at a time. If changes that dequeue
 are aborted the queue and the log differ: it refuses to go on and has to be opened again. Changes that only publish can
 be aborted: their messages never were.
 """
@@ -28,16 +28,16 @@ from warren.base.clock import Clock
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, SequenceId
 from warren.base.runs import Publication, QueuePlace, Run, Slice, sizes_of
-from warren.queue_index.changes import NOTHING, Changes
+from warren.queue_index.changes import NOTHING, IndexBatch
 from warren.queue_index.cutting import cuts
 from warren.queue_index.format import FIRST, Counters
-from warren.queue_index.why import Why
+from warren.queue_index.why import DequeueReason
 from warren.queues import looking
 from warren.queues.backing import Fetched, MessageSizes, TagRange
 from warren.queues.contents import ContentReader, Stores, fitting
 from warren.queues.delta import Delta, pass_over
-from warren.queues.lanes import Lanes
-from warren.queues.ledger import Ledger
+from warren.queues.lanes import SubQueues
+from warren.queues.ledger import IndexCounters
 from warren.queues.paging import Paging
 from warren.queues.pending_acks import PendingAcks
 from warren.queues.rates import Rates
@@ -71,15 +71,15 @@ class VariableQueue:
             counters = stores.index.recover(place, newest, pass_over) if is_durable else Counters()
         self._is_blank = counters == Counters()  # the index has nothing of it
         self._transients = Transients(stores.transient)
-        self.ledger = Ledger(place, counters, self.settings.counters_every_runs, stores)
+        self.ledger = IndexCounters(place, counters, self.settings.counters_every_runs, stores)
         self.pending = PendingAcks()
         self.rates = Rates(clock, self.settings.rate_half_life_ms)
         delta = Delta(place, stores, self._transients, self.ledger, self.pending)
-        self.lanes = Lanes(stores, self._transients, self.ledger, delta, self.settings.delta_read_messages)
+        self.lanes = SubQueues(stores, self._transients, self.ledger, delta, self.settings.delta_read_messages)
         self._reader = ContentReader(place, stores, self._transients, self.settings.read_ahead_bytes_max)
         self.paging = Paging(self.lanes, self.pending, self._reader, self.rates, stores.is_written, self.settings)
         self._version = 0  # of what is ready: tells a browser that it changed
-        self._changes: Changes | None = None  # those that this queue takes part in now
+        self._changes: IndexBatch | None = None  # those that this queue takes part in now
         self._published_from: SequenceId | None = None  # what they have published so far; None: they did more
         self._is_astray = False
         self._settled: list[Slice] = []  # by changes that have not ended
@@ -89,7 +89,7 @@ class VariableQueue:
 
     # -- publishing ----------------------------------------------------------------------------------------------
 
-    def publish(self, publication: Publication, changes: Changes) -> None:
+    def publish(self, publication: Publication, changes: IndexBatch) -> None:
         self._take_part(changes)
         contents = publication.contents
         sizes = sizes_of(contents)
@@ -124,7 +124,7 @@ class VariableQueue:
         """What several queues get is stored once, whatever its size."""
         return self.settings.queue_index_embed_msgs_below if publication.fan_out <= 1 else 0
 
-    def _write(self, publication: Publication, slices: list[Slice], embed_below: int, changes: Changes) -> None:
+    def _write(self, publication: Publication, slices: list[Slice], embed_below: int, changes: IndexBatch) -> None:
         """A run's contents are all small, or all of them are large."""
         for slice_ in slices:
             run, contents = slice_.run, slice_.contents
@@ -202,7 +202,7 @@ class VariableQueue:
 
     # -- pending messages ----------------------------------------------------------------------------------------
 
-    def ack(self, tags: Sequence[TagRange], why: Why, changes: Changes) -> int:
+    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
         self._check_astray()
         taken = self.pending.take(tags)
         return self._let_go(taken, why, changes, were_pending=True)
@@ -213,7 +213,7 @@ class VariableQueue:
             slice_.contents = contents
         return slices
 
-    def requeue(self, tags: Sequence[TagRange], changes: Changes) -> int:
+    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
         self._check_astray()
         taken = self.pending.take(tags)
         if not taken:
@@ -228,7 +228,7 @@ class VariableQueue:
 
     # -- letting go ----------------------------------------------------------------------------------------------
 
-    def drop(self, count: int, why: Why, changes: Changes) -> int:
+    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
         self._check_astray()
         dropped: list[Slice] = []
         while count > 0 and self.lanes.front.count:
@@ -238,15 +238,15 @@ class VariableQueue:
         self._version += 1
         return self._let_go(dropped, why, changes)
 
-    def purge(self, changes: Changes) -> int:
+    def purge(self, changes: IndexBatch) -> int:
         self._check_astray()
-        purged = sum(self._dequeue(slices, Why.PURGED, changes) for slices in self.lanes.take_all())
+        purged = sum(self._dequeue(slices, DequeueReason.PURGED, changes) for slices in self.lanes.take_all())
         if self._changes is changes:
             self.ledger.tell(self._oldest(), changes)
         self._version += 1
         return purged
 
-    def delete(self, changes: Changes) -> None:
+    def delete(self, changes: IndexBatch) -> None:
         if self._is_durable:
             self._stores.note_deleted(self.ready_bytes + self.pending.size_bytes)
             changes.remove_queue(self._place.queue)
@@ -260,14 +260,14 @@ class VariableQueue:
         self._version += 1
         self._report_alive()
 
-    def _let_go(self, slices: list[Slice], why: Why, changes: Changes, were_pending: bool = False) -> int:
+    def _let_go(self, slices: list[Slice], why: DequeueReason, changes: IndexBatch, were_pending: bool = False) -> int:
         """Messages that are neither ready nor pending any more."""
         count = self._dequeue(slices, why, changes, were_pending)
         if self._changes is changes:
             self.ledger.tell(self._oldest(), changes)
         return count
 
-    def _dequeue(self, slices: list[Slice], why: Why, changes: Changes, were_pending: bool = False) -> int:
+    def _dequeue(self, slices: list[Slice], why: DequeueReason, changes: IndexBatch, were_pending: bool = False) -> int:
         """`were_pending`: an abort can undo it, unless transient messages go with them: these are gone at once."""
         persistent = [slice_ for slice_ in slices if slice_.run.is_persistent]
         if persistent:
@@ -352,13 +352,13 @@ class VariableQueue:
 
     # -- start, stop and the end of changes ------------------------------------------------------------------------
 
-    def go_on(self, changes: Changes) -> None:
+    def go_on(self, changes: IndexBatch) -> None:
         """After a start, before the first fetch: from now on a stop is clean only if it is told (`stop`)."""
         if self._is_durable:
             self._take_part(changes)
             self.ledger.tell(self._oldest(), changes)
 
-    def stop(self, changes: Changes) -> None:
+    def stop(self, changes: IndexBatch) -> None:
         """Nothing is written of a queue that never had a message: the next start finds it as this one did."""
         if self._is_durable and not (self._is_blank and self.ledger.next == FIRST):
             changes.counters(self._place, self.ledger.counters(self._oldest(), is_clean=True))
@@ -390,7 +390,7 @@ class VariableQueue:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _take_part(self, changes: Changes) -> None:
+    def _take_part(self, changes: IndexBatch) -> None:
         """Hear of the end of these changes."""
         self._check_astray()
         if changes is not self._changes:

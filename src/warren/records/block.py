@@ -1,7 +1,7 @@
 """Building a block, and looking at one.
 
-A `Draft` is a block that does not yet know its place: its body and the body's share of the checksum are ready, made
-outside any lock; `Draft.place` stamps offset, epoch and incarnation and finishes the checksum in a microsecond.
+A `BlockDraft` is a block that does not yet know its place: its body and the body's share of the checksum are ready, made
+outside any lock; `BlockDraft.place` stamps offset, epoch and incarnation and finishes the checksum in a microsecond.
 `look` is the other direction: a header and a verified body, or a verdict why there is none. Bytes from the disk get
 the same bounds checks as bytes from the wire: nothing is allocated or sliced before the header's sizes are checked.
 """
@@ -25,7 +25,7 @@ from warren.records.format import (
     BlockKind,
     padded,
 )
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 
 Buffer = bytes | bytearray | memoryview
 
@@ -60,7 +60,7 @@ class Header(NamedTuple):
 
 
 @dataclass(slots=True)
-class Draft:
+class BlockDraft:
     """A block without a place."""
 
     kind: BlockKind
@@ -98,7 +98,7 @@ class Draft:
         return bytes(raw), checksum
 
 
-def draft(kind: BlockKind, pieces: list[Buffer], entries: int = 0, stream: StreamId = StreamId(0)) -> Draft:
+def draft(kind: BlockKind, pieces: list[Buffer], entries: int = 0, stream: StreamId = StreamId(0)) -> BlockDraft:
     """A draft of the pieces, padded with zeros to a multiple of 8. What could not be read again is not drafted."""
     size = sum(len(piece) for piece in pieces)
     if size > BLOCK_BYTES_MAX:
@@ -110,25 +110,25 @@ def draft(kind: BlockKind, pieces: list[Buffer], entries: int = 0, stream: Strea
     checksum = 0
     for piece in pieces:
         checksum = crc32(piece, checksum)
-    return Draft(kind, entries, stream, pieces, size + padding, checksum)
+    return BlockDraft(kind, entries, stream, pieces, size + padding, checksum)
 
 
 def look(
     view: memoryview, offset: int, identity: FileIdentity | None, file_offset: int | None = None
-) -> Header | Verdict:
+) -> Header | BlockVerdict:
     """The header of the good block at `offset`, or why there is none. `identity` None takes any life (inspection). Of
     a piece of a file `file_offset` says where in the file the block stands."""
     head = view[offset : offset + HEADER.size]
     if len(head) < HEADER.size:
-        return Verdict.TORN if any(head) else Verdict.EMPTY
+        return BlockVerdict.TORN if any(head) else BlockVerdict.EMPTY
     raw = HEADER.unpack(head)
     if raw[0] != MAGIC:
-        return Verdict.TORN if any(head) else Verdict.EMPTY
+        return BlockVerdict.TORN if any(head) else BlockVerdict.EMPTY
     header = Header(raw[1], raw[2], raw[4], raw[5], *raw[6:])
     own_offset = offset if file_offset is None else file_offset
     if header.offset != own_offset or (identity and (header.timeline, header.incarnation) != identity):
         return _stale_or_torn(view, header, offset)
-    return header if _is_whole(view, header, offset) else Verdict.TORN
+    return header if _is_whole(view, header, offset) else BlockVerdict.TORN
 
 
 def require_known_format(header: Header, path: str) -> None:
@@ -147,6 +147,6 @@ def _is_whole(view: memoryview, header: Header, offset: int) -> bool:
     return crc32(view[offset + CHECKED_FROM : start], body) == header.checksum
 
 
-def _stale_or_torn(view: memoryview, header: Header, offset: int) -> Verdict:
+def _stale_or_torn(view: memoryview, header: Header, offset: int) -> BlockVerdict:
     """A block of another life is nothing; one whose own checksum does not hold may be ours, damaged."""
-    return Verdict.STALE if _is_whole(view, header, offset) else Verdict.TORN
+    return BlockVerdict.STALE if _is_whole(view, header, offset) else BlockVerdict.TORN

@@ -1,7 +1,7 @@
 """A batch of entries as columns: what a block holds, what a scan yields, what the merge works on.
 
 Keys and values are `Texts`: one heap of bytes and count + 1 offsets, the layout of numpy, Arrow and the block itself,
-so that none of the three needs a loop over rows to look at another's data. Fixed-length keys have `Numbers.sequence`
+so that none of the three needs a loop over rows to look at another's data. Fixed-length keys have `NumberColumn.sequence`
 offsets and cost no bytes.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from warren.records.format import BLOCK_HEAP_BYTES_MAX, BLOCK_ROWS_MAX
-from warren.records.numbers import WIDTHS, Numbers, narrowest
+from warren.records.numbers import WIDTHS, NumberColumn, narrowest
 
 Heap = npt.NDArray[np.uint8]
 EMPTY_HEAP: Heap = np.zeros(0, dtype=np.uint8)
@@ -26,7 +26,7 @@ class Texts:
     """`count` byte strings; string i is heap[offsets[i]:offsets[i + 1]]. Offsets have count + 1 values."""
 
     heap: Heap
-    offsets: Numbers
+    offsets: NumberColumn
 
     @classmethod
     def of_list(cls, items: Sequence[bytes]) -> Texts:
@@ -37,17 +37,17 @@ class Texts:
     def of_lengths(cls, heap: Heap, lengths: npt.NDArray[np.int64]) -> Texts:
         count = len(lengths)
         if count == 0:
-            return cls(EMPTY_HEAP, Numbers.constant(1, 0))
+            return cls(EMPTY_HEAP, NumberColumn.constant(1, 0))
         first = int(lengths[0])
         if (lengths == first).all():
-            return cls(heap, Numbers.sequence(count + 1, 0, first))
+            return cls(heap, NumberColumn.sequence(count + 1, 0, first))
         offsets = np.zeros(count + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        return cls(heap, Numbers(count + 1, 0, 0, offsets.astype(WIDTHS[narrowest(int(offsets[-1]))])))
+        return cls(heap, NumberColumn(count + 1, 0, 0, offsets.astype(WIDTHS[narrowest(int(offsets[-1]))])))
 
     @classmethod
     def empty(cls, count: int) -> Texts:
-        return cls(EMPTY_HEAP, Numbers.constant(count + 1, 0))
+        return cls(EMPTY_HEAP, NumberColumn.constant(count + 1, 0))
 
     @property
     def count(self) -> int:
@@ -86,15 +86,15 @@ class Texts:
 class EntryColumns:
     """Entries side by side. All columns have the same count."""
 
-    kinds: Numbers
-    storages: Numbers
-    majors: Numbers
-    minors: Numbers
+    kinds: NumberColumn
+    storages: NumberColumn
+    majors: NumberColumn
+    minors: NumberColumn
     keys: Texts
     values: Texts
-    undo_prev: Numbers
-    undo_next: Numbers
-    epochs: Numbers | None = None  # None: the epoch of the block they stand in
+    undo_prev: NumberColumn
+    undo_next: NumberColumn
+    epochs: NumberColumn | None = None  # None: the epoch of the block they stand in
 
     @property
     def count(self) -> int:
@@ -113,7 +113,7 @@ class EntryColumns:
             None if self.epochs is None else self.epochs.part(start, stop),
         )
 
-    def with_versions(self, majors: Numbers, minors: Numbers) -> EntryColumns:
+    def with_versions(self, majors: NumberColumn, minors: NumberColumn) -> EntryColumns:
         return replace(self, majors=majors, minors=minors)
 
     def split(self, bytes_max: int) -> Iterator[EntryColumns]:

@@ -12,15 +12,15 @@ import numpy as np
 
 from warren.base.errors import Damage, Refused
 from warren.base.ids import StreamId
-from warren.records.block import Buffer, Draft, Header, draft
+from warren.records.block import BlockDraft, Buffer, Header, draft
 from warren.records.columns import EntryColumns, Texts
-from warren.records.format import BODY_HEAD, COLUMN, COLUMNS_MAX, HEADER, BlockKind, Encoding, Tag, padded
-from warren.records.numbers import WIDTHS, Numbers
+from warren.records.format import BODY_HEAD, COLUMN, COLUMNS_MAX, HEADER, BlockKind, ColumnTag, Encoding, padded
+from warren.records.numbers import WIDTHS, NumberColumn
 
 _IGNORABLE_FROM = 128
 
 
-_REQUIRED = (Tag.KIND, Tag.STORAGE, Tag.KEY_OFFSETS, Tag.VALUE_OFFSETS)
+_REQUIRED = (ColumnTag.KIND, ColumnTag.STORAGE, ColumnTag.KEY_OFFSETS, ColumnTag.VALUE_OFFSETS)
 
 
 class Versions(Enum):
@@ -36,24 +36,26 @@ def draft_entries(
     stream: StreamId = StreamId(0),
     kind: BlockKind = BlockKind.ENTRIES,
     versions: Versions = Versions.WRITTEN,
-) -> Draft:
+) -> BlockDraft:
     """One block of these entries, not yet placed."""
     keys, values = entries.keys, entries.values
     columns = [
-        (Tag.KIND, entries.kinds),
-        (Tag.STORAGE, entries.storages),
-        (Tag.KEY_OFFSETS, _from_zero(keys)),
-        (Tag.VALUE_OFFSETS, _from_zero(values)),
+        (ColumnTag.KIND, entries.kinds),
+        (ColumnTag.STORAGE, entries.storages),
+        (ColumnTag.KEY_OFFSETS, _from_zero(keys)),
+        (ColumnTag.VALUE_OFFSETS, _from_zero(values)),
     ]
     if versions is Versions.WRITTEN:
-        columns.append((Tag.MAJOR, entries.majors))
+        columns.append((ColumnTag.MAJOR, entries.majors))
     if versions is not Versions.FROM_HEADER:
-        columns.append((Tag.MINOR, entries.minors))
+        columns.append((ColumnTag.MINOR, entries.minors))
     columns += [
-        (tag, c) for tag, c in ((Tag.UNDO_PREV, entries.undo_prev), (Tag.UNDO_NEXT, entries.undo_next)) if _told(c)
+        (tag, c)
+        for tag, c in ((ColumnTag.UNDO_PREV, entries.undo_prev), (ColumnTag.UNDO_NEXT, entries.undo_next))
+        if _told(c)
     ]
     if entries.epochs is not None:
-        columns.append((Tag.EPOCH, entries.epochs))
+        columns.append((ColumnTag.EPOCH, entries.epochs))
     head: list[bytes] = []
     data: list[Buffer] = []
     at = BODY_HEAD.size + COLUMN.size * len(columns)
@@ -79,36 +81,36 @@ def read_entries(view: memoryview, header: Header) -> EntryColumns:
         raise Damage("a block's column directory does not fit its body", offset=header.offset)
     if header.entries > len(body):  # a constant column takes no bytes: the count alone would say how much to allocate
         raise Damage(f"a block of {len(body)} bytes claims {header.entries} entries", offset=header.offset)
-    columns: dict[int, Numbers] = {}
+    columns: dict[int, NumberColumn] = {}
     for index in range(count):
         tag, encoding, width, _, size, base = COLUMN.unpack_from(body, BODY_HEAD.size + COLUMN.size * index)
         if at + size > heap_at:
             raise Damage(f"column {tag} of a block does not fit its body", offset=header.offset)
-        rows = header.entries + (tag in (Tag.KEY_OFFSETS, Tag.VALUE_OFFSETS))
+        rows = header.entries + (tag in (ColumnTag.KEY_OFFSETS, ColumnTag.VALUE_OFFSETS))
         columns[tag] = _decode(body[at : at + size], encoding, width, base, rows, columns, header)
         at += padded(size)
     return _assemble(columns, body[heap_at:], header)
 
 
-def _told(numbers: Numbers) -> bool:
+def _told(numbers: NumberColumn) -> bool:
     return not (numbers.is_constant and numbers.base == 0)
 
 
-def _from_zero(texts: Texts) -> Numbers:
+def _from_zero(texts: Texts) -> NumberColumn:
     offsets = texts.offsets
     start = texts.start
     if offsets.deltas is not None and offsets.base != start:
-        return Numbers.of_array(offsets.array() - np.uint64(start))
-    return Numbers(offsets.count, 0, offsets.step, offsets.deltas)
+        return NumberColumn.of_array(offsets.array() - np.uint64(start))
+    return NumberColumn(offsets.count, 0, offsets.step, offsets.deltas)
 
 
 def _slice(texts: Texts) -> memoryview:
     return np.ascontiguousarray(texts.heap[texts.start : texts.end]).data
 
 
-def _encode(tag: int, numbers: Numbers, entries: EntryColumns) -> tuple[bytes, list[Buffer], int]:
-    if tag == Tag.EPOCH and numbers is entries.majors:
-        return COLUMN.pack(tag, Encoding.SAME_AS, 0, 0, 0, Tag.MAJOR), [], 0
+def _encode(tag: int, numbers: NumberColumn, entries: EntryColumns) -> tuple[bytes, list[Buffer], int]:
+    if tag == ColumnTag.EPOCH and numbers is entries.majors:
+        return COLUMN.pack(tag, Encoding.SAME_AS, 0, 0, 0, ColumnTag.MAJOR), [], 0
     if numbers.deltas is not None:
         raw = np.ascontiguousarray(numbers.deltas)
         size = raw.nbytes
@@ -121,45 +123,45 @@ def _encode(tag: int, numbers: Numbers, entries: EntryColumns) -> tuple[bytes, l
 
 
 def _decode(
-    data: memoryview, encoding: int, width: int, base: int, rows: int, columns: dict[int, Numbers], header: Header
-) -> Numbers:
+    data: memoryview, encoding: int, width: int, base: int, rows: int, columns: dict[int, NumberColumn], header: Header
+) -> NumberColumn:
     if encoding == Encoding.CONSTANT:
-        return Numbers(rows, base)
+        return NumberColumn(rows, base)
     if encoding == Encoding.SEQUENCE and len(data) == 8:
-        return Numbers(rows, base, int.from_bytes(data, "little", signed=True))
+        return NumberColumn(rows, base, int.from_bytes(data, "little", signed=True))
     if encoding == Encoding.OFFSET and width in WIDTHS and len(data) == rows * width:
-        return Numbers(rows, base, 0, np.frombuffer(data, dtype=WIDTHS[width]))
+        return NumberColumn(rows, base, 0, np.frombuffer(data, dtype=WIDTHS[width]))
     if encoding == Encoding.SAME_AS and base in columns and columns[base].count == rows:
         return columns[base]
     raise Damage("a block's column has an impossible encoding", offset=header.offset)
 
 
-def _assemble(columns: dict[int, Numbers], heap: memoryview, header: Header) -> EntryColumns:
-    unknown = [tag for tag in columns if tag < _IGNORABLE_FROM and tag not in Tag._value2member_map_]
+def _assemble(columns: dict[int, NumberColumn], heap: memoryview, header: Header) -> EntryColumns:
+    unknown = [tag for tag in columns if tag < _IGNORABLE_FROM and tag not in ColumnTag._value2member_map_]
     if unknown:
         raise Refused(f"a block has column {unknown[0]}, which this version does not know", "use a newer warren")
     missing = [tag.name for tag in _REQUIRED if tag not in columns]
     if missing:
         raise Damage(f"a block lacks its {missing[0]} column", offset=header.offset)
     flat = np.frombuffer(heap, dtype=np.uint8)
-    key_offsets, value_offsets = columns[Tag.KEY_OFFSETS], columns[Tag.VALUE_OFFSETS]
+    key_offsets, value_offsets = columns[ColumnTag.KEY_OFFSETS], columns[ColumnTag.VALUE_OFFSETS]
     keys_end = _checked_end(key_offsets, len(flat), header)
     values_end = _checked_end(value_offsets, len(flat) - keys_end, header)
-    none = Numbers(header.entries, 0)
+    none = NumberColumn(header.entries, 0)
     return EntryColumns(
-        columns[Tag.KIND],
-        columns[Tag.STORAGE],
-        columns.get(Tag.MAJOR) or Numbers(header.entries, header.epoch),
-        columns.get(Tag.MINOR) or Numbers(header.entries, header.first, 1),
+        columns[ColumnTag.KIND],
+        columns[ColumnTag.STORAGE],
+        columns.get(ColumnTag.MAJOR) or NumberColumn(header.entries, header.epoch),
+        columns.get(ColumnTag.MINOR) or NumberColumn(header.entries, header.first, 1),
         Texts(flat[:keys_end], key_offsets),
         Texts(flat[keys_end : keys_end + values_end], value_offsets),
-        columns.get(Tag.UNDO_PREV, none),
-        columns.get(Tag.UNDO_NEXT, none),
-        columns.get(Tag.EPOCH),
+        columns.get(ColumnTag.UNDO_PREV, none),
+        columns.get(ColumnTag.UNDO_NEXT, none),
+        columns.get(ColumnTag.EPOCH),
     )
 
 
-def _checked_end(offsets: Numbers, room: int, header: Header) -> int:
+def _checked_end(offsets: NumberColumn, room: int, header: Header) -> int:
     """Offsets start at 0, never step back and end inside the heap; only then may anybody slice by them."""
     end = offsets.at(offsets.count - 1)
     steady = offsets.deltas is None or not bool((offsets.deltas[1:] < offsets.deltas[:-1]).any())

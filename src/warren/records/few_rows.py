@@ -10,14 +10,14 @@ from __future__ import annotations
 from array import array
 from typing import final
 
-from warren.records.format import BODY_HEAD, COLUMN, Encoding, Tag, padded
+from warren.records.format import BODY_HEAD, COLUMN, ColumnTag, Encoding, padded
 
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
-_KIND = int(Tag.KIND)
-_STORAGE = int(Tag.STORAGE)
-_MINOR = int(Tag.MINOR)
-_KEY_OFFSETS = int(Tag.KEY_OFFSETS)
-_VALUE_OFFSETS = int(Tag.VALUE_OFFSETS)
+_KIND = int(ColumnTag.KIND)
+_STORAGE = int(ColumnTag.STORAGE)
+_MINOR = int(ColumnTag.MINOR)
+_KEY_OFFSETS = int(ColumnTag.KEY_OFFSETS)
+_VALUE_OFFSETS = int(ColumnTag.VALUE_OFFSETS)
 _WANTED = (_KIND, _STORAGE, _KEY_OFFSETS, _VALUE_OFFSETS)
 _CONSTANT = int(Encoding.CONSTANT)
 _SEQUENCE = int(Encoding.SEQUENCE)

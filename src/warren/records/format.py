@@ -56,7 +56,7 @@ class BlockKind(IntEnum):
     INDEX = 6  # where the blocks of a sorted file begin
 
 
-class Tag(IntEnum):
+class ColumnTag(IntEnum):
     """What a column holds. Below 128 a reader must know it; from 128 on it may be passed over."""
 
     KIND = 1

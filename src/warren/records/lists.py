@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from array import array
 
-from warren.records.format import BODY_HEAD, COLUMN, Encoding, Tag, padded
+from warren.records.format import BODY_HEAD, COLUMN, ColumnTag, Encoding, padded
 
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 assert all(array(code).itemsize == width for width, code in _CODES.items()), "the widths of array are not as expected"
 
-_KIND = int(Tag.KIND)
-_STORAGE = int(Tag.STORAGE)
-_MINOR = int(Tag.MINOR)
-_KEY_OFFSETS = int(Tag.KEY_OFFSETS)
-_VALUE_OFFSETS = int(Tag.VALUE_OFFSETS)
-_UNDO_PREV = int(Tag.UNDO_PREV)
-_UNDO_NEXT = int(Tag.UNDO_NEXT)
+_KIND = int(ColumnTag.KIND)
+_STORAGE = int(ColumnTag.STORAGE)
+_MINOR = int(ColumnTag.MINOR)
+_KEY_OFFSETS = int(ColumnTag.KEY_OFFSETS)
+_VALUE_OFFSETS = int(ColumnTag.VALUE_OFFSETS)
+_UNDO_PREV = int(ColumnTag.UNDO_PREV)
+_UNDO_NEXT = int(ColumnTag.UNDO_NEXT)
 _CONSTANT = int(Encoding.CONSTANT)
 _SEQUENCE = int(Encoding.SEQUENCE)
 _OFFSET = int(Encoding.OFFSET)

@@ -1,6 +1,6 @@
 """A column of whole numbers that need not be written out: constants and steady steps cost nothing.
 
-`Numbers` is what a block's column is in memory and on disk: one value for all, base + i × step, or base + data[i] in
+`NumberColumn` is what a block's column is in memory and on disk: one value for all, base + i × step, or base + data[i] in
 the narrowest width that holds it. `array()` gives numpy the plain values; a 64-bit column with base 0 is a view of the
 file itself.
 """
@@ -19,22 +19,22 @@ WIDTHS: dict[int, np.dtype[Any]] = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: n
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class NumberColumn:
     count: int
     base: int
     step: int = 0  # 0 with no deltas: constant
     deltas: AnyUnsigned | None = None
 
     @classmethod
-    def constant(cls, count: int, value: int) -> Numbers:
+    def constant(cls, count: int, value: int) -> NumberColumn:
         return cls(count, value)
 
     @classmethod
-    def sequence(cls, count: int, start: int, step: int = 1) -> Numbers:
+    def sequence(cls, count: int, start: int, step: int = 1) -> NumberColumn:
         return cls(count, start, step)
 
     @classmethod
-    def of_array(cls, values: AnyUnsigned) -> Numbers:
+    def of_array(cls, values: AnyUnsigned) -> NumberColumn:
         """The narrowest form that holds the values: constant if all are equal, else base and deltas."""
         count = len(values)
         if count == 0:
@@ -64,10 +64,10 @@ class Numbers:
             return self.base + int(self.deltas[index])
         return self.base + index * self.step
 
-    def part(self, start: int, stop: int) -> Numbers:
+    def part(self, start: int, stop: int) -> NumberColumn:
         if self.deltas is not None:
-            return Numbers(stop - start, self.base, 0, self.deltas[start:stop])
-        return Numbers(stop - start, self.base + start * self.step, self.step)
+            return NumberColumn(stop - start, self.base, 0, self.deltas[start:stop])
+        return NumberColumn(stop - start, self.base + start * self.step, self.step)
 
 
 def narrowest(value: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Verdict(Enum):
+class BlockVerdict(Enum):
     GOOD = "good"
     EMPTY = "empty"
     STALE = "stale"

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from warren.base.checksum import crc32
 from warren.records.block import FileIdentity, Header, look
 from warren.records.format import ALIGNMENT_BYTES, MAGIC
-from warren.records.verdict import Verdict
+from warren.records.verdict import BlockVerdict
 
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _FIND_STEP_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class BlockWalk:
     headers: list[Header]
     runnings: list[int]  # running checksum behind each block
     end: int
-    stopped_by: Verdict  # GOOD: the wanted stop was reached
+    stopped_by: BlockVerdict  # GOOD: the wanted stop was reached
 
     @property
     def running(self) -> int:
@@ -32,22 +32,22 @@ class Walk:
 
 def walk(
     view: memoryview, identity: FileIdentity | None, start: int = 0, stop: int | None = None, running: int = 0
-) -> Walk:
+) -> BlockWalk:
     """Good blocks from `start` until `stop` (or until there is none), with the running checksum behind each."""
     headers: list[Header] = []
     runnings: list[int] = []
     offset = start
-    verdict = Verdict.GOOD
+    verdict = BlockVerdict.GOOD
     while stop is None or offset < stop:
         found = look(view, offset, identity)
-        if isinstance(found, Verdict):
+        if isinstance(found, BlockVerdict):
             verdict = found
             break
         headers.append(found)
         running = crc32(found.checksum.to_bytes(4, "little"), running)
         runnings.append(running)
         offset = found.end
-    return Walk(headers, runnings, offset, verdict)
+    return BlockWalk(headers, runnings, offset, verdict)
 
 
 def next_good(view: memoryview, identity: FileIdentity | None, start: int) -> Header | None:

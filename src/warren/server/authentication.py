@@ -23,14 +23,14 @@ from warren.broker.permissions import may_come_from
 from warren.catalog import users
 from warren.catalog.catalog import Catalog
 from warren.catalog.change import Change
-from warren.catalog.users import User
-from warren.log.machine import Machine
+from warren.catalog.users import UserRow
+from warren.log.machine import Environment
 from warren.server.back_off import BackOff
 from warren.server.known_logins import KnownLogins
 from warren.server.sasl import MECHANISMS, Login, read_login
 from warren.server.settings import ServerSettings
 
-__all__ = ["MECHANISMS", "Login", "LoginRefused", "Users", "read_login"]
+__all__ = ["MECHANISMS", "Login", "LoginRefused", "UserAuthentication", "read_login"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,10 +56,12 @@ class _Hashing:
     is_right: bool = False
 
 
-class Users:
+class UserAuthentication:
     """Any thread may ask."""
 
-    def __init__(self, catalog: Catalog, machine: Machine, settings: ServerSettings, allows_md5: bool = False) -> None:
+    def __init__(
+        self, catalog: Catalog, machine: Environment, settings: ServerSettings, allows_md5: bool = False
+    ) -> None:
         self._catalog = catalog
         self._chance = machine.chance
         self._loopback_users = frozenset(settings.loopback_users)
@@ -69,7 +71,7 @@ class Users:
         self._back_off = BackOff(machine.clock, settings.login_delay_seconds)
         self._under_way: dict[tuple[str, bytes], _Hashing] = {}
 
-    def check(self, login: Login, peer: str) -> User:
+    def check(self, login: Login, peer: str) -> UserRow:
         """The user, if the password is right and it may come from this address; else `LoginRefused`. `peer`: an address
         without a port; empty for a socket of this machine."""
         signed = self._known.sign(login.password)
@@ -86,11 +88,11 @@ class Users:
             raise self._refused(login, peer, "this user may come from this machine only")
         return user
 
-    def find(self, name: str) -> User | None:
+    def find(self, name: str) -> UserRow | None:
         with self._catalog.reading() as connection:
             return users.get(connection, name)
 
-    def _is_right(self, login: Login, user: User | None, signed: bytes) -> bool:
+    def _is_right(self, login: Login, user: UserRow | None, signed: bytes) -> bool:
         """Hashed by whoever comes first; the others wait for what he finds."""
         key = (f"{user.id} {user.password_hash}" if user is not None else login.user, signed)
         with self._lock:
@@ -110,7 +112,7 @@ class Users:
                     self._lock.notify_all()
         return hashing.is_right
 
-    def _hashed(self, login: Login, user: User | None, signed: bytes) -> bool:
+    def _hashed(self, login: Login, user: UserRow | None, signed: bytes) -> bool:
         told, hashing = (user.password_hash, user.hashing_algorithm) if user is not None else (None, "")
         if not verify(login.password, told, hashing, self._allows_md5) or user is None:
             return False
@@ -120,11 +122,11 @@ class Users:
             self._known.learn(user, signed)
         return True
 
-    def _renewed(self, user: User, password: str) -> User:
+    def _renewed(self, user: UserRow, password: str) -> UserRow:
         """The same password, hashed as it should be. Who cannot write this down lets him in all the same."""
         password_hash = hashed(password, self._chance)
 
-        def work(change: Change) -> User:
+        def work(change: Change) -> UserRow:
             row = users.get(change.connection, user.name)
             if row != user:  # somebody has changed it in this moment, and is right
                 return user

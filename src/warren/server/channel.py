@@ -25,22 +25,22 @@ from warren.amqp.properties import PERSISTENT
 from warren.amqp.property_walk import HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID
 from warren.broker.client import Client
 from warren.broker.routes import Route
-from warren.broker.turn import How
-from warren.broker.unacked import Piece, Unacked, UnknownTag
-from warren.server.consumer import Holder, ServedConsumer
+from warren.broker.turn import Settlement
+from warren.broker.unacked import Unacked, UnackedRange, UnknownTag
+from warren.server.consumer import DeliverySource, ServerConsumer
 from warren.server.shared_prefetch import SharedPrefetch
-from warren.server.special import Special, special_of
-from warren.server.targets import Target
+from warren.server.special import OpenedMessages, special_of
+from warren.server.targets import PublishTarget
 
 if TYPE_CHECKING:
-    from warren.server.connection import ServedConnection
+    from warren.server.connection import ServerConnection
 
 _SETTLED: Final = struct.Struct(">BHIHHQBB")  # basic.ack and basic.nack are of one shape
 _SPECIAL: Final = HAS_HEADERS | HAS_EXPIRATION | HAS_USER_ID
 _IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
 
 
-class ServedChannel:
+class ServerChannel:
     __slots__ = (
         "_refused",
         "client",
@@ -58,7 +58,7 @@ class ServedChannel:
         "unacked",
     )
 
-    def __init__(self, connection: ServedConnection, number: int, client: Client) -> None:
+    def __init__(self, connection: ServerConnection, number: int, client: Client) -> None:
         self.connection = connection
         self.number = number
         self.client = client
@@ -68,8 +68,8 @@ class ServedChannel:
         self.confirmed = 0
         self.prefetch = 0  # of consumers that come; 0: as many as there are
         self.shared_prefetch = SharedPrefetch(self._schedule_delivery, connection.server.loop.call_soon)
-        self.consumers: dict[str, ServedConsumer] = {}
-        self.unacked: Unacked[Holder] = Unacked()
+        self.consumers: dict[str, ServerConsumer] = {}
+        self.unacked: Unacked[DeliverySource] = Unacked()
         self.next_tag = 1  # of deliveries
         self.pending_gets = 0  # in the turn that is gathered
         self._refused: set[int] = set()  # tags that are nacked, as long as they may be counted among the confirmed
@@ -98,7 +98,13 @@ class ServedChannel:
             self._publish(target, first, target.route, contents, traits, None)
 
     def _publish(
-        self, target: Target, first: int, route: Route, contents: list[bytes], traits: int, special: Special | None
+        self,
+        target: PublishTarget,
+        first: int,
+        route: Route,
+        contents: list[bytes],
+        traits: int,
+        special: OpenedMessages | None,
     ) -> None:
         counts, count = self.connection.counts, len(contents)
         if route.children:
@@ -171,8 +177,8 @@ class ServedChannel:
     def acks(self, event: AcksReceived) -> None:
         self.run_pending_gets()
         run = event.run
-        how = How.ACK if run.method_id == ACK else How.REQUEUE if run.requeue else How.REJECT
-        taken: list[Piece[Holder]] = []
+        how = Settlement.ACK if run.method_id == ACK else Settlement.REQUEUE if run.requeue else Settlement.REJECT
+        taken: list[UnackedRange[DeliverySource]] = []
         try:
             if run.is_multiple:
                 for tag in run.tags:
@@ -183,10 +189,10 @@ class ServedChannel:
             raise PeerError(ReplyCode.PRECONDITION_FAILED, error.what, 60, run.method_id) from error
         finally:
             self.settle(taken, how)
-            if how is How.ACK:
+            if how is Settlement.ACK:
                 self.connection.counts.acknowledged += sum([piece.length for piece in taken])
 
-    def settle(self, pieces: Iterable[Piece[Holder]], how: How) -> None:
+    def settle(self, pieces: Iterable[UnackedRange[DeliverySource]], how: Settlement) -> None:
         turn, shared = self.connection.served.turn, self.shared_prefetch
         for piece in pieces:
             child, life, consumer = piece.holder
@@ -203,12 +209,12 @@ class ServedChannel:
         for consumer in self.consumers.values():
             turn.look(consumer.child)
 
-    def _schedule_delivery(self, consumer: ServedConsumer) -> None:
+    def _schedule_delivery(self, consumer: ServerConsumer) -> None:
         self.connection.served.turn.look(consumer.child)
 
     def recover(self) -> None:
         """Everything that is not settled is ready again."""
-        self.settle(self.unacked.take_all(), How.REQUEUE)
+        self.settle(self.unacked.take_all(), Settlement.REQUEUE)
 
     # -- consumers -----------------------------------------------------------------------------------------------
 
@@ -222,7 +228,7 @@ class ServedChannel:
                 consumer.prefetch = count
         self.look()
 
-    def leave(self, consumer: ServedConsumer) -> bool:
+    def leave(self, consumer: ServerConsumer) -> bool:
         """Nothing more comes for it. What it has not settled stays the channel's. Whether it was its queue's last."""
         self.consumers.pop(consumer.tag, None)
         self.shared_prefetch.remove(consumer)
@@ -245,6 +251,6 @@ class ServedChannel:
             self.connection.served.last_consumer_left(child)
 
 
-def tags_of(pieces: Sequence[Piece[Holder]]) -> int:
+def tags_of(pieces: Sequence[UnackedRange[DeliverySource]]) -> int:
     """How many messages they are."""
     return sum([piece.length for piece in pieces])

@@ -21,20 +21,20 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from warren.amqp.connection import Connection, Limits
-from warren.amqp.connection_states import State
+from warren.amqp.connection import ConnectionProtocol, ProtocolLimits
+from warren.amqp.connection_states import ConnectionState
 from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
 from warren.amqp.events import (
     AcksReceived,
-    Answered,
     ChannelViolated,
+    ConnectionEnded,
     ConnectionViolated,
-    Ended,
     Event,
-    Greeted,
     HeartbeatReceived,
     MethodReceived,
+    ProtocolHeaderReceived,
     PublishesReceived,
+    ResponseReady,
 )
 from warren.amqp.frames import HEARTBEAT_FRAME
 from warren.amqp.methods import ChannelClose, ConnectionClose, Method
@@ -42,15 +42,15 @@ from warren.amqp.tuning import Tuning
 from warren.base.clock import Clock
 from warren.base.errors import WarrenError
 from warren.broker.client import Owner
-from warren.broker.counts import Counts
+from warren.broker.counts import MessageCounters
 from warren.broker.permissions import Access
-from warren.server.channel import ServedChannel
+from warren.server.channel import ServerChannel
 from warren.server.handlers import channel_methods, handshake
 from warren.server.reset import reset
-from warren.server.targets import Targets
+from warren.server.targets import PublishTargets
 
 if TYPE_CHECKING:
-    from warren.server.served_realm import ServedRealm
+    from warren.server.served_realm import VhostLoop
     from warren.server.server import Server
 
 _LOG = logging.getLogger(__name__)
@@ -58,23 +58,23 @@ UNREAD_TIMES: Final = 4  # so many times `unsent_bytes_max` wait for a client: t
 CLOSE_SECONDS: Final = 5.0  # a client has so long to agree to its end
 
 
-class ServedConnection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """Is a protocol of asyncio: one for each socket."""
 
-    served: ServedRealm  # these two: once a vhost is open
-    targets: Targets
+    served: VhostLoop  # these two: once a vhost is open
+    targets: PublishTargets
 
     def __init__(self, server: Server) -> None:
         settings = server.settings
         self.server = server
         self.settings = settings
-        self.amqp = Connection(
+        self.amqp = ConnectionProtocol(
             Tuning(settings.channel_max, settings.frame_max, settings.heartbeat_seconds),
-            Limits(settings.initial_frame_max, settings.message_bytes_max),
+            ProtocolLimits(settings.initial_frame_max, settings.message_bytes_max),
         )
-        self.counts: Counts = server.counts
+        self.counts: MessageCounters = server.counts
         self.clock: Clock = server.machine.clock
-        self.channels: dict[int, ServedChannel] = {}
+        self.channels: dict[int, ServerChannel] = {}
         self.capabilities: frozenset[str] = frozenset()
         self.client_properties: dict[str, object] = {}
         self.user = ""
@@ -198,7 +198,9 @@ class ServedConnection(asyncio.Protocol):
         try:
             if error is not None:
                 raise error
-            if self.amqp.state is not State.CLOSE_SENT:  # else there is no answer any more: the broker is stopping
+            if (
+                self.amqp.state is not ConnectionState.CLOSE_SENT
+            ):  # else there is no answer any more: the broker is stopping
                 then(result)
         except PeerError as refusal:
             self.refuse(channel, refusal)
@@ -274,7 +276,7 @@ class ServedConnection(asyncio.Protocol):
 
     def refuse(self, channel: int, error: PeerError) -> None:
         """Close a channel, or all of it, as the code asks."""
-        if self.amqp.state is State.CLOSE_SENT:
+        if self.amqp.state is ConnectionState.CLOSE_SENT:
             return
         told = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
         if channel and not is_hard(error.code):
@@ -331,7 +333,7 @@ class ServedConnection(asyncio.Protocol):
 
     # -- events --------------------------------------------------------------------------------------------------
 
-    def _on_greeted(self, event: Greeted) -> None:
+    def _on_greeted(self, event: ProtocolHeaderReceived) -> None:
         handshake.greet(self)
 
     def _on_publishes(self, event: PublishesReceived) -> None:
@@ -356,13 +358,13 @@ class ServedConnection(asyncio.Protocol):
         self.flush()
         self.server.later(CLOSE_SECONDS, self.end)
 
-    def _on_answered(self, event: Answered) -> None:
+    def _on_answered(self, event: ResponseReady) -> None:
         self.write(event.data)
 
     def _on_heartbeat(self, event: HeartbeatReceived) -> None:
         """That it was heard is noted already."""
 
-    def _on_ended(self, event: Ended) -> None:
+    def _on_ended(self, event: ConnectionEnded) -> None:
         self.let_go()
         self.end()
 
@@ -376,13 +378,13 @@ def _channel_of(event: Event) -> int:
 
 
 _HANDLERS: Final[dict[type, Callable[..., None]]] = {
-    Greeted: ServedConnection._on_greeted,
-    PublishesReceived: ServedConnection._on_publishes,
-    AcksReceived: ServedConnection._on_acks,
-    MethodReceived: ServedConnection._on_method,
-    ChannelViolated: ServedConnection._on_channel_violated,
-    ConnectionViolated: ServedConnection._on_connection_violated,
-    Answered: ServedConnection._on_answered,
-    HeartbeatReceived: ServedConnection._on_heartbeat,
-    Ended: ServedConnection._on_ended,
+    ProtocolHeaderReceived: ServerConnection._on_greeted,
+    PublishesReceived: ServerConnection._on_publishes,
+    AcksReceived: ServerConnection._on_acks,
+    MethodReceived: ServerConnection._on_method,
+    ChannelViolated: ServerConnection._on_channel_violated,
+    ConnectionViolated: ServerConnection._on_connection_violated,
+    ResponseReady: ServerConnection._on_answered,
+    HeartbeatReceived: ServerConnection._on_heartbeat,
+    ConnectionEnded: ServerConnection._on_ended,
 }

@@ -18,26 +18,26 @@ from warren.amqp.kernels import emit_deliveries
 from warren.amqp.properties import PERSISTENT, TRANSIENT, Properties
 from warren.base.errors import Damage, WarrenError
 from warren.base.runs import RAW, Slice
-from warren.broker.supervisor import Supervised
-from warren.broker.turn import How
+from warren.broker.supervisor import QueueHandle
+from warren.broker.turn import Settlement
 from warren.queues.backing import Fetched
 
 if TYPE_CHECKING:
-    from warren.server.channel import ServedChannel
+    from warren.server.channel import ServerChannel
 
 _LOG = logging.getLogger(__name__)
 AT_ONCE_MAX = 4096  # messages for one consumer without a prefetch, until others have had a turn
 
 
-class Holder(NamedTuple):
+class DeliverySource(NamedTuple):
     """Where a delivery came from."""
 
-    child: Supervised
+    child: QueueHandle
     life: int
-    consumer: ServedConsumer | None  # None: it was got
+    consumer: ServerConsumer | None  # None: it was got
 
 
-class ServedConsumer:
+class ServerConsumer:
     __slots__ = (
         "_cancelled",
         "_holder",
@@ -54,13 +54,13 @@ class ServedConsumer:
 
     def __init__(
         self,
-        channel: ServedChannel,
-        child: Supervised,
+        channel: ServerChannel,
+        child: QueueHandle,
         tag: str,
         is_auto_ack: bool,
         is_exclusive: bool,
         priority: int,
-        cancelled: Callable[[ServedConsumer], None],
+        cancelled: Callable[[ServerConsumer], None],
     ) -> None:
         self.channel = channel
         self.child = child
@@ -71,7 +71,7 @@ class ServedConsumer:
         self.priority = priority
         self.prefetch = channel.prefetch
         self.unacked = 0
-        self._holder = Holder(child, 0, self)
+        self._holder = DeliverySource(child, 0, self)
         self._cancelled = cancelled
 
     def room(self) -> int:
@@ -90,7 +90,7 @@ class ServedConsumer:
 
     def take(self, life: int, fetched: list[Fetched]) -> None:
         if self._holder.life != life:
-            self._holder = Holder(self.child, life, self)
+            self._holder = DeliverySource(self.child, life, self)
         for each in fetched:
             self._take(each)
 
@@ -121,7 +121,7 @@ class ServedConsumer:
         """It is rejected, unless it is acknowledged already."""
         _LOG.error("a message cannot be delivered", extra={"facts": {"queue": self.child.name, "why": error}})
         if not self.is_auto_ack:
-            self.channel.connection.served.turn.settle(self.child, How.REJECT, self._holder.life, each.tags)
+            self.channel.connection.served.turn.settle(self.child, Settlement.REJECT, self._holder.life, each.tags)
 
     def _frames(self, first: int, each: Fetched) -> bytes:
         channel, origin = self.channel, each.slice.run.origin

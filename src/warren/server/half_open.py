@@ -20,7 +20,7 @@ from warren.server.back_off import network_of
 Connection = TypeVar("Connection", bound=Hashable)
 
 
-class HalfOpen(Generic[Connection]):
+class HalfOpenConnections(Generic[Connection]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._addresses: dict[Connection, str] = {}

@@ -24,7 +24,7 @@ DISK, MEMORY, CLEANUP = "disk", "memory", "cleanup"
 BLOCKED: Final = {DISK: "low on disk", MEMORY: "low on memory", CLEANUP: "cleaning up disk space"}  # for clients
 
 
-class Pressure:
+class PublisherPressure:
     def __init__(self, changed: Callable[[], None], alarmed: Callable[[], None]) -> None:
         """`changed`: whether publishers are read is another now; `alarmed`: what they are told is."""
         self._reasons: set[str] = set()

@@ -5,50 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from warren.broker.realm import Realm
-from warren.broker.routes import Routes
-from warren.broker.supervisor import Supervised
-from warren.broker.topology import Topology
-from warren.broker.turn import Turn
-from warren.log.machine import Machine
-from warren.server.channel import ServedChannel
+from warren.broker.realm import Vhost
+from warren.broker.routes import RouteCache
+from warren.broker.supervisor import QueueHandle
+from warren.broker.topology import Declarations
+from warren.broker.turn import RequestBatch
+from warren.log.machine import Environment
+from warren.server.channel import ServerChannel
 
 
-class Confirming(NamedTuple):
+class ConfirmingChannel(NamedTuple):
     """Messages of one turn whose publisher waits."""
 
-    channel: ServedChannel
+    channel: ServerChannel
     first: int
     last: int
 
 
-class ServedRealm:
+class VhostLoop:
     def __init__(
         self,
-        realm: Realm,
-        topology: Topology,
-        machine: Machine,
-        wake: Callable[[ServedRealm], None],
-        unused: Callable[[ServedRealm, Supervised], None],
+        realm: Vhost,
+        topology: Declarations,
+        machine: Environment,
+        wake: Callable[[VhostLoop], None],
+        unused: Callable[[VhostLoop, QueueHandle], None],
     ) -> None:
         """`unused`: have a queue deleted that goes with its last consumer."""
         self.realm = realm
         self.topology = topology
-        self.routes = Routes(realm)
-        self.turn = Turn(realm.queues, machine.clock, lambda: wake(self))
+        self.routes = RouteCache(realm)
+        self.turn = RequestBatch(realm.queues, machine.clock, lambda: wake(self))
         self._unused = unused
-        self._confirming: dict[ServedChannel, int] = {}  # and the first of its tags in this turn
+        self._confirming: dict[ServerChannel, int] = {}  # and the first of its tags in this turn
 
-    def confirms(self, channel: ServedChannel, first: int) -> None:
+    def confirms(self, channel: ServerChannel, first: int) -> None:
         """It has published in this turn, from this tag on, and wants to know what comes of it, also of what no queue
         takes."""
         self._confirming.setdefault(channel, first)
         self.turn.ask()
 
-    def take_confirming(self) -> list[Confirming]:
+    def take_confirming(self) -> list[ConfirmingChannel]:
         """Who is to be told, and of which tags."""
         confirming, self._confirming = self._confirming, {}
-        return [Confirming(channel, first, channel.published) for channel, first in confirming.items()]
+        return [ConfirmingChannel(channel, first, channel.published) for channel, first in confirming.items()]
 
-    def last_consumer_left(self, child: Supervised) -> None:
+    def last_consumer_left(self, child: QueueHandle) -> None:
         self._unused(self, child)

@@ -21,27 +21,27 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from warren.amqp.connection_states import State
+from warren.amqp.connection_states import ConnectionState
 from warren.amqp.errors import ReplyCode
 from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose, ConnectionUnblocked
 from warren.base.ids import Epoch
 from warren.broker.confirms import Confirms
-from warren.broker.counts import Counts
-from warren.broker.realms import Realms
+from warren.broker.counts import MessageCounters
+from warren.broker.realms import Vhosts
 from warren.broker.storage import QueueStorage
-from warren.broker.supervisor import Supervised
-from warren.broker.topology import Topology
-from warren.broker.turn import Done
+from warren.broker.supervisor import QueueHandle
+from warren.broker.topology import Declarations
+from warren.broker.turn import BatchResult
 from warren.catalog.catalog import Catalog
-from warren.log.machine import Machine
-from warren.server.authentication import Users
-from warren.server.connection import ServedConnection
-from warren.server.consumer import ServedConsumer
-from warren.server.half_open import HalfOpen
-from warren.server.pressure import BLOCKED, UNSAFE, Pressure
-from warren.server.served_realm import Confirming, ServedRealm
+from warren.log.machine import Environment
+from warren.server.authentication import UserAuthentication
+from warren.server.connection import ServerConnection
+from warren.server.consumer import ServerConsumer
+from warren.server.half_open import HalfOpenConnections
+from warren.server.pressure import BLOCKED, UNSAFE, PublisherPressure
+from warren.server.served_realm import ConfirmingChannel, VhostLoop
 from warren.server.settings import ServerSettings
-from warren.server.watch import Watch
+from warren.server.watch import ResourceMonitor
 
 _LOG = logging.getLogger(__name__)
 POOL_SIZE: Final = 16  # they wait for the disk, mostly: as many declarations share one sync
@@ -54,12 +54,12 @@ BACKLOG: Final = 1024
 class Server:
     def __init__(
         self,
-        realms: Realms,
+        realms: Vhosts,
         storage: QueueStorage,
-        users: Users,
+        users: UserAuthentication,
         settings: ServerSettings,
-        counts: Counts,
-        machine: Machine,
+        counts: MessageCounters,
+        machine: Environment,
         confirms: Confirms,
         pool: Executor | None = None,
     ) -> None:
@@ -71,19 +71,19 @@ class Server:
         self.settings = settings
         self.counts = counts
         self.machine = machine
-        self.connections: dict[ServedConnection, None] = {}  # in the order in which they came
+        self.connections: dict[ServerConnection, None] = {}  # in the order in which they came
         self.newest = Epoch(0)  # when it is durable, so is everything that was done
         self.failed: BaseException | None = None  # why nothing is confirmed any more
         self.on_failure: Callable[[BaseException], None] = lambda error: None
-        self.pressure = Pressure(self._pressure_changed, self._alarms_changed)
+        self.pressure = PublisherPressure(self._pressure_changed, self._alarms_changed)
         self._batches = machine.background.task("request-batch", "a batch of client requests failed")
         self._clients = machine.background.task("connection", "a connection failed and was closed")
         self._cleanups = machine.background.task("cleanup", "queues are not started, or not removed with their client")
         self._confirms = confirms
-        self._served: dict[str, ServedRealm] = {}
-        self.half_open: HalfOpen[ServedConnection] = HalfOpen(settings.half_open_max)
-        self._woken: dict[ServedRealm, None] = {}
-        self._with_output: dict[ServedConnection, None] = {}
+        self._served: dict[str, VhostLoop] = {}
+        self.half_open: HalfOpenConnections[ServerConnection] = HalfOpenConnections(settings.half_open_max)
+        self._woken: dict[VhostLoop, None] = {}
+        self._with_output: dict[ServerConnection, None] = {}
         self._is_flushing = False
         self._has_stopped = False
         self._unsafe_bytes = 0
@@ -94,7 +94,7 @@ class Server:
         self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: asyncio.Server | None = None
-        self._watch = Watch(self)
+        self._watch = ResourceMonitor(self)
 
     # -- from start to stop --------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         settings = self.settings
         self._listener = await self._loop.create_server(
-            lambda: ServedConnection(self), settings.host, settings.port, backlog=BACKLOG
+            lambda: ServerConnection(self), settings.host, settings.port, backlog=BACKLOG
         )
         self._watch.begin(self._loop)
         self.offload(self.realms.warm_up, self._cleaned_up)
@@ -141,7 +141,7 @@ class Server:
 
     # -- connections ---------------------------------------------------------------------------------------------
 
-    def joined(self, connection: ServedConnection) -> None:
+    def joined(self, connection: ServerConnection) -> None:
         """Those who have not opened a vhost are counted; if they are too many, one of them is dropped."""
         self.connections[connection] = None
         self.counts.connections_opened += 1
@@ -150,12 +150,12 @@ class Server:
             self._watch.half_open_dropped += 1
             dropped.reset()
 
-    def opened(self, connection: ServedConnection) -> None:
+    def opened(self, connection: ServerConnection) -> None:
         self.half_open.remove(connection)
         if self.pressure.alarms:
             self._tell_blocked(connection)
 
-    def left(self, connection: ServedConnection) -> None:
+    def left(self, connection: ServerConnection) -> None:
         if connection not in self.connections:
             return
         self.connections.pop(connection, None)
@@ -166,24 +166,24 @@ class Server:
             self.run(connection.served)
             self.offload(partial(connection.served.topology.release, connection.owner), self._cleaned_up)
 
-    def served(self, name: str) -> ServedRealm:
+    def served(self, name: str) -> VhostLoop:
         """A vhost, by name; refused if there is none. Any thread."""
         realm = self.realms.find(name)
         served = self._served.get(name)
         if served is None or served.realm is not realm:
-            topology = Topology(realm, self.counts, self.machine.chance)
-            made = ServedRealm(realm, topology, self.machine, self._wake, self._unused)
+            topology = Declarations(realm, self.counts, self.machine.chance)
+            made = VhostLoop(realm, topology, self.machine, self._wake, self._unused)
             served = self._served[name] = made
         return served
 
     # -- turns ---------------------------------------------------------------------------------------------------
 
-    def _wake(self, served: ServedRealm) -> None:
+    def _wake(self, served: VhostLoop) -> None:
         if not self._woken:
             self.loop.call_soon(self._run_woken)
         self._woken[served] = None
 
-    def look_soon(self, served: ServedRealm, child: Supervised) -> None:
+    def look_soon(self, served: VhostLoop, child: QueueHandle) -> None:
         """There is something for a consumer who has room. Any thread."""
         if _is_running(self.loop):
             served.turn.look(child)
@@ -196,7 +196,7 @@ class Server:
             self.run(served)
         self._flush()
 
-    def run(self, served: ServedRealm) -> None:
+    def run(self, served: VhostLoop) -> None:
         """Do what was gathered, and have those told who wait for it. Raises nothing: other vhosts wait behind it."""
         confirming = served.take_confirming()
         try:
@@ -219,7 +219,7 @@ class Server:
                 self.fail(error)
         self._watch.after_turn(done.size_bytes)
 
-    def _wait_for(self, done: Done, confirming: list[Confirming]) -> None:
+    def _wait_for(self, done: BatchResult, confirming: list[ConfirmingChannel]) -> None:
         epoch = max(done.epoch, self._unsafe_epoch if self._unsafe_turns else Epoch(0))
         if not epoch:
             self._confirm(confirming)
@@ -234,11 +234,11 @@ class Server:
         told = partial(self._durable_soon, confirming, done.size_bytes)
         self._confirms.add(epoch, told)
 
-    def _durable_soon(self, confirming: list[Confirming], size_bytes: int, error: BaseException | None) -> None:
+    def _durable_soon(self, confirming: list[ConfirmingChannel], size_bytes: int, error: BaseException | None) -> None:
         if not self.loop.is_closed():  # else there is no client left to confirm to
             self.loop.call_soon_threadsafe(self._durable, confirming, size_bytes, error)
 
-    def _durable(self, confirming: list[Confirming], size_bytes: int, error: BaseException | None) -> None:
+    def _durable(self, confirming: list[ConfirmingChannel], size_bytes: int, error: BaseException | None) -> None:
         if error is not None:
             self.fail(error)
             return
@@ -252,21 +252,21 @@ class Server:
         except Exception as defect:  # these publishers would wait for ever
             self.fail(defect)
 
-    def _not_done(self, confirming: list[Confirming]) -> None:
+    def _not_done(self, confirming: list[ConfirmingChannel]) -> None:
         for channel, first, last in confirming:
             try:
                 channel.refused(first, last + 1 - first)
             except Exception as error:
                 self._cut_off(channel.connection, error)
 
-    def _confirm(self, confirming: Iterable[Confirming]) -> None:
+    def _confirm(self, confirming: Iterable[ConfirmingChannel]) -> None:
         for channel, _, last in confirming:
             try:
                 channel.confirm(last)
             except Exception as error:
                 self._cut_off(channel.connection, error)
 
-    def _cut_off(self, connection: ServedConnection, error: Exception) -> None:
+    def _cut_off(self, connection: ServerConnection, error: Exception) -> None:
         """A call for one connection has raised: the others are served, and its client does not wait for what never
         comes. Loops over connections catch it in place: a call for each would cost as much as a confirm."""
         self._clients.failed(error)
@@ -282,7 +282,7 @@ class Server:
 
     # -- output --------------------------------------------------------------------------------------------------
 
-    def has_output(self, connection: ServedConnection) -> None:
+    def has_output(self, connection: ServerConnection) -> None:
         self._with_output[connection] = None
         if not self._is_flushing:
             self._is_flushing = True
@@ -346,7 +346,7 @@ class Server:
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self.loop.call_later(seconds, call)
 
-    def _unused(self, served: ServedRealm, child: Supervised) -> None:
+    def _unused(self, served: VhostLoop, child: QueueHandle) -> None:
         self.run(served)
         self.offload(partial(served.topology.consumer_left, child.id), self._cleaned_up)
 
@@ -356,11 +356,11 @@ class Server:
         else:
             self._cleanups.succeeded()
 
-    def cancelled(self, connection: ServedConnection, consumer: ServedConsumer) -> None:
+    def cancelled(self, connection: ServerConnection, consumer: ServerConsumer) -> None:
         """The queue has gone, so has the consumer. Any thread."""
         self.loop.call_soon_threadsafe(self._cancelled, connection, consumer)
 
-    def _cancelled(self, connection: ServedConnection, consumer: ServedConsumer) -> None:
+    def _cancelled(self, connection: ServerConnection, consumer: ServerConsumer) -> None:
         channel = consumer.channel
         if channel.consumers.pop(consumer.tag, None) is None or not channel.is_open:
             return
@@ -386,11 +386,11 @@ class Server:
             except Exception as error:
                 self._cut_off(connection, error)
 
-    def _tell_blocked(self, connection: ServedConnection) -> None:
+    def _tell_blocked(self, connection: ServerConnection) -> None:
         alarms = self.pressure.alarms
         if "connection.blocked" not in connection.capabilities or connection.is_blocked == bool(alarms):
             return
-        if connection.amqp.state is not State.RUNNING:  # it is closing
+        if connection.amqp.state is not ConnectionState.RUNNING:  # it is closing
             return
         connection.is_blocked = bool(alarms)
         if alarms:

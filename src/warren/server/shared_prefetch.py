@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warren.server.consumer import ServedConsumer
+    from warren.server.consumer import ServerConsumer
 
 
 class SharedPrefetch:
@@ -36,7 +36,7 @@ class SharedPrefetch:
 
     def __init__(
         self,
-        schedule_delivery: Callable[[ServedConsumer], None],
+        schedule_delivery: Callable[[ServerConsumer], None],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
         """`schedule_delivery`: serve the consumer's queue in the next batch. `call_soon`: call behind that batch."""
@@ -44,8 +44,8 @@ class SharedPrefetch:
         self.unacked = 0  # deliveries of consumers, whether there is a limit or not
         self._schedule_delivery = schedule_delivery
         self._call_soon = call_soon
-        self._waiting: OrderedDict[ServedConsumer, None] = OrderedDict()
-        self._grants: dict[ServedConsumer, int] = {}
+        self._waiting: OrderedDict[ServerConsumer, None] = OrderedDict()
+        self._grants: dict[ServerConsumer, int] = {}
         self._granted = 0
         self._is_round_open = False
 
@@ -54,7 +54,7 @@ class SharedPrefetch:
         self._waiting.clear()
         self._drop_grants()
 
-    def room(self, consumer: ServedConsumer) -> int:
+    def room(self, consumer: ServerConsumer) -> int:
         """Credits that this consumer may use now. Called for consumers of queues with ready messages."""
         room = self._room(consumer)
         if room <= 0:
@@ -62,7 +62,7 @@ class SharedPrefetch:
             room = self._room(consumer)  # credits may have been released before the line had this entry
         return max(room, 0)
 
-    def delivered(self, consumer: ServedConsumer, count: int) -> None:
+    def delivered(self, consumer: ServerConsumer, count: int) -> None:
         self.unacked += count
         if consumer in self._grants:
             used = min(count, self._grants[consumer])
@@ -72,7 +72,7 @@ class SharedPrefetch:
     def settled(self, count: int) -> None:
         self.unacked -= count
 
-    def remove(self, consumer: ServedConsumer) -> None:
+    def remove(self, consumer: ServerConsumer) -> None:
         self._waiting.pop(consumer, None)
         self._granted -= self._grants.pop(consumer, 0)
         self.grant()
@@ -103,5 +103,5 @@ class SharedPrefetch:
         self._grants.clear()
         self._granted = 0
 
-    def _room(self, consumer: ServedConsumer) -> int:
+    def _room(self, consumer: ServerConsumer) -> int:
         return self.limit - self.unacked - self._granted + self._grants.get(consumer, 0)

@@ -22,15 +22,15 @@ from warren.base.clock import Clock
 from warren.broker.exchanges.copies import without_blind
 from warren.broker.exchanges.errors import BadCopies
 from warren.broker.expiry import wall_ms
-from warren.broker.routes import Route, Routes
-from warren.server.targets import Target
+from warren.broker.routes import Route, RouteCache
+from warren.server.targets import PublishTarget
 
-_IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
+_USER_IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
 _TTL_MAX: Final = (1 << 32) - 1
 _HEAD: Final = 7  # bytes of a frame before its payload
 
 
-class Special(NamedTuple):
+class OpenedMessages(NamedTuple):
     """Messages with one route and one time."""
 
     route: Route
@@ -38,16 +38,18 @@ class Special(NamedTuple):
     expires_ms: int
 
 
-def special_of(target: Target, contents: list[bytes], traits: int, routes: Routes, clock: Clock) -> Iterator[Special]:
+def special_of(
+    target: PublishTarget, contents: list[bytes], traits: int, routes: RouteCache, clock: Clock
+) -> Iterator[OpenedMessages]:
     """The same messages in the same order, as few parts as may be."""
     now_ms = wall_ms(clock)
     needs_all = bool(traits & (HAS_EXPIRATION | HAS_USER_ID)) or target.route.looks_at_headers
-    opened: tuple[bytes, Special] | None = None  # header bytes, and what they came to
-    part: Special | None = None
+    opened: tuple[bytes, OpenedMessages] | None = None  # header bytes, and what they came to
+    part: OpenedMessages | None = None
     for content in contents:
         size = _HEAD + 1 + int.from_bytes(content[3:_HEAD], "big")
         if not needs_all and (not traits & HAS_HEADERS or content.find(b"CC", 0, size) < 0):
-            one = Special(target.route, [content], 0)
+            one = OpenedMessages(target.route, [content], 0)
         elif opened is not None and content[:size] == opened[0]:
             one = opened[1]._replace(contents=[content])
         else:
@@ -63,11 +65,11 @@ def special_of(target: Target, contents: list[bytes], traits: int, routes: Route
         yield part
 
 
-def _opened(target: Target, content: bytes, routes: Routes, now_ms: int) -> Special:
+def _opened(target: PublishTarget, content: bytes, routes: RouteCache, now_ms: int) -> OpenedMessages:
     properties = properties_of(content)
     if properties.user_id is not None and properties.user_id != target.user:
         what = f"user_id property set to '{properties.user_id}' but authenticated user was '{target.user}'"
-        raise PeerError(ReplyCode.PRECONDITION_FAILED, what, *_IDS)
+        raise PeerError(ReplyCode.PRECONDITION_FAILED, what, *_USER_IDS)
     expires_ms = 0 if properties.expiration is None else now_ms + _ttl(properties.expiration)
     route = target.route
     if properties.headers:
@@ -75,10 +77,10 @@ def _opened(target: Target, content: bytes, routes: Routes, now_ms: int) -> Spec
         try:
             route, copies = routes.find_for(publish.exchange, publish.routing_key, target.user, properties.headers)
         except BadCopies as error:
-            raise PeerError(ReplyCode.PRECONDITION_FAILED, error.what, *_IDS) from error
+            raise PeerError(ReplyCode.PRECONDITION_FAILED, error.what, *_USER_IDS) from error
         if copies.blind:
             content = with_properties(content, _without_blind(properties))
-    return Special(route, [content], expires_ms)
+    return OpenedMessages(route, [content], expires_ms)
 
 
 def _without_blind(properties: Properties) -> Properties:
@@ -88,5 +90,5 @@ def _without_blind(properties: Properties) -> Properties:
 
 def _ttl(told: str) -> int:
     if not (told.isascii() and told.isdigit() and int(told[:11]) <= _TTL_MAX):
-        raise PeerError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{told}'", *_IDS)
+        raise PeerError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{told}'", *_USER_IDS)
     return int(told)

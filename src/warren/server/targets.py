@@ -11,30 +11,30 @@ from typing import Final, NamedTuple
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import BasicPublish
 from warren.broker.exchanges.errors import InternalExchange, UnknownExchange
-from warren.broker.permissions import Access, AccessRefused, Operation, Right, Role, authorize, authorize_topic
-from warren.broker.realm import Realm
-from warren.broker.routes import Route, Routes
+from warren.broker.permissions import Access, AccessRefused, NameRole, Operation, Right, authorize, authorize_topic
+from warren.broker.realm import Vhost
+from warren.broker.routes import Route, RouteCache
 
 TARGETS_MAX: Final = 4096
 _IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
 
 
-class Target(NamedTuple):
+class PublishTarget(NamedTuple):
     publish: BasicPublish
     route: Route  # of a message without headers
     user: str
 
 
-class Targets:
+class PublishTargets:
     """Of one connection."""
 
-    def __init__(self, realm: Realm, routes: Routes, access: Access) -> None:
+    def __init__(self, realm: Vhost, routes: RouteCache, access: Access) -> None:
         self._realm = realm
         self._routes = routes
         self._access = access
-        self._known: dict[bytes, Target] = {}
+        self._known: dict[bytes, PublishTarget] = {}
 
-    def find(self, publish: BasicPublish, frame: bytes) -> Target:
+    def find(self, publish: BasicPublish, frame: bytes) -> PublishTarget:
         """Refused with what the client is told."""
         target = self._known.get(frame)
         if target is not None and self._routes.is_good(target.route):
@@ -54,11 +54,11 @@ class Targets:
             raise PeerError(ReplyCode.NOT_FOUND, what, *_IDS) from error
         if len(self._known) >= TARGETS_MAX:
             self._known.clear()
-        target = self._known[frame] = Target(publish, route, self._access.user)
+        target = self._known[frame] = PublishTarget(publish, route, self._access.user)
         return target
 
     def _authorize(self, publish: BasicPublish) -> None:
-        authorize(self._access, Operation.BASIC_PUBLISH, {Role.EXCHANGE: publish.exchange})
+        authorize(self._access, Operation.BASIC_PUBLISH, {NameRole.EXCHANGE: publish.exchange})
         if publish.exchange in self._access.topics:
             with self._realm.lock:
                 row = self._realm.routing.exchange(publish.exchange)

@@ -32,7 +32,7 @@ PAGING_SLACK: Final = 1.1  # of the watermark: above it publishers wait for pagi
 MEMORY_SLACK: Final = 1.5  # of the watermark: above it nothing helps but consumers who settle
 
 
-class Watch:
+class ResourceMonitor:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._timer: asyncio.TimerHandle | None = None

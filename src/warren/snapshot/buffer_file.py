@@ -20,14 +20,14 @@ from typing import NamedTuple
 from warren.base.errors import Damage, WarrenError
 from warren.base.ids import Epoch, Incarnation, TimelineId
 from warren.files.protocol import Buffer, Files, base_name, join
-from warren.records.block import Draft, FileIdentity, Header, draft, look, require_known_format
+from warren.records.block import BlockDraft, FileIdentity, Header, draft, look, require_known_format
 from warren.records.columns import EntryColumns, Texts
 from warren.records.entries import draft_entries, read_entries
 from warren.records.format import BlockKind
-from warren.records.numbers import Numbers
-from warren.records.verdict import Verdict
+from warren.records.numbers import NumberColumn
+from warren.records.verdict import BlockVerdict
 from warren.snapshot.applied import Version
-from warren.snapshot.kept import Kept
+from warren.snapshot.kept import BufferedEntries
 from warren.snapshot.version_order import rows_not_above
 
 _NAME = re.compile("buffer-([0-9a-f]{16})")
@@ -57,7 +57,7 @@ class BufferFile:
     def first_version(self) -> Version:
         return self._listed[0].version
 
-    def blocks(self, start: int, stop: int) -> Iterator[Kept]:
+    def blocks(self, start: int, stop: int) -> Iterator[BufferedEntries]:
         """Entries number `start` to before `stop`, block by block, as views of the file."""
         view = self._view()
         ends = [listed.first for listed in self._listed[1:]] + [self._count]
@@ -93,7 +93,7 @@ class BufferFile:
 
 
 def write_buffer_file(
-    files: Files, directory: str, identity: FileIdentity, ordered: Iterable[Kept], block_bytes: int
+    files: Files, directory: str, identity: FileIdentity, ordered: Iterable[BufferedEntries], block_bytes: int
 ) -> BufferFile:
     """A new file of these entries, which come in order. When it fails, nothing of it is left."""
     path = join(directory, f"buffer-{identity.incarnation:016x}")
@@ -139,7 +139,7 @@ class _Output:
         self.count = 0
         self.listed: list[_Listed] = []
 
-    def placed(self, kept: Kept) -> list[Buffer]:
+    def placed(self, kept: BufferedEntries) -> list[Buffer]:
         self.listed.append(_Listed(self.offset, self.count, kept.key(0)[:2]))
         pieces = self._place(draft_entries(kept.entries))
         pieces += self._place(draft_entries(_places_of(kept), kind=BlockKind.INDEX))
@@ -149,19 +149,21 @@ class _Output:
     def ended(self) -> list[Buffer]:
         return self._place(draft(BlockKind.INDEX, []))
 
-    def _place(self, made: Draft) -> list[Buffer]:
+    def _place(self, made: BlockDraft) -> list[Buffer]:
         header, _ = made.place(self._identity, self.offset, Epoch(0), self.count)
         self.offset += made.size_bytes
         return [header, *made.pieces]
 
 
-def _places_of(kept: Kept) -> EntryColumns:
+def _places_of(kept: BufferedEntries) -> EntryColumns:
     """Channels and record numbers, dressed as entries: the block format has columns for them."""
-    none, texts = Numbers(kept.count, 0), Texts.empty(kept.count)
+    none, texts = NumberColumn(kept.count, 0), Texts.empty(kept.count)
     return EntryColumns(none, kept.channels, none, kept.records, texts, texts, none, none)
 
 
-def _read_pair(view: memoryview, path: str, identity: FileIdentity, offset: int, first: int) -> tuple[Kept, int]:
+def _read_pair(
+    view: memoryview, path: str, identity: FileIdentity, offset: int, first: int
+) -> tuple[BufferedEntries, int]:
     """The entries of the two blocks from `offset` on, and where the next ones are."""
     head = _look(view, path, identity, offset)
     tail = _look(view, path, identity, head.end)
@@ -174,12 +176,12 @@ def _read_pair(view: memoryview, path: str, identity: FileIdentity, offset: int,
         raise Damage(damage.bare, path, offset) from None
     if entries.epochs is None:
         raise Damage("a buffer file's block does not say the epochs of its entries", path, offset)
-    return Kept(entries, places.storages, places.minors), tail.end
+    return BufferedEntries(entries, places.storages, places.minors), tail.end
 
 
 def _look(view: memoryview, path: str, identity: FileIdentity, offset: int) -> Header:
     found = look(view, offset, identity)
-    if isinstance(found, Verdict):
+    if isinstance(found, BlockVerdict):
         raise Damage(f"a buffer file cannot be read: {found.value}", path, offset)
     require_known_format(found, path)
     return found

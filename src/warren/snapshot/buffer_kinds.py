@@ -15,7 +15,7 @@ from __future__ import annotations
 from warren.base.errors import Misuse
 from warren.base.ids import TimelineId
 from warren.files.protocol import Files, join
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.snapshot.memory_buffer import MemoryBuffer
 from warren.snapshot.rocksdb_buffer import open_buffer
 from warren.snapshot.version_buffer import VersionBuffer
@@ -25,7 +25,7 @@ MEMTABLE_BYTES_MIN = 64 << 10
 
 
 def open_version_buffer(
-    kind: str, machine: Machine, directory: str, timeline: TimelineId, memory_bytes: int
+    kind: str, machine: Environment, directory: str, timeline: TimelineId, memory_bytes: int
 ) -> VersionBuffer:
     if kind == MEMORY:
         return MemoryBuffer(machine.files, machine.threads, machine.chance, directory, timeline, memory_bytes)

@@ -16,24 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.ids import Epoch, TimelineId
 from warren.files.protocol import Files, base_name, join
 from warren.log.jobs import clear_staging
 from warren.log.tail import LogTail
 from warren.snapshot.applied import MINOR_MAX, Applied, Version
 from warren.snapshot.snapshot_store import SnapshotStore
-from warren.snapshot.table_tasks import TableMade, TableTask
+from warren.snapshot.table_tasks import TableResult, TableTask
 from warren.snapshot.table_worker import TableMaker
 
 SafeAt = Callable[[Epoch], Version]  # the safe snapshot version that goes with an epoch
 
 
-class Bulk:
+class BulkLoader:
     def __init__(
         self,
         files: Files,
-        chance: Chance,
+        chance: Random,
         home: str,
         log_directory: str,
         timeline: TimelineId,
@@ -78,7 +78,7 @@ class Bulk:
         places, ends = (tuple(sorted(each.items())) for each in (self._tail.places, self._tail.ends()))
         return TableTask(self._log_directory, path, after, up_to, places, ends)
 
-    def finish(self, task: TableTask, made: Sequence[TableMade], safe_at: SafeAt) -> Applied | None:
+    def finish(self, task: TableTask, made: Sequence[TableResult], safe_at: SafeAt) -> Applied | None:
         """Ingest what was made of a task; None if it does not fit. Part of the step may have come the other way since:
         a table has the newest entry of each of its keys, so it comes out the same."""
         applied = self._store.applied
@@ -108,7 +108,7 @@ class Bulk:
         """Nothing is to be made for a while."""
         self._maker.rest()
 
-    def __enter__(self) -> Bulk:
+    def __enter__(self) -> BulkLoader:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:

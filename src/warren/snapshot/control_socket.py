@@ -62,7 +62,7 @@ Message = dict[str, Any]
 Handler = Callable[[Message], Message]
 
 
-class NobodyListens(Refused):
+class NotListening(Refused):
     """There is no socket, or nobody behind it."""
 
 
@@ -151,8 +151,8 @@ class ControlServer:
             raise DiskFailure(what, "this is a fault of warren: please report it") from error
 
 
-def ask(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | None = None) -> Message:
-    """Give an order; its answer. Raises what the handler raised, `NobodyListens` or `NoAnswer`."""
+def call(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | None = None) -> Message:
+    """Give an order; its answer. Raises what the handler raised, `NotListening` or `NoAnswer`."""
     clock = clock or SystemClock()
     line = _line(dict(request))
     if len(line) > REQUEST_BYTES_MAX:
@@ -166,11 +166,11 @@ def ask(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | No
             connection.sendall(line)
             answer = _object(_read_line(connection, ANSWER_BYTES_MAX, deadline_ns, clock), "an answer")
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise NobodyListens(f"nobody listens at {path}", "the process that serves it does not run") from error
+        raise NotListening(f"nobody listens at {path}", "the process that serves it does not run") from error
     except (TimeoutError, BlockingIOError) as error:
         raise NoAnswer(f"no answer from {path} within {timeout:g} seconds", "it may be busy: try again") from error
     except ConnectionError as error:
-        raise NobodyListens(f"whoever listened at {path} is gone", "it ended before it answered") from error
+        raise NotListening(f"whoever listened at {path} is gone", "it ended before it answered") from error
     except OSError as error:
         with translated("ask at", path):
             raise error

@@ -25,13 +25,13 @@ from dataclasses import replace
 
 from warren.base.errors import Damage, DiskFailure, Locked, Misuse, Refused, WarrenError
 from warren.base.ids import ChannelId, Epoch, Lsn, TimelineId
-from warren.base.threads import Running
-from warren.durability.participant import Part
+from warren.base.threads import StartedThread
+from warren.durability.participant import EpochWrite
 from warren.files.atomic import replace as replace_file
 from warren.files.protocol import Buffer, DirectoryLock, join
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.manifest_state import Change, set_change
-from warren.log.pointed import Pointed
+from warren.log.pointed import PointerReader
 from warren.log.referring import Pointer, is_pointer
 from warren.log.scan import LogInput
 from warren.log.session import Session
@@ -40,16 +40,16 @@ from warren.log.store import LogStore
 from warren.log.tail import LogTail, TailBlock
 from warren.log.worker import Progress
 from warren.snapshot.applied import MINOR_MAX, Applied
-from warren.snapshot.bulk import Bulk
+from warren.snapshot.bulk import BulkLoader
 from warren.snapshot.feeds import APPLIED_HERE, Mode, PullFeed, make_feed
 from warren.snapshot.layout import BUFFER, LOG, SET_ASIDE, STORE, STORE_DAMAGED, TABLES
 from warren.snapshot.memory_buffer import MemoryBuffer
-from warren.snapshot.now import Now
-from warren.snapshot.reflecting import HandedOver, Reflecting, ReflectingOutside, ViewedStore
+from warren.snapshot.now import LatestReader
+from warren.snapshot.reflecting import PullerConfig, ReflectionClient, ReflectionOwner, ViewedStore
 from warren.snapshot.reflection import Reflection, ReflectionSettings
-from warren.snapshot.snapshot_store import SnapshotStore, StoreView, View
+from warren.snapshot.snapshot_store import ReadView, SnapshotStore, StoreView
 from warren.snapshot.store_lock import take_store_lock
-from warren.snapshot.sync_orders import SyncOrders
+from warren.snapshot.sync_orders import SyncJobs
 from warren.snapshot.table_worker import TableMaker
 from warren.snapshot.version_apply import VersionApply
 from warren.snapshot.version_buffer import VersionBuffer
@@ -61,7 +61,7 @@ _ACTIVE_CONTAINERS = 2  # so much of the log, or as much as the store holds, may
 
 OpenStore = Callable[[str, TimelineId], SnapshotStore]
 OpenBuffer = Callable[[str, TimelineId], VersionBuffer]
-OpenOutside = Callable[[HandedOver], ReflectingOutside]
+OpenOutside = Callable[[PullerConfig], ReflectionClient]
 
 
 class Database:
@@ -71,7 +71,7 @@ class Database:
         self,
         directory: str,
         settings: ReflectionSettings,
-        machine: Machine,
+        machine: Environment,
         log: LogStore,
         open_store: OpenStore,
         tables: TableMaker | None,
@@ -86,7 +86,7 @@ class Database:
         self._store_lock = store_lock
         self.problems: list[str] = []
         self._damage: str | None = None  # that a read of the store has met, now or before
-        self._noting: Running | None = None
+        self._noting: StartedThread | None = None
         self._own_store = self._opened_store()
         self._own_store.on_damage = self._store_is_damaged
         self._found = self._own_store.applied  # on its disk, before anything is replayed
@@ -100,12 +100,12 @@ class Database:
         self._tail = self._made_tail()
         with let_go_if_this_fails(self._buffer, self._own_store):
             self._bulk = self._made_bulk(tables) if tables is not None else None
-        self.reflection: Reflecting | None = None
-        self.orders: SyncOrders | None = None
+        self.reflection: ReflectionOwner | None = None
+        self.orders: SyncJobs | None = None
         self._now = self._made_now()
-        self._unapplied = Now(machine.threads, self._made_tail(), lambda: log.durable, self._look_only, 0)
+        self._unapplied = LatestReader(machine.threads, self._made_tail(), lambda: log.durable, self._look_only, 0)
         self._indexed = Epoch(0)
-        self.pointed = Pointed(machine.files, log.directory, log.manifest, machine.threads.condition())
+        self.pointed = PointerReader(machine.files, log.directory, log.manifest, machine.threads.condition())
         self.referred_bytes: Callable[[], int] = lambda: 0  # about how much of the log is pointed to
 
     @classmethod
@@ -115,7 +115,7 @@ class Database:
         open_store: OpenStore,
         log_settings: LogSettings | None = None,
         reflection: ReflectionSettings | None = None,
-        machine: Machine | None = None,
+        machine: Environment | None = None,
         progress: Progress = lambda share: None,
         tables: TableMaker | None = None,
         outside: OpenOutside | None = None,
@@ -123,7 +123,7 @@ class Database:
     ) -> Database:
         """Open a directory, or make one. Returns when everything durable is in the store. `tables` makes tables of a
         large backlog; without it everything is applied entry by entry. `outside` starts who reflects in `watch`."""
-        machine = machine or Machine.real()
+        machine = machine or Environment.real()
         settings = reflection or ReflectionSettings()
         if settings.reflection is Mode.WATCH and outside is None:
             raise Misuse("reflection by another process was asked for, and nobody starts one", "pass `outside`")
@@ -155,18 +155,18 @@ class Database:
     def begin(self, channel: int = 0) -> Session:
         return self.log.begin(channel)
 
-    def view(self) -> View:
+    def view(self) -> ReadView:
         """The state as of the safe snapshot version, held still."""
         self.log.owner.check()
         return self.store.view()
 
-    def view_now(self) -> View:
+    def view_now(self) -> ReadView:
         """The state as of now: everything that is durable at this moment is in it, also what the store cannot take yet,
         or at all."""
         self.log.owner.check()
         return self.store.view() if self.store.applied.epoch >= self.log.durable else self._now.view()
 
-    def view_at(self, epoch: Epoch) -> View:
+    def view_at(self, epoch: Epoch) -> ReadView:
         """A state that has everything up to an epoch, once that is durable; maybe more. Nothing is applied for it: the
         event loop reads by these views, and a round of reflection there would stop every client."""
         self.log.owner.check()
@@ -175,7 +175,7 @@ class Database:
             self.log.wait(epoch)
         return self.store.view() if self.store.applied.epoch >= epoch else self._unapplied.view()
 
-    def view_durable(self) -> View:
+    def view_durable(self) -> ReadView:
         """The state as of now, without applying anything."""
         return self.view_at(self.log.durable)
 
@@ -425,7 +425,7 @@ class Database:
         )
         if self._bulk is not None:
             own = self.reflection
-            self.orders = SyncOrders(
+            self.orders = SyncJobs(
                 machine.clock, machine.chance, self._bulk, lambda: log.durable, own.safe_at, own.turn, own.has_flushed
             )
         log.call_with_parts(self.reflection.epoch_is_durable)
@@ -437,7 +437,7 @@ class Database:
         self._buffer.close()
         self._own_store.close()
         self._store_lock.release()
-        handed = HandedOver(self.directory, timeline, self._settings, self._machine, log.witness, self._let_go)
+        handed = PullerConfig(self.directory, timeline, self._settings, self._machine, log.witness, self._let_go)
         reflection = outside(handed)
         self.reflection, self.store = reflection, reflection.store
 
@@ -445,12 +445,12 @@ class Database:
         log, after = self.log, self.store.applied.epoch
         return LogTail(self._machine.files, log.directory, lambda: log.manifest.state, after, log.rotation.durable_ends)
 
-    def _made_now(self) -> Now:
+    def _made_now(self) -> LatestReader:
         machine, log = self._machine, self.log
         tail = self._made_tail()
         settings = self._settings
         catch_up = None if settings.reflection is Mode.OFF else self.catch_up_unless_paused
-        return Now(machine.threads, tail, lambda: log.durable, self._look, settings.overlay_bytes, catch_up)
+        return LatestReader(machine.threads, tail, lambda: log.durable, self._look, settings.overlay_bytes, catch_up)
 
     def _look(self) -> tuple[StoreView, Epoch]:
         own = self.reflection
@@ -459,9 +459,9 @@ class Database:
     def _look_only(self) -> tuple[StoreView, Epoch]:
         return self.store.view(), Epoch(0)
 
-    def _made_bulk(self, tables: TableMaker) -> Bulk:
+    def _made_bulk(self, tables: TableMaker) -> BulkLoader:
         machine, settings = self._machine, self._settings
-        return Bulk(
+        return BulkLoader(
             machine.files,
             machine.chance,
             join(self.directory, TABLES),
@@ -474,7 +474,7 @@ class Database:
             settings.step_bytes,
         )
 
-    def _channel_of(self, part: Part) -> ChannelId:
+    def _channel_of(self, part: EpochWrite) -> ChannelId:
         return self.log.manifest.state.files[part.participant.number].channel
 
     def _let_go(self, mark: Applied) -> None:

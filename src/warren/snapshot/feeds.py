@@ -23,12 +23,12 @@ from typing import Protocol
 
 from warren.base.ids import ChannelId, Epoch, StreamId
 from warren.base.threads import Threads
-from warren.durability.participant import Part
+from warren.durability.participant import EpochWrite
 from warren.log.tail import LogTail, blocks_of_part
 from warren.snapshot.version_apply import VersionApply
 
 _LOG = logging.getLogger(__name__)
-ChannelOf = Callable[[Part], ChannelId]
+ChannelOf = Callable[[EpochWrite], ChannelId]
 
 
 class Mode(StrEnum):
@@ -44,7 +44,7 @@ APPLIED_HERE = frozenset({Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED})  # by a t
 
 
 class Feed(Protocol):
-    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
+    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
         """From the thread of whoever led the commit."""
         ...
 
@@ -66,7 +66,7 @@ class PullFeed:
         self._step_bytes = step_bytes
         self._breathe = breathe  # between two blocks: whoever commits goes first
 
-    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
+    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
         """The bell is rung; nothing else is needed."""
 
     def gather(self, durable: Epoch) -> Epoch:
@@ -108,7 +108,7 @@ class PushFeed:
         self._from: Epoch | None = None  # behind this epoch nothing is pushed
         self._is_pulling = False
 
-    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
+    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
         with self._lock:
             self._bytes += size_of_parts(parts)
             if self._room_bytes and self._bytes > self._room_bytes:
@@ -162,10 +162,10 @@ class QueuedFeed:
     def __init__(self, inner: PushFeed, room_bytes: int) -> None:
         self._inner = inner
         self._room_bytes = room_bytes
-        self._queue: deque[tuple[Epoch, Sequence[Part] | None]] = deque()
+        self._queue: deque[tuple[Epoch, Sequence[EpochWrite] | None]] = deque()
         self._bytes = 0  # queued since the last gathering
 
-    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
+    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
         self._bytes += size_of_parts(parts)
         is_too_much = self._room_bytes and self._bytes > self._room_bytes
         self._queue.append((epoch, None if is_too_much else parts))
@@ -184,7 +184,7 @@ class QueuedFeed:
         self._inner.rewind(after)
 
 
-def size_of_parts(parts: Sequence[Part]) -> int:
+def size_of_parts(parts: Sequence[EpochWrite]) -> int:
     return sum(len(piece) for part in parts for piece in part.pieces)
 
 

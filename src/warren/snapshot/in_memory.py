@@ -13,17 +13,17 @@ from collections.abc import Iterable
 import numpy as np
 
 from warren.snapshot.applied import Version
-from warren.snapshot.kept import Kept, KeptPool, one_behind_the_other
+from warren.snapshot.kept import BufferedEntries, BufferedPool, one_behind_the_other
 from warren.snapshot.version_order import rows_up_to
 
 _SMALL_ROWS = 64
 _SMALL_MAX = 64  # so many small batches are joined to one
 
 
-class InMemory:
-    def __init__(self, batches: Iterable[Kept] = ()) -> None:
-        self._large: list[Kept] = []
-        self._small: list[Kept] = []
+class MemoryRuns:
+    def __init__(self, batches: Iterable[BufferedEntries] = ()) -> None:
+        self._large: list[BufferedEntries] = []
+        self._small: list[BufferedEntries] = []
         self._small_bytes = 0
         self.count = 0
         self.size_bytes = 0
@@ -31,14 +31,14 @@ class InMemory:
             self.put(batch)
 
     @property
-    def batches(self) -> list[Kept]:
+    def batches(self) -> list[BufferedEntries]:
         return [*self._large, *self._small]
 
     def has_room_for(self, size_bytes: int, bytes_max: int) -> bool:
         """An entry too large for empty memory does not exist (LC-01); a batch may be that large: it comes in alone."""
         return self.count == 0 or self.size_bytes + size_bytes <= bytes_max
 
-    def put(self, kept: Kept, size_bytes: int | None = None) -> None:
+    def put(self, kept: BufferedEntries, size_bytes: int | None = None) -> None:
         """Keep it; `size_bytes` is its `memory_bytes`, if that is known."""
         size_bytes = kept.memory_bytes() if size_bytes is None else size_bytes
         self.count += kept.count
@@ -51,19 +51,19 @@ class InMemory:
         if len(self._small) == _SMALL_MAX:
             self._join_small()
 
-    def put_all(self, other: InMemory) -> None:
+    def put_all(self, other: MemoryRuns) -> None:
         for batch in other.batches:
             self.put(batch)
 
-    def divide(self, up_to: Version) -> tuple[InMemory, InMemory]:
+    def divide(self, up_to: Version) -> tuple[MemoryRuns, MemoryRuns]:
         """Those whose version is not above `up_to`, and the others."""
-        inside, outside = InMemory(), InMemory()
+        inside, outside = MemoryRuns(), MemoryRuns()
         for batch in self.batches:
             flags = rows_up_to(batch.entries.majors, batch.entries.minors, up_to)
             if isinstance(flags, bool):
                 (inside if flags else outside).put(batch)
             else:
-                pool = KeptPool([batch])
+                pool = BufferedPool([batch])
                 inside.put(pool.take(np.flatnonzero(flags)))
                 outside.put(pool.take(np.flatnonzero(~flags)))
         return inside, outside

@@ -24,7 +24,7 @@ from warren.base.ids import ChannelId
 from warren.log.gather import Positions
 from warren.log.pool import Pool, are_same, joined, taken
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 from warren.snapshot.version_order import OrderKey, is_in_order, key_at, version_order
 
 _OBJECT_BYTES = 2048  # about what the Python objects of one batch take, beside its arrays
@@ -32,46 +32,48 @@ _PIECE_ROWS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BufferedEntries:
     entries: EntryColumns
-    channels: Numbers
-    records: Numbers
+    channels: NumberColumn
+    records: NumberColumn
 
     @classmethod
-    def of_batch(cls, channel: ChannelId, first_record: int, batch: EntryColumns) -> Kept:
+    def of_batch(cls, channel: ChannelId, first_record: int, batch: EntryColumns) -> BufferedEntries:
         return cls.of_views(channel, first_record, owned(batch))
 
     @classmethod
-    def of_views(cls, channel: ChannelId, first_record: int, batch: EntryColumns) -> Kept:
+    def of_views(cls, channel: ChannelId, first_record: int, batch: EntryColumns) -> BufferedEntries:
         """For somebody who is done with it before the batch goes."""
         count = batch.count
-        return cls(batch, Numbers.constant(count, channel), Numbers.sequence(count, first_record))
+        return cls(batch, NumberColumn.constant(count, channel), NumberColumn.sequence(count, first_record))
 
     @property
     def count(self) -> int:
         return self.entries.count
 
     @property
-    def columns(self) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    def columns(self) -> tuple[NumberColumn, NumberColumn, NumberColumn, NumberColumn]:
         """What they are ordered by."""
         return self.entries.majors, self.entries.minors, self.channels, self.records
 
     def key(self, row: int) -> OrderKey:
         return key_at(self.columns, row)
 
-    def part(self, start: int, stop: int) -> Kept:
-        return Kept(self.entries.part(start, stop), self.channels.part(start, stop), self.records.part(start, stop))
+    def part(self, start: int, stop: int) -> BufferedEntries:
+        return BufferedEntries(
+            self.entries.part(start, stop), self.channels.part(start, stop), self.records.part(start, stop)
+        )
 
-    def split(self, bytes_max: int) -> Iterator[Kept]:
+    def split(self, bytes_max: int) -> Iterator[BufferedEntries]:
         """Pieces of at most this size (a single larger entry stands alone), each of which fits a block."""
         at = 0
         for entries in self.entries.split(bytes_max):
             end = at + entries.count
-            yield Kept(entries, self.channels.part(at, end), self.records.part(at, end))
+            yield BufferedEntries(entries, self.channels.part(at, end), self.records.part(at, end))
             at = end
 
-    def owned(self) -> Kept:
-        return Kept(owned(self.entries), _owned_numbers(self.channels), _owned_numbers(self.records))
+    def owned(self) -> BufferedEntries:
+        return BufferedEntries(owned(self.entries), _owned_numbers(self.channels), _owned_numbers(self.records))
 
     def memory_bytes(self) -> int:
         """About how much memory they take."""
@@ -85,10 +87,10 @@ class Kept:
         return told
 
 
-class KeptPool:
+class BufferedPool:
     """Several of them under one row number."""
 
-    def __init__(self, parts: Sequence[Kept]) -> None:
+    def __init__(self, parts: Sequence[BufferedEntries]) -> None:
         self._pool = Pool.of([part.entries for part in parts])
         self._channels = joined(part.channels for part in parts)
         self._records = joined(part.records for part in parts)
@@ -101,11 +103,11 @@ class KeptPool:
         columns = (self._pool.majors, self._pool.minors, self._channels, self._records)
         return version_order(columns, self._pool.count)
 
-    def take(self, rows: Positions) -> Kept:
+    def take(self, rows: Positions) -> BufferedEntries:
         """These rows, in this order, copied."""
-        return Kept(self._pool.take(rows), taken(self._channels, rows), taken(self._records, rows))
+        return BufferedEntries(self._pool.take(rows), taken(self._channels, rows), taken(self._records, rows))
 
-    def in_order(self, bytes_max: int) -> Iterator[Kept]:
+    def in_order(self, bytes_max: int) -> Iterator[BufferedEntries]:
         """All of them in order, copied, in pieces of about this size (a single larger entry stands alone)."""
         for rows in self._cut(self.order(), bytes_max):
             yield self.take(rows)
@@ -127,17 +129,17 @@ class KeptPool:
         return cut
 
 
-def ordered(batches: Sequence[Kept], bytes_max: int) -> Iterator[Kept]:
+def ordered(batches: Sequence[BufferedEntries], bytes_max: int) -> Iterator[BufferedEntries]:
     """All of them in order, in pieces of about this size. Batches that are in order and do not overlap, as those of
     one channel are, come as they lie, uncopied."""
     by_first = sorted(batches, key=lambda batch: batch.key(0))
     follows = (before.key(before.count - 1) < behind.key(0) for before, behind in pairwise(by_first))
     if not all(follows) or not all(is_in_order(batch.columns, batch.count) for batch in by_first):
-        return KeptPool(batches).in_order(bytes_max)
+        return BufferedPool(batches).in_order(bytes_max)
     return (piece for batch in by_first for piece in batch.split(bytes_max))
 
 
-def one_behind_the_other(parts: Sequence[Kept]) -> Kept:
+def one_behind_the_other(parts: Sequence[BufferedEntries]) -> BufferedEntries:
     """Many small ones as one, copied."""
     all_of = [part.entries for part in parts]
     majors, epochs = joined(e.majors for e in all_of), joined(e.epochs for e in all_of if e.epochs is not None)
@@ -152,7 +154,7 @@ def one_behind_the_other(parts: Sequence[Kept]) -> Kept:
         joined(e.undo_next for e in all_of),
         majors if are_same(majors, epochs) else epochs,
     )
-    return Kept(entries, joined(part.channels for part in parts), joined(part.records for part in parts))
+    return BufferedEntries(entries, joined(part.channels for part in parts), joined(part.records for part in parts))
 
 
 def owned(batch: EntryColumns) -> EntryColumns:
@@ -172,18 +174,18 @@ def owned(batch: EntryColumns) -> EntryColumns:
     )
 
 
-def _owned_numbers(numbers: Numbers) -> Numbers:
+def _owned_numbers(numbers: NumberColumn) -> NumberColumn:
     if numbers.deltas is None:
         return numbers
-    return Numbers(numbers.count, numbers.base, numbers.step, numbers.deltas.copy())
+    return NumberColumn(numbers.count, numbers.base, numbers.step, numbers.deltas.copy())
 
 
 def _owned_texts(texts: Texts) -> Texts:
     offsets = texts.offsets
     heap = texts.heap[texts.start : texts.end].copy()
     if offsets.deltas is None:
-        return Texts(heap, Numbers(offsets.count, 0, offsets.step))
-    return Texts(heap, Numbers(offsets.count, 0, 0, offsets.deltas - offsets.deltas[0]))
+        return Texts(heap, NumberColumn(offsets.count, 0, offsets.step))
+    return Texts(heap, NumberColumn(offsets.count, 0, 0, offsets.deltas - offsets.deltas[0]))
 
 
 def _joined_texts(parts: Sequence[Texts]) -> Texts:

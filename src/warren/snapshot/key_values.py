@@ -20,10 +20,10 @@ from contextlib import AbstractContextManager, contextmanager
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch
 from warren.log.session import Session
-from warren.snapshot.snapshot_store import Reading
+from warren.snapshot.snapshot_store import StoreReader
 
 Pairs = Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]
-Hold = Callable[[], AbstractContextManager[Reading]]  # a reading that stays still while it is held
+Hold = Callable[[], AbstractContextManager[StoreReader]]  # a reading that stays still while it is held
 
 
 class ReadKeyValues(Mapping[bytes, bytes]):
@@ -84,7 +84,7 @@ class ReadKeyValues(Mapping[bytes, bytes]):
 class KeyValues(ReadKeyValues, MutableMapping[bytes, bytes]):
     """A storage that can be written. Every method that writes is durable when it returns."""
 
-    def __init__(self, storage: int, name: str, hold: Hold, writing: Writing) -> None:
+    def __init__(self, storage: int, name: str, hold: Hold, writing: WriteSession) -> None:
         super().__init__(storage, name, hold)
         self._writing = writing
 
@@ -122,7 +122,7 @@ class KeyValues(ReadKeyValues, MutableMapping[bytes, bytes]):
             session.clear_storage(self.storage)
 
 
-class Writing:
+class WriteSession:
     """How a storage is written: sessions that end one after another, so that a condition can be relied upon."""
 
     def __init__(

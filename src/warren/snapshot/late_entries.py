@@ -26,13 +26,13 @@ from warren.log.storage_entries import ABOUT_STORAGES
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import NO_VERSION, Version
 from warren.snapshot.rocksdb_batch import BatchWriter, runs_of, values_of
-from warren.snapshot.rocksdb_reading import RocksDbReading
+from warren.snapshot.rocksdb_reading import RocksDbReader
 from warren.snapshot.row_format import GRAVE, ROW, about_key, behind_storage, row_keys, row_prefix, version_of
 
 _PIECE_ROWS = 512
 
 
-def add_late(writer: BatchWriter, stored: RocksDbReading, entries: Sequence[EntryColumns]) -> None:
+def add_late(writer: BatchWriter, stored: RocksDbReader, entries: Sequence[EntryColumns]) -> None:
     """Write what counts of the entries."""
     collapsed = merge(entries, is_bottom=False)
     about: dict[int, dict[int, Version]] = {
@@ -48,7 +48,7 @@ def add_late(writer: BatchWriter, stored: RocksDbReading, entries: Sequence[Entr
                 writer.keyed(Pool.of([run]).take(np.array(newer, dtype=np.int64)))
 
 
-def _newer_rows(stored: RocksDbReading, run: EntryColumns, clears: dict[int, Version]) -> list[int]:
+def _newer_rows(stored: RocksDbReader, run: EntryColumns, clears: dict[int, Version]) -> list[int]:
     """Which of these puts and removes are newer than everything that the store knows of their keys."""
     keys = row_keys(run.storages, run.keys)
     rows, graves = stored.raw_values(keys), stored.raw_values([GRAVE + key[len(ROW) :] for key in keys])
@@ -61,7 +61,7 @@ def _newer_rows(stored: RocksDbReading, run: EntryColumns, clears: dict[int, Ver
     return newer
 
 
-def _add_about(writer: BatchWriter, stored: RocksDbReading, entry: EntryColumns, held: dict[int, Version]) -> None:
+def _add_about(writer: BatchWriter, stored: RocksDbReader, entry: EntryColumns, held: dict[int, Version]) -> None:
     """One entry about a storage. What the store held is compared: `held` has the versions by kind."""
     kind, storage, version = entry.kinds.at(0), entry.storages.at(0), (entry.majors.at(0), entry.minors.at(0))
     if version <= held.get(kind, NO_VERSION):
@@ -76,7 +76,7 @@ def _add_about(writer: BatchWriter, stored: RocksDbReading, entry: EntryColumns,
     writer.note(storage, kind, values_of(entry)[0])
 
 
-def _rows_older(stored: RocksDbReading, storage: int, version: Version) -> Iterator[bytes]:
+def _rows_older(stored: RocksDbReader, storage: int, version: Version) -> Iterator[bytes]:
     for pairs in stored.raw_pieces(row_prefix(storage), behind_storage(storage), False, _PIECE_ROWS):
         yield from (key for key, data in pairs if version_of(data) < version)
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.errors import Misuse, SyncFailed
 from warren.base.ids import ChannelId, Incarnation, TimelineId
 from warren.base.threads import Threads
@@ -37,9 +37,9 @@ from warren.records.columns import EntryColumns
 from warren.snapshot.added import check_added
 from warren.snapshot.applied import Version
 from warren.snapshot.buffer_file import BufferFile, open_buffer_file, write_buffer_file
-from warren.snapshot.in_memory import InMemory
-from warren.snapshot.kept import Kept, ordered
-from warren.snapshot.memory_taken import MemoryTaken
+from warren.snapshot.in_memory import MemoryRuns
+from warren.snapshot.kept import BufferedEntries, ordered
+from warren.snapshot.memory_taken import MemoryTakenRange
 
 MEMORY_BYTES_MAX = 32 << 20
 BLOCK_BYTES = 256 << 10
@@ -52,7 +52,7 @@ class MemoryBuffer:
         self,
         files: Files,
         threads: Threads,
-        chance: Chance,
+        chance: Random,
         directory: str,
         timeline: TimelineId,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
@@ -67,9 +67,9 @@ class MemoryBuffer:
         self._block_bytes = block_bytes
         self._changed = threads.condition()
         self._is_turn_taken = False
-        self._memory = InMemory()
-        self._leaving = InMemory()  # on its way to a file
-        self._taken: MemoryTaken | None = None
+        self._memory = MemoryRuns()
+        self._leaving = MemoryRuns()  # on its way to a file
+        self._taken: MemoryTakenRange | None = None
         self._sync_failure = ""
         self._files = self._begin(adopted)
 
@@ -89,14 +89,14 @@ class MemoryBuffer:
     def add(self, channel: ChannelId, first_record: int, batch: EntryColumns) -> None:
         if batch.count:
             check_added(batch)
-            kept = Kept.of_batch(channel, first_record, batch)
+            kept = BufferedEntries.of_batch(channel, first_record, batch)
             size_bytes = kept.memory_bytes()
             while not self._is_put(kept, size_bytes):
                 with self._turn():
                     if not self._has_room_for(size_bytes):
                         self._spill()
 
-    def take(self, up_to: Version) -> MemoryTaken:
+    def take(self, up_to: Version) -> MemoryTakenRange:
         with self._turn():
             if self._taken is not None:
                 raise Misuse("something is taken from the version buffer already", "call its done or put_back first")
@@ -105,7 +105,7 @@ class MemoryBuffer:
             with self._changed:
                 inside, self._memory = self._memory.divide(up_to)
                 self._files = [file for file in self._files if file not in reached]
-                self._taken = MemoryTaken(self, inside, reached, stops, self._block_bytes)
+                self._taken = MemoryTakenRange(self, inside, reached, stops, self._block_bytes)
                 return self._taken
 
     def persist(self) -> list[str]:
@@ -121,12 +121,12 @@ class MemoryBuffer:
         """Nothing of it is needed any more: the log has it."""
         with self._turn():
             files = [*self._files, *([] if self._taken is None else self._taken.files)]
-            self._files, self._taken, self._memory = [], None, InMemory()
+            self._files, self._taken, self._memory = [], None, MemoryRuns()
             for file in files:
                 file.remove()
 
-    def end(self, taken: MemoryTaken, is_done: bool) -> None:
-        """For `MemoryTaken`: what was taken is in the store, or it goes back."""
+    def end(self, taken: MemoryTakenRange, is_done: bool) -> None:
+        """For `MemoryTakenRange`: what was taken is in the store, or it goes back."""
         with self._turn():
             with self._changed:
                 if self._taken is not taken:
@@ -163,7 +163,7 @@ class MemoryBuffer:
                 self._is_turn_taken = False
                 self._changed.notify_all()
 
-    def _is_put(self, kept: Kept, size_bytes: int) -> bool:
+    def _is_put(self, kept: BufferedEntries, size_bytes: int) -> bool:
         with self._changed:
             if self._memory.has_room_for(size_bytes, self._spill_bytes):
                 self._memory.put(kept, size_bytes)
@@ -177,7 +177,7 @@ class MemoryBuffer:
     def _spill(self) -> None:
         """Everything in memory goes to a file. Needs the turn."""
         with self._changed:
-            self._leaving, self._memory = self._memory, InMemory()
+            self._leaving, self._memory = self._memory, MemoryRuns()
         written: list[BufferFile] = []
         try:
             if self._leaving.count:
@@ -187,7 +187,7 @@ class MemoryBuffer:
                 self._files += written
                 if not written:
                     self._memory.put_all(self._leaving)
-                self._leaving = InMemory()
+                self._leaving = MemoryRuns()
 
     def _sync(self, files: Sequence[BufferFile]) -> None:
         """Bytes, then names. After a failure nothing is believed any more: the next sync would succeed, and lie."""
@@ -201,7 +201,7 @@ class MemoryBuffer:
             self._sync_failure = f"an earlier sync failed ({failure.what})"
             raise
 
-    def _written(self, memory: InMemory) -> BufferFile:
+    def _written(self, memory: MemoryRuns) -> BufferFile:
         identity = FileIdentity(self._timeline, Incarnation(self._chance.id64()))
         pieces = ordered(memory.batches, 4 * self._block_bytes)
         return write_buffer_file(self._disk, self._directory, identity, pieces, self._block_bytes)

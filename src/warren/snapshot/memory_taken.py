@@ -12,22 +12,27 @@ from typing import Protocol
 
 from warren.records.columns import EntryColumns
 from warren.snapshot.buffer_file import BufferFile
-from warren.snapshot.in_memory import InMemory
+from warren.snapshot.in_memory import MemoryRuns
 from warren.snapshot.kept import ordered
 from warren.snapshot.run_merge import merged
 
 
-class Home(Protocol):
+class TakenRangeOwner(Protocol):
     """Where it was taken from."""
 
-    def end(self, taken: MemoryTaken, is_done: bool) -> None: ...
+    def end(self, taken: MemoryTakenRange, is_done: bool) -> None: ...
 
 
-class MemoryTaken:
+class MemoryTakenRange:
     """Is a `Taken`."""
 
     def __init__(
-        self, home: Home, memory: InMemory, files: Sequence[BufferFile], stops: Sequence[int], batch_bytes: int
+        self,
+        home: TakenRangeOwner,
+        memory: MemoryRuns,
+        files: Sequence[BufferFile],
+        stops: Sequence[int],
+        batch_bytes: int,
     ) -> None:
         self._home = home
         self._batch_bytes = batch_bytes
@@ -57,4 +62,4 @@ class MemoryTaken:
         """What was held in memory stands in this file now."""
         self.files.append(file)
         self.stops.append(file.entries)
-        self.memory = InMemory()
+        self.memory = MemoryRuns()

@@ -26,16 +26,16 @@ from warren.base.ids import Epoch
 from warren.base.threads import Threads
 from warren.log.tail import LogTail
 from warren.snapshot.applied import Applied
-from warren.snapshot.now_view import NowView
-from warren.snapshot.overlay import Overlay, rows_behind
-from warren.snapshot.snapshot_store import StoreView, View
+from warren.snapshot.now_view import LatestView
+from warren.snapshot.overlay import LogOverlay, rows_behind
+from warren.snapshot.snapshot_store import ReadView, StoreView
 
 # A view of the store, and an epoch up to which the store was offered every entry: those of them that are not above the
 # view's version are in it. 0: nothing is known but the mark.
 Look = Callable[[], tuple[StoreView, Epoch]]
 
 
-class Now:
+class LatestReader:
     """Any thread may ask."""
 
     def __init__(
@@ -53,12 +53,12 @@ class Now:
         self._overlay_bytes = overlay_bytes
         self._catch_up = catch_up
         self._lock = threads.condition()
-        self._overlay = Overlay()
+        self._overlay = LogOverlay()
         self._mark: Applied | None = None  # the overlay is what lies between this mark and where the tail has come to
         self._offered = Epoch(0)
         self._asked = Epoch(0)  # whoever applies was last asked at this epoch
 
-    def view(self) -> View:
+    def view(self) -> ReadView:
         with self._lock:
             while True:
                 durable = self._durable()
@@ -74,7 +74,7 @@ class Now:
                     return view
                 base.close()
 
-    def _overlaid(self, base: StoreView, offered: Epoch) -> View | None:
+    def _overlaid(self, base: StoreView, offered: Epoch) -> ReadView | None:
         """The base, and over it everything that is durable; None: it has to be another base."""
         durable = self._durable()  # asked again: nothing in the base is newer than this
         self._go_to(base.applied, offered)
@@ -89,7 +89,7 @@ class Now:
         if self._tail.reflected > base.applied.epoch:
             self._mark = None  # begin anew: what was read may have been bytes of a file that is used again
             return None
-        return NowView(base, self._overlay)
+        return LatestView(base, self._overlay)
 
     def _go_to(self, mark: Applied, offered: Epoch) -> None:
         """Drop from the overlay what a store with this mark holds."""
@@ -99,7 +99,7 @@ class Now:
             self._overlay = self._overlay.behind(mark.epoch, offered, mark.version)
             self._tail.after = max(self._tail.after, mark.epoch)
         else:  # the first time, or the store went back to what was on its disk
-            self._overlay = Overlay()
+            self._overlay = LogOverlay()
             self._tail.rewind(mark.epoch)
         self._mark, self._offered = mark, offered
 

@@ -29,9 +29,9 @@ from warren.log.merge import merge
 from warren.log.storage_entries import Clears
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import NO_VERSION, Applied, Version
-from warren.snapshot.overlay import Overlaid, Overlay, Run, without
+from warren.snapshot.overlay import LogOverlay, Overlaid, OverlayRun, without
 from warren.snapshot.row_format import behind_prefix
-from warren.snapshot.snapshot_store import Found, Row, StoreView
+from warren.snapshot.snapshot_store import StoredVersion, StoreRow, StoreView
 from warren.snapshot.version_apply import version_at
 from warren.snapshot.version_order import rows_up_to
 
@@ -39,8 +39,8 @@ _BATCH_BYTES = 1 << 20
 _key, _version = attrgetter("key"), attrgetter("version")
 
 
-class NowView:
-    def __init__(self, base: StoreView, overlay: Overlay) -> None:
+class LatestView:
+    def __init__(self, base: StoreView, overlay: LogOverlay) -> None:
         self._base = base
         self._overlay = overlay
         self._about: dict[int, dict[int, Version]] = {}  # what the base knows about storages that were asked for
@@ -49,20 +49,22 @@ class NowView:
     def applied(self) -> Applied:
         return self._base.applied
 
-    def get(self, storage: int, key: bytes) -> Found | None:
+    def get(self, storage: int, key: bytes) -> StoredVersion | None:
         entry = self._overlay.find(storage, key)
         if entry is not None and entry.version > self._base.applied.version:
-            return None if entry.value is None else Found(entry.value, entry.version)
+            return None if entry.value is None else StoredVersion(entry.value, entry.version)
         return self._newer(storage, entry, self._base.get(storage, key))
 
-    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[Found | None]:
+    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[StoredVersion | None]:
         found = self._base.get_many(storage, keys)
         if not self._overlay.runs:
             return found
         entries = (self._overlay.find(storage, key) for key in keys)
         return [self._newer(storage, entry, held) for entry, held in zip(entries, found, strict=True)]
 
-    def range(self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False) -> Iterator[Row]:
+    def range(
+        self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
+    ) -> Iterator[StoreRow]:
         rows = self._base.range(storage, low, high, reverse)
         places = [(run, *run.between(storage, low, high)) for run in self._overlay.runs]
         entries = [run.entries(start, stop, reverse) for run, start, stop in places if start < stop]
@@ -71,7 +73,7 @@ class NowView:
             rows = (row for row in rows if row.version >= clear)
         return self._woven(storage, rows, entries, clear, reverse) if entries else rows
 
-    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[Row]:
+    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[StoreRow]:
         return self.range(storage, start, behind_prefix(start), reverse)
 
     def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
@@ -86,17 +88,21 @@ class NowView:
         return self._base.counter(name)
 
     def close(self) -> None:
-        self._overlay = Overlay()
+        self._overlay = LogOverlay()
         self._base.close()
 
     # -- what wins -----------------------------------------------------------------------------------------------
 
-    def _newer(self, storage: int, entry: Overlaid | None, found: Found | None) -> Found | None:
+    def _newer(self, storage: int, entry: Overlaid | None, found: StoredVersion | None) -> StoredVersion | None:
         if found is not None and found.version < self._overlay.cleared_at(storage):
             found = None
         if entry is None or (found is not None and found.version >= entry.version):
             return found
-        return Found(entry.value, entry.version) if entry.value is not None and self._counts(storage, entry) else None
+        return (
+            StoredVersion(entry.value, entry.version)
+            if entry.value is not None and self._counts(storage, entry)
+            else None
+        )
 
     def _counts(self, storage: int, entry: Overlaid) -> bool:
         """Whether the store knows of nothing that makes an end of an entry which is newer than the row."""
@@ -117,15 +123,15 @@ class NowView:
     # -- row by row ----------------------------------------------------------------------------------------------
 
     def _woven(
-        self, storage: int, rows: Iterator[Row], runs: Sequence[Iterator[Overlaid]], clear: Version, reverse: bool
-    ) -> Iterator[Row]:
-        sides: list[Iterator[Row | Overlaid]] = [rows, *runs]  # of equals the row is met first, and taken
+        self, storage: int, rows: Iterator[StoreRow], runs: Sequence[Iterator[Overlaid]], clear: Version, reverse: bool
+    ) -> Iterator[StoreRow]:
+        sides: list[Iterator[StoreRow | Overlaid]] = [rows, *runs]  # of equals the row is met first, and taken
         for _, rivals in groupby(in_order(*sides, key=_key, reverse=reverse), key=_key):
             newest = max(rivals, key=_version)
-            if isinstance(newest, Row):
+            if isinstance(newest, StoreRow):
                 yield newest
             elif newest.value is not None and newest.version >= clear and self._counts(storage, newest):
-                yield Row(storage, newest.key, newest.value, newest.version)
+                yield StoreRow(storage, newest.key, newest.value, newest.version)
 
     # -- column by column ----------------------------------------------------------------------------------------
 
@@ -168,7 +174,7 @@ class NowView:
         return True
 
 
-def _edge(run: Run, batch: EntryColumns, start: int, stop: int) -> int:
+def _edge(run: OverlayRun, batch: EntryColumns, start: int, stop: int) -> int:
     """Of the rows from start to stop those up to the batch's last entry end here."""
     last = batch.count - 1
     return max(start, min(run.row_behind(batch.storages.at(last), batch.kinds.at(last), batch.keys.at(last)), stop))

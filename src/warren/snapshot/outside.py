@@ -24,11 +24,11 @@ from contextlib import suppress
 from warren.base.errors import DiskFailure, WarrenError
 from warren.files.protocol import join
 from warren.snapshot.applied import NO_VERSION, Applied, Version
-from warren.snapshot.control_socket import Message, NoAnswer, NobodyListens
+from warren.snapshot.control_socket import Message, NoAnswer, NotListening
 from warren.snapshot.layout import SECONDARY, STORE
-from warren.snapshot.puller import PullerOrder
+from warren.snapshot.puller import PullerRequest
 from warren.snapshot.puller_handle import READY_SECONDS, PullerHandle
-from warren.snapshot.reflecting import HandedOver, mark_from_json
+from warren.snapshot.reflecting import PullerConfig, mark_from_json
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.secondary_store import SecondaryStore
 
@@ -37,8 +37,8 @@ STATUS_SECONDS = 5.0
 PERSIST_SECONDS = 3600.0  # as long as it takes, if the puller lives
 
 
-class Outside:
-    def __init__(self, handed: HandedOver, store_settings: SnapshotStoreSettings | None = None) -> None:
+class PullerClient:
+    def __init__(self, handed: PullerConfig, store_settings: SnapshotStoreSettings | None = None) -> None:
         self._handed = handed
         self._store_settings = store_settings or SnapshotStoreSettings()
         threads = handed.machine.threads
@@ -103,7 +103,7 @@ class Outside:
         try:
             if self.failure is None:
                 self._handed.witness()
-                with suppress(NobodyListens):  # it ended a moment ago: the next start does it
+                with suppress(NotListening):  # it ended a moment ago: the next start does it
                     self._take(self._puller.ask({"command": "persist"}, PERSIST_SECONDS))
         finally:
             self._puller.stop()
@@ -145,7 +145,7 @@ class Outside:
             status = self._puller.ask({"command": "status"}, STATUS_SECONDS)
             self._is_paused = status["is_paused"]
             self._take(status)
-        except (NoAnswer, NobodyListens):
+        except (NoAnswer, NotListening):
             return self.failure  # it is busy, with a `persist` perhaps; or it ends just now, which is told next time
         except WarrenError as error:
             return error
@@ -171,7 +171,7 @@ class Outside:
 
     def _started(self) -> PullerHandle:
         handed = self._handed
-        order = PullerOrder(
+        order = PullerRequest(
             handed.directory, handed.timeline, handed.settings, self._store_settings, self._is_paused, self._safe
         )
         puller = PullerHandle(order, handed.machine.threads, self._ring)
@@ -192,7 +192,7 @@ class Outside:
             puller = self._puller
             try:
                 return puller.ask(request, timeout)
-            except NobodyListens:
+            except NotListening:
                 with self._bell:
                     while self._puller is puller:
                         if self._is_stopping or clock.monotonic_ns() > deadline_ns:

@@ -54,7 +54,7 @@ class _Span(NamedTuple):
     stop: int
 
 
-class Run:
+class OverlayRun:
     """Merged entries. What is asked of them is answered in rows of `columns`."""
 
     def __init__(self, columns: EntryColumns) -> None:
@@ -126,8 +126,8 @@ class Run:
         return bisect_right(range(span.stop), key, span.keyed, key=self.columns.keys.at)
 
 
-class Overlay:
-    def __init__(self, runs: Sequence[Run] = ()) -> None:
+class LogOverlay:
+    def __init__(self, runs: Sequence[OverlayRun] = ()) -> None:
         self.runs = tuple(runs)
         self.clears: dict[int, Version] = {}  # of each storage the newest clear or removal
         for storage, version in (clear for run in self.runs for clear in run.clears()):
@@ -146,7 +146,7 @@ class Overlay:
         newest = max(found, key=lambda entry: entry.version, default=None)
         return None if newest is None or newest.version < self.cleared_at(storage) else newest
 
-    def extended(self, blocks: Sequence[EntryColumns]) -> Overlay:
+    def extended(self, blocks: Sequence[EntryColumns]) -> LogOverlay:
         """This one, and these entries too."""
         given = [block for block in blocks if block.count]
         if not given:
@@ -155,17 +155,17 @@ class Overlay:
         while runs and runs[-1].count <= _RUN_SHARE * count:
             count += runs[-1].count
             given.append(runs.pop().columns)
-        return Overlay([*runs, Run(merge(given, is_bottom=False))])
+        return LogOverlay([*runs, OverlayRun(merge(given, is_bottom=False))])
 
-    def behind(self, epoch: Epoch, offered: Epoch, version: Version) -> Overlay:
+    def behind(self, epoch: Epoch, offered: Epoch, version: Version) -> LogOverlay:
         """What of it is not in a store that holds everything up to `epoch`, and of what came up to `offered` everything
         up to this version. What is dropped of a key is in that store, and newer than all else that was ever here."""
         runs = [_run_behind(run, epoch, offered, version) for run in self.runs]
-        return self if all(a is b for a, b in zip(runs, self.runs, strict=True)) else Overlay([r for r in runs if r])
+        return self if all(a is b for a, b in zip(runs, self.runs, strict=True)) else LogOverlay([r for r in runs if r])
 
 
 def rows_behind(columns: EntryColumns, epoch: Epoch, offered: Epoch, version: Version) -> EntryColumns:
-    """Those entries of later epochs which such a store does not hold (`Overlay.behind`)."""
+    """Those entries of later epochs which such a store does not hold (`LogOverlay.behind`)."""
     assert columns.epochs is not None
     epochs = columns.epochs.array()
     is_held: Flags = (epochs <= np.uint64(offered)) & rows_up_to(columns.majors, columns.minors, version)
@@ -177,13 +177,13 @@ def without(columns: EntryColumns, is_gone: Flags) -> EntryColumns:
     return Pool.of([columns]).take(np.flatnonzero(~is_gone)) if is_gone.any() else columns
 
 
-def _run_behind(run: Run, epoch: Epoch, offered: Epoch, version: Version) -> Run | None:
+def _run_behind(run: OverlayRun, epoch: Epoch, offered: Epoch, version: Version) -> OverlayRun | None:
     if run.lowest_epoch > epoch and (run.lowest_epoch > offered or run.lowest_version > version):
         return run
     left = rows_behind(run.columns, epoch, offered, version)
     if left is run.columns:
         return run
-    return Run(left) if left.count else None
+    return OverlayRun(left) if left.count else None
 
 
 def _spans(columns: EntryColumns) -> dict[int, _Span]:

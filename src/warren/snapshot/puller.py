@@ -30,9 +30,9 @@ from typing import Any
 
 from warren.base.errors import Damage, DiskFailure, WarrenError
 from warren.base.ids import Epoch, TimelineId
-from warren.base.threads import Running, SystemThreads
+from warren.base.threads import StartedThread, SystemThreads
 from warren.files.protocol import join
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.manifest_state import ManifestState
 from warren.log.pins import check_not_gone
 from warren.log.reading import open_for_reading
@@ -54,7 +54,7 @@ FAULT = 70  # its status when something of its own is wrong
 
 
 @dataclass(frozen=True, slots=True)
-class PullerOrder:
+class PullerRequest:
     """What main wants of it."""
 
     directory: str
@@ -68,14 +68,14 @@ class PullerOrder:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> PullerOrder:
+    def from_json(cls, told: dict[str, Any]) -> PullerRequest:
         settings = ReflectionSettings(**{**told["reflection"], "reflection": Mode(told["reflection"]["reflection"])})
         major, minor = told["safe"]
         store = SnapshotStoreSettings(**told["store"])
         return cls(told["directory"], TimelineId(told["timeline"]), settings, store, told["is_paused"], (major, minor))
 
 
-class Ended:
+class PullerStop:
     """Set when somebody wants the puller to end. Also by a signal's handler, which may take no lock."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Ended:
 class EndingThreads(SystemThreads):
     """A thread that fails ends the process: half a puller would look like a healthy one."""
 
-    def start(self, name: str, body: Callable[[], None]) -> Running:
+    def start(self, name: str, body: Callable[[], None]) -> StartedThread:
         def guarded() -> None:
             try:
                 body()
@@ -103,10 +103,10 @@ class EndingThreads(SystemThreads):
         return super().start(name, guarded)
 
 
-class SeenLog:
+class WatchedLog:
     """The log as another process may see it, looked at anew whenever its durable epoch is asked for."""
 
-    def __init__(self, machine: Machine, directory: str, timeline: TimelineId) -> None:
+    def __init__(self, machine: Environment, directory: str, timeline: TimelineId) -> None:
         self._files = machine.files
         self.directory = directory
         self._timeline = timeline
@@ -134,12 +134,12 @@ class SeenLog:
 
 
 class Puller:
-    def __init__(self, order: PullerOrder, machine: Machine, ended: Ended) -> None:
+    def __init__(self, order: PullerRequest, machine: Environment, ended: PullerStop) -> None:
         self._order = order
         self._machine = machine
         self._ended = ended
         self._lock = take_store_lock(machine, order.directory, f"warren puller of process {os.getppid()}")
-        self._log = SeenLog(machine, join(order.directory, LOG), order.timeline)
+        self._log = WatchedLog(machine, join(order.directory, LOG), order.timeline)
         self._store = RocksDbStore.open(
             join(order.directory, STORE), order.timeline, order.store, threads=machine.threads
         )
@@ -249,13 +249,13 @@ def _watch_errors(directory: str) -> Iterator[None]:
 
 
 def main() -> None:
-    machine, ended = replace(Machine.real(), threads=EndingThreads()), Ended()
+    machine, ended = replace(Environment.real(), threads=EndingThreads()), PullerStop()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both: main decides
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return  # the owner is gone already
-    order = PullerOrder.from_json(json.loads(line))
+    order = PullerRequest.from_json(json.loads(line))
     machine.threads.start("end-with-owner", _end_with_owner)
     try:
         puller = Puller(order, machine, ended)

@@ -20,9 +20,9 @@ from warren.base.errors import DiskFailure
 from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import Threads
 from warren.files.protocol import join
-from warren.snapshot.control_socket import Message, ask, failure_told
+from warren.snapshot.control_socket import Message, call, failure_told
 from warren.snapshot.layout import REFLECTION_SOCKET
-from warren.snapshot.puller import PullerOrder
+from warren.snapshot.puller import PullerRequest
 
 _LOG = logging.getLogger(__name__)
 READY_SECONDS = 120.0  # only something broken takes so long
@@ -30,7 +30,7 @@ STOP_SECONDS = 60.0
 
 
 class PullerHandle:
-    def __init__(self, order: PullerOrder, threads: Threads, on_end: Callable[[], None]) -> None:
+    def __init__(self, order: PullerRequest, threads: Threads, on_end: Callable[[], None]) -> None:
         self._path = join(order.directory, REFLECTION_SOCKET)
         self._changed = threads.condition()
         self._on_end = on_end
@@ -75,7 +75,7 @@ class PullerHandle:
         raise failure_told(told) if told is not None else self.how_it_ended()
 
     def ask(self, request: Message, timeout: float) -> Message:
-        return ask(self._path, request, timeout)
+        return call(self._path, request, timeout)
 
     def stop(self) -> None:
         """Let it reflect, flush and end; if it does not, end it: what it has not flushed is in the log."""

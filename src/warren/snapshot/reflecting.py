@@ -15,14 +15,14 @@ from typing import Any, Protocol
 
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import Epoch, TimelineId
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.snapshot.applied import Applied, Version
 from warren.snapshot.control_socket import Handler, Message
 from warren.snapshot.reflection import ReflectionSettings
-from warren.snapshot.snapshot_store import Reading, StoreView
+from warren.snapshot.snapshot_store import StoreReader, StoreView
 
 
-class ViewedStore(Reading, Protocol):
+class ViewedStore(StoreReader, Protocol):
     """A store as its readers know it."""
 
     @property
@@ -33,7 +33,7 @@ class ViewedStore(Reading, Protocol):
     def close(self) -> None: ...
 
 
-class Reflecting(Protocol):
+class ReflectionOwner(Protocol):
     @property
     def failure(self) -> WarrenError | None:
         """Why it stands still; None: all is well."""
@@ -72,7 +72,7 @@ class Reflecting(Protocol):
         ...
 
 
-class ReflectingOutside(Reflecting, Protocol):
+class ReflectionClient(ReflectionOwner, Protocol):
     """In another process, beside which the store is read."""
 
     @property
@@ -80,21 +80,21 @@ class ReflectingOutside(Reflecting, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
+class PullerConfig:
     """What a database gives to whoever reflects for it from outside. The store is flushed, closed and unlocked."""
 
     directory: str
     timeline: TimelineId
     settings: ReflectionSettings
-    machine: Machine
+    machine: Environment
     witness: Callable[[], None]  # let other processes see what is durable
     let_go: Callable[[Applied], None]  # of the log, up to a mark
 
 
-def orders_of(reflection: Reflecting | None, told: Callable[[], Message]) -> dict[str, Handler]:
+def orders_of(reflection: ReflectionOwner | None, told: Callable[[], Message]) -> dict[str, Handler]:
     """The handlers of a control socket. `told` adds what the reflection itself does not know; None: it is off."""
 
-    def its() -> Reflecting:
+    def its() -> ReflectionOwner:
         if reflection is None:
             raise Refused("reflection is off", "open the database with another mode of reflection")
         return reflection

@@ -26,9 +26,9 @@ from warren.base.clock import Clock
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.base.threads import Condition, Threads
-from warren.durability.participant import Part
+from warren.durability.participant import EpochWrite
 from warren.snapshot.applied import MINOR_MAX, Applied, Version
-from warren.snapshot.bulk import Bulk
+from warren.snapshot.bulk import BulkLoader
 from warren.snapshot.feeds import Feed, Mode, size_of_parts
 from warren.snapshot.snapshot_store import SnapshotStore, StoreView
 from warren.snapshot.version_apply import VersionApply
@@ -67,7 +67,7 @@ class Reflection:
         durable: Callable[[], Epoch],
         on_flushed: Callable[[Applied], None] = lambda mark: None,
         follows_durable: bool = True,
-        bulk: Bulk | None = None,
+        bulk: BulkLoader | None = None,
         by_itself: bool = True,
         flushed: Applied | None = None,
         background: Background | None = None,
@@ -97,7 +97,7 @@ class Reflection:
         self._task = background.task("reflection", "reflection stands still", settings.retry_seconds)
         self._thread = threads.start("warren-reflection", self._run)
 
-    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[Part]) -> None:
+    def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
         """From the thread of whoever led the commit."""
         self._feed.epoch_is_durable(epoch, parts)
         if self._settings.quiet_seconds:
@@ -194,7 +194,7 @@ class Reflection:
                 self._is_quiet = False
             self._new_bytes = 0
 
-    def _count(self, parts: Sequence[Part]) -> None:
+    def _count(self, parts: Sequence[EpochWrite]) -> None:
         """Tell the thread that it is not quiet any more. The lag itself is never cut short."""
         self._new_bytes += size_of_parts(parts)
         if self._is_quiet and self._new_bytes >= self._settings.quiet_bytes:

@@ -33,7 +33,7 @@ from warren.snapshot.row_format import (
     GRAVE,
     MARK_KEY,
     ROW,
-    Mark,
+    StoreMark,
     about_key,
     behind_storage,
     mark_bytes,
@@ -92,7 +92,7 @@ class BatchWriter:
     def close_graves(self) -> None:
         self.batch.delete_range(GRAVE, BEHIND_ALL)
 
-    def finish(self, counters: Mapping[bytes, bytes | None], mark: Mark) -> WriteBatch:
+    def finish(self, counters: Mapping[bytes, bytes | None], mark: StoreMark) -> WriteBatch:
         for name, value in counters.items():
             if value is None:
                 self.batch.delete(COUNTER + name)

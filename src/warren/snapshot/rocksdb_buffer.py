@@ -43,7 +43,7 @@ from warren.base.threads import Threads
 from warren.records.columns import EntryColumns
 from warren.snapshot.added import check_added
 from warren.snapshot.applied import Version
-from warren.snapshot.kept import Kept
+from warren.snapshot.kept import BufferedEntries
 from warren.snapshot.rocksdb_errors import rocksdb_calls
 from warren.snapshot.rocksdb_process import check_process
 from warren.snapshot.rocksdb_rows import KEY, behind, entries_of_rows, row_keys, row_values
@@ -101,7 +101,7 @@ class RocksdbBuffer:
         setattr(self._without_log, "disable_wal", True)  # noqa: B010 - an attribute, which the stubs call a method
         self._changed = threads.condition()
         self._batch_bytes = batch_bytes
-        self._taken: RocksdbTaken | None = None
+        self._taken: RocksdbTakenRange | None = None
         self._late: set[bytes] = set()
         if not is_restored:
             with rocksdb_calls("empty the version buffer"):
@@ -125,7 +125,7 @@ class RocksdbBuffer:
         if batch.count == 0:
             return
         check_added(batch)
-        kept = Kept.of_views(channel, first_record, batch)
+        kept = BufferedEntries.of_views(channel, first_record, batch)
         keys = row_keys(kept)
         made = WriteBatch(raw_mode=True)
         deque(map(made.put, keys, row_values(kept), repeat(self._handle)), maxlen=0)
@@ -136,11 +136,11 @@ class RocksdbBuffer:
             self._late |= late
             self._entries += batch.count
 
-    def take(self, up_to: Version) -> RocksdbTaken:
+    def take(self, up_to: Version) -> RocksdbTakenRange:
         with self._changed:
             if self._taken is not None:
                 raise Misuse("something is taken from the version buffer already", "call its done or put_back first")
-            self._taken = RocksdbTaken(self, up_to)
+            self._taken = RocksdbTakenRange(self, up_to)
             return self._taken
 
     def persist(self) -> list[str]:
@@ -156,7 +156,7 @@ class RocksdbBuffer:
                 self._database.close()
 
     def read(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
-        """For `RocksdbTaken`: rows from `start` on, as many as make a batch. Their iterator is closed on return."""
+        """For `RocksdbTakenRange`: rows from `start` on, as many as make a batch. Their iterator is closed on return."""
         options = ReadOptions()
         options.set_iterate_upper_bound(stop)
         rows: list[tuple[bytes, bytes]] = []
@@ -177,8 +177,8 @@ class RocksdbBuffer:
         with self._changed:
             return [row for row in rows if row[0] not in self._late] if self._late else rows
 
-    def end(self, taken: RocksdbTaken, is_done: bool) -> None:
-        """For `RocksdbTaken`: what was taken is in the store, or it stays."""
+    def end(self, taken: RocksdbTakenRange, is_done: bool) -> None:
+        """For `RocksdbTakenRange`: what was taken is in the store, or it stays."""
         with self._changed:
             if self._taken is not taken:
                 raise Misuse("this taking has ended already", "take again")
@@ -215,7 +215,7 @@ class RocksdbBuffer:
             return sum(1 for _ in self._family.keys(read_opt=options))
 
 
-class RocksdbTaken:
+class RocksdbTakenRange:
     """Is a `Taken`."""
 
     def __init__(self, home: RocksdbBuffer, up_to: Version) -> None:

@@ -27,28 +27,28 @@ from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Applied, Version
 from warren.snapshot.rocksdb_errors import rocksdb_calls
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
-from warren.snapshot.row_columns import Added, Pair
+from warren.snapshot.row_columns import Pair, StorageRows
 from warren.snapshot.row_format import (
     ABOUT,
     COUNTER,
     GRAVE,
     ROW,
     ROW_PREFIX_BYTES,
-    Mark,
+    StoreMark,
     behind_prefix,
     behind_storage,
     row_prefix,
     version_and_value,
     version_of,
 )
-from warren.snapshot.snapshot_store import Found, Row
+from warren.snapshot.snapshot_store import StoredVersion, StoreRow
 
 _PIECE_BYTES = 1 << 20
 
 OnDamage = Callable[[Damage], None]
 
 
-class RocksDbReading(ABC):
+class RocksDbReader(ABC):
     """What store and view have in common; they differ in where values and pairs come from. Is a `Reading`."""
 
     def __init__(self, settings: SnapshotStoreSettings) -> None:
@@ -58,30 +58,32 @@ class RocksDbReading(ABC):
     @abstractmethod
     def applied(self) -> Applied: ...
 
-    def get(self, storage: int, key: bytes) -> Found | None:
+    def get(self, storage: int, key: bytes) -> StoredVersion | None:
         data = self.raw_value(row_prefix(storage) + key)
         return None if data is None else _found(data)
 
-    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[Found | None]:
+    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[StoredVersion | None]:
         prefix = row_prefix(storage)
         return [None if data is None else _found(data) for data in self.raw_values([prefix + key for key in keys])]
 
-    def range(self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False) -> Iterator[Row]:
+    def range(
+        self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
+    ) -> Iterator[StoreRow]:
         """Rows with low <= key < high, in key order or backwards."""
         prefix = row_prefix(storage)
         end = behind_storage(storage) if high is None else prefix + high
         for pairs in self.raw_pieces(prefix + low, end, reverse, self._settings.read_rows):
             for key, data in pairs:
                 version, value = version_and_value(data)
-                yield Row(storage, key[ROW_PREFIX_BYTES:], value, version)
+                yield StoreRow(storage, key[ROW_PREFIX_BYTES:], value, version)
 
-    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[Row]:
+    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[StoreRow]:
         return self.range(storage, start, behind_prefix(start), reverse)
 
     def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
         """All rows as columns, and where a storage was added the entry that says so, in front of its rows."""
         start, end = (ROW, ABOUT) if storage is None else (row_prefix(storage), behind_storage(storage))
-        added = Added(self.about(storage))
+        added = StorageRows(self.about(storage))
         for pairs in self.raw_pieces(start, end, False, self._settings.batch_rows):
             yield added.woven_into(pairs)
         if rest := added.rest():
@@ -149,14 +151,14 @@ class Cursor:
             return pairs
 
 
-class RocksDbView(RocksDbReading):
+class RocksDbView(RocksDbReader):
     """Is a `StoreView`."""
 
     def __init__(
         self,
         snapshot: Snapshot,
         cursor: Cursor,
-        mark: Mark,
+        mark: StoreMark,
         settings: SnapshotStoreSettings,
         on_damage: OnDamage | None = None,
     ) -> None:
@@ -241,9 +243,9 @@ def _read_down(iterator: RdictIter, low: bytes, high: bytes, rows_max: int) -> l
     return pairs
 
 
-def _found(data: bytes) -> Found:
+def _found(data: bytes) -> StoredVersion:
     version, value = version_and_value(data)
-    return Found(value, version)
+    return StoredVersion(value, version)
 
 
 def _about_range(storage: int) -> tuple[bytes, bytes]:

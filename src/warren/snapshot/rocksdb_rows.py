@@ -21,9 +21,9 @@ from warren.base.errors import Damage
 from warren.base.ids import UINT64_MAX
 from warren.log.gather import Positions, copy_strings
 from warren.records.columns import EntryColumns, Heap, Texts
-from warren.records.numbers import U64, AnyUnsigned, Numbers
+from warren.records.numbers import U64, AnyUnsigned, NumberColumn
 from warren.snapshot.applied import Version
-from warren.snapshot.kept import Kept
+from warren.snapshot.kept import BufferedEntries
 
 KEY = struct.Struct(">QQIQ")
 HEAD = struct.Struct(">QBQQQI")
@@ -42,7 +42,7 @@ def behind(up_to: Version) -> bytes:
     return KEY.pack(*up_to, _CHANNEL_MAX, UINT64_MAX) + b"\0"
 
 
-def row_keys(kept: Kept) -> list[bytes]:
+def row_keys(kept: BufferedEntries) -> list[bytes]:
     made = np.empty(kept.count, dtype=_KEYS)
     for name, column in zip(_KEYS.names or (), kept.columns, strict=True):
         made[name] = column.array()
@@ -50,7 +50,7 @@ def row_keys(kept: Kept) -> list[bytes]:
     return [data[at : at + KEY.size] for at in range(0, len(data), KEY.size)]
 
 
-def row_values(kept: Kept) -> list[bytes]:
+def row_values(kept: BufferedEntries) -> list[bytes]:
     entries = kept.entries
     assert entries.epochs is not None, "checked when it was added"
     key_starts, key_sizes = entries.keys.bounds()
@@ -97,9 +97,9 @@ def entries_of_rows(keys: Sequence[bytes], values: Sequence[bytes]) -> EntryColu
     )
 
 
-def _numbers(column: AnyUnsigned) -> Numbers:
+def _numbers(column: AnyUnsigned) -> NumberColumn:
     wide: U64 = column.astype(np.uint64)
-    return Numbers.of_array(wide)
+    return NumberColumn.of_array(wide)
 
 
 def _gathered(heap: Heap, starts: Positions, sizes: Positions) -> Heap:

@@ -46,7 +46,7 @@ from warren.snapshot.rocksdb_options import (
     without_wal,
 )
 from warren.snapshot.rocksdb_process import check_process
-from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading, RocksDbView, close_all, value_in
+from warren.snapshot.rocksdb_reading import Cursor, RocksDbReader, RocksDbView, close_all, value_in
 from warren.snapshot.row_columns import Pair
 from warren.snapshot.row_format import (
     BEHIND_ALL,
@@ -54,7 +54,7 @@ from warren.snapshot.row_format import (
     FORMAT,
     GRAVE,
     MARK_KEY,
-    Mark,
+    StoreMark,
     behind_storage,
     format_of_mark,
     mark_bytes,
@@ -71,7 +71,7 @@ _TIDY_SLACK_BYTES = 256 << 10
 _TIDY_BYTES_MAX = 512 << 20  # compacted in some seconds; a larger store has levels, in which little lies for nothing
 
 
-class RocksDbStore(RocksDbReading):
+class RocksDbStore(RocksDbReader):
     """Opened by `open`."""
 
     def __init__(
@@ -271,14 +271,14 @@ class RocksDbStore(RocksDbReading):
         for pairs in self.raw_pieces(row_prefix(storage), behind_storage(storage), False, self._settings.batch_rows):
             yield from (key for key, _ in pairs)
 
-    def _mark_after(self, applied: Applied, epoch: int) -> Mark:
+    def _mark_after(self, applied: Applied, epoch: int) -> StoreMark:
         """The next mark, with an entry of that epoch behind the old one."""
         old = self._mark.applied
         if applied.timeline != old.timeline:
             raise Misuse(f"a mark of timeline {applied.timeline:x} for a store of timeline {old.timeline:x}")
         if applied.epoch < old.epoch or applied.version < old.version:
             raise Misuse(f"the mark would go back, from {_told(old)} to {_told(applied)}")
-        return Mark(applied, max(self._mark.highest_epoch, epoch), self._mark.batch + 1)
+        return StoreMark(applied, max(self._mark.highest_epoch, epoch), self._mark.batch + 1)
 
     def _write(self, operation: str, call: Callable[[], None]) -> None:
         if (failure := self.failure) is not None:

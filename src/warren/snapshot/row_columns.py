@@ -13,13 +13,13 @@ import numpy as np
 
 from warren.log.entries import EntryKind
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 from warren.snapshot.row_format import ROW_PREFIX_BYTES, columns_of_values, row_prefix, storage_of
 
 Pair = tuple[bytes, bytes]  # a key and a value of RocksDB
 
 
-class Added:
+class StorageRows:
     """The ADD_STORAGE entries that are left, to be put in front of the rows of their storages."""
 
     def __init__(self, about: Iterable[Pair]) -> None:
@@ -45,7 +45,7 @@ class Added:
 
 def _columns(kinds: Sequence[int], keys: Sequence[bytes], datas: Sequence[bytes]) -> EntryColumns:
     majors, minors, epochs, values = columns_of_values(datas)
-    none = Numbers.constant(len(keys), 0)
+    none = NumberColumn.constant(len(keys), 0)
     return EntryColumns(
         _numbers(kinds),
         _numbers([storage_of(key) for key in keys]),
@@ -59,5 +59,5 @@ def _columns(kinds: Sequence[int], keys: Sequence[bytes], datas: Sequence[bytes]
     )
 
 
-def _numbers(values: Sequence[int]) -> Numbers:
-    return Numbers.of_array(np.array(values, dtype=np.uint64))
+def _numbers(values: Sequence[int]) -> NumberColumn:
+    return NumberColumn.of_array(np.array(values, dtype=np.uint64))

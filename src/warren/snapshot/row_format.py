@@ -31,7 +31,7 @@ from warren.base.errors import Damage
 from warren.base.ids import UINT64_MAX, Epoch, TimelineId
 from warren.log.pool import are_same
 from warren.records.columns import Texts
-from warren.records.numbers import Numbers, narrowest
+from warren.records.numbers import NumberColumn, narrowest
 from warren.snapshot.applied import NO_VERSION, Applied, Version
 
 FORMAT = 1
@@ -53,7 +53,7 @@ _HEADERS = [  # by head
 Bytes2d = npt.NDArray[np.uint8]
 
 
-class Mark(NamedTuple):
+class StoreMark(NamedTuple):
     """The mark as it is stored, in the same batch as what it stands for."""
 
     applied: Applied
@@ -66,11 +66,11 @@ class Mark(NamedTuple):
         return self.highest_epoch <= self.applied.epoch
 
 
-def no_mark(timeline: TimelineId) -> Mark:
-    return Mark(Applied(timeline, Epoch(0), NO_VERSION))
+def no_mark(timeline: TimelineId) -> StoreMark:
+    return StoreMark(Applied(timeline, Epoch(0), NO_VERSION))
 
 
-def mark_bytes(mark: Mark) -> bytes:
+def mark_bytes(mark: StoreMark) -> bytes:
     applied = mark.applied
     return MARK.pack(FORMAT, applied.timeline, applied.epoch, *applied.version, mark.highest_epoch, mark.batch)
 
@@ -82,11 +82,11 @@ def format_of_mark(data: bytes) -> int:
     return int.from_bytes(data[:4], "little")
 
 
-def mark_of(data: bytes) -> Mark:
+def mark_of(data: bytes) -> StoreMark:
     if len(data) != MARK.size:
         raise _damaged("the mark")
     _, timeline, epoch, major, minor, highest_epoch, batch = MARK.unpack(data)
-    return Mark(Applied(TimelineId(timeline), Epoch(epoch), (major, minor)), highest_epoch, batch)
+    return StoreMark(Applied(TimelineId(timeline), Epoch(epoch), (major, minor)), highest_epoch, batch)
 
 
 def row_prefix(storage: int, tag: bytes = ROW) -> bytes:
@@ -112,7 +112,7 @@ def behind_prefix(start: bytes) -> bytes | None:
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
 
 
-def row_keys(storages: Numbers, keys: Texts, tag: bytes = ROW) -> list[bytes]:
+def row_keys(storages: NumberColumn, keys: Texts, tag: bytes = ROW) -> list[bytes]:
     """RocksDB's keys of many rows."""
     if storages.is_constant:
         return _prefixed(np.frombuffer(row_prefix(storages.base, tag), dtype=np.uint8), keys)
@@ -122,7 +122,7 @@ def row_keys(storages: Numbers, keys: Texts, tag: bytes = ROW) -> list[bytes]:
     return _prefixed(prefixes, keys)
 
 
-def row_values(majors: Numbers, minors: Numbers, epochs: Numbers, values: Texts) -> list[bytes]:
+def row_values(majors: NumberColumn, minors: NumberColumn, epochs: NumberColumn, values: Texts) -> list[bytes]:
     """RocksDB's values of many rows."""
     dtype = _header_dtype(_head_for(majors, minors, epochs))
     is_one = majors.is_constant and minors.is_constant and epochs.is_constant
@@ -137,8 +137,8 @@ def row_values(majors: Numbers, minors: Numbers, epochs: Numbers, values: Texts)
 
 def header_bytes(version: Version, epoch: int) -> bytes:
     """The header of a single row."""
-    major, minor = (Numbers.constant(1, number) for number in version)
-    return row_values(major, minor, Numbers.constant(1, epoch), Texts.empty(1))[0]
+    major, minor = (NumberColumn.constant(1, number) for number in version)
+    return row_values(major, minor, NumberColumn.constant(1, epoch), Texts.empty(1))[0]
 
 
 def version_and_value(data: bytes) -> tuple[Version, bytes]:
@@ -152,7 +152,7 @@ def version_of(data: bytes) -> Version:
     return major, minor
 
 
-def columns_of_values(datas: Sequence[bytes]) -> tuple[Numbers, Numbers, Numbers, Texts]:
+def columns_of_values(datas: Sequence[bytes]) -> tuple[NumberColumn, NumberColumn, NumberColumn, Texts]:
     """Majors, minors, epochs and values of many rows."""
     headers = [_header_of(data) for data in datas]
     numbers = np.array(
@@ -162,17 +162,17 @@ def columns_of_values(datas: Sequence[bytes]) -> tuple[Numbers, Numbers, Numbers
         ],
         dtype=np.uint64,
     ).reshape(-1, 3)
-    majors, minors, epochs = (Numbers.of_array(numbers[:, column]) for column in range(3))
+    majors, minors, epochs = (NumberColumn.of_array(numbers[:, column]) for column in range(3))
     values = Texts.of_list([data[header.size :] for header, data in zip(headers, datas, strict=True)])
     return majors, minors, majors if are_same(majors, epochs) else epochs, values
 
 
-def _head_for(majors: Numbers, minors: Numbers, epochs: Numbers) -> int:
+def _head_for(majors: NumberColumn, minors: NumberColumn, epochs: NumberColumn) -> int:
     widths = [_WIDTHS.index(narrowest(_highest(column))) for column in (majors, minors)]
     return widths[0] | widths[1] << 2 | (0 if epochs is majors or are_same(majors, epochs) else _HAS_EPOCH)
 
 
-def _highest(column: Numbers) -> int:
+def _highest(column: NumberColumn) -> int:
     return column.base if column.is_constant else int(column.array().max(initial=0))
 
 

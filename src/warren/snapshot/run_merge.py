@@ -15,18 +15,18 @@ from collections.abc import Iterator, Sequence
 
 from warren.records.columns import EntryColumns
 from warren.records.numbers import U64
-from warren.snapshot.kept import Kept, KeptPool
+from warren.snapshot.kept import BufferedEntries, BufferedPool
 from warren.snapshot.version_order import OrderKey, rows_not_above
 
 
-def merged(runs: Sequence[Iterator[Kept]], bytes_max: int) -> Iterator[EntryColumns]:
+def merged(runs: Sequence[Iterator[BufferedEntries]], bytes_max: int) -> Iterator[EntryColumns]:
     """The entries of all runs in order, in batches of about this size at most."""
     heads = [head for head in map(_Head, runs) if head.is_there]
     while len(heads) > 1:
         bound = min(head.last for head in heads)
         parts = [head.up_to(bound) for head in heads if head.first <= bound]
         heads = [head for head in heads if head.is_there]
-        for piece in parts if len(parts) == 1 else KeptPool(parts).in_order(bytes_max):
+        for piece in parts if len(parts) == 1 else BufferedPool(parts).in_order(bytes_max):
             yield from piece.entries.split(bytes_max)
     for head in heads:
         for piece in head.rest():
@@ -36,14 +36,14 @@ def merged(runs: Sequence[Iterator[Kept]], bytes_max: int) -> Iterator[EntryColu
 class _Head:
     """The block of a run that is in hand, from its first entry that was not taken yet."""
 
-    def __init__(self, run: Iterator[Kept]) -> None:
+    def __init__(self, run: Iterator[BufferedEntries]) -> None:
         self._run = run
-        self._block: Kept
+        self._block: BufferedEntries
         self.first: OrderKey
         self.last: OrderKey
         self.is_there = self._advance()
 
-    def up_to(self, bound: OrderKey) -> Kept:
+    def up_to(self, bound: OrderKey) -> BufferedEntries:
         """Take what is not above the bound."""
         columns: list[U64] = [column.array() for column in self._block.columns]
         stop = rows_not_above(columns, bound)
@@ -55,7 +55,7 @@ class _Head:
             self.first = self._block.key(0)
         return part
 
-    def rest(self) -> Iterator[Kept]:
+    def rest(self) -> Iterator[BufferedEntries]:
         yield self._block
         yield from self._run
 

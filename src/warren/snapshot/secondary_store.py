@@ -32,17 +32,17 @@ from warren.snapshot.applied import Applied
 from warren.snapshot.rocksdb_errors import rocksdb_calls
 from warren.snapshot.rocksdb_options import LIVE_BYTES, SnapshotStoreSettings, store_options
 from warren.snapshot.rocksdb_process import check_process
-from warren.snapshot.rocksdb_reading import Cursor, RocksDbReading, close_all
+from warren.snapshot.rocksdb_reading import Cursor, RocksDbReader, close_all
 from warren.snapshot.row_columns import Pair
-from warren.snapshot.row_format import MARK_KEY, Mark, mark_of, no_mark
+from warren.snapshot.row_format import MARK_KEY, StoreMark, mark_of, no_mark
 
 TRIES = 5  # the owner may remove a file between our reading its name and our opening it
 
 
-class CursorView(RocksDbReading):
+class CursorView(RocksDbReader):
     """One moment, behind one iterator. Is a `View`."""
 
-    def __init__(self, cursor: Cursor, mark: Mark, settings: SnapshotStoreSettings) -> None:
+    def __init__(self, cursor: Cursor, mark: StoreMark, settings: SnapshotStoreSettings) -> None:
         super().__init__(settings)
         self._cursor = cursor
         self.mark = mark
@@ -64,7 +64,7 @@ class CursorView(RocksDbReading):
         return self._cursor.pieces(low, high, reverse, rows_max)
 
 
-class SecondaryStore(RocksDbReading):
+class SecondaryStore(RocksDbReader):
     """Opened by `open`. Is a `Reading` with views, and `catch_up`."""
 
     def __init__(self, db: Rdict, timeline: TimelineId, settings: SnapshotStoreSettings, threads: Threads) -> None:

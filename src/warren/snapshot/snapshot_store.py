@@ -21,33 +21,35 @@ from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Applied, Version
 
 
-class Found(NamedTuple):
+class StoredVersion(NamedTuple):
     value: bytes
     version: Version
 
 
-class Row(NamedTuple):
+class StoreRow(NamedTuple):
     storage: int
     key: bytes
     value: bytes
     version: Version
 
 
-class Reading(Protocol):
+class StoreReader(Protocol):
     """What can be asked, of the store as it is or of a view."""
 
     @property
     def applied(self) -> Applied: ...
 
-    def get(self, storage: int, key: bytes) -> Found | None: ...
+    def get(self, storage: int, key: bytes) -> StoredVersion | None: ...
 
-    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[Found | None]: ...
+    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[StoredVersion | None]: ...
 
-    def range(self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False) -> Iterator[Row]:
+    def range(
+        self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
+    ) -> Iterator[StoreRow]:
         """Rows with low <= key < high, in key order or backwards, with memory for a few of them."""
         ...
 
-    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[Row]: ...
+    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[StoreRow]: ...
 
     def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
         """All rows as columns, in the order of storage and key, and in front of a storage's rows its ADD_STORAGE entry,
@@ -57,11 +59,11 @@ class Reading(Protocol):
     def counter(self, name: bytes) -> bytes | None: ...
 
 
-class View(Reading, Protocol):
+class ReadView(StoreReader, Protocol):
     def close(self) -> None: ...
 
 
-class StoreView(View, Protocol):
+class StoreView(ReadView, Protocol):
     """A view of the store itself. It can say what is gone as well, to whoever lays entries over it that may be late."""
 
     def removed_at(self, storage: int, keys: Sequence[bytes]) -> list[Version | None]:
@@ -73,7 +75,7 @@ class StoreView(View, Protocol):
         ...
 
 
-class SnapshotStore(Reading, Protocol):
+class SnapshotStore(StoreReader, Protocol):
     def apply(
         self,
         entries: Sequence[EntryColumns],

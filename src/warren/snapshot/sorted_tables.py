@@ -29,7 +29,7 @@ from warren.snapshot.applied import NO_VERSION, Version
 from warren.snapshot.rocksdb_batch import check_entries, newest_version, runs_of, values_of
 from warren.snapshot.rocksdb_errors import rocksdb_calls
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings, table_options
-from warren.snapshot.row_format import COUNTER, MARK_KEY, Mark, about_key, mark_bytes, row_keys
+from warren.snapshot.row_format import COUNTER, MARK_KEY, StoreMark, about_key, mark_bytes, row_keys
 
 OWNER_TABLE = "owner.table."  # and a number
 _ANY_VERSION = ((1 << 64) - 1, (1 << 64) - 1)
@@ -81,7 +81,7 @@ def write_table(
 
 def write_owner_table(
     path: str,
-    mark: Mark,
+    mark: StoreMark,
     counters: Mapping[bytes, bytes | None],
     removed_keys: Iterable[bytes],
     settings: SnapshotStoreSettings,

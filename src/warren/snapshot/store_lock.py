@@ -10,14 +10,16 @@ from __future__ import annotations
 from warren.base.errors import Locked
 from warren.files.lock import this_process
 from warren.files.protocol import DirectoryLock, join
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.snapshot.layout import STORE_LOCK
 
 WAIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
 
 
-def take_store_lock(machine: Machine, directory: str, who: str, wait_seconds: float = WAIT_SECONDS) -> DirectoryLock:
+def take_store_lock(
+    machine: Environment, directory: str, who: str, wait_seconds: float = WAIT_SECONDS
+) -> DirectoryLock:
     """Take it, or be `Locked` out after some seconds with the name of its holder."""
     path, holder = join(directory, STORE_LOCK), f"{who}, {this_process(machine.clock)}"
     pausing = machine.threads.condition()

@@ -19,14 +19,14 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.clock import Clock
 from warren.base.errors import Locked, Refused
 from warren.base.ids import Epoch
 from warren.files.protocol import base_name, join, parent
 from warren.snapshot.applied import Applied
-from warren.snapshot.bulk import Bulk, SafeAt
-from warren.snapshot.table_tasks import TableMade, TableTask
+from warren.snapshot.bulk import BulkLoader, SafeAt
+from warren.snapshot.table_tasks import TableResult, TableTask
 
 Message = dict[str, Any]
 STEP_BYTES = 1 << 30
@@ -34,12 +34,12 @@ SECONDS = 3600.0
 _NUMBER_MAX = 1 << 53
 
 
-class SyncOrders:
+class SyncJobs:
     def __init__(
         self,
         clock: Clock,
-        chance: Chance,
-        bulk: Bulk,
+        chance: Random,
+        bulk: BulkLoader,
         durable: Callable[[], Epoch],
         safe_at: SafeAt,
         turn: Callable[[], AbstractContextManager[object]],
@@ -140,10 +140,10 @@ def _number(told: Message, name: str, usual: float) -> float:
     return float(value)
 
 
-def _checked(task: TableTask, told: Message) -> Sequence[TableMade]:
+def _checked(task: TableTask, told: Message) -> Sequence[TableResult]:
     """The tables that were made, under the owner's own path: the maker may know the directory by another one."""
     try:
-        made = [TableMade.from_json(each) for each in told["made"]]
+        made = [TableResult.from_json(each) for each in told["made"]]
     except (KeyError, TypeError, ValueError) as error:
         raise Refused(f"what was made cannot be read: {error!r}", "answer what make_table has answered") from None
     for path in (each.figures.path for each in made):

@@ -23,7 +23,7 @@ from warren.log.manifest import read_manifest
 from warren.log.pins import check_not_gone
 from warren.log.sampling import Sample
 from warren.log.tail import LogTail
-from warren.snapshot.table_tasks import TableMade, TableTask
+from warren.snapshot.table_tasks import TableResult, TableTask
 
 _BLOCKS_PER_RANGE = 16
 _KEYS_PER_RANGE = 1024
@@ -42,13 +42,13 @@ class RangeSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class DealtStretch:
+class PartitionedRange:
     """The tasks of one stretch, and how many entries each of them must come by."""
 
     tasks: list[TableTask]
     entries: int
 
-    def check_all_read(self, made: Sequence[TableMade]) -> None:
+    def check_all_read(self, made: Sequence[TableResult]) -> None:
         task = self.tasks[0]
         for each in made:
             if each.entries_in != self.entries:
@@ -57,7 +57,7 @@ class DealtStretch:
                 raise DiskFailure(f"{what} in {task.directory}", hint)
 
 
-def deal(files: Files, task: TableTask, sizes: RangeSizes) -> DealtStretch:
+def deal(files: Files, task: TableTask, sizes: RangeSizes) -> PartitionedRange:
     """A task about all keys as tasks about key ranges, which are everything together."""
     state = read_manifest(files, task.directory)
     check_not_gone(state, Epoch(task.after + 1), ())
@@ -66,7 +66,7 @@ def deal(files: Files, task: TableTask, sizes: RangeSizes) -> DealtStretch:
     entries, size_bytes = tail.extent(task.up_to)
     ranges = ranges_between(_bounds(tail, task, range_count(entries, size_bytes, sizes)))
     dealt = [replace(task, key_range=each, share=1 / len(ranges)) for each in ranges]
-    return DealtStretch(dealt, entries)
+    return PartitionedRange(dealt, entries)
 
 
 def range_count(entries: int, size_bytes: int, sizes: RangeSizes) -> int:

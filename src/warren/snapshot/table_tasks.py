@@ -29,7 +29,7 @@ from warren.log.pins import check_not_gone
 from warren.log.pool_parts import joined_pools
 from warren.log.tail import LogTail
 from warren.records.columns import EntryColumns
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 from warren.snapshot.applied import Version
 from warren.snapshot.rocksdb_options import SnapshotStoreSettings
 from warren.snapshot.sorted_tables import TableFigures, write_table
@@ -72,7 +72,7 @@ class TableTask:
 
 
 @dataclass(frozen=True, slots=True)
-class TableMade:
+class TableResult:
     """The answer to a task."""
 
     figures: TableFigures
@@ -89,13 +89,13 @@ class TableMade:
         return {**plain, "figures": self.figures.to_json()}
 
     @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> TableMade:
+    def from_json(cls, raw: dict[str, Any]) -> TableResult:
         major, minor = raw["oldest"]
         places = tuple((FileNumber(number), place) for number, place in raw["places"])
         return cls(TableFigures.from_json(raw["figures"]), raw["entries_in"], (major, minor), places)
 
 
-class Stretch:
+class EpochRange:
     """The entries of a task, merged; what is known of them behind that."""
 
     def __init__(self, files: Files, task: TableTask) -> None:
@@ -114,8 +114,8 @@ class Stretch:
             whole = joined_pools(pools)
             yield from map(whole.take, whole.pieces(survivors(whole, source.clears, is_bottom=False)))
 
-    def made(self, figures: TableFigures) -> TableMade:
-        return TableMade(figures, self._tail.entries_read, self.oldest, tuple(sorted(self._tail.places.items())))
+    def made(self, figures: TableFigures) -> TableResult:
+        return TableResult(figures, self._tail.entries_read, self.oldest, tuple(sorted(self._tail.places.items())))
 
     # As an input of a merge.
 
@@ -132,8 +132,8 @@ class Stretch:
             yield block.columns
 
 
-def make_table(files: Files, task: TableTask) -> TableMade:
-    stretch = Stretch(files, task)
+def make_table(files: Files, task: TableTask) -> TableResult:
+    stretch = EpochRange(files, task)
     return stretch.made(write_table(task.path, stretch.merged(), task.settings))
 
 
@@ -146,7 +146,7 @@ def lowest_version(batch: EntryColumns) -> Version:
     return least, int(minors.array()[majors.array() == least].min())
 
 
-def _least(numbers: Numbers) -> int:
+def _least(numbers: NumberColumn) -> int:
     if numbers.deltas is None:
         return min(numbers.at(0), numbers.at(numbers.count - 1))
     return numbers.base + int(numbers.deltas.min())

@@ -22,11 +22,11 @@ from typing import Protocol
 
 from warren.base.errors import DiskFailure
 from warren.log.worker import KEEP_MEMORY, error_of, read_line
-from warren.snapshot.table_tasks import TableMade, TableTask
+from warren.snapshot.table_tasks import TableResult, TableTask
 
 
 class TableMaker(Protocol):
-    def make(self, task: TableTask) -> Sequence[TableMade]:
+    def make(self, task: TableTask) -> Sequence[TableResult]:
         """A table of the task's entries, or several of its key ranges, at the task's path or under names that begin
         with it."""
         ...
@@ -42,7 +42,7 @@ class ProcessTables:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def make(self, task: TableTask) -> Sequence[TableMade]:
+    def make(self, task: TableTask) -> Sequence[TableResult]:
         process = self._process = self._process or _started()
         assert process.stdin is not None and process.stdout is not None
         with suppress(OSError):  # it has died: then it has no answer either
@@ -50,7 +50,7 @@ class ProcessTables:
             process.stdin.flush()
         told = read_line(process.stdout.readline())
         if "result" in told:
-            return [TableMade.from_json(told["result"])]
+            return [TableResult.from_json(told["result"])]
         if "error" in told:
             raise error_of(told["error"])
         self.rest()

@@ -22,7 +22,7 @@ from warren.records.columns import EntryColumns
 from warren.snapshot.applied import Version
 
 
-class Taken(Protocol):
+class TakenRange(Protocol):
     """What was taken: out of the buffer's way, and not lost."""
 
     def batches(self) -> Iterator[EntryColumns]:
@@ -51,7 +51,7 @@ class VersionBuffer(Protocol):
         """Entries of a channel, the first of which is its record number `first_record`. The batch knows its epochs."""
         ...
 
-    def take(self, up_to: Version) -> Taken:
+    def take(self, up_to: Version) -> TakenRange:
         """Everything whose version is not above `up_to`; one taking at a time."""
         ...
 

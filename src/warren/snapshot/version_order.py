@@ -17,7 +17,7 @@ import numpy as np
 
 from warren.log.gather import Flags, Positions
 from warren.log.key_order import number_bits
-from warren.records.numbers import U64, AnyUnsigned, Numbers
+from warren.records.numbers import U64, AnyUnsigned, NumberColumn
 from warren.snapshot.applied import Version
 
 OrderKey = tuple[int, int, int, int]  # major, minor, channel, record
@@ -28,7 +28,7 @@ class _Column(NamedTuple):
     bits: int
 
 
-def version_order(columns: Sequence[Numbers], count: int) -> Positions:
+def version_order(columns: Sequence[NumberColumn], count: int) -> Positions:
     """Positions in the order of these columns, the first of which weighs most."""
     varying = [_varying(column) for column in columns if not column.is_constant]
     packed, fitted = _packed(varying, 64 - number_bits(count), count)
@@ -45,14 +45,14 @@ def version_order(columns: Sequence[Numbers], count: int) -> Positions:
     return order
 
 
-def is_in_order(columns: Sequence[Numbers], count: int) -> bool:
+def is_in_order(columns: Sequence[NumberColumn], count: int) -> bool:
     """Whether entries stand in the order of these columns; now and then it does not see that they do."""
     varying = [_varying(column) for column in columns if not column.is_constant]
     packed, fitted = _packed(varying, 64, count)
     return _is_rising(packed, fitted == len(varying))
 
 
-def rows_up_to(majors: Numbers, minors: Numbers, up_to: Version) -> Flags | bool:
+def rows_up_to(majors: NumberColumn, minors: NumberColumn, up_to: Version) -> Flags | bool:
     """Which rows have a version not above `up_to`; True or False if that is all or none of them."""
     major, minor = up_to
     if majors.is_constant and majors.base != major:
@@ -76,7 +76,7 @@ def rows_not_above(columns: Sequence[U64], key: Sequence[int]) -> int:
     return stop
 
 
-def _varying(column: Numbers) -> _Column:
+def _varying(column: NumberColumn) -> _Column:
     if column.deltas is not None:
         return _Column(column.deltas, int(column.deltas.max()).bit_length())
     values = column.array()
@@ -112,6 +112,6 @@ def _settle_ties(values: U64, order: Positions, columns: Sequence[_Column]) -> N
         order[places] = members[np.lexsort([*rest, values[places]])]
 
 
-def key_at(columns: Sequence[Numbers], row: int) -> OrderKey:
+def key_at(columns: Sequence[NumberColumn], row: int) -> OrderKey:
     major, minor, channel, record = (column.at(row) for column in columns)
     return major, minor, channel, record

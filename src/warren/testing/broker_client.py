@@ -24,7 +24,7 @@ from warren.amqp.content import HEADER_HEAD, write_content
 from warren.amqp.errors import ReplyCode
 from warren.amqp.method_table import Method
 from warren.amqp.properties import PERSISTENT, TRANSIENT, Properties
-from warren.testing.broker_ledger import Copy, Ledger, Outcome, Sent, Sureness
+from warren.testing.broker_ledger import Certainty, ExpectedMessages, Outcome, PublishedMessage, QueuedCopy
 from warren.testing.broker_loop import Wire
 from warren.testing.broker_machine import USER, BrokerLife
 from warren.testing.evidence import Violation
@@ -37,11 +37,11 @@ CHANNEL = 1
 Expected = TypeVar("Expected", bound=Method)
 
 
-class Held(NamedTuple):
+class UnackedMessage(NamedTuple):
     """A message in this client's hands."""
 
     tag: int
-    sent: Sent
+    sent: PublishedMessage
     queue: str
 
 
@@ -53,18 +53,22 @@ class Consumption:
 
 
 class BrokerClient:
-    def __init__(self, life: BrokerLife, name: str, ledger: Ledger, chance: random.Random, owns: bool = False) -> None:
+    def __init__(
+        self, life: BrokerLife, name: str, ledger: ExpectedMessages, chance: random.Random, owns: bool = False
+    ) -> None:
         """`owns`: the fleeting queues are this client's."""
         self.name = name
         self.ledger = ledger
         self.chance = chance
-        self.held: list[Held] = []
+        self.held: list[UnackedMessage] = []
         self.consumers: dict[str, Consumption] = {}
-        self.waiting: dict[int, tuple[Sent, int]] = {}  # published: not confirmed yet, and what was asked before
+        self.waiting: dict[
+            int, tuple[PublishedMessage, int]
+        ] = {}  # published: not confirmed yet, and what was asked before
         self.returned: set[bytes] = set()
         self._life = life
         self._owns = owns
-        self._settled: list[tuple[Copy, str]] = []  # asked for, in order: which, and what of it
+        self._settled: list[tuple[QueuedCopy, str]] = []  # asked for, in order: which, and what of it
         self._tag = self._delivery = 0
         self._buffer = b""
         self._partial: tuple[Method, int, bytes] | None = None  # a method, and what is there of its content
@@ -146,7 +150,9 @@ class BrokerClient:
         self._then = answer, answered
         return self.ask(method, answer)
 
-    def publish(self, exchange: str, key: str, size: int, is_persistent: bool = True, mandatory: bool = False) -> Sent:
+    def publish(
+        self, exchange: str, key: str, size: int, is_persistent: bool = True, mandatory: bool = False
+    ) -> PublishedMessage:
         sent = self.ledger.publish(self.name, exchange, key, size, is_persistent, self._owns)
         self._tag += 1
         self.waiting[self._tag] = sent, len(self._settled)
@@ -175,7 +181,7 @@ class BrokerClient:
             raise Violation(f"{self.name}: a message was asked for, and {method} came")
         return isinstance(method, methods.BasicGetOk)
 
-    def settle(self, how: str, held: Held, is_multiple: bool) -> None:
+    def settle(self, how: str, held: UnackedMessage, is_multiple: bool) -> None:
         """One message, or all up to it: "ack", "requeue" or "reject"."""
         going = [each for each in self.held if each.tag == held.tag or (is_multiple and each.tag < held.tag)]
         self.held = [each for each in self.held if each not in going]
@@ -184,7 +190,7 @@ class BrokerClient:
             copy.holder = ""
             what = "moved" if how == "reject" and self.ledger.queues[each.queue].dead_letters_to else "settled"
             if how != "requeue":
-                setattr(copy, what, Sureness.ASKED)
+                setattr(copy, what, Certainty.ASKED)
                 self._settled.append((copy, what))
         if how == "ack":
             self.say(methods.BasicAck(held.tag, is_multiple))
@@ -288,11 +294,11 @@ class BrokerClient:
 
     def _surely(self, count: int) -> None:
         for copy, what in self._settled[:count]:
-            setattr(copy, what, Sureness.DURABLE)
+            setattr(copy, what, Certainty.DURABLE)
 
     def _took(
         self, queue: str, is_auto_ack: bool, told: methods.BasicDeliver | methods.BasicGetOk, body: bytes
-    ) -> Sent:
+    ) -> PublishedMessage:
         self._delivery += 1
         if told.delivery_tag != self._delivery:
             raise Violation(f"{self.name}: delivery tag {told.delivery_tag} comes instead of {self._delivery}")
@@ -301,16 +307,16 @@ class BrokerClient:
         sent = self.ledger.delivered(queue, body, told.redelivered, "" if is_auto_ack else self.name)
         if is_auto_ack:
             copy = sent.copy_in(queue)
-            copy.settled = Sureness.ASKED
+            copy.settled = Certainty.ASKED
             self._settled.append((copy, "settled"))
         else:
-            self.held.append(Held(told.delivery_tag, sent, queue))
+            self.held.append(UnackedMessage(told.delivery_tag, sent, queue))
         is_dead = queue not in sent.surely and queue not in sent.perhaps
         if not is_dead and (told.exchange, told.routing_key) != (sent.exchange, sent.key):
             raise Violation(f"{queue}: {sent} comes from {told.exchange!r}, {told.routing_key!r}")
         return sent
 
-    def _in_order(self, consumption: Consumption, sent: Sent, told: methods.BasicDeliver) -> None:
+    def _in_order(self, consumption: Consumption, sent: PublishedMessage, told: methods.BasicDeliver) -> None:
         """What comes for the first time comes in the order in which it was published; dead letters as they die."""
         if told.redelivered or consumption.queue not in sent.surely or self._is_letting_go:
             return

@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from warren.amqp import methods
 from warren.amqp.method_table import Method
 from warren.testing.broker_client import BrokerClient
-from warren.testing.broker_ledger import Copy, Fate, Ledger, Outcome, PlainQueue, Sent, Sureness
+from warren.testing.broker_ledger import (
+    Certainty,
+    ExpectedMessages,
+    Fate,
+    Outcome,
+    PlainQueue,
+    PublishedMessage,
+    QueuedCopy,
+)
 from warren.testing.broker_machine import BrokerLife
 from warren.testing.evidence import Violation
 
@@ -28,7 +36,7 @@ OWN = b"inspector-"
 
 
 @dataclass(slots=True)
-class Standing:
+class RestartState:
     """What a restart has found."""
 
     queues: dict[str, Found] = field(default_factory=dict)  # those that are there
@@ -43,11 +51,11 @@ class Inspector(BrokerClient):
     """Comes alone, and takes everything. What it does is in no ledger of the others."""
 
     def __init__(self, life: BrokerLife) -> None:
-        super().__init__(life, "inspector", Ledger(), random.Random(0))
-        self.standing = Standing()
+        super().__init__(life, "inspector", ExpectedMessages(), random.Random(0))
+        self.standing = RestartState()
         self._since: list[tuple[str, bytes]] = []  # what came lately, and from which queue
 
-    def look(self, ledger: Ledger) -> Standing:
+    def look(self, ledger: ExpectedMessages) -> RestartState:
         counts = {}
         self.open()
         for name in ledger.queues:
@@ -66,7 +74,7 @@ class Inspector(BrokerClient):
             raise Violation(f"{counts} were counted, and {found} are there")
         return self.standing
 
-    def probe(self, ledger: Ledger) -> None:
+    def probe(self, ledger: ExpectedMessages) -> None:
         """When it is confirmed it was delivered, wherever that was."""
         for exchange, key in dict.fromkeys((exchange, key) for exchange, key, _ in ledger.bindings):
             if exchange in self.standing.exchanges:
@@ -105,7 +113,7 @@ class Inspector(BrokerClient):
             self.standing.queues[told.consumer_tag].append((body, told.redelivered))
 
 
-def judge(ledger: Ledger, standing: Standing, is_live: bool = False) -> None:
+def judge(ledger: ExpectedMessages, standing: RestartState, is_live: bool = False) -> None:
     """Raises a `Violation` that tells all that is wrong. `is_live`: nothing was started again, so all is to be there,
     whether it is durable or not."""
     told = [*_topology(ledger, standing, is_live), *_bindings(ledger, standing)]
@@ -117,7 +125,7 @@ def judge(ledger: Ledger, standing: Standing, is_live: bool = False) -> None:
         raise Violation("; ".join(told[:5]))
 
 
-def _topology(ledger: Ledger, standing: Standing, is_live: bool) -> Iterator[str]:
+def _topology(ledger: ExpectedMessages, standing: RestartState, is_live: bool) -> Iterator[str]:
     fates = {f"queue {queue.name}": queue.fate for queue in ledger.queues.values() if queue.is_durable or is_live}
     fates |= {f"exchange {name}": fate for name, (_, fate) in ledger.exchanges.items()}
     found = {f"queue {name}" for name in standing.queues} | {f"exchange {name}" for name in standing.exchanges}
@@ -125,7 +133,7 @@ def _topology(ledger: Ledger, standing: Standing, is_live: bool) -> Iterator[str
     yield from (f"{name} is there again" for name in found if fates.get(name, Fate.ABSENT) is Fate.ABSENT)
 
 
-def _bindings(ledger: Ledger, standing: Standing) -> Iterator[str]:
+def _bindings(ledger: ExpectedMessages, standing: RestartState) -> Iterator[str]:
     for (exchange, key), arrived in standing.probes.items():
         is_fanout = ledger.exchanges[exchange][0] == "fanout"
         fates: dict[str, list[Fate]] = {}
@@ -139,7 +147,7 @@ def _bindings(ledger: Ledger, standing: Standing) -> Iterator[str]:
                 yield f"{queue} is bound to {exchange} {key!r} again"
 
 
-def _surprises(ledger: Ledger, queue: PlainQueue, found: Found) -> Iterator[str]:
+def _surprises(ledger: ExpectedMessages, queue: PlainQueue, found: Found) -> Iterator[str]:
     """What is there and should not be, or not so."""
     seen: set[bytes] = set()
     newest: dict[str, int] = {}
@@ -148,12 +156,12 @@ def _surprises(ledger: Ledger, queue: PlainQueue, found: Found) -> Iterator[str]
         if sent is None:
             yield f"{queue.name}: {body[:20]!r} was never published"
             continue
-        copy = sent.copies.get(queue.name, Copy())
+        copy = sent.copies.get(queue.name, QueuedCopy())
         if not ledger.may_go_to(sent, queue.name):
             yield f"{queue.name}: {sent} was never sent there"
         if body in seen:
             yield f"{queue.name}: {sent} is there twice"
-        if Sureness.DURABLE in (copy.settled, copy.moved):
+        if Certainty.DURABLE in (copy.settled, copy.moved):
             yield f"{queue.name}: {sent} is there again, though it was durably settled"
         if copy.was_delivered and not is_redelivered:
             yield f"{queue.name}: {sent} was delivered before, and is not flagged"
@@ -164,20 +172,20 @@ def _surprises(ledger: Ledger, queue: PlainQueue, found: Found) -> Iterator[str]
             newest[sent.publisher] = sent.number
 
 
-def _losses(ledger: Ledger, sent: Sent, standing: Standing, is_live: bool) -> Iterator[str]:
+def _losses(ledger: ExpectedMessages, sent: PublishedMessage, standing: RestartState, is_live: bool) -> Iterator[str]:
     """What should be there and is not. A message that was rejected is here or there."""
     is_promised = sent.outcome is Outcome.CONFIRMED and (sent.is_persistent or is_live)
     for name, life in sent.surely.items():
         queue = ledger.queues[name]
-        copy = sent.copies.get(name, Copy())
+        copy = sent.copies.get(name, QueuedCopy())
         is_here = sent.body in standing.bodies(name)
         is_kept = is_promised and (queue.is_durable or is_live) and queue.fate is Fate.THERE and queue.life == life
-        if copy.moved is not Sureness.NOT:
-            further = sent.copies.get(queue.dead_letters_to, Copy())
+        if copy.moved is not Certainty.NOT:
+            further = sent.copies.get(queue.dead_letters_to, QueuedCopy())
             is_there = sent.body in standing.bodies(queue.dead_letters_to)
             if is_here and is_there:
                 yield f"{sent} is in {name} and among the dead letters"
-            if is_kept and not is_here and not is_there and further.settled is Sureness.NOT:
+            if is_kept and not is_here and not is_there and further.settled is Certainty.NOT:
                 yield f"{sent} is neither in {name} nor among the dead letters"
-        elif is_kept and not is_here and copy.settled is Sureness.NOT and not queue.is_auto_acked:
+        elif is_kept and not is_here and copy.settled is Certainty.NOT and not queue.is_auto_acked:
             yield f"{name}: {sent} is lost, though it was confirmed"

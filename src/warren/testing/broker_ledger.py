@@ -33,7 +33,7 @@ class Outcome(Enum):
     REFUSED = "refused"
 
 
-class Sureness(Enum):
+class Certainty(Enum):
     NOT = "not"
     PERHAPS = "perhaps"  # asked for, and then the connection or the process has gone
     ASKED = "asked"
@@ -53,23 +53,23 @@ class PlainQueue:
 
 
 @dataclass(slots=True, eq=False)
-class Copy:
+class QueuedCopy:
     """A message in a queue."""
 
     was_delivered: bool = False
     holder: str = ""  # whose hands it is in
-    settled: Sureness = Sureness.NOT
-    moved: Sureness = Sureness.NOT  # rejected where dead letters go on
+    settled: Certainty = Certainty.NOT
+    moved: Certainty = Certainty.NOT  # rejected where dead letters go on
 
     def doubt(self) -> None:
-        if self.settled is Sureness.ASKED:
-            self.settled = Sureness.PERHAPS
-        if self.moved is Sureness.ASKED:
-            self.moved = Sureness.PERHAPS
+        if self.settled is Certainty.ASKED:
+            self.settled = Certainty.PERHAPS
+        if self.moved is Certainty.ASKED:
+            self.moved = Certainty.PERHAPS
 
 
 @dataclass(slots=True, eq=False)
-class Sent:
+class PublishedMessage:
     body: bytes
     publisher: str
     number: int  # of the publisher's own
@@ -79,10 +79,10 @@ class Sent:
     surely: dict[str, int]  # queues to which it must have gone, in which life of theirs
     perhaps: frozenset[str]  # … and those to which it may have
     outcome: Outcome = Outcome.UNKNOWN
-    copies: dict[str, Copy] = field(default_factory=dict)
+    copies: dict[str, QueuedCopy] = field(default_factory=dict)
 
-    def copy_in(self, queue: str) -> Copy:
-        return self.copies.setdefault(queue, Copy())
+    def copy_in(self, queue: str) -> QueuedCopy:
+        return self.copies.setdefault(queue, QueuedCopy())
 
     def __str__(self) -> str:
         return self.body.partition(b"|")[0].decode()
@@ -91,18 +91,20 @@ class Sent:
 Binding = tuple[str, str, str]  # exchange, key, queue
 
 
-class Ledger:
+class ExpectedMessages:
     def __init__(self) -> None:
         self.queues: dict[str, PlainQueue] = {}
         self.exchanges: dict[str, tuple[str, Fate]] = {}  # type
         self.bindings: dict[Binding, Fate] = {}
-        self.messages: dict[bytes, Sent] = {}
+        self.messages: dict[bytes, PublishedMessage] = {}
         self.fleeting: set[str] = set()  # queues that come and go while others publish
         self._numbers: dict[str, int] = {}
 
     # -- messages ------------------------------------------------------------------------------------------------
 
-    def publish(self, publisher: str, exchange: str, key: str, size: int, is_persistent: bool, owns: bool) -> Sent:
+    def publish(
+        self, publisher: str, exchange: str, key: str, size: int, is_persistent: bool, owns: bool
+    ) -> PublishedMessage:
         """About to be sent. `owns`: fleeting queues are the publisher's own, so it knows whether they are bound."""
         number = self._numbers[publisher] = self._numbers.get(publisher, 0) + 1
         body = b"%s-%d|" % (publisher.encode(), number)
@@ -111,7 +113,9 @@ class Ledger:
         surely = [name for name in bound if owns or name not in self.fleeting]
         perhaps = frozenset() if owns or exchange == "" else frozenset(self.fleeting)
         lives = {name: self.queues[name].life for name in surely}
-        sent = self.messages[body] = Sent(body, publisher, number, exchange, key, is_persistent, lives, perhaps)
+        sent = self.messages[body] = PublishedMessage(
+            body, publisher, number, exchange, key, is_persistent, lives, perhaps
+        )
         return sent
 
     def _is_bound(self, exchange: str, key: str, queue: str) -> bool:
@@ -126,24 +130,24 @@ class Ledger:
     def there(self) -> list[Binding]:
         return [binding for binding, fate in self.bindings.items() if fate is Fate.THERE]
 
-    def may_go_to(self, sent: Sent, queue: str) -> bool:
+    def may_go_to(self, sent: PublishedMessage, queue: str) -> bool:
         """Whether it is no surprise there."""
         if queue in sent.perhaps:
             return True
         if queue in sent.surely:
             return sent.surely[queue] == self.queues[queue].life
         return any(
-            copy.moved is not Sureness.NOT and self._moves_to(name) == queue for name, copy in sent.copies.items()
+            copy.moved is not Certainty.NOT and self._moves_to(name) == queue for name, copy in sent.copies.items()
         )
 
     def _moves_to(self, queue: str) -> str:
         return self.queues[queue].dead_letters_to
 
-    def delivered(self, queue: str, body: bytes, is_redelivered: bool, holder: str) -> Sent:
+    def delivered(self, queue: str, body: bytes, is_redelivered: bool, holder: str) -> PublishedMessage:
         """It came out of a queue. An empty holder: acknowledged with that."""
         sent = self._known(queue, body)
         copy = sent.copy_in(queue)
-        if {copy.settled, copy.moved} & {Sureness.ASKED, Sureness.DURABLE}:
+        if {copy.settled, copy.moved} & {Certainty.ASKED, Certainty.DURABLE}:
             raise Violation(f"{queue}: {sent} comes again, though it was settled")
         if copy.holder:
             raise Violation(f"{queue}: {sent} comes again, while {copy.holder} has it")
@@ -151,16 +155,16 @@ class Ledger:
             raise Violation(f"{queue}: {sent} comes again, and is not flagged")
         copy.was_delivered = True
         copy.holder = holder
-        copy.settled = copy.moved = Sureness.NOT  # so it was not
+        copy.settled = copy.moved = Certainty.NOT  # so it was not
         return sent
 
-    def delivered_in_vain(self, queue: str, body: bytes) -> Sent:
+    def delivered_in_vain(self, queue: str, body: bytes) -> PublishedMessage:
         """To somebody who had closed already: it is ready again, and somebody else may have it by now."""
         sent = self._known(queue, body)
         sent.copy_in(queue).was_delivered = True
         return sent
 
-    def _known(self, queue: str, body: bytes) -> Sent:
+    def _known(self, queue: str, body: bytes) -> PublishedMessage:
         sent = self.messages.get(body)
         if sent is None:
             raise Violation(f"{queue}: {body[:20]!r} was never published")

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from warren.base.threads import Running, Threads
+from warren.base.threads import StartedThread, Threads
 from warren.testing.evidence import Violation
 from warren.testing.manual_clock import ManualClock
 
@@ -37,7 +37,7 @@ class SteppedPool(Executor):
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._running: list[Running] = []
+        self._running: list[StartedThread] = []
 
     def submit(self, call: Callable[..., Result], /, *arguments: Any, **named: Any) -> Future[Result]:
         future: Future[Result] = Future()

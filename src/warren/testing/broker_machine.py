@@ -23,25 +23,25 @@ from warren.base.errors import WarrenError
 from warren.base.ids import ChannelId, StreamId, TimelineId
 from warren.base.threads import Threads
 from warren.broker.confirms import Confirms
-from warren.broker.counts import Counts
-from warren.broker.realms import Realms
+from warren.broker.counts import MessageCounters
+from warren.broker.realms import Vhosts
 from warren.broker.settings import QueueSettings
 from warren.broker.storage import QueueStorage
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.change import Change
 from warren.catalog.leftovers import remove_leftovers
-from warren.catalog.users import User
+from warren.catalog.users import UserRow
 from warren.durability.timeline import Timeline
 from warren.files.protocol import join
 from warren.log.layout import DIRECTORIES
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.manifest import Manifest
 from warren.log.manifest_state import ManifestState, StreamRecord
 from warren.log.settings import LogSettings
 from warren.message_store.settings import MessageStoreSettings
 from warren.queues.settings import VariableQueueSettings
-from warren.server.authentication import Login, Users
+from warren.server.authentication import Login, UserAuthentication
 from warren.server.server import Server
 from warren.server.settings import ServerSettings
 from warren.snapshot.database import LOG, Database
@@ -49,14 +49,14 @@ from warren.snapshot.feeds import Mode
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.snapshot_store import SnapshotStore
 from warren.testing.broker_loop import SteppedLoop
-from warren.testing.faulty_files import FaultyFiles, Step
+from warren.testing.faulty_files import FaultStep, FaultyFiles
 from warren.testing.forgetful_catalog import ForgetfulCatalog
 from warren.testing.forgetful_store import ForgetfulStore
 from warren.testing.forgetful_tables import ForgetfulTables
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import CrashModel, MemoryFiles
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
 
 DIRECTORY = "db"
@@ -100,17 +100,17 @@ Begin = Callable[[], "BrokerLife"]
 Part = Callable[["BrokerLife"], None]  # of a life: what one client does
 
 
-class BrokerMachine:
+class BrokerEnvironment:
     def __init__(self) -> None:
         self.disk = MemoryFiles()
         self.clock = ManualClock()
-        self.chance = SeededChance(1)
+        self.chance = SeededRandom(1)
         self.store: ForgetfulStore | None = None
         self.sql = ForgetfulCatalog()
         self._files: FaultyFiles | None = None
         _lay_out(self.disk)
 
-    def play(self, seed: int, body: Body, cut_at: int | None = None, fraction: float | None = None) -> list[Step]:
+    def play(self, seed: int, body: Body, cut_at: int | None = None, fraction: float | None = None) -> list[FaultStep]:
         """Run the body among threads that take turns, to its end or to the power cut."""
         threads = SteppedThreads(seed, self.clock)
         files = self._files = FaultyFiles(self.disk, cut_at=cut_at, cut_fraction=fraction)
@@ -133,14 +133,14 @@ class BrokerMachine:
                 loop.close()
         return files.steps
 
-    def crashed(self, model: CrashModel, seed: int) -> BrokerMachine:
+    def crashed(self, model: CrashModel, seed: int) -> BrokerEnvironment:
         """Another machine, with what the power cut leaves: what was synced, and perhaps more."""
         other = copy.copy(self)
         other.clock = ManualClock(self.clock.wall_ns(), self.clock.monotonic_ns())
-        other.chance = SeededChance(seed)
-        other.disk = self.disk.crash(model, SeededChance(seed))
-        other.store = None if self.store is None else self.store.crash(SeededChance(seed))
-        other.sql = self.sql.crash(SeededChance(seed))
+        other.chance = SeededRandom(seed)
+        other.disk = self.disk.crash(model, SeededRandom(seed))
+        other.store = None if self.store is None else self.store.crash(SeededRandom(seed))
+        other.sql = self.sql.crash(SeededRandom(seed))
         return other
 
     def kill(self) -> None:
@@ -150,7 +150,7 @@ class BrokerMachine:
 
     # -- what a life is opened over ------------------------------------------------------------------------------
 
-    def open_database(self, machine: Machine) -> Database:
+    def open_database(self, machine: Environment) -> Database:
         tables = ForgetfulTables(machine.files, self._present_store)
         return Database.open(DIRECTORY, self._open_store, LOG_SETTINGS, REFLECTION, machine, tables=tables)
 
@@ -178,22 +178,26 @@ class BrokerMachine:
 class BrokerLife:
     """One process: opened, served, and stopped or not."""
 
-    def __init__(self, machine: BrokerMachine, files: FaultyFiles, threads: SteppedThreads, loop: SteppedLoop) -> None:
+    def __init__(
+        self, machine: BrokerEnvironment, files: FaultyFiles, threads: SteppedThreads, loop: SteppedLoop
+    ) -> None:
         self.threads = threads
         self.loop = loop
         self._defect: Exception | None = None  # of a background task
-        below = Machine(files, machine.clock, threads, machine.chance, Background(self._task_failed))
+        below = Environment(files, machine.clock, threads, machine.chance, Background(self._task_failed))
         self._background = below.background
         self.database = machine.open_database(below)
         self.catalog = machine.open_catalog(self.database, threads)
         self.catalog.change(_first_user)
         self.catalog.change(remove_leftovers)
         self.storage = QueueStorage(self.database, self.catalog, QUEUES, VARIABLE_QUEUES, STORES)
-        self.realms = Realms(self.storage, below, QUEUES)
+        self.realms = Vhosts(self.storage, below, QUEUES)
         self.realms.begin()
         self.confirms = Confirms(threads, self.database.log.wait, below.background)
-        doorman = Doorman(self.catalog, below, SERVER)
-        self.server = Server(self.realms, self.storage, doorman, SERVER, Counts(), below, self.confirms, self.loop.pool)
+        doorman = SimulatedAuthentication(self.catalog, below, SERVER)
+        self.server = Server(
+            self.realms, self.storage, doorman, SERVER, MessageCounters(), below, self.confirms, self.loop.pool
+        )
 
     def serve(self, acts: Sequence[Sequence[Part]], stops: bool) -> None:
         """Act by act, let clients in, each in a thread of its own, until all have done their part; then stop cleanly,
@@ -264,10 +268,10 @@ class BrokerLife:
         return [*told, *self.storage.stores.collector.alarms(), *self._background.alarms()]
 
 
-class Doorman(Users):
+class SimulatedAuthentication(UserAuthentication):
     """Lets everybody in whom the catalog knows."""
 
-    def check(self, login: Login, peer: str) -> User:
+    def check(self, login: Login, peer: str) -> UserRow:
         user = self.find(login.user)
         assert user is not None, "clients of the simulator say who they are"
         return user
@@ -287,4 +291,4 @@ def _lay_out(disk: MemoryFiles) -> None:
         disk.make_directories(join(directory, name))
     streams = {StreamId(0): StreamRecord(StreamId(0), "kv", ChannelId(0), is_records=False)}
     state = ManifestState(Timeline(TimelineId(1)), CONTAINER_BYTES, 2, is_clean=True, streams=streams)
-    Manifest(disk, directory, SteppedThreads(0), SeededChance(0), state).close()
+    Manifest(disk, directory, SteppedThreads(0), SeededRandom(0), state).close()

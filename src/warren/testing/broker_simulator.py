@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from warren.testing.broker_judge import Inspector, judge
-from warren.testing.broker_ledger import Ledger
-from warren.testing.broker_machine import Begin, BrokerLife, BrokerMachine
-from warren.testing.broker_workload import Workload
+from warren.testing.broker_ledger import ExpectedMessages
+from warren.testing.broker_machine import Begin, BrokerEnvironment, BrokerLife
+from warren.testing.broker_workload import BrokerWorkload
 from warren.testing.evidence import Violation
-from warren.testing.faulty_files import Step
+from warren.testing.faulty_files import FaultStep
 from warren.testing.memory_files import CrashModel
 from warren.testing.power_cut import PowerCut
 from warren.testing.simulator import Persistence, Spec
@@ -32,9 +32,9 @@ RESTART_STEPS = 60  # about as many as a start has
 
 
 @lru_cache(maxsize=64)
-def broker_steps(seed: int) -> tuple[Step, ...]:
+def broker_steps(seed: int) -> tuple[FaultStep, ...]:
     """Every operation that changes a disk when clients work undisturbed."""
-    return tuple(BrokerMachine().play(seed, Workload(seed).body))
+    return tuple(BrokerEnvironment().play(seed, BrokerWorkload(seed).body))
 
 
 class BrokerSimulator:
@@ -42,8 +42,8 @@ class BrokerSimulator:
 
     def __init__(self) -> None:
         self._run_up: tuple[str, int, int, float | None] | None = None
-        self._machine = BrokerMachine()
-        self._ledger = Ledger()
+        self._machine = BrokerEnvironment()
+        self._ledger = ExpectedMessages()
 
     def run_state(self, spec: Spec) -> None:
         """Raises `Violation`, naming the spec, if the broker breaks a promise in this state."""
@@ -57,7 +57,7 @@ class BrokerSimulator:
 
     def _run_state(self, spec: Spec) -> None:
         if self._run_up != spec.run_up:
-            self._machine, workload = BrokerMachine(), Workload(spec.seed)
+            self._machine, workload = BrokerEnvironment(), BrokerWorkload(spec.seed)
             self._run_up = spec.run_up
             self._machine.play(spec.seed, workload.body, spec.step, spec.cut_fraction)
             self._ledger = workload.ledger
@@ -75,12 +75,12 @@ class BrokerSimulator:
 
 
 class Aftermath:
-    def __init__(self, ledger: Ledger, drains: bool) -> None:
+    def __init__(self, ledger: ExpectedMessages, drains: bool) -> None:
         self._ledger = ledger
         self._drains = drains
         self._left: dict[str, list[bytes]] = {}
 
-    def play(self, machine: BrokerMachine, seed: int) -> None:
+    def play(self, machine: BrokerEnvironment, seed: int) -> None:
         machine.play(seed, self._body)
 
     def _body(self, begin: Begin) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from warren.amqp import methods
 from warren.testing.broker_client import BrokerClient
 from warren.testing.broker_judge import Inspector, judge
-from warren.testing.broker_ledger import Fate, Ledger, PlainQueue
+from warren.testing.broker_ledger import ExpectedMessages, Fate, PlainQueue
 from warren.testing.broker_machine import Begin, BrokerLife
 from warren.testing.broker_machine import Part as Act
 
@@ -28,12 +28,12 @@ ROUTES = (("events", ""), ("events", ""), ("orders", "work"), ("orders", "all"),
 FLEETING = ("v0", "v1")
 
 
-class Workload:
+class BrokerWorkload:
     """Two lives of one broker, and what all clients of it know."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self.ledger = Ledger()
+        self.ledger = ExpectedMessages()
         self.ledger.fleeting = set(FLEETING)
         self.clients: list[BrokerClient] = []  # that are connected
         self.done: Counter[str] = Counter()
@@ -45,19 +45,23 @@ class Workload:
             self.clients.clear()
             chance = random.Random(f"{self._seed} {number}")
             parts: list[Act] = [Producer(self, "p", chance), Producer(self, "q", chance)]
-            parts += [Worker(self, "w", chance), Worker(self, "x", chance), Clerk(self, "c", chance)]
-            parts.append(Operator(self, "o", chance))
-            acts: list[list[Act]] = [[Founder(self, "f", chance)], parts]
+            parts += [
+                WorkerClient(self, "w", chance),
+                WorkerClient(self, "x", chance),
+                DeclaringClient(self, "c", chance),
+            ]
+            parts.append(ManagementClient(self, "o", chance))
+            acts: list[list[Act]] = [[SetupClient(self, "f", chance)], parts]
             life.serve(acts if number == 0 else [*acts, [Auditor(self, "i", chance)]], stops=number == 0)
 
 
-class Part:
+class ClientScript:
     """What one client does. Called in a thread of its own."""
 
     owns = False
     tries = 8  # in each life
 
-    def __init__(self, workload: Workload, name: str, chance: random.Random) -> None:
+    def __init__(self, workload: BrokerWorkload, name: str, chance: random.Random) -> None:
         self.workload = workload
         self.ledger = workload.ledger
         self.name = name
@@ -136,7 +140,7 @@ class Part:
             self.client.change(methods.QueueUnbind(0, queue, exchange, key), methods.QueueUnbindOk, done)
 
 
-class Founder(Part):
+class SetupClient(ClientScript):
     def work(self) -> None:
         self.declare_exchange("events", "fanout")
         self.declare_exchange("orders", "direct")
@@ -154,7 +158,7 @@ class Founder(Part):
         self.bind("orders", "all", "free")
 
 
-class Producer(Part):
+class Producer(ClientScript):
     def doings(self) -> list[Callable[[], bool]]:
         return [self.publish, self.publish, self.publish, self.wait, self.publish_to_nobody]
 
@@ -177,7 +181,7 @@ class Producer(Part):
         return True
 
 
-class Worker(Part):
+class WorkerClient(ClientScript):
     tries = 14
 
     def doings(self) -> list[Callable[[], bool]]:
@@ -234,7 +238,7 @@ class Worker(Part):
         return True
 
 
-class Clerk(Part):
+class DeclaringClient(ClientScript):
     owns = True
 
     def work(self) -> None:
@@ -302,7 +306,7 @@ class Clerk(Part):
         return self.ledger.exchanges.get("x", ("", Fate.ABSENT))[1] is Fate.THERE
 
 
-class Operator(Part):
+class ManagementClient(ClientScript):
     def __call__(self, life: BrokerLife) -> None:
         self.life = life
         for _ in range(3):
@@ -310,7 +314,7 @@ class Operator(Part):
             self.workload.done["operator"] += 1
 
 
-class Auditor(Part):
+class Auditor(ClientScript):
     """Whatever nobody has settled is ready again when everybody has gone, also what no restart would find."""
 
     def __call__(self, life: BrokerLife) -> None:

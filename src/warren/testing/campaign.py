@@ -48,7 +48,7 @@ WORKLOADS = (*SHAPES, BROKER)
 
 
 @dataclass(slots=True)
-class Tally:
+class CampaignTally:
     states: int = 0
     seconds: float = 0.0
     workloads: set[str] = field(default_factory=set)
@@ -118,9 +118,9 @@ def _end_when_told() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def run(groups: Iterable[list[Spec]], processes: int | None = None) -> Iterator[Tally]:
+def run(groups: Iterable[list[Spec]], processes: int | None = None) -> Iterator[CampaignTally]:
     """Run the groups on all cores; the tally after each."""
-    tally = Tally()
+    tally = CampaignTally()
     start = time.monotonic()
     with multiprocessing.get_context("fork").Pool(processes or os.cpu_count(), _end_when_told) as pool:
         for told in pool.imap_unordered(run_group, groups, chunksize=2):
@@ -133,9 +133,9 @@ def run(groups: Iterable[list[Spec]], processes: int | None = None) -> Iterator[
                 return
 
 
-def watched(tallies: Iterable[Tally], states: int) -> Tally:
+def watched(tallies: Iterable[CampaignTally], states: int) -> CampaignTally:
     """Show the way the tally goes: a bar on a terminal, else a line now and then."""
-    tally = Tally()
+    tally = CampaignTally()
     columns = (TextColumn("crash states"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
         task = bar.add_task("states", total=states)

@@ -27,7 +27,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecoveredEntry:
     """An entry that was read back from the valid part of a log file."""
 
     epoch: int
@@ -35,14 +35,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReopenedState:
     """What a reopened store shows."""
 
     durable: int
     first_epoch: int  # the next new one
     highest_on_disk: int  # of any block that was there before it was opened
     state: State
-    entries: tuple[Found, ...]
+    entries: tuple[RecoveredEntry, ...]
     contents: Mapping[tuple[int, int], bytes]  # (timeline, epoch) → digest of its closing block
     records: Mapping[str, list[bytes]] = field(default_factory=dict)  # of each stream, from its base on
 

@@ -18,9 +18,9 @@ from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
 from warren.log.session import Session
 from warren.log.settings import LogSettings
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.testing.manual_clock import ManualClock
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 STOCK, CARTS, ORDERS = StorageId(1), StorageId(2), StorageId(3)
 OPENS = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -33,7 +33,7 @@ ARTICLES = 300
 def make_shop(directory: str, seconds: int = SECONDS, seed: int = 7) -> None:
     """Make a store in a directory that has none, and stop it."""
     clock = ManualClock(int(OPENS.timestamp()) * 10**9)
-    machine = Machine(LocalFiles(), clock, SystemThreads(), SeededChance(seed))
+    machine = Environment(LocalFiles(), clock, SystemThreads(), SeededRandom(seed))
     settings = replace(LogSettings(), use_worker_process=False, compaction_garbage_ratio=0.0)
     shop = _Shop(random.Random(seed))
     with LogStore.open(directory, settings, machine) as store:

@@ -22,7 +22,7 @@ GROWING = WRITING | {"create", "link", "lock", "make_directory"}
 CHANGING = GROWING | SYNCING | {"rename", "remove", "remove_directory"}  # these are the steps of FaultyFiles
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     IO_ERROR = "input/output error"
     SHORT_WRITE = "short write, then input/output error"  # meets only WRITING
     NO_SPACE = "no space left"  # meets only GROWING: a full disk can still be read, synced and freed
@@ -38,7 +38,7 @@ class Pages(Enum):
 
 @dataclass(slots=True)
 class Fault:
-    kind: Kind
+    kind: FaultKind
     operation: str = "*"
     path: str = "*"  # as in the shell, over the whole path; a rename or link is met by either of its names
     at_step: int | None = None  # index in FaultyFiles.steps; None: at any
@@ -62,6 +62,6 @@ class Fault:
     def _is_about(self, operation: str) -> bool:
         if self.operation not in ("*", operation):
             return False
-        if self.kind is Kind.NO_SPACE:
+        if self.kind is FaultKind.NO_SPACE:
             return operation in GROWING
-        return self.kind is Kind.IO_ERROR or operation in WRITING
+        return self.kind is FaultKind.IO_ERROR or operation in WRITING

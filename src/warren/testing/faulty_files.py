@@ -23,16 +23,16 @@ from typing import NamedTuple, TypeVar
 from warren.base.errors import SyncFailed, WarrenError
 from warren.files.protocol import Buffer, DirectoryLock, File, Files, FileStat, parent
 from warren.files.system_errors import translate
-from warren.testing.faults import SYNCING, Fault, Kind, Pages
+from warren.testing.faults import SYNCING, Fault, FaultKind, Pages
 from warren.testing.memory_files import MemoryFile
 from warren.testing.power_cut import PowerCut
 
-__all__ = ["Fault", "FaultyFile", "FaultyFiles", "Kind", "Pages", "PowerCut", "Step"]
+__all__ = ["Fault", "FaultKind", "FaultStep", "FaultyFile", "FaultyFiles", "Pages", "PowerCut"]
 
 Result = TypeVar("Result")
 
 
-class Step(NamedTuple):
+class FaultStep(NamedTuple):
     operation: str
     path: str
 
@@ -59,7 +59,7 @@ class FaultyFiles:
         self.cut_fraction = cut_fraction
         self.pause = pause
         self.on_cut = on_cut
-        self.steps: list[Step] = []
+        self.steps: list[FaultStep] = []
         self.is_cut = False
         self._dead_directories: set[str] = set()
 
@@ -134,7 +134,7 @@ class FaultyFiles:
         """One step: do it, or cut the power before it or in it, or fail it."""
         self._before()
         number = len(self.steps)
-        step = Step(operation, " to ".join(paths))
+        step = FaultStep(operation, " to ".join(paths))
         self.steps.append(step)
         if number == self.cut_at:
             if self.cut_fraction is not None:
@@ -144,7 +144,7 @@ class FaultyFiles:
         fault = self._fault(operation, paths, number)
         if fault is None:
             return act()
-        if act_partly is not None and fault.kind is not Kind.IO_ERROR:
+        if act_partly is not None and fault.kind is not FaultKind.IO_ERROR:
             act_partly(fault.fraction)
         if on_sync_failure is not None:
             on_sync_failure(fault)
@@ -254,7 +254,7 @@ class FaultyLock:
 def _failure(fault: Fault, operation: str, path: str) -> WarrenError:
     if operation in SYNCING:
         return SyncFailed(f"cannot {operation} {path}: {fault.kind.value} (injected)", "stop and restart")
-    number = errno.ENOSPC if fault.kind is Kind.NO_SPACE else errno.EIO
+    number = errno.ENOSPC if fault.kind is FaultKind.NO_SPACE else errno.EIO
     return translate(OSError(number, "injected"), operation, path)
 
 

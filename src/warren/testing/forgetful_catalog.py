@@ -17,10 +17,10 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.catalog.database import prepare
 from warren.catalog.sql_database import SqlDatabase
-from warren.catalog.sql_errors import told_plainly
+from warren.catalog.sql_errors import sql_error
 
 _STATES_MAX = 12  # so many are kept: what is older is on disk for sure
 
@@ -46,7 +46,7 @@ class ForgetfulCatalog:
     def set_aside(self) -> None:
         self.states = [b""]
 
-    def crash(self, chance: Chance) -> ForgetfulCatalog:
+    def crash(self, chance: Random) -> ForgetfulCatalog:
         """As it is found after a power cut. This one stays as it is."""
         kept = random.Random(chance.id64()).randrange(len(self.states)) + 1
         return ForgetfulCatalog(self.states[:kept])
@@ -70,7 +70,7 @@ class _Remembered(SqlDatabase):
 
     def _committed(self) -> None:
         if self._place.is_broken:
-            with told_plainly(self.where):
+            with sql_error(self.where):
                 raise OperationalError("COMMIT", None, Exception("database or disk is full"))
         super().commit()
         self._place.states = [*self._place.states[-_STATES_MAX + 1 :], self.raw.serialize()]

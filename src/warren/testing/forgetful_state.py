@@ -11,29 +11,29 @@ import numpy as np
 from warren.base.errors import Misuse
 from warren.log.entries import CLEARING, EntryKind
 from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import Numbers
+from warren.records.numbers import NumberColumn
 from warren.snapshot.applied import NO_VERSION, Applied, Version
-from warren.snapshot.snapshot_store import Found, Row
+from warren.snapshot.snapshot_store import StoredVersion, StoreRow
 
 
-class Held(NamedTuple):
+class HeldRow(NamedTuple):
     version: Version
     epoch: int
     value: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StoreState:
     """All that the store holds at one mark. Never changed once it is in force."""
 
     applied: Applied
     highest_epoch: int = 0
-    rows: dict[tuple[int, bytes], Held] = field(default_factory=dict)
+    rows: dict[tuple[int, bytes], HeldRow] = field(default_factory=dict)
     graves: dict[tuple[int, bytes], Version] = field(default_factory=dict)
-    about: dict[tuple[int, int], Held] = field(default_factory=dict)  # by storage and kind
+    about: dict[tuple[int, int], HeldRow] = field(default_factory=dict)  # by storage and kind
     counters: dict[bytes, bytes] = field(default_factory=dict)
 
-    def copy(self) -> State:
+    def copy(self) -> StoreState:
         return replace(
             self, rows={**self.rows}, graves={**self.graves}, about={**self.about}, counters={**self.counters}
         )
@@ -49,12 +49,12 @@ class State:
 class StateReading:
     """Is a `StoreView`; and what the store reads by."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: StoreState) -> None:
         self._state = state
         self._is_closed = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> StoreState:
         if self._is_closed:
             raise Misuse("this view of the snapshot store is closed", "take another one with `view()`")
         return self._state
@@ -63,19 +63,21 @@ class StateReading:
     def applied(self) -> Applied:
         return self._state.applied
 
-    def get(self, storage: int, key: bytes) -> Found | None:
+    def get(self, storage: int, key: bytes) -> StoredVersion | None:
         held = self.state.rows.get((storage, key))
-        return Found(held.value, held.version) if held else None
+        return StoredVersion(held.value, held.version) if held else None
 
-    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[Found | None]:
+    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[StoredVersion | None]:
         return [self.get(storage, key) for key in keys]
 
-    def range(self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False) -> Iterator[Row]:
+    def range(
+        self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
+    ) -> Iterator[StoreRow]:
         rows = self.state.rows
         names = [name for name in rows if name[0] == storage and low <= name[1] and (high is None or name[1] < high)]
-        return iter([Row(*name, rows[name].value, rows[name].version) for name in sorted(names, reverse=reverse)])
+        return iter([StoreRow(*name, rows[name].value, rows[name].version) for name in sorted(names, reverse=reverse)])
 
-    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[Row]:
+    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[StoreRow]:
         return (row for row in self.range(storage, reverse=reverse) if row.key.startswith(start))
 
     def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
@@ -99,9 +101,9 @@ class StateReading:
         self._is_closed = True
 
 
-def _columns(entries: Sequence[tuple[int, int, bytes, Held]]) -> EntryColumns:
+def _columns(entries: Sequence[tuple[int, int, bytes, HeldRow]]) -> EntryColumns:
     """Of (storage, -1 for an addition and 0 for a row, key, what is held)."""
-    none = Numbers.constant(len(entries), 0)
+    none = NumberColumn.constant(len(entries), 0)
     return EntryColumns(
         _numbers([EntryKind.PUT if place == 0 else EntryKind.ADD_STORAGE for _, place, _, _ in entries]),
         _numbers([storage for storage, _, _, _ in entries]),
@@ -115,5 +117,5 @@ def _columns(entries: Sequence[tuple[int, int, bytes, Held]]) -> EntryColumns:
     )
 
 
-def _numbers(values: Sequence[int]) -> Numbers:
-    return Numbers.of_array(np.array(values, dtype=np.uint64))
+def _numbers(values: Sequence[int]) -> NumberColumn:
+    return NumberColumn.of_array(np.array(values, dtype=np.uint64))

@@ -17,18 +17,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.errors import Damage, DiskFailure, Misuse, Refused
 from warren.base.ids import Epoch, TimelineId
 from warren.log.entries import CLEARING, EntryKind
 from warren.records.columns import EntryColumns
 from warren.snapshot.applied import NO_VERSION, Applied, Version
-from warren.testing.forgetful_state import Held, State, StateReading
+from warren.testing.forgetful_state import HeldRow, StateReading, StoreState
 
 
 class ForgetfulStore(StateReading):
-    def __init__(self, timeline: TimelineId, flushed: State | None = None) -> None:
-        super().__init__(flushed or State(Applied(timeline, Epoch(0), NO_VERSION)))
+    def __init__(self, timeline: TimelineId, flushed: StoreState | None = None) -> None:
+        super().__init__(flushed or StoreState(Applied(timeline, Epoch(0), NO_VERSION)))
         if self._state.applied.timeline != timeline:
             raise Refused(f"the snapshot store is of timeline {self._state.applied.timeline:x}, not {timeline:x}")
         self._since = [self._state]  # the flushed state and all behind it
@@ -109,11 +109,11 @@ class ForgetfulStore(StateReading):
         """The store as it is found after a clean stop."""
         return self._found(timeline, self._since[0])
 
-    def crash(self, chance: Chance) -> ForgetfulStore:
+    def crash(self, chance: Random) -> ForgetfulStore:
         """The store as it is found when the power is back. This one is left as it is."""
         return self._found(self.applied.timeline, random.Random(chance.id64()).choice(self._since))
 
-    def _found(self, timeline: TimelineId, state: State) -> ForgetfulStore:
+    def _found(self, timeline: TimelineId, state: StoreState) -> ForgetfulStore:
         found = ForgetfulStore(timeline, state)
         found.tables = dict(self.tables)
         return found
@@ -152,13 +152,13 @@ class _Entry(NamedTuple):
     kind: int
     storage: int
     key: bytes
-    held: Held
+    held: HeldRow
 
 
 class _Batch:
     """The next state while it is made."""
 
-    def __init__(self, state: State, are_late: bool) -> None:
+    def __init__(self, state: StoreState, are_late: bool) -> None:
         self._state = state
         self._old = state.copy()
         self._are_late = are_late
@@ -178,7 +178,7 @@ class _Batch:
         else:
             self._take_about(entry)
 
-    def finished(self, applied: Applied, counters: Mapping[bytes, bytes | None]) -> State:
+    def finished(self, applied: Applied, counters: Mapping[bytes, bytes | None]) -> StoreState:
         kept = {**self._state.counters, **counters}
         return replace(
             self._state,
@@ -222,5 +222,5 @@ class _Batch:
 def _entries_of(batch: EntryColumns) -> Iterator[_Entry]:
     assert batch.epochs is not None
     versions = zip(batch.majors.array().tolist(), batch.minors.array().tolist(), strict=True)
-    helds = map(Held, versions, batch.epochs.array().tolist(), batch.values.to_list())
+    helds = map(HeldRow, versions, batch.epochs.array().tolist(), batch.values.to_list())
     return map(_Entry, batch.kinds.array().tolist(), batch.storages.array().tolist(), batch.keys.to_list(), helds)

@@ -9,7 +9,7 @@ from warren.log.entries import CLEARING, EntryKind
 from warren.records.columns import EntryColumns
 from warren.snapshot.rocksdb_batch import newest_version
 from warren.snapshot.sorted_tables import TableFigures
-from warren.snapshot.table_tasks import Stretch, TableMade, TableTask
+from warren.snapshot.table_tasks import EpochRange, TableResult, TableTask
 from warren.testing.forgetful_store import ForgetfulStore
 
 
@@ -20,8 +20,8 @@ class ForgetfulTables:
         self._files = files
         self._store = store
 
-    def make(self, task: TableTask) -> Sequence[TableMade]:
-        stretch = Stretch(self._files, task)
+    def make(self, task: TableTask) -> Sequence[TableResult]:
+        stretch = EpochRange(self._files, task)
         entries = list(stretch.merged())
         figures = TableFigures(task.path)
         for batch in entries:

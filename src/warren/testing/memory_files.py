@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from warren.base.chance import Chance
+from warren.base.chance import Random
 from warren.base.errors import Misuse
 from warren.files.lock import held_by
 from warren.files.protocol import Buffer, FileStat
@@ -136,7 +136,7 @@ class MemoryFiles:
         self._locks: dict[int, MemoryLock] = {}  # by inode number
         self._guard = threading.Lock()
 
-    def crash(self, model: CrashModel, chance: Chance) -> MemoryFiles:
+    def crash(self, model: CrashModel, chance: Random) -> MemoryFiles:
         """The disk as the machine finds it when the power is back. This one is left as it is."""
         survivors = Survivors(model, random.Random(chance.id64()))
         after = MemoryFiles(self.capacity_bytes, self._sector_bytes)

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from warren.log.entries import EntryKind
-from warren.testing.evidence import UNIQUE, Found, Seen, State, Violation, Write, apply, short
+from warren.testing.evidence import UNIQUE, RecoveredEntry, ReopenedState, State, Violation, Write, apply, short
 
 
-class Standing(Enum):
+class ModelState(Enum):
     OPEN = "open"
     ENDING = "ending"
     UNCERTAIN = "uncertain"
@@ -34,7 +34,7 @@ class Standing(Enum):
     GONE = "gone"
 
 
-THERE_PERHAPS = (Standing.ENDING, Standing.UNCERTAIN)
+THERE_PERHAPS = (ModelState.ENDING, ModelState.UNCERTAIN)
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class SessionNote:
     number: int
     stream: str = ""  # of records; else of key-values
     writes: list[Write] = field(default_factory=list)
-    standing: Standing = Standing.OPEN
+    standing: ModelState = ModelState.OPEN
     epoch: int = 0
     order: int = 0  # among all sessions: who ended first
 
@@ -80,24 +80,24 @@ class Model:
         self.sessions[number].writes.append(write)
 
     def ending(self, number: int) -> None:
-        self.sessions[number].standing = Standing.ENDING
+        self.sessions[number].standing = ModelState.ENDING
 
     def ended(self, number: int, epoch: int) -> None:
-        self._end(self.sessions[number], epoch, Standing.CERTAIN if epoch <= self.confirmed else Standing.UNCERTAIN)
+        self._end(self.sessions[number], epoch, ModelState.CERTAIN if epoch <= self.confirmed else ModelState.UNCERTAIN)
 
     def aborted(self, number: int) -> None:
-        self.sessions[number].standing = Standing.GONE
+        self.sessions[number].standing = ModelState.GONE
 
     def confirm(self, epoch: int) -> None:
         """Somebody was told that this epoch is durable, and with it everything before."""
         self.confirmed = max(self.confirmed, epoch)
-        for session in self._of(Standing.UNCERTAIN):
+        for session in self._of(ModelState.UNCERTAIN):
             if session.epoch <= epoch:
-                session.standing = Standing.CERTAIN
+                session.standing = ModelState.CERTAIN
 
     def confirm_ended(self) -> None:
         """The store was closed: whatever had ended is durable."""
-        self.confirm(max((session.epoch for session in self._of(Standing.UNCERTAIN)), default=0))
+        self.confirm(max((session.epoch for session in self._of(ModelState.UNCERTAIN)), default=0))
 
     def base_moves(self, stream: str, number: int) -> None:
         """A base is about to move to this session: from now on it may have, once it has it must have."""
@@ -115,19 +115,19 @@ class Model:
         self.decayed |= {session.number for session in self.sessions.values() if hit.intersection(session.writes)}
 
     def process_died(self) -> None:
-        for session in self._of(Standing.OPEN):
-            session.standing = Standing.GONE
+        for session in self._of(ModelState.OPEN):
+            session.standing = ModelState.GONE
 
     # -- what is seen --------------------------------------------------------------------------------------------
 
-    def compare(self, seen: Seen) -> None:
+    def compare(self, seen: ReopenedState) -> None:
         """Judge a reopened store. What was uncertain is certain or gone from now on."""
         self._judge_epochs(seen)
         self._judge_confirmed(seen)
         self._learn_epochs(seen.entries)
         for session in self._of(*THERE_PERHAPS):
-            is_there = session.standing is Standing.UNCERTAIN and session.epoch <= seen.durable
-            session.standing = Standing.CERTAIN if is_there else Standing.GONE
+            is_there = session.standing is ModelState.UNCERTAIN and session.epoch <= seen.durable
+            session.standing = ModelState.CERTAIN if is_there else ModelState.GONE
         self._judge_entries(seen.entries)
         self.judge_state(seen.state)
         self._judge_records(seen.records)
@@ -154,7 +154,7 @@ class Model:
                     apply(state, write)
         return state
 
-    def _judge_epochs(self, seen: Seen) -> None:
+    def _judge_epochs(self, seen: ReopenedState) -> None:
         if seen.first_epoch <= max(seen.highest_on_disk, seen.durable):
             raise Violation(
                 f"epoch {seen.first_epoch} is used again: blocks of epoch {seen.highest_on_disk} are on the disk, "
@@ -164,23 +164,23 @@ class Model:
             if self._contents.setdefault((timeline, epoch), digest) != digest:
                 raise Violation(f"epoch {epoch} was used twice: its closing block is not the one seen before")
 
-    def _judge_confirmed(self, seen: Seen) -> None:
+    def _judge_confirmed(self, seen: ReopenedState) -> None:
         if seen.durable < self.confirmed:
-            lost = [s.number for s in self._of(Standing.CERTAIN) if s.epoch > seen.durable]
+            lost = [s.number for s in self._of(ModelState.CERTAIN) if s.epoch > seen.durable]
             raise Violation(
                 f"epoch {self.confirmed} was confirmed, only {seen.durable} is durable: sessions {lost} are lost"
             )
         if seen.durable < self.horizon:
             raise Violation(f"the epoch file showed others epoch {self.horizon}, only {seen.durable} is durable")
 
-    def _learn_epochs(self, entries: Iterable[Found]) -> None:
+    def _learn_epochs(self, entries: Iterable[RecoveredEntry]) -> None:
         """A session whose `end` never returned may be there all the same: then the log says in which epoch."""
-        ending = {session.writes[0]: session for session in self._of(Standing.ENDING) if session.writes}
+        ending = {session.writes[0]: session for session in self._of(ModelState.ENDING) if session.writes}
         for found in entries:
             if (session := ending.pop(found.write, None)) is not None:
-                self._end(session, found.epoch, Standing.UNCERTAIN)
+                self._end(session, found.epoch, ModelState.UNCERTAIN)
 
-    def _judge_entries(self, entries: Iterable[Found]) -> None:
+    def _judge_entries(self, entries: Iterable[RecoveredEntry]) -> None:
         """Nothing in the log that was never written or is gone, and no session by halves."""
         owners = {w: s for s in self.sessions.values() for w in s.writes if w.kind in UNIQUE}
         found_puts: dict[int, int] = {}
@@ -190,7 +190,7 @@ class Model:
             owner = owners.get(found.write)
             if owner is None:
                 raise Violation(f"the log has {found.write} in epoch {found.epoch}, which nobody wrote")
-            if owner.standing is not Standing.CERTAIN or owner.epoch != found.epoch:
+            if owner.standing is not ModelState.CERTAIN or owner.epoch != found.epoch:
                 raise Violation(
                     f"session {owner.number} of epoch {owner.epoch} is {owner.standing.value}, "
                     f"but the log has {found.write} in epoch {found.epoch}"
@@ -201,7 +201,7 @@ class Model:
 
     def _judge_records(self, records: Mapping[str, list[bytes]]) -> None:
         """Each stream has all its records from where its base is, or may be, on."""
-        for name in {session.stream for session in self._of(Standing.CERTAIN)} - {""} | records.keys():
+        for name in {session.stream for session in self._of(ModelState.CERTAIN)} - {""} | records.keys():
             mine = [session for session in self._in_order() if session.stream == name]
             for base in self._bases.get(name, [0]):
                 wanted = [write.value for session in mine if session.order >= base for write in session.writes]
@@ -212,10 +212,10 @@ class Model:
                 raise Violation(f"stream {name} shows {[short(value) for value in records.get(name, [])]}")
 
     def _in_order(self) -> list[SessionNote]:
-        return sorted(self._of(Standing.CERTAIN), key=lambda session: (session.epoch, session.order))
+        return sorted(self._of(ModelState.CERTAIN), key=lambda session: (session.epoch, session.order))
 
     def _judge_whole(self, found_puts: Mapping[int, int]) -> None:
-        for session in self._of(Standing.CERTAIN):
+        for session in self._of(ModelState.CERTAIN):
             wanted = sum(write.kind in UNIQUE for write in session.writes)
             found = found_puts.get(session.number, 0)
             if found != wanted and session.number not in self.decayed:
@@ -225,15 +225,15 @@ class Model:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _of(self, *standings: Standing) -> list[SessionNote]:
+    def _of(self, *standings: ModelState) -> list[SessionNote]:
         return [session for session in self.sessions.values() if session.standing in standings]
 
     def _forget_decayed(self) -> None:
         """They were lost, and said to be: from now on they were never there."""
         for number in self.decayed:
-            self.sessions[number].standing = Standing.GONE
+            self.sessions[number].standing = ModelState.GONE
         self.decayed = set()
 
-    def _end(self, session: SessionNote, epoch: int, standing: Standing) -> None:
+    def _end(self, session: SessionNote, epoch: int, standing: ModelState) -> None:
         self._ended += 1
         session.epoch, session.order, session.standing = epoch, self._ended, standing

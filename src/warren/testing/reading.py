@@ -14,20 +14,20 @@ from hashlib import blake2b
 from warren.durability.epoch_file import read_witness
 from warren.files.protocol import join
 from warren.log.entries import EntryKind
-from warren.log.file_header import Purpose
+from warren.log.file_header import FileKind
 from warren.log.file_record import FileRecord, FileState
 from warren.log.layout import EPOCH, MANIFEST, epoch_of_name, is_wal
 from warren.log.manifest import read_manifest
 from warren.log.manifest_state import ManifestState
-from warren.log.snapshot import Snapshot
+from warren.log.snapshot import StartupSnapshot
 from warren.log.store import LogStore
 from warren.records.block import FileIdentity, Header
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
 from warren.records.walk import next_good, walk
-from warren.testing.evidence import Found, State, Violation, Write
+from warren.testing.evidence import RecoveredEntry, State, Violation, Write
 from warren.testing.memory_files import CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 
 Contents = dict[tuple[int, int], bytes]  # (timeline, epoch) → digest of its closing block
 
@@ -69,13 +69,15 @@ def check_numbers(disk: MemoryFiles, directory: str) -> None:
             raise Violation(f"file number {again[0]} may be given twice: the manifest says {state.next_file} is next")
 
 
-def entries_of(disk: MemoryFiles, directory: str, manifest: ManifestState, is_decayed: bool) -> tuple[Found, ...]:
+def entries_of(
+    disk: MemoryFiles, directory: str, manifest: ManifestState, is_decayed: bool
+) -> tuple[RecoveredEntry, ...]:
     """Every entry in the valid part of a sealed log file. Where the disk has decayed, of what can be read."""
-    sealed = [r for r in manifest.of_state(FileState.SEALED) if r.purpose is Purpose.LOG]
+    sealed = [r for r in manifest.of_state(FileState.SEALED) if r.purpose is FileKind.LOG]
     return tuple(found for record in sealed for found in _entries_of_file(disk, directory, record, is_decayed))
 
 
-def state_of(snapshot: Snapshot) -> State:
+def state_of(snapshot: StartupSnapshot) -> State:
     """What a user of the store is shown."""
     return {(row.storage, row.key): row.value for row in snapshot.cursor()}
 
@@ -93,7 +95,7 @@ def durable_blocks(disk: MemoryFiles, directory: str) -> list[tuple[str, Header,
     """Blocks of entries that must be there, since the epoch file says so, on the disk and not in the page cache only;
     with their paths and entries. Damage behind that, together with a crash, is where a torn tail can no longer be told
     from damage (docs/decisions/0002-witness-off-the-path.md)."""
-    durable = horizon(disk.crash(CrashModel.SYNCED, SeededChance(0)), directory)
+    durable = horizon(disk.crash(CrashModel.SYNCED, SeededRandom(0)), directory)
     found = []
     for name in disk.list(directory):
         path = join(directory, name)
@@ -124,7 +126,9 @@ def _all_blocks(view: memoryview) -> Iterator[Header]:
         found = next_good(view, identity, walked.end + 8)
 
 
-def _entries_of_file(disk: MemoryFiles, directory: str, record: FileRecord, is_decayed: bool) -> Iterator[Found]:
+def _entries_of_file(
+    disk: MemoryFiles, directory: str, record: FileRecord, is_decayed: bool
+) -> Iterator[RecoveredEntry]:
     path = join(directory, record.name)
     if not disk.exists(path):
         raise Violation(f"the manifest names {record.name}, which is not there")
@@ -148,9 +152,9 @@ def _valid_blocks(view: memoryview, record: FileRecord, is_decayed: bool) -> Ite
     yield from walked.headers
 
 
-def _entries_of_block(view: memoryview, header: Header) -> Iterator[Found]:
+def _entries_of_block(view: memoryview, header: Header) -> Iterator[RecoveredEntry]:
     columns = read_entries(view, header)
     keys, values = columns.keys.to_list(), columns.values.to_list()
     kinds, storages = columns.kinds.array().tolist(), columns.storages.array().tolist()
     for kind, storage, key, value in zip(kinds, storages, keys, values, strict=True):
-        yield Found(header.epoch, Write(EntryKind(kind), storage, key, value))
+        yield RecoveredEntry(header.epoch, Write(EntryKind(kind), storage, key, value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 
-class SeededChance:
+class SeededRandom:
     """Is a `base.chance.Chance`."""
 
     __slots__ = ("_random",)

@@ -31,17 +31,17 @@ from warren.log.manifest import Manifest
 from warren.log.manifest_state import ManifestState, StreamRecord
 from warren.log.settings import LogSettings
 from warren.testing.evidence import Violation
-from warren.testing.faulty_files import Step
+from warren.testing.faulty_files import FaultStep
 from warren.testing.life import DIRECTORY
 from warren.testing.memory_files import CrashModel, MemoryFiles
 from warren.testing.model import Model
 from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
-from warren.testing.workload import Operation, Script
-from warren.testing.workload_draft import Draft
+from warren.testing.workload import Script, ScriptOperation
+from warren.testing.workload_draft import ScriptDraft
 from warren.testing.workload_shapes import generate
-from warren.testing.world import World, crashed
+from warren.testing.world import SimulatedMachine, crashed
 
 CUT_FRACTIONS = (None, 1.0, 0.3, 0.7)
 RECOVERY_STEPS = 60  # about as many as opening and a few sessions have
@@ -101,7 +101,7 @@ def run_state(spec: Spec) -> None:
 
 
 @lru_cache(maxsize=64)
-def steps_of(workload: str, seed: int) -> tuple[Step, ...]:
+def steps_of(workload: str, seed: int) -> tuple[FaultStep, ...]:
     """Every operation that changes the disk when the workload runs undisturbed."""
     world = _world(generate(workload, seed))
     _play(world, generate(workload, seed))
@@ -113,7 +113,7 @@ class Simulator:
 
     def __init__(self) -> None:
         self._run_up: tuple[str, int, int, float | None] | None = None
-        self._world: World | None = None
+        self._world: SimulatedMachine | None = None
 
     def run_state(self, spec: Spec) -> None:
         try:
@@ -137,7 +137,7 @@ class Simulator:
         if spec.verifies:
             world.verify()
 
-    def _world_at(self, spec: Spec) -> World:
+    def _world_at(self, spec: Spec) -> SimulatedMachine:
         if self._run_up != spec.run_up or self._world is None:
             script = generate(spec.workload, spec.seed)
             self._world = _world(script)
@@ -160,23 +160,23 @@ def _quiet_generators() -> Iterator[None]:
         sys.unraisablehook = tell
 
 
-def _play(world: World, script: Script) -> None:
+def _play(world: SimulatedMachine, script: Script) -> None:
     for life in script.lives():
         world.live(life)
         match life[-1]:
-            case Operation(verb="power-cut", arguments=(model, chance)):
+            case ScriptOperation(verb="power-cut", arguments=(model, chance)):
                 world.lose_power(CrashModel(model), int(chance))
-            case Operation(verb="decay", arguments=(chance,)):
+            case ScriptOperation(verb="decay", arguments=(chance,)):
                 world.decay(int(chance))
 
 
-def _after(world: World, spec: Spec, chance: random.Random) -> World:
+def _after(world: SimulatedMachine, spec: Spec, chance: random.Random) -> SimulatedMachine:
     """A world of its own that begins with what the crash left."""
     disk = crashed(world.disk, CrashModel(spec.persistence.value), spec.chance)
-    return World(disk, world.model.copy(), world.settings, chance.randrange(1 << 30))
+    return SimulatedMachine(disk, world.model.copy(), world.settings, chance.randrange(1 << 30))
 
 
-def _aftermath(world: World, chance: random.Random, cut_at: int | None) -> None:
+def _aftermath(world: SimulatedMachine, chance: random.Random, cut_at: int | None) -> None:
     """Open, compare, go on; crash, at a step of this if told so; open, compare, go on; close; open, compare."""
     world.restore_power(cut_at)
     with suppress(PowerCut):
@@ -186,9 +186,9 @@ def _aftermath(world: World, chance: random.Random, cut_at: int | None) -> None:
     world.live([])
 
 
-def _more_lines(world: World, chance: random.Random, ending: str) -> Sequence[Operation]:
+def _more_lines(world: SimulatedMachine, chance: random.Random, ending: str) -> Sequence[ScriptOperation]:
     channels = world.settings.channel_count
-    draft = Draft(str(chance.random()), channels, sessions=max(world.model.sessions, default=0))
+    draft = ScriptDraft(str(chance.random()), channels, sessions=max(world.model.sessions, default=0))
     draft.sessions("xy", 1)
     if any(session.stream for session in world.model.sessions.values()):
         draft.stream_session("x", "own", "end")
@@ -200,7 +200,7 @@ def _more_lines(world: World, chance: random.Random, ending: str) -> Sequence[Op
     return draft.operations
 
 
-def _world(script: Script) -> World:
+def _world(script: Script) -> SimulatedMachine:
     said = script.settings
     settings = LogSettings(
         channel_count=said.get("channels", 1),
@@ -217,7 +217,7 @@ def _world(script: Script) -> World:
     disk = MemoryFiles()
     if not said.get("fresh", 0):
         _lay_out(disk)
-    return World(disk, Model(), settings, said.get("seed", 0))
+    return SimulatedMachine(disk, Model(), settings, said.get("seed", 0))
 
 
 def _lay_out(disk: MemoryFiles) -> None:
@@ -226,4 +226,4 @@ def _lay_out(disk: MemoryFiles) -> None:
         disk.make_directories(join(DIRECTORY, name))
     streams = {StreamId(0): StreamRecord(StreamId(0), "kv", ChannelId(0), is_records=False)}
     state = ManifestState(Timeline(TimelineId(1)), CONTAINER_BYTES, 2, streams=streams)
-    Manifest(disk, DIRECTORY, SteppedThreads(0), SeededChance(0), state).close()
+    Manifest(disk, DIRECTORY, SteppedThreads(0), SeededRandom(0), state).close()

@@ -28,7 +28,7 @@ from typing import TypeVar
 from warren.base.errors import Misuse
 from warren.testing.manual_clock import ManualClock
 from warren.testing.power_cut import PowerCut
-from warren.testing.turns import Actor, Deadlock, Turns
+from warren.testing.turns import Actor, ActorSchedule, Deadlock
 
 __all__ = ["Deadlock", "SteppedCondition", "SteppedRunning", "SteppedThreads"]
 
@@ -48,7 +48,7 @@ class SteppedThreads:
         """Who loses the turn may, now and then, be starved: kept from running while others can, as a thread is that the
         system has forgotten between two lines."""
         self.clock = clock or ManualClock()
-        self._turns = Turns(seed, self.clock, switch_probability, starve_probability)
+        self._turns = ActorSchedule(seed, self.clock, switch_probability, starve_probability)
 
     @property
     def choices(self) -> list[str]:
@@ -106,7 +106,7 @@ class SteppedRunning:
 
     __slots__ = ("_actor", "_turns")
 
-    def __init__(self, turns: Turns, actor: Actor) -> None:
+    def __init__(self, turns: ActorSchedule, actor: Actor) -> None:
         self._turns = turns
         self._actor = actor
 
@@ -122,7 +122,7 @@ class SteppedCondition:
 
     __slots__ = ("_at_the_door", "_is_held", "_owner", "_turns", "_waiting")
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: ActorSchedule) -> None:
         self._turns = turns
         self._is_held = False
         self._owner: Actor | None = None  # None while held: by whoever is outside a run

@@ -45,7 +45,7 @@ class Actor:
         self.is_woken = False
 
 
-class Worker:
+class ActorThread:
     """An operating-system thread and the actor it lends itself to."""
 
     __slots__ = ("actor", "baton", "thread")
@@ -57,7 +57,7 @@ class Worker:
         self.thread: threading.Thread | None = None
 
 
-class Turns:
+class ActorSchedule:
     """Chooses by seed, and keeps the list of its choices."""
 
     def __init__(
@@ -75,8 +75,8 @@ class Turns:
         self._ready: list[Actor] = []
         self._blocked: dict[Actor, None] = {}  # in the order they came
         self._living: dict[Actor, None] = {}
-        self._workers: list[Worker] = []
-        self._idle: list[Worker] = []
+        self._workers: list[ActorThread] = []
+        self._idle: list[ActorThread] = []
 
     def run(self, body: Callable[[], None]) -> None:
         """Let `body` be the main actor; return when it and all it started have ended, or raise the cause."""
@@ -104,7 +104,7 @@ class Turns:
         if self._idle:
             worker = self._idle.pop()
         else:
-            worker = Worker()
+            worker = ActorThread()
             worker.thread = threading.Thread(target=self._work, args=(worker,), name="stepped", daemon=True)
             worker.thread.start()
             self._workers.append(worker)
@@ -215,7 +215,7 @@ class Turns:
             del self._blocked[actor]
             self._ready.append(actor)
 
-    def _work(self, worker: Worker) -> None:
+    def _work(self, worker: ActorThread) -> None:
         while True:
             worker.baton.acquire()
             actor = worker.actor
@@ -228,7 +228,7 @@ class Turns:
                 self.end(error)
             self._leave(actor, worker)
 
-    def _leave(self, actor: Actor, worker: Worker) -> None:
+    def _leave(self, actor: Actor, worker: ActorThread) -> None:
         actor.has_ended = True
         del self._living[actor]
         for joiner in actor.joiners:

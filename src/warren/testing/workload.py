@@ -73,7 +73,7 @@ NUMBERS = ("session", "channel", "storage", "milliseconds", "chance", "times")
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ScriptOperation:
     client: str
     verb: str
     arguments: tuple[str, ...] = ()
@@ -87,12 +87,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    operations: tuple[Operation, ...]
+    operations: tuple[ScriptOperation, ...]
     settings: dict[str, int] = field(default_factory=dict)
 
-    def lives(self) -> Iterator[list[Operation]]:
+    def lives(self) -> Iterator[list[ScriptOperation]]:
         """The operations of each process, the line which ends it included."""
-        life: list[Operation] = []
+        life: list[ScriptOperation] = []
         for operation in self.operations:
             life.append(operation)
             if operation.client == EVERYBODY and operation.verb in LIFE_ENDS:
@@ -102,7 +102,7 @@ class Script:
             yield life
 
 
-def phases(operations: list[Operation]) -> Iterator[tuple[bool, list[Operation]]]:
+def phases(operations: list[ScriptOperation]) -> Iterator[tuple[bool, list[ScriptOperation]]]:
     """Runs of lines of clients, and runs of lines of everybody (True)."""
     for is_everybodys, group in groupby(operations, lambda operation: operation.client == EVERYBODY):
         yield is_everybodys, list(group)
@@ -115,7 +115,7 @@ def text(script: Script) -> str:
 
 def parse(source: str) -> Script:
     settings: dict[str, int] = {}
-    operations: list[Operation] = []
+    operations: list[ScriptOperation] = []
     for number, line in enumerate(source.splitlines(), 1):
         words = line.split("#", 1)[0].split()
         if not words:
@@ -141,7 +141,7 @@ def _settings(words: list[str], number: int) -> dict[str, int]:
     return {name: int(value) for name, _, value in pairs}
 
 
-def _operation(words: list[str], number: int) -> Operation:
+def _operation(words: list[str], number: int) -> ScriptOperation:
     client, *rest = words
     verbs = EVERYBODYS_VERBS if client == EVERYBODY else CLIENT_VERBS
     if not rest or rest[0] not in verbs:
@@ -153,4 +153,4 @@ def _operation(words: list[str], number: int) -> Operation:
     for name, argument in zip(wanted, arguments, strict=True):
         if name in NUMBERS and not argument.isdecimal():
             raise Misuse(f"line {number}: {name} {argument!r} is not a number")
-    return Operation(client, verb, tuple(arguments))
+    return ScriptOperation(client, verb, tuple(arguments))

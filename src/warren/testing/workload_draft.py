@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import random
 
-from warren.testing.workload import EVERYBODY, Operation
+from warren.testing.workload import EVERYBODY, ScriptOperation
 
 KEYS = 5
 STORAGES = (1, 2)
 SIZES = ("", "", "", "*700", "*1600", "*5000")
 
 
-class Draft:
+class ScriptDraft:
     """A script being written."""
 
     def __init__(self, seed: str, channels: int, keys_apart: bool = False, sessions: int = 0) -> None:
         self.chance = random.Random(seed)
-        self.operations: list[Operation] = []
+        self.operations: list[ScriptOperation] = []
         self._channels = channels
         self._keys_apart = keys_apart  # each client has keys of its own
         self._sessions = sessions  # numbers used so far
 
     def say(self, client: str, verb: str, *arguments: object) -> None:
-        self.operations.append(Operation(client, verb, tuple(map(str, arguments))))
+        self.operations.append(ScriptOperation(client, verb, tuple(map(str, arguments))))
 
     def everybody(self, verb: str, *arguments: object) -> None:
         self.say(EVERYBODY, verb, *arguments)

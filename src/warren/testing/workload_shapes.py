@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from warren.base.errors import Misuse
 from warren.testing.workload import Script
-from warren.testing.workload_draft import STORAGES, Draft
+from warren.testing.workload_draft import STORAGES, ScriptDraft
 
 
-def append(draft: Draft) -> None:
+def append(draft: ScriptDraft) -> None:
     """Several clients on several channels; some wait, some do not, some change their minds."""
     draft.sessions("abc", 3, ("commit", "end", "end", "abort"))
     draft.say("a", "flush")
@@ -20,7 +20,7 @@ def append(draft: Draft) -> None:
     draft.sessions("ab", 1)
 
 
-def rotate(draft: Draft) -> None:
+def rotate(draft: ScriptDraft) -> None:
     """Rotations between and beside sessions, one of them open all the while."""
     draft.sessions("ab", 1)
     open_session = draft.open_session("a")
@@ -34,7 +34,7 @@ def rotate(draft: Draft) -> None:
     draft.say("b", "rotate")
 
 
-def recover(draft: Draft) -> None:
+def recover(draft: ScriptDraft) -> None:
     """Short lives, ended in every way, one after the other."""
     for _ in range(4):
         draft.sessions("ab", 1)
@@ -53,7 +53,7 @@ def recover(draft: Draft) -> None:
     draft.session("a", ("commit",))
 
 
-def compact(draft: Draft) -> None:
+def compact(draft: ScriptDraft) -> None:
     """Compactions, also while sessions come and go, and over what an earlier one has made."""
     draft.sessions("ab", 1)
     draft.say("a", "compact")
@@ -64,7 +64,7 @@ def compact(draft: Draft) -> None:
     draft.session("a", ("commit",))
 
 
-def purge(draft: Draft) -> None:
+def purge(draft: ScriptDraft) -> None:
     """What was compacted goes, and nothing of it comes back."""
     draft.sessions("ab", 1, ("commit",))
     draft.say("a", "compact")
@@ -76,7 +76,7 @@ def purge(draft: Draft) -> None:
     draft.say("a", "purge")
 
 
-def recycle(draft: Draft) -> None:
+def recycle(draft: ScriptDraft) -> None:
     """Log files get a second life: not those that somebody holds on to, and nothing of the first is read."""
     draft.sessions("ab", 1, ("commit",))
     if draft.chance.random() < 0.5:
@@ -90,7 +90,7 @@ def recycle(draft: Draft) -> None:
     draft.say("a", "rotate")
 
 
-def busy(draft: Draft) -> None:
+def busy(draft: ScriptDraft) -> None:
     """Rotations and compactions beside each other."""
     draft.sessions("ab", 1)
     for _ in range(2):
@@ -99,7 +99,7 @@ def busy(draft: Draft) -> None:
             draft.say(client, "compact" if client == "a" else "rotate")
 
 
-def stream(draft: Draft) -> None:
+def stream(draft: ScriptDraft) -> None:
     """Streams come to be while others write; their bases move up, and what lies before goes."""
     for _ in range(2):
         draft.session("a")
@@ -114,12 +114,12 @@ def stream(draft: Draft) -> None:
     draft.say("a", "purge")
 
 
-def crowd(draft: Draft) -> None:
+def crowd(draft: ScriptDraft) -> None:
     """Many clients, who lead and follow each other; files that grow until they are rotated."""
     draft.sessions("abcd", 3, ("end", "end", "commit"))
 
 
-def bulk(draft: Draft) -> None:
+def bulk(draft: ScriptDraft) -> None:
     """Sessions of several blocks, more than the buffers hold: the store flushes by itself, and holds writers back."""
     for _ in range(2):
         for client in "abc":
@@ -129,14 +129,14 @@ def bulk(draft: Draft) -> None:
     draft.say("a", "compact")
 
 
-def create(draft: Draft) -> None:
+def create(draft: ScriptDraft) -> None:
     """A store that is not there yet."""
     draft.session("a", ("commit",))
     draft.everybody("reopen")
     draft.session("a", ("commit",))
 
 
-def failing(draft: Draft) -> None:
+def failing(draft: ScriptDraft) -> None:
     """A sync or a write fails: nothing of it may be believed, not even by the next process."""
     draft.sessions("ab", 1)
     path = draft.chance.choice(("*pwal_*", "*pwal_*", "*pwal_0000", "*epoch", "*manifest*"))
@@ -149,7 +149,7 @@ def failing(draft: Draft) -> None:
     draft.sessions("a", 2, ("commit",))
 
 
-def full(draft: Draft) -> None:
+def full(draft: ScriptDraft) -> None:
     """The disk is full for a while: writers wait, nothing is lost."""
     draft.sessions("ab", 1)
     operation, path = draft.chance.choice((("allocate", "*"), ("write", "*pwal_*"), ("write", "*"), ("create", "*")))
@@ -159,7 +159,7 @@ def full(draft: Draft) -> None:
     draft.session("b")
 
 
-def repair(draft: Draft) -> None:
+def repair(draft: ScriptDraft) -> None:
     """A durable block decays: the start stops there, and a repair loses that block and no other."""
     draft.sessions("ab", 1)
     if draft.chance.random() < 0.5:
@@ -170,7 +170,7 @@ def repair(draft: Draft) -> None:
     draft.sessions("ab", 1, ("commit",))
 
 
-SHAPES: dict[str, tuple[Callable[[Draft], None], dict[str, int]]] = {
+SHAPES: dict[str, tuple[Callable[[ScriptDraft], None], dict[str, int]]] = {
     "append": (append, {"channels": 3}),
     "rotate": (rotate, {"channels": 2}),
     "compact": (compact, {"channels": 2}),
@@ -197,6 +197,6 @@ def generate(shape: str, seed: int) -> Script:
     if shape not in SHAPES:
         raise Misuse(f"there is no workload {shape!r}", f"there are {', '.join(SHAPES)}")
     write, settings = SHAPES[shape]
-    draft = Draft(f"{shape} {seed}", settings["channels"], bool(settings.get("keys_apart")))
+    draft = ScriptDraft(f"{shape} {seed}", settings["channels"], bool(settings.get("keys_apart")))
     write(draft)
     return Script(tuple(draft.operations), {**settings, "seed": seed})

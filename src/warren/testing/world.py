@@ -1,6 +1,6 @@
 """A simulated machine: a disk, a clock, and the model of what must be there; processes come and go.
 
-Always true: after `World.live` no thread of the process is left, its locks are free, and `World.disk` is what the next
+Always true: after `SimulatedMachine.live` no thread of the process is left, its locks are free, and `SimulatedMachine.disk` is what the next
 process finds. A killed process leaves its page cache behind, synced or not; a power cut leaves what the model of
 persistence leaves; decay flips a bit of what is surely on the disk.
 """
@@ -18,20 +18,20 @@ from warren.log.verify import verify
 from warren.testing.decay import flip_bit
 from warren.testing.evidence import Violation
 from warren.testing.faulty_files import FaultyFiles
-from warren.testing.life import DIRECTORY, Killed, Life
+from warren.testing.life import DIRECTORY, Killed, SimulatedProcess
 from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import CrashModel, MemoryFiles
 from warren.testing.model import Model
 from warren.testing.reading import durable_blocks, horizon, newest_witness
-from warren.testing.seeded_chance import SeededChance
+from warren.testing.seeded_chance import SeededRandom
 from warren.testing.stepped_threads import SteppedThreads
-from warren.testing.workload import Operation
+from warren.testing.workload import ScriptOperation
 
 # Threads that rarely change, that hardly come to run, and that are forgotten between two lines: (switch, starve).
 TEMPERS = ((0.05, 0.0), (0.25, 0.0), (0.7, 0.0), (0.4, 0.1))
 
 
-class World:
+class SimulatedMachine:
     """A machine, and the model of what must be on its disk."""
 
     def __init__(self, disk: MemoryFiles, model: Model, settings: LogSettings, seed: int) -> None:
@@ -39,17 +39,17 @@ class World:
         self.model = model
         self.settings = settings
         self.clock = ManualClock()
-        self.chance = SeededChance(seed)
+        self.chance = SeededRandom(seed)
         self.files = FaultyFiles(disk)
 
-    def live(self, operations: Sequence[Operation]) -> None:
+    def live(self, operations: Sequence[ScriptOperation]) -> None:
         """Let one process do these lines, from opening to its end. Raises `PowerCut` if the power goes meanwhile."""
         switching, starving = TEMPERS[self.chance.id64() % len(TEMPERS)]
         threads = SteppedThreads(self.chance.id64(), self.clock, switching, starving)
         self.files.pause, self.files.on_cut = threads.pause, threads.cut_power
         try:
             with suppress(Killed):
-                threads.run(Life(self, threads).run_all(list(operations)))
+                threads.run(SimulatedProcess(self, threads).run_all(list(operations)))
         finally:
             self.files.pause = self.files.on_cut = None
             self.files.faults.clear()
@@ -90,8 +90,8 @@ class World:
 
 def crashed(disk: MemoryFiles, model: CrashModel, chance: int) -> MemoryFiles:
     """What a power cut leaves. It never takes a witness that was synced: else damage would pass for a torn tail."""
-    after = disk.crash(model, SeededChance(chance))
-    synced = newest_witness(disk.crash(CrashModel.SYNCED, SeededChance(chance)), DIRECTORY)
+    after = disk.crash(model, SeededRandom(chance))
+    synced = newest_witness(disk.crash(CrashModel.SYNCED, SeededRandom(chance)), DIRECTORY)
     if newest_witness(after, DIRECTORY) < synced:
         raise Violation(f"a power cut took the witness of epoch {synced}, which was synced")
     return after

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from warren.app.configuration.choices import Choices, merged
+from warren.app.configuration.choices import OptionValues, merged
 
 
 def test_the_first_that_says_anything_counts() -> None:
-    first = Choices(port=1, default_read="")
-    second = Choices(port=2, host="h", default_read=".*")
-    assert merged(first, second) == Choices(port=1, host="h", default_read="")
-    assert merged(Choices(), Choices()) == Choices()
+    first = OptionValues(port=1, default_read="")
+    second = OptionValues(port=2, host="h", default_read=".*")
+    assert merged(first, second) == OptionValues(port=1, host="h", default_read="")
+    assert merged(OptionValues(), OptionValues()) == OptionValues()
 
 
 def test_zero_empty_and_false_say_something() -> None:
-    told = Choices(port=0, log_file="", has_no_data_dir=False, loopback_users=())
-    assert merged(told, Choices(port=1, log_file="x", has_no_data_dir=True, loopback_users=("guest",))) == told
+    told = OptionValues(port=0, log_file="", has_no_data_dir=False, loopback_users=())
+    assert merged(told, OptionValues(port=1, log_file="x", has_no_data_dir=True, loopback_users=("guest",))) == told

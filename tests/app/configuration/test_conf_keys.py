@@ -6,18 +6,18 @@ from dataclasses import fields
 
 import pytest
 
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.conf_keys import KEYS, LATER, read_keys
 from warren.app.configuration.rabbitmq_conf import parse
 from warren.base.errors import Misuse
 
 
-def read(text: str) -> tuple[Choices, list[str]]:
+def read(text: str) -> tuple[OptionValues, list[str]]:
     return read_keys(parse(text, "r.conf"))
 
 
 def test_every_key_has_a_choice() -> None:
-    assert {field for field, _ in KEYS.values()} <= {each.name for each in fields(Choices)}
+    assert {field for field, _ in KEYS.values()} <= {each.name for each in fields(OptionValues)}
     assert not set(KEYS) & set(LATER)
 
 
@@ -56,7 +56,7 @@ def test_keys_that_users_of_rabbitmq_write_are_understood() -> None:
         """
     )
     assert not warnings
-    assert choices == Choices(
+    assert choices == OptionValues(
         host="0.0.0.0",
         port=5673,
         default_user="ann",
@@ -127,7 +127,7 @@ def test_a_key_that_comes_again_counts_as_it_was_said_last() -> None:
 def test_what_is_not_known_or_not_done_is_passed_over_with_its_line(line: str, why: str) -> None:
     choices, warnings = read(f"\n{line}\nheartbeat = 1")
     assert warnings == [f"r.conf:2: {line.partition(' ')[0]} is ignored: {why}"]
-    assert choices == Choices(heartbeat_seconds=1, loopback_users=("guest",))
+    assert choices == OptionValues(heartbeat_seconds=1, loopback_users=("guest",))
 
 
 def test_a_second_listener_is_passed_over() -> None:

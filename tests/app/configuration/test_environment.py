@@ -6,13 +6,13 @@ from dataclasses import fields
 
 import pytest
 
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.environment import HONOURED, IGNORED, read_environment
 from warren.base.errors import Misuse
 
 
 def test_every_variable_has_a_choice() -> None:
-    assert {field for field, _ in HONOURED.values()} <= {each.name for each in fields(Choices)}
+    assert {field for field, _ in HONOURED.values()} <= {each.name for each in fields(OptionValues)}
     assert not set(HONOURED) & set(IGNORED)
 
 
@@ -33,7 +33,7 @@ def test_variables_of_rabbitmq_are_honoured() -> None:
         }
     )
     assert not warnings
-    assert choices == Choices(
+    assert choices == OptionValues(
         default_user="ann",
         default_password="secret",
         default_vhost="prod",
@@ -49,7 +49,7 @@ def test_variables_of_rabbitmq_are_honoured() -> None:
 
 def test_ours_come_before_theirs() -> None:
     choices, _ = read_environment({"RABBITMQ_NODE_PORT": "1", "WARREN_PORT": "2", "WARREN_PRODUCT": "RabbitMQ"})
-    assert choices == Choices(port=2, product="RabbitMQ")
+    assert choices == OptionValues(port=2, product="RabbitMQ")
     assert read_environment({"RABBITMQ_LOG": "debug", "WARREN_LOG_LEVEL": "error"})[0].log_level == "error"
 
 
@@ -62,7 +62,7 @@ def test_what_is_erlangs_is_ignored_with_a_reason_and_an_empty_one_is_none() -> 
             "RABBITMQ_NODE_PORT": "",
         }
     )
-    assert choices == Choices()
+    assert choices == OptionValues()
     assert warnings == [
         "RABBITMQ_ERLANG_COOKIE is ignored: there is no Erlang here",
         "RABBITMQ_NODENAME is ignored: data belongs to its directory, whatever the machine is called",
@@ -71,7 +71,7 @@ def test_what_is_erlangs_is_ignored_with_a_reason_and_an_empty_one_is_none() -> 
 
 
 def test_variables_that_are_not_ours_are_not_looked_at() -> None:
-    assert read_environment({"WARREN_PURE": "1", "HOME": "/root"}) == (Choices(), [])
+    assert read_environment({"WARREN_PURE": "1", "HOME": "/root"}) == (OptionValues(), [])
 
 
 @pytest.mark.parametrize(

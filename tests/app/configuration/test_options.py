@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.configuration import Configuration, FirstUser
 from warren.app.configuration.memory import OWN_BYTES, UNKNOWN_BYTES
 from warren.app.configuration.options import configuration_of
@@ -23,7 +23,7 @@ def built(conf: str = "", more: str = "", environment: dict[str, str] | None = N
         file = files.create(path)
         file.write_at(0, [text.encode()])
         file.close()
-    choices = Choices(**{"data_dir": "/data", "config": CONF, **told})  # type: ignore[arg-type]
+    choices = OptionValues(**{"data_dir": "/data", "config": CONF, **told})  # type: ignore[arg-type]
     return configuration_of(files, choices, environment or {})
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from warren.base.ids import BindingId, ExchangeId, QueueId, VhostId
-from warren.catalog.bindings import Binding
-from warren.catalog.exchanges import Exchange
-from warren.catalog.queues import Queue
+from warren.catalog.bindings import BindingRow
+from warren.catalog.exchanges import ExchangeRow
+from warren.catalog.queues import QueueRow
 
 VHOST = VhostId(7)
 FIRST_EXCHANGE = 100
@@ -15,17 +15,17 @@ FIRST_EXCHANGE = 100
 
 def exchange(
     id_: int, type_: str = "direct", name: str | None = None, internal: bool = False, **arguments: Any
-) -> Exchange:
+) -> ExchangeRow:
     told = {key.replace("_", "-"): value for key, value in arguments.items()}
-    return Exchange(ExchangeId(id_), VHOST, f"x{id_}" if name is None else name, type_, True, False, internal, told)
+    return ExchangeRow(ExchangeId(id_), VHOST, f"x{id_}" if name is None else name, type_, True, False, internal, told)
 
 
-def queue(id_: int, name: str | None = None) -> Queue:
-    return Queue(QueueId(id_), VHOST, name or f"q{id_}", True, False, False)
+def queue(id_: int, name: str | None = None) -> QueueRow:
+    return QueueRow(QueueId(id_), VHOST, name or f"q{id_}", True, False, False)
 
 
-def binding(id_: int, source: int, target: int, key: str = "", arguments: dict[str, Any] | None = None) -> Binding:
+def binding(id_: int, source: int, target: int, key: str = "", arguments: dict[str, Any] | None = None) -> BindingRow:
     """To a queue or to an exchange, by the target's number."""
     to_queue = QueueId(target) if target < FIRST_EXCHANGE else None
     to_exchange = ExchangeId(target) if target >= FIRST_EXCHANGE else None
-    return Binding(BindingId(id_), VHOST, ExchangeId(source), to_queue, to_exchange, key, arguments or {})
+    return BindingRow(BindingId(id_), VHOST, ExchangeId(source), to_queue, to_exchange, key, arguments or {})

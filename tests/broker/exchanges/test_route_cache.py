@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.broker.exchanges.rows import binding, exchange, queue
 from warren.base.ids import ExchangeId
-from warren.broker.exchanges.route_cache import REMEMBERED_MAX, RouteCache
+from warren.broker.exchanges.route_cache import REMEMBERED_MAX, MatchCache
 from warren.broker.exchanges.routing import Routing, load
-from warren.catalog.bindings import Binding
-from warren.catalog.exchanges import Exchange
-from warren.catalog.queues import Queue
+from warren.catalog.bindings import BindingRow
+from warren.catalog.exchanges import ExchangeRow
+from warren.catalog.queues import QueueRow
 
 KEYS = ("", "q1", "q2", "q3", "k")
 
@@ -21,9 +21,9 @@ class Rows:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.exchanges: dict[int, Exchange] = {100: exchange(100, name="")}
-        self.queues: dict[int, Queue] = {}
-        self.bindings: dict[int, Binding] = {}
+        self.exchanges: dict[int, ExchangeRow] = {100: exchange(100, name="")}
+        self.queues: dict[int, QueueRow] = {}
+        self.bindings: dict[int, BindingRow] = {}
         self.routing = load(self.exchanges.values(), (), ())
         self.next_binding = 1
 
@@ -73,7 +73,7 @@ class Rows:
             self.bindings[row.id] = row
             self.routing.add_binding(row)
 
-    def _forget(self, gone: list[Binding]) -> None:
+    def _forget(self, gone: list[BindingRow]) -> None:
         for row in gone:
             del self.bindings[row.id]
 
@@ -98,7 +98,7 @@ def test_what_is_remembered_is_what_rows_loaded_afresh_come_to() -> None:
 
 
 def test_a_cache_leaves_nothing_behind_of_what_it_forgot() -> None:
-    cache = RouteCache[str]()
+    cache = MatchCache[str]()
     one, two = ExchangeId(1), ExchangeId(2)
     cache.keep((one, "a"), "a", {one, two})
     cache.keep((one, None), "any", {one})
@@ -113,7 +113,7 @@ def test_a_cache_leaves_nothing_behind_of_what_it_forgot() -> None:
 
 
 def test_the_number_of_results_is_bounded() -> None:
-    cache = RouteCache[int]()
+    cache = MatchCache[int]()
     for number in range(REMEMBERED_MAX + 1):
         cache.keep((ExchangeId(1), str(number)), number, {ExchangeId(1)})
     assert len(cache) == 1

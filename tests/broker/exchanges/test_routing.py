@@ -8,14 +8,14 @@ from warren.base.ids import ExchangeId, QueueId
 from warren.broker.exchanges.errors import InternalExchange, UnknownExchange, UnknownExchangeType
 from warren.broker.exchanges.route_cache import REMEMBERED_MAX
 from warren.broker.exchanges.routing import Routing, load
-from warren.catalog.bindings import Binding
-from warren.catalog.exchanges import Exchange
+from warren.catalog.bindings import BindingRow
+from warren.catalog.exchanges import ExchangeRow
 
 QUEUES = [queue(number) for number in range(1, 6)]
 X, Y, Z = ExchangeId(100), ExchangeId(101), ExchangeId(102)
 
 
-def routing_of(exchanges: list[Exchange], *bindings: Binding) -> Routing:
+def routing_of(exchanges: list[ExchangeRow], *bindings: BindingRow) -> Routing:
     return load(exchanges, QUEUES, bindings)
 
 

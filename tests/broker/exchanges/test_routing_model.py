@@ -13,8 +13,8 @@ from tests.broker.exchanges.test_topic import matches
 from warren.base.ids import ExchangeId
 from warren.broker.exchanges.routing import load
 from warren.broker.exchanges.topic import words_of
-from warren.catalog.bindings import Binding
-from warren.catalog.exchanges import Exchange
+from warren.catalog.bindings import BindingRow
+from warren.catalog.exchanges import ExchangeRow
 
 QUEUES = range(1, 4)
 EXCHANGES = range(FIRST_EXCHANGE, FIRST_EXCHANGE + 4)
@@ -35,10 +35,10 @@ TOPOLOGIES = st.tuples(*(st.tuples(KINDS, st.sampled_from([None, *EXCHANGES])) f
 
 
 def reached(
-    rows: Iterable[Exchange], bound: Iterable[Binding], start: int, keys: list[str], headers: dict[str, Any]
+    rows: Iterable[ExchangeRow], bound: Iterable[BindingRow], start: int, keys: list[str], headers: dict[str, Any]
 ) -> tuple[int, ...]:
     """Every exchange that can be reached, grown until nothing is added; then what these lead to."""
-    by_id: dict[int, Exchange] = {row.id: row for row in rows}
+    by_id: dict[int, ExchangeRow] = {row.id: row for row in rows}
     exchanges, queues = {start}, set[int]()
     while True:
         before = len(exchanges)
@@ -52,7 +52,7 @@ def reached(
             return tuple(sorted(queues))
 
 
-def is_met(kind: str, row: Binding, keys: list[str], headers: dict[str, Any]) -> bool:
+def is_met(kind: str, row: BindingRow, keys: list[str], headers: dict[str, Any]) -> bool:
     match kind:
         case "direct":
             return row.routing_key in keys
@@ -65,8 +65,8 @@ def is_met(kind: str, row: Binding, keys: list[str], headers: dict[str, Any]) ->
 
 @given(TOPOLOGIES, BINDINGS, st.lists(st.tuples(st.sampled_from(KEYS), HEADERS), min_size=1, max_size=4), st.data())
 def test_routing_finds_what_a_naive_walk_finds_while_bindings_come_and_go(
-    rows: list[Exchange],
-    bound: list[Binding],
+    rows: list[ExchangeRow],
+    bound: list[BindingRow],
     messages: list[tuple[str, dict[str, Any]]],
     data: st.DataObject,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.pipeline.ten_epochs import ENTRIES_PER_EPOCH, EPOCHS, SETTINGS, write
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.pipeline import read
 from warren.testing.manual_clock import ManualClock
 
@@ -66,7 +66,7 @@ def test_a_past_is_shown_as_of_an_epoch(spark: Any, store: LogStore) -> None:
 def test_a_past_is_shown_as_of_a_time(spark: Any, tmp_path: Path) -> None:
     """Three epochs, an hour between them by the owner's clock; half an hour after the second it is the second."""
     clock = ManualClock()
-    with LogStore.open(str(tmp_path), SETTINGS, replace(Machine.real(), clock=clock)) as store:
+    with LogStore.open(str(tmp_path), SETTINGS, replace(Environment.real(), clock=clock)) as store:
         moments = []
         for number in range(3):
             clock.advance_ns(3600 * 10**9)

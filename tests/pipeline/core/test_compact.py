@@ -9,7 +9,7 @@ import pytest
 from tests.log.ordering import TINY, TINY_AND_DEALT
 from warren.base.errors import WarrenError
 from warren.log.file_parts import FilePart
-from warren.log.range_tasks import DealTask
+from warren.log.range_tasks import PartitionTask
 from warren.log.store import LogStore
 from warren.pipeline.jobs.compact import compact, compact_running, deal_task
 from warren.pipeline.jobs.running import run_tasks, workers_of
@@ -38,6 +38,6 @@ def test_tasks_answer_in_order_and_what_one_raises_is_raised_here(spark: Any, st
     assert workers_of(spark) >= 1
     assert run_tasks(spark, dict, [{"n": n} for n in range(5)]) == [{"n": n} for n in range(5)]
     [record, *_] = store.manifest.state.files.values()
-    nowhere = DealTask("/nowhere", "/nowhere", (FilePart(record, store.durable),), store.durable, ())
+    nowhere = PartitionTask("/nowhere", "/nowhere", (FilePart(record, store.durable),), store.durable, ())
     with pytest.raises(WarrenError, match="/nowhere"):
         run_tasks(spark, deal_task, [nowhere.to_json()])

@@ -16,7 +16,7 @@ from warren.snapshot.feeds import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
+class OptionValues:
     data_dir: str | None = None
     store_dir: str | None = None
     has_no_data_dir: bool | None = None
@@ -66,10 +66,10 @@ class Choices:
     pid_file: str | None = None
 
 
-def merged(*sources: Choices) -> Choices:
+def merged(*sources: OptionValues) -> OptionValues:
     """Of each field, what the first of them says that says anything."""
-    return Choices(**{each.name: _first(each.name, sources) for each in fields(Choices)})
+    return OptionValues(**{each.name: _first(each.name, sources) for each in fields(OptionValues)})
 
 
-def _first(name: str, sources: tuple[Choices, ...]) -> Any:
+def _first(name: str, sources: tuple[OptionValues, ...]) -> Any:
     return next((value for source in sources if (value := getattr(source, name)) is not None), None)

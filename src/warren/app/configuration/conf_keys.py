@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from warren.app.configuration.choices import Choices
-from warren.app.configuration.rabbitmq_conf import Line
+from warren.app.configuration.choices import OptionValues
+from warren.app.configuration.rabbitmq_conf import ConfLine
 from warren.app.configuration.sizes import share, size_bytes
 from warren.app.configuration.store_options import STORE_KEYS
 from warren.app.configuration.values import (
@@ -84,7 +84,7 @@ _LOG_FILE, _LOG_DIR, _LOG_CONSOLE = "log.file", "log.dir", "log.console"
 _LOG_NAME = "warren.log"
 
 
-class Reading:
+class ConfReader:
     """One after another; at the end `choices` and `warnings`."""
 
     def __init__(self) -> None:
@@ -96,11 +96,11 @@ class Reading:
         self._listener = ""  # the key of the one that is served
         self._log: dict[str, str] = {}
 
-    def take(self, line: Line) -> None:
+    def take(self, line: ConfLine) -> None:
         key = line.key
         if key in KEYS:
             field, read = KEYS[key]
-            self._found[field] = _read(line, read)
+            self._found[field] = _read_conf_value(line, read)
         elif key.startswith("listeners.tcp"):
             self._take_listener(line)
         elif key.startswith("loopback_users"):
@@ -108,14 +108,14 @@ class Reading:
         elif key.startswith("auth_mechanisms."):
             self._take_mechanism(line)
         elif key.startswith("default_user_tags."):
-            if _read(line, truth):
+            if _read_conf_value(line, truth):
                 self._tags.append(key.partition(".")[2])
         elif key in (_LOG_FILE, _LOG_DIR, _LOG_CONSOLE):
             self._log[key] = line.value
         else:
             self._warn(line, next((why for known, why in LATER.items() if _is_of(key, known)), "unknown key"))
 
-    def choices(self) -> Choices:
+    def choices(self) -> OptionValues:
         found = dict(self._found)
         found["loopback_users"] = tuple(user for user, is_local in self._loopback.items() if is_local)
         if self._mechanisms:
@@ -124,29 +124,29 @@ class Reading:
             found["default_tags"] = tuple(dict.fromkeys(self._tags))
         if (path := self._log_path()) is not None:
             found["log_file"] = path
-        return Choices(**found)
+        return OptionValues(**found)
 
-    def _take_listener(self, line: Line) -> None:
+    def _take_listener(self, line: ConfLine) -> None:
         if line.value.lower() == "none":
             what = f"{line.where}: plain TCP is switched off, and this version serves nothing else"
             raise Misuse(what, "let it listen on this machine only: listeners.tcp.local = 127.0.0.1:5672")
-        host, number = _read(line, listener)
+        host, number = _read_conf_value(line, listener)
         if self._listener not in ("", line.key):
             self._warn(line, f"one listener is served, and that is {self._listener}")
             return
         self._listener = line.key
         self._found |= {"port": number, "host": host}
 
-    def _take_loopback(self, line: Line) -> None:
+    def _take_loopback(self, line: ConfLine) -> None:
         user = line.key.partition(".")[2]
         if user:
-            self._loopback[user] = _read(line, truth)
+            self._loopback[user] = _read_conf_value(line, truth)
         elif line.value.lower() == "none":
             self._loopback = {}
         else:
             self._warn(line, "write loopback_users.NAME = true, or loopback_users = none")
 
-    def _take_mechanism(self, line: Line) -> None:
+    def _take_mechanism(self, line: ConfLine) -> None:
         if line.value in MECHANISMS:
             self._mechanisms[line.key] = line.value
         else:
@@ -161,13 +161,13 @@ class Reading:
         file = _LOG_NAME if file.lower() == "true" else file
         return join(directory, file) if directory and not file.startswith("/") else file
 
-    def _warn(self, line: Line, why: str) -> None:
+    def _warn(self, line: ConfLine, why: str) -> None:
         self.warnings.append(f"{line.where}: {line.key} is ignored: {why}")
 
 
-def read_keys(lines: Iterable[Line]) -> tuple[Choices, list[str]]:
+def read_keys(lines: Iterable[ConfLine]) -> tuple[OptionValues, list[str]]:
     """What the lines say, and what of it is passed over."""
-    reading = Reading()
+    reading = ConfReader()
     for line in lines:
         reading.take(line)
     return reading.choices(), reading.warnings
@@ -177,7 +177,7 @@ def _is_of(key: str, family: str) -> bool:
     return key == family or key.startswith(f"{family}.")
 
 
-def _read(line: Line, read: Read) -> Any:
+def _read_conf_value(line: ConfLine, read: Read) -> Any:
     try:
         return read(line.value)
     except Misuse as error:

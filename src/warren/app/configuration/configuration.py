@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warren.app.places import Places
+from warren.app.places import CatalogLocation
 from warren.broker.settings import QueueSettings
 from warren.catalog.settings import CatalogSettings
 from warren.log.settings import LogSettings
@@ -40,7 +40,7 @@ class LogTo:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    places: Places = field(default_factory=lambda: Places("warren-data", CatalogSettings()))
+    places: CatalogLocation = field(default_factory=lambda: CatalogLocation("warren-data", CatalogSettings()))
     server: ServerSettings = field(default_factory=ServerSettings)
     queues: QueueSettings = field(default_factory=QueueSettings)
     variable_queues: VariableQueueSettings = field(default_factory=VariableQueueSettings)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from warren.app.configuration.choices import Choices
+from warren.app.configuration.choices import OptionValues
 from warren.app.configuration.store_options import STORE_VARIABLES
 from warren.app.configuration.values import Read, log_level, name, port, seconds, text
 from warren.base.errors import Misuse
@@ -58,7 +58,7 @@ IGNORED: dict[str, str] = {
 }
 
 
-def read_environment(environment: Mapping[str, str]) -> tuple[Choices, list[str]]:
+def read_environment(environment: Mapping[str, str]) -> tuple[OptionValues, list[str]]:
     """What it says, and what of it is passed over. An empty variable is none."""
     told = {variable: value for variable, value in environment.items() if value}
     found: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def read_environment(environment: Mapping[str, str]) -> tuple[Choices, list[str]
         found |= _level(told[_LOG_LEVELS])
     others = sorted(each for each in told if each.startswith(_FAMILY) and each not in HONOURED and each != _LOG_LEVELS)
     warnings = [f"{each} is ignored: {IGNORED.get(each, 'nothing here is called so')}" for each in others]
-    return Choices(**found), warnings
+    return OptionValues(**found), warnings
 
 
 def _level(value: str) -> dict[str, str]:

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from warren.app.configuration.choices import Choices, merged
+from warren.app.configuration.choices import OptionValues, merged
 from warren.app.configuration.conf_keys import read_keys
 from warren.app.configuration.configuration import Configuration, FirstUser
 from warren.app.configuration.environment import read_environment
 from warren.app.configuration.memory import USUAL_SHARE, machine_bytes, messages_bytes
-from warren.app.configuration.rabbitmq_conf import Line, read_lines
+from warren.app.configuration.rabbitmq_conf import ConfLine, read_lines
 from warren.app.places import resolve_places
 from warren.base.errors import Misuse
 from warren.files.protocol import Files, parent
@@ -27,7 +27,7 @@ from warren.server.settings import ServerSettings
 Settings = TypeVar("Settings", bound=Any)
 
 
-def configuration_of(files: Files, command_line: Choices, environment: Mapping[str, str]) -> Configuration:
+def configuration_of(files: Files, command_line: OptionValues, environment: Mapping[str, str]) -> Configuration:
     """Ask all sources."""
     of_environment, ignored = read_environment(environment)
     chosen = merged(command_line, of_environment)
@@ -45,8 +45,8 @@ def configuration_of(files: Files, command_line: Choices, environment: Mapping[s
     return replace(_built(files, chosen), places=places, warnings=(*ignored, *passed_over))
 
 
-def _lines(files: Files, chosen: Choices) -> list[Line]:
-    lines: list[Line] = []
+def _lines(files: Files, chosen: OptionValues) -> list[ConfLine]:
+    lines: list[ConfLine] = []
     if chosen.config is not None:
         lines += read_lines(files, _conf_path(files, chosen.config))
     if chosen.config_more is not None:
@@ -66,7 +66,7 @@ def _directory(path: str) -> str:
     return parent(path) if path.endswith("/*.conf") else path
 
 
-def _built(files: Files, chosen: Choices) -> Configuration:
+def _built(files: Files, chosen: OptionValues) -> Configuration:
     total_bytes = machine_bytes(files)
     limit_bytes = chosen.memory_bytes or int(total_bytes * (chosen.memory_share or USUAL_SHARE))
     is_told = chosen.memory_bytes is not None or chosen.memory_share is not None
@@ -89,7 +89,7 @@ def _built(files: Files, chosen: Choices) -> Configuration:
     )
 
 
-def _server(chosen: Choices, total_bytes: int) -> ServerSettings:
+def _server(chosen: OptionValues, total_bytes: int) -> ServerSettings:
     disk_free = chosen.disk_free_bytes
     if disk_free is None and chosen.disk_free_share is not None:
         disk_free = int(total_bytes * chosen.disk_free_share)  # as RabbitMQ: of the memory, not of the disk
@@ -112,7 +112,7 @@ def _server(chosen: Choices, total_bytes: int) -> ServerSettings:
     )
 
 
-def _log(chosen: Choices, default: LogSettings) -> LogSettings:
+def _log(chosen: OptionValues, default: LogSettings) -> LogSettings:
     return _with(
         default,
         container_bytes=chosen.container_bytes,
@@ -124,7 +124,7 @@ def _log(chosen: Choices, default: LogSettings) -> LogSettings:
     )
 
 
-def _first_user(chosen: Choices) -> FirstUser:
+def _first_user(chosen: OptionValues) -> FirstUser:
     return _with(
         FirstUser(),
         name=chosen.default_user,

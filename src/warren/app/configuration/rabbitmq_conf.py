@@ -21,7 +21,7 @@ FILE_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ConfLine:
     path: str
     number: int
     key: str
@@ -32,12 +32,12 @@ class Line:
         return f"{self.path}:{self.number}"
 
 
-def read_lines(files: Files, path: str) -> list[Line]:
+def read_lines(files: Files, path: str) -> list[ConfLine]:
     """Of a file, or of a directory of files."""
     return [line for each in _paths(files, path) for line in parse(_text(files, each), each)]
 
 
-def parse(text: str, path: str) -> Iterator[Line]:
+def parse(text: str, path: str) -> Iterator[ConfLine]:
     for number, line in enumerate(text.splitlines(), start=1):
         bare = line.strip()
         if not bare or bare.startswith("#"):
@@ -46,7 +46,7 @@ def parse(text: str, path: str) -> Iterator[Line]:
         where = f"{path}:{number}"
         if not equals or not key.strip() or "'" in key:
             raise Misuse(f"{where}: {bare[:60]!r} is no setting", "write `key = value`; comments begin with #")
-        yield Line(path, number, key.strip(), _value(rest.strip(), where))
+        yield ConfLine(path, number, key.strip(), _value(rest.strip(), where))
 
 
 def _value(rest: str, where: str) -> str:

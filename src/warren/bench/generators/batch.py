@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-from warren.bench.generators.order import Order
+from warren.bench.generators.order import LoadOrder
 from warren.bench.generators.wire import message
 
 COUNT_MAX = 256
@@ -23,7 +23,7 @@ def body_of(size: int) -> bytes:
     return bytes(STAMPED_BYTES) + bytes((at * 7 + 65) % 26 + 97 for at in range(size - STAMPED_BYTES))
 
 
-def batch_count(order: Order) -> int:
+def batch_count(order: LoadOrder) -> int:
     """A power of two: a quarter of the window at most, and not too many bytes."""
     count = 1
     while count * 2 <= min(COUNT_MAX, order.window // 4) and count * 2 * order.size <= BYTES_MAX:
@@ -31,7 +31,7 @@ def batch_count(order: Order) -> int:
     return count
 
 
-class Batch:
+class PublishBatch:
     """`count` messages; a prefix of them is sent where fewer are wanted."""
 
     def __init__(self, queue: str, size: int, count: int, frame_bytes_max: int) -> None:
@@ -60,7 +60,7 @@ class Batch:
             self._bytes[at :: self._length] = bytes([value]) * self.count
 
 
-class Single:
+class SinglePublish:
     """One message at a time, any number, any time."""
 
     def __init__(self, queue: str, size: int, frame_bytes_max: int) -> None:

@@ -22,7 +22,7 @@ _GROWTH = 1 << 20
 assert _TAGS.size == _ACK_BYTES
 
 
-class Confirms:
+class ConfirmCounter:
     def __init__(self) -> None:
         self.sent = 0
         self.confirmed = 0

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warren.bench.generators import wire
-from warren.bench.generators.deliveries import Delivered, Deliveries
-from warren.bench.generators.line import Line
-from warren.bench.generators.order import BrokerFailed, Order
+from warren.bench.generators.deliveries import Deliveries, ReceivedMessages
+from warren.bench.generators.line import BrokerConnection
+from warren.bench.generators.order import BrokerFailed, LoadOrder
 from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
 
@@ -32,7 +32,7 @@ class _Received:
         self.count = 0
         self.is_last_there = False
 
-    def take(self, delivered: Delivered) -> None:
+    def take(self, delivered: ReceivedMessages) -> None:
         count = len(delivered)
         after = self.count + count
         if not np.array_equal(delivered.tags, np.arange(self.count + 1, after + 1, dtype=np.uint64)):
@@ -48,7 +48,7 @@ class _Received:
 
 
 class _Acks:
-    def __init__(self, line: Line, every: int) -> None:
+    def __init__(self, line: BrokerConnection, every: int) -> None:
         self._line, self._every, self._told = line, every, 0
 
     def come(self, count: int) -> None:
@@ -65,36 +65,36 @@ class _Acks:
         self._line.call(wire.CANCEL, wire.short("bench") + b"\0", wire.CANCEL_OK)
 
 
-def drain(order: Order, get_ready: Callable[[], None]) -> Told:
+def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
     return _consume(order, get_ready, lambda received: received.count >= order.count)
 
 
-def follow(order: Order, get_ready: Callable[[], None]) -> Told:
+def follow(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
     return _consume(order, get_ready, lambda received: received.is_last_there, waits_ready=True)
 
 
-def hold(order: Order, get_ready: Callable[[], None]) -> Told:
-    with Line(order.port) as line:
+def hold(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+    with BrokerConnection(order.port) as line:
         line.consume(order.queue, order.prefetch)
         get_ready()
         while True:
             line.receive()
 
 
-def first(order: Order, get_ready: Callable[[], None]) -> Told:
+def first(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
     get_ready()
-    with Line(order.port) as line:
+    with BrokerConnection(order.port) as line:
         line.consume(order.queue, 1)
         line.expect(wire.DELIVER)
     return {"delivered": 1}
 
 
 def _consume(
-    order: Order, get_ready: Callable[[], None], is_over: Callable[[_Received], bool], waits_ready: bool = False
+    order: LoadOrder, get_ready: Callable[[], None], is_over: Callable[[_Received], bool], waits_ready: bool = False
 ) -> Told:
     """One that waits ready is at the queue before it says so; the other begins with the word to go."""
     received, deliveries, taken = _Received(), Deliveries(), [np.empty(0)]
-    with Line(order.port) as line:
+    with BrokerConnection(order.port) as line:
         acks = _Acks(line, order.ack_every)
         if waits_ready:
             line.consume(order.queue, order.prefetch)
@@ -122,7 +122,7 @@ def _consume(
     }
 
 
-def _milliseconds(now: int, delivered: Delivered) -> NDArray[np.float64]:
+def _milliseconds(now: int, delivered: ReceivedMessages) -> NDArray[np.float64]:
     """Since each was sent; nothing of the last, which says no time."""
     sent = delivered.times_ns
     return (np.int64(now) - sent[sent > 0].astype(np.int64)) / 1e6

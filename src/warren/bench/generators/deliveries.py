@@ -21,7 +21,7 @@ Numbers = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class ReceivedMessages:
     """Some messages, in order."""
 
     tags: Numbers
@@ -42,9 +42,9 @@ class _Form:
     body_at: int
     marks: tuple[tuple[int, int], ...]
 
-    def view(self, held: bytes, at: int, count: int) -> Delivered:
+    def view(self, held: bytes, at: int, count: int) -> ReceivedMessages:
         rows = np.frombuffer(held, np.uint8, count * self.length, at).reshape(count, self.length)
-        return Delivered(
+        return ReceivedMessages(
             _big_endian(rows, self.tag_at),
             rows[:, self.tag_at + 8],
             _big_endian(rows, self.body_at),
@@ -64,7 +64,7 @@ class Deliveries:
         self._unread = b""
         self._form: _Form | None = None
 
-    def feed(self, received: bytes) -> Iterator[Delivered]:
+    def feed(self, received: bytes) -> Iterator[ReceivedMessages]:
         held = self._unread + received if self._unread else received
         at = 0
         while at < len(held):

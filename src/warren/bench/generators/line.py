@@ -19,7 +19,7 @@ FRAME_BYTES_MAX = 131_072
 _CAPABILITIES: Table = {"publisher_confirms": True, "basic.nack": True, "consumer_cancel_notify": True}
 
 
-class Line(Plug):
+class BrokerConnection(Plug):
     def __init__(self, port: int) -> None:
         super().__init__(port)
         self.unread = b""  # of what was received
@@ -29,7 +29,7 @@ class Line(Plug):
             self.close()
             raise
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> BrokerConnection:
         return self
 
     def __exit__(

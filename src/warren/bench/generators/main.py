@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from warren.bench import killed_child
 from warren.bench.generators import consume, nats, publish, redis
 from warren.bench.generators.many import many
-from warren.bench.generators.order import Order, order_of
+from warren.bench.generators.order import LoadOrder, order_of
 from warren.bench.killed_child import Told
 
-SHAPES: Mapping[str, Callable[[Order, Callable[[], None]], Told]] = {
+SHAPES: Mapping[str, Callable[[LoadOrder, Callable[[], None]], Told]] = {
     "publish": publish.full_speed,
     "paced": publish.paced,
     "one_in_flight": publish.one_in_flight,

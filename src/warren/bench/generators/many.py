@@ -11,19 +11,19 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from time import monotonic_ns
 
-from warren.bench.generators.batch import Single
-from warren.bench.generators.confirms import Confirms
-from warren.bench.generators.line import Line
-from warren.bench.generators.order import SILENCE_SECONDS_MAX, BrokerFailed, Order
+from warren.bench.generators.batch import SinglePublish
+from warren.bench.generators.confirms import ConfirmCounter
+from warren.bench.generators.line import BrokerConnection
+from warren.bench.generators.order import SILENCE_SECONDS_MAX, BrokerFailed, LoadOrder
 from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
 
 
 class _Client:
-    def __init__(self, line: Line, order: Order) -> None:
+    def __init__(self, line: BrokerConnection, order: LoadOrder) -> None:
         self.line = line
-        self.confirms = Confirms()
-        self._wire = bytes(Single(order.queue, order.size, line.frame_bytes_max).stamped(0, 0))
+        self.confirms = ConfirmCounter()
+        self._wire = bytes(SinglePublish(order.queue, order.size, line.frame_bytes_max).stamped(0, 0))
         self._sent_ns = 0
 
     def send(self) -> None:
@@ -37,14 +37,14 @@ class _Client:
         return None if self.confirms.open else (monotonic_ns() - self._sent_ns) / 1000
 
 
-def many(order: Order, get_ready: Callable[[], None]) -> Told:
+def many(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
     """For so many seconds, or until the count is reached; then until all are confirmed."""
     with ExitStack() as lines:
         clients: dict[int, _Client] = {}
         arrivals = select.epoll()
         lines.enter_context(arrivals)
         for _ in range(order.connections):
-            line = lines.enter_context(Line(order.port))
+            line = lines.enter_context(BrokerConnection(order.port))
             line.select_confirms()
             clients[line.socket.fileno()] = _Client(line, order)
             arrivals.register(line.socket, select.EPOLLIN)
@@ -55,7 +55,7 @@ def many(order: Order, get_ready: Callable[[], None]) -> Told:
     return {"confirmed": len(taken), "seconds": seconds, "rate": len(taken) / seconds, **told_times(taken)}
 
 
-def _exchange(order: Order, clients: dict[int, _Client], arrivals: select.epoll, start: int) -> list[float]:
+def _exchange(order: LoadOrder, clients: dict[int, _Client], arrivals: select.epoll, start: int) -> list[float]:
     end = start + int(order.seconds * 1e9)
     taken: list[float] = []
     for client in clients.values():

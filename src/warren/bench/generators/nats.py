@@ -15,7 +15,7 @@ from time import monotonic_ns
 from typing import Any
 
 from warren.bench.generators.batch import batch_count, body_of
-from warren.bench.generators.order import BrokerFailed, Order
+from warren.bench.generators.order import BrokerFailed, LoadOrder
 from warren.bench.generators.plug import Plug
 from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
@@ -51,7 +51,7 @@ def _published(subject: str, answer_to: str, body: bytes) -> bytes:
     return f"PUB {subject} {answer_to} {len(body)}\r\n".encode() + body + b"\r\n"
 
 
-def publish(order: Order, get_ready: Callable[[], None]) -> Told:
+def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
     """Into a stream that has the queue's name, and is made first."""
     line = _Line(order.port)
     line.ask(f"STREAM.CREATE.{order.queue}", {"name": order.queue, "subjects": [order.queue], "storage": "file"})
@@ -81,7 +81,7 @@ def delete(port: int, queue: str) -> None:
     line.close()
 
 
-def drain(order: Order, get_ready: Callable[[], None]) -> Told:
+def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
     line = _Line(order.port)
     about = {"durable_name": CONSUMER, "ack_policy": "all", "max_ack_pending": 4 * order.prefetch}
     line.ask(f"CONSUMER.DURABLE.CREATE.{order.queue}.{CONSUMER}", {"stream_name": order.queue, "config": about})

@@ -24,7 +24,7 @@ class BrokerFailed(Refused):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class LoadOrder:
     shape: str  # a key of generators/main.SHAPES
     port: int
     queue: str = "bench"
@@ -39,24 +39,24 @@ class Order:
     marks_end: bool = False  # the last message says that it is the last
     bare: str = ""  # a file to be written bare in between, and synced
 
-    def but(self, **changes: object) -> Order:
+    def but(self, **changes: object) -> LoadOrder:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def as_argument(self) -> str:
         return json.dumps(asdict(self))
 
 
-def order_of(argument: str) -> Order:
-    return Order(**json.loads(argument))
+def order_of(argument: str) -> LoadOrder:
+    return LoadOrder(**json.loads(argument))
 
 
 @contextmanager
-def generator(order: Order) -> Iterator[Child]:
+def generator(order: LoadOrder) -> Iterator[Child]:
     """A process that is connected and waits for the word; killed when the block ends."""
     with child(MODULE, order.as_argument()) as process:
         yield process
 
 
-def generated(order: Order) -> Told:
+def generated(order: LoadOrder) -> Told:
     with generator(order) as process:
         return process.do()

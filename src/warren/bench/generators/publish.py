@@ -15,10 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from time import monotonic_ns, perf_counter_ns
 
-from warren.bench.generators.batch import Batch, Single, batch_count
-from warren.bench.generators.confirms import Confirms
-from warren.bench.generators.line import Line
-from warren.bench.generators.order import Order
+from warren.bench.generators.batch import PublishBatch, SinglePublish, batch_count
+from warren.bench.generators.confirms import ConfirmCounter
+from warren.bench.generators.line import BrokerConnection
+from warren.bench.generators.order import LoadOrder
 from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
 from warren.bench.references import BareFile
@@ -30,11 +30,11 @@ TURN = 100  # one in flight: so many of each, in turns
 BARE_BYTES = 160  # a message of 100 bytes with what a log keeps around it
 
 
-def full_speed(order: Order, get_ready: Callable[[], None]) -> Told:
-    with Line(order.port) as line:
+def full_speed(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+    with BrokerConnection(order.port) as line:
         line.select_confirms()
-        batch = Batch(order.queue, order.size, batch_count(order), line.frame_bytes_max)
-        confirms = Confirms()
+        batch = PublishBatch(order.queue, order.size, batch_count(order), line.frame_bytes_max)
+        confirms = ConfirmCounter()
         get_ready()
         start = monotonic_ns()
         _blast(order, line, batch, confirms, start)
@@ -45,7 +45,7 @@ def full_speed(order: Order, get_ready: Callable[[], None]) -> Told:
     return {"confirmed": confirms.confirmed, "seconds": seconds, "rate": confirms.confirmed / seconds}
 
 
-def _blast(order: Order, line: Line, batch: Batch, confirms: Confirms, start: int) -> None:
+def _blast(order: LoadOrder, line: BrokerConnection, batch: PublishBatch, confirms: ConfirmCounter, start: int) -> None:
     wanted = order.count or _ENDLESS
     end = start + int(order.seconds * 1e9) if order.seconds else _ENDLESS
     while confirms.confirmed < wanted:
@@ -59,21 +59,21 @@ def _blast(order: Order, line: Line, batch: Batch, confirms: Confirms, start: in
             confirms.feed(line.receive())
 
 
-def _send_last(order: Order, line: Line, confirms: Confirms) -> None:
-    line.send(Single(order.queue, order.size, line.frame_bytes_max).stamped(confirms.sent, 0))
+def _send_last(order: LoadOrder, line: BrokerConnection, confirms: ConfirmCounter) -> None:
+    line.send(SinglePublish(order.queue, order.size, line.frame_bytes_max).stamped(confirms.sent, 0))
     confirms.send(1)
 
 
-def _settle(line: Line, confirms: Confirms) -> None:
+def _settle(line: BrokerConnection, confirms: ConfirmCounter) -> None:
     while confirms.open:
         confirms.feed(line.receive())
 
 
-def paced(order: Order, get_ready: Callable[[], None]) -> Told:
+def paced(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
     total = int(order.seconds * order.rate)
-    with Line(order.port) as line:
+    with BrokerConnection(order.port) as line:
         line.select_confirms()
-        single, confirms = Single(order.queue, order.size, line.frame_bytes_max), Confirms()
+        single, confirms = SinglePublish(order.queue, order.size, line.frame_bytes_max), ConfirmCounter()
         get_ready()
         start, tick = monotonic_ns(), 0
         while confirms.sent < total:
@@ -91,21 +91,21 @@ def paced(order: Order, get_ready: Callable[[], None]) -> Told:
     return {"confirmed": confirms.confirmed, "seconds": seconds, "rate": confirms.confirmed / seconds}
 
 
-def _wait_until(due: int, line: Line, confirms: Confirms) -> None:
+def _wait_until(due: int, line: BrokerConnection, confirms: ConfirmCounter) -> None:
     """To the microsecond: a poll sleeps whole milliseconds, and would be late by up to one."""
     while (left := due - monotonic_ns()) > 0:
         if select.select([line.socket], [], [], max(left - _SPIN_NS, 0) / 1e9)[0]:
             confirms.feed(line.receive())
 
 
-def one_in_flight(order: Order, get_ready: Callable[[], None]) -> Told:
+def one_in_flight(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
     """Until the count is reached; times are in microseconds."""
     bare = BareFile(Path(order.bare), BARE_BYTES, order.count + TURN) if order.bare else None
     taken: list[float] = []
     of_bare: list[float] = []
-    with nullcontext() if bare is None else closing(bare), Line(order.port) as line:
+    with nullcontext() if bare is None else closing(bare), BrokerConnection(order.port) as line:
         line.select_confirms()
-        single, confirms = Single(order.queue, order.size, line.frame_bytes_max), Confirms()
+        single, confirms = SinglePublish(order.queue, order.size, line.frame_bytes_max), ConfirmCounter()
 
         def publish() -> None:
             stamped = single.stamped(confirms.sent, 0)

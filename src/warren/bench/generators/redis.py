@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 
 from warren.bench.generators.batch import batch_count, body_of
-from warren.bench.generators.order import BrokerFailed, Order
+from warren.bench.generators.order import BrokerFailed, LoadOrder
 from warren.bench.generators.plug import Plug
 from warren.bench.generators.times import told_times
 from warren.bench.killed_child import Told
@@ -44,7 +44,7 @@ def command(*words: bytes) -> bytes:
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
 
-def publish(order: Order, get_ready: Callable[[], None]) -> Told:
+def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
     """As many unanswered as the window allows; with a window of 1 the times are those of single ones."""
     line = _Line(order.port)
     letters = body_of(order.size).replace(b"\0", b"0")
@@ -66,7 +66,7 @@ def publish(order: Order, get_ready: Callable[[], None]) -> Told:
     return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **told_times(taken)}
 
 
-def _is_on(order: Order, sent: int, end: int) -> bool:
+def _is_on(order: LoadOrder, sent: int, end: int) -> bool:
     return (not order.count or sent < order.count) and monotonic_ns() < end
 
 
@@ -76,7 +76,7 @@ def delete(port: int, queue: str) -> None:
     line.close()
 
 
-def drain(order: Order, get_ready: Callable[[], None]) -> Told:
+def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
     line, queue = _Line(order.port), order.queue.encode()
     line.ask(b"XGROUP", b"CREATE", queue, _GROUP, b"0")
     prefetch = b"%d" % order.prefetch

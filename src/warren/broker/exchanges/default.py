@@ -12,7 +12,7 @@ from warren.amqp.types import Table
 from warren.base.errors import Misuse
 from warren.base.ids import QueueId
 from warren.broker.exchanges.matching import Destination
-from warren.catalog.bindings import Binding
+from warren.catalog.bindings import BindingRow
 
 
 class Default:
@@ -23,10 +23,10 @@ class Default:
     def __init__(self, queues: Mapping[str, QueueId]) -> None:
         self._queues = queues  # not a copy: names come and go
 
-    def add(self, binding: Binding) -> None:
+    def add(self, binding: BindingRow) -> None:
         raise Misuse("the default exchange takes no bindings", "use another exchange")
 
-    def remove(self, binding: Binding) -> None:
+    def remove(self, binding: BindingRow) -> None:
         raise Misuse("the default exchange has no bindings to remove", "delete the queue")
 
     def match(self, routing_key: str, headers: Table) -> Iterable[Destination]:

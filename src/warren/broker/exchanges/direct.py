@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from warren.amqp.types import Table
 from warren.base.ids import BindingId
 from warren.broker.exchanges.matching import Destination, destination_of
-from warren.catalog.bindings import Binding
+from warren.catalog.bindings import BindingRow
 
 
 class Direct:
@@ -18,10 +18,10 @@ class Direct:
     def __init__(self) -> None:
         self._by_key: dict[str, dict[BindingId, Destination]] = {}
 
-    def add(self, binding: Binding) -> None:
+    def add(self, binding: BindingRow) -> None:
         self._by_key.setdefault(binding.routing_key, {})[binding.id] = destination_of(binding)
 
-    def remove(self, binding: Binding) -> None:
+    def remove(self, binding: BindingRow) -> None:
         bound = self._by_key.get(binding.routing_key, {})
         bound.pop(binding.id, None)
         if not bound:

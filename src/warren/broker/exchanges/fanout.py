@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from warren.amqp.types import Table
 from warren.base.ids import BindingId
 from warren.broker.exchanges.matching import Destination, destination_of
-from warren.catalog.bindings import Binding
+from warren.catalog.bindings import BindingRow
 
 
 class Fanout:
@@ -18,10 +18,10 @@ class Fanout:
     def __init__(self) -> None:
         self._bound: dict[BindingId, Destination] = {}
 
-    def add(self, binding: Binding) -> None:
+    def add(self, binding: BindingRow) -> None:
         self._bound[binding.id] = destination_of(binding)
 
-    def remove(self, binding: Binding) -> None:
+    def remove(self, binding: BindingRow) -> None:
         self._bound.pop(binding.id, None)
 
     def match(self, routing_key: str, headers: Table) -> Iterable[Destination]:

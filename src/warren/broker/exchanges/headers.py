@@ -33,7 +33,7 @@ from warren.amqp.types import Table
 from warren.base.ids import BindingId
 from warren.broker.exchanges.errors import BadBinding
 from warren.broker.exchanges.matching import Destination, destination_of
-from warren.catalog.bindings import Binding
+from warren.catalog.bindings import BindingRow
 
 MATCH = "x-match"
 KINDS = ("all", "any", "all-with-x", "any-with-x")
@@ -49,7 +49,7 @@ class Headers:
         self._indexed: dict[str, dict[Hashable | None, _Slot]] = {}  # by name and value; None: whatever the value is
         self._places: dict[BindingId, list[tuple[str, Hashable | None]]] = {}  # where each is indexed
 
-    def add(self, binding: Binding) -> None:
+    def add(self, binding: BindingRow) -> None:
         self.remove(binding)
         wanted, to = _wanted(binding.arguments), destination_of(binding)
         if not wanted.values and not wanted.is_any:
@@ -59,7 +59,7 @@ class Headers:
         for name, value in places:
             self._indexed.setdefault(name, {}).setdefault(value, {})[binding.id] = wanted, to
 
-    def remove(self, binding: Binding) -> None:
+    def remove(self, binding: BindingRow) -> None:
         self._always.pop(binding.id, None)
         for name, value in self._places.pop(binding.id, ()):
             by_value = self._indexed[name]

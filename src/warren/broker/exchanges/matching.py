@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from warren.amqp.types import Table
 from warren.base.ids import ExchangeId, QueueId
-from warren.catalog.bindings import Binding
+from warren.catalog.bindings import BindingRow
 
 
 class Destination(NamedTuple):
@@ -30,12 +30,12 @@ class Matcher(Protocol):
         """If it does, the routing key alone does not say where a message goes."""
         ...
 
-    def add(self, binding: Binding) -> None: ...
+    def add(self, binding: BindingRow) -> None: ...
 
-    def remove(self, binding: Binding) -> None: ...
+    def remove(self, binding: BindingRow) -> None: ...
 
     def match(self, routing_key: str, headers: Table) -> Iterable[Destination]: ...
 
 
-def destination_of(binding: Binding) -> Destination:
+def destination_of(binding: BindingRow) -> Destination:
     return Destination(binding.queue_id, binding.exchange_id)

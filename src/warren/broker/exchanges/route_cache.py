@@ -22,18 +22,20 @@ Result = TypeVar("Result")
 Way = tuple[ExchangeId, str | None]  # where a walk begins, and by which routing key; None: by any
 
 
-class _Kept(NamedTuple, Generic[Result]):
+class _CachedMatch(NamedTuple, Generic[Result]):
     result: Result
     visited: Collection[ExchangeId]
     key: str | None  # the one that the walk asked exchanges for; None: any
 
 
-class RouteCache(Generic[Result]):
+class MatchCache(Generic[Result]):
     __slots__ = ("_found", "_through")
 
     def __init__(self) -> None:
-        self._found: dict[Way, _Kept[Result]] = {}
-        self._through: dict[ExchangeId, dict[str | None, set[Way]]] = {}  # by exchange visited, and by `_Kept.key`
+        self._found: dict[Way, _CachedMatch[Result]] = {}
+        self._through: dict[
+            ExchangeId, dict[str | None, set[Way]]
+        ] = {}  # by exchange visited, and by `_CachedMatch.key`
 
     def __len__(self) -> int:
         return len(self._found)
@@ -51,7 +53,7 @@ class RouteCache(Generic[Result]):
             self._found.clear()
             self._through.clear()
         key = None if is_any else way[1]
-        self._found[way] = _Kept(result, visited, key)
+        self._found[way] = _CachedMatch(result, visited, key)
         for exchange in visited:
             self._through.setdefault(exchange, {}).setdefault(key, set()).add(way)
 

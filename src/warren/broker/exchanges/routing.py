@@ -33,11 +33,11 @@ from warren.broker.exchanges.errors import InternalExchange, UnknownExchange, Un
 from warren.broker.exchanges.fanout import Fanout
 from warren.broker.exchanges.headers import Headers
 from warren.broker.exchanges.matching import Destination, Matcher, destination_of
-from warren.broker.exchanges.route_cache import RouteCache
+from warren.broker.exchanges.route_cache import MatchCache
 from warren.broker.exchanges.topic import Topic
-from warren.catalog.bindings import Binding
-from warren.catalog.exchanges import Exchange
-from warren.catalog.queues import Queue
+from warren.catalog.bindings import BindingRow
+from warren.catalog.exchanges import ExchangeRow
+from warren.catalog.queues import QueueRow
 
 ALTERNATE: Final = "alternate-exchange"
 KINDS: Final[dict[str, Callable[[], Matcher]]] = {
@@ -49,15 +49,15 @@ KINDS: Final[dict[str, Callable[[], Matcher]]] = {
 _NO_HEADERS: Final[Table] = {}
 
 
-class Routed(NamedTuple):
+class RoutingResult(NamedTuple):
     queues: tuple[QueueId, ...]
     copies: Copies  # if some are blind, the headers are stored without them
 
 
-class _Known(NamedTuple):
-    row: Exchange
+class _CachedRoute(NamedTuple):
+    row: ExchangeRow
     matcher: Matcher
-    bound: dict[BindingId, Binding]  # from it
+    bound: dict[BindingId, BindingRow]  # from it
 
 
 class Routing:
@@ -75,42 +75,42 @@ class Routing:
     )
 
     def __init__(self) -> None:
-        self._exchanges: dict[ExchangeId, _Known] = {}
+        self._exchanges: dict[ExchangeId, _CachedRoute] = {}
         self._names: dict[str, ExchangeId] = {}
         self._queues: dict[QueueId, str] = {}
         self._queue_names: dict[str, QueueId] = {}
-        self._to: dict[Destination, dict[BindingId, Binding]] = {}
+        self._to: dict[Destination, dict[BindingId, BindingRow]] = {}
         self._alternate_of: dict[str, set[ExchangeId]] = {}  # by name: the exchanges whose alternate it is, or would be
         self._default: ExchangeId | None = None
-        self._remembered: RouteCache[Routed] = RouteCache()
-        self._reachable: RouteCache[frozenset[QueueId]] = RouteCache()
+        self._remembered: MatchCache[RoutingResult] = MatchCache()
+        self._reachable: MatchCache[frozenset[QueueId]] = MatchCache()
         self.version = 0  # grows with every change of rows: what somebody else remembers is good as long as it stays
 
     # ---------------------------------------------------------------------------------------------------- messages
 
-    def publish(self, exchange: ExchangeId, routing_key: str, headers: Table = _NO_HEADERS) -> Routed:
+    def publish(self, exchange: ExchangeId, routing_key: str, headers: Table = _NO_HEADERS) -> RoutingResult:
         """For a client's message."""
         known = self._known(exchange)
         if known.row.internal:
             raise InternalExchange(known.row.name)
         return self.forward(exchange, routing_key, headers)
 
-    def forward(self, exchange: ExchangeId, routing_key: str, headers: Table = _NO_HEADERS) -> Routed:
+    def forward(self, exchange: ExchangeId, routing_key: str, headers: Table = _NO_HEADERS) -> RoutingResult:
         """For the broker's own messages (dead letters): internal exchanges take them."""
         copies = copies_of(headers) if headers else NO_COPIES
         if copies is not NO_COPIES:
             keys = dict.fromkeys((routing_key, *copies.open, *copies.blind))
-            return Routed(self._walk(self._known(exchange), keys, headers)[0], copies)
+            return RoutingResult(self._walk(self._known(exchange), keys, headers)[0], copies)
         if (found := self._remembered.get((exchange, routing_key))) is not None:
             return found
         queues, looked_at_headers, visited = self._walk(self._known(exchange), (routing_key,), headers)
-        routed = Routed(queues, NO_COPIES)
+        routed = RoutingResult(queues, NO_COPIES)
         if not looked_at_headers:
             self._remembered.keep((exchange, routing_key), routed, visited)
         return routed
 
     def _walk(
-        self, first: _Known, keys: Iterable[str], headers: Table
+        self, first: _CachedRoute, keys: Iterable[str], headers: Table
     ) -> tuple[tuple[QueueId, ...], bool, set[ExchangeId]]:
         """The queues, whether headers were looked at on the way, and the exchanges that were visited."""
         queues: set[QueueId] = set()
@@ -138,7 +138,9 @@ class Routing:
             self._reachable.keep((exchange, routing_key), found, visited, is_any)
         return found
 
-    def _reached(self, first: _Known, routing_key: str | None) -> tuple[frozenset[QueueId], set[ExchangeId], bool]:
+    def _reached(
+        self, first: _CachedRoute, routing_key: str | None
+    ) -> tuple[frozenset[QueueId], set[ExchangeId], bool]:
         """The queues, the exchanges visited, and whether bindings of any key were followed."""
         visited: set[ExchangeId] = set()
         if routing_key is not None:
@@ -160,21 +162,21 @@ class Routing:
                     open_.append(self._exchanges[exchange])
         return frozenset(queues), visited | seen, True
 
-    def _alternate(self, known: _Known) -> set[Destination]:
+    def _alternate(self, known: _CachedRoute) -> set[Destination]:
         name = _alternate_name(known.row)
         id_ = None if name is None else self._names.get(name)
         return set() if id_ is None else {Destination(None, id_)}
 
     # ------------------------------------------------------------------------------------------------------- rows
 
-    def add_exchange(self, row: Exchange) -> None:
+    def add_exchange(self, row: ExchangeRow) -> None:
         if row.id in self._exchanges:
             return
         if row.name in self._names:
             raise Misuse(f"there is an exchange {row.name!r} already", "remove that one first")
         if row.name and row.type not in KINDS:
             raise UnknownExchangeType(row.type)
-        self._exchanges[row.id] = _Known(row, KINDS[row.type]() if row.name else Default(self._queue_names), {})
+        self._exchanges[row.id] = _CachedRoute(row, KINDS[row.type]() if row.name else Default(self._queue_names), {})
         self._names[row.name] = row.id
         if not row.name:
             self._default = row.id
@@ -182,7 +184,7 @@ class Routing:
             self._alternate_of.setdefault(alternate, set()).add(row.id)
         self._exchange_changed(row.id, row.name)
 
-    def remove_exchange(self, id_: ExchangeId) -> list[Binding]:
+    def remove_exchange(self, id_: ExchangeId) -> list[BindingRow]:
         """The bindings from it and to it, which went with it."""
         known = self._known(id_)
         gone = {**known.bound, **self._to.get(Destination(None, id_), {})}
@@ -199,14 +201,14 @@ class Routing:
         self._exchange_changed(id_, known.row.name)
         return list(gone.values())
 
-    def add_queue(self, row: Queue) -> None:
+    def add_queue(self, row: QueueRow) -> None:
         if self._queue_names.get(row.name, row.id) != row.id:
             raise Misuse(f"there is a queue {row.name!r} already", "remove that one first")
         self._queues[row.id] = row.name
         self._queue_names[row.name] = row.id
         self._queue_changed(row.name)
 
-    def remove_queue(self, id_: QueueId) -> list[Binding]:
+    def remove_queue(self, id_: QueueId) -> list[BindingRow]:
         """The bindings to it, which went with it."""
         if id_ not in self._queues:
             raise Misuse(f"there is no queue {id_}")
@@ -218,7 +220,7 @@ class Routing:
         self._queue_changed(name)
         return gone
 
-    def add_binding(self, row: Binding) -> None:
+    def add_binding(self, row: BindingRow) -> None:
         source = self._known(row.source_id)
         if row.exchange_id is not None:
             self._known(row.exchange_id)
@@ -235,7 +237,7 @@ class Routing:
         source.bound[row.id] = row
         self._to.setdefault(destination_of(row), {})[row.id] = row
 
-    def remove_binding(self, row: Binding) -> None:
+    def remove_binding(self, row: BindingRow) -> None:
         """What is not bound can be unbound."""
         source = self._exchanges.get(row.source_id)
         if source is None or row.id not in source.bound:
@@ -250,7 +252,7 @@ class Routing:
 
     # --------------------------------------------------------------------------------------------------- questions
 
-    def exchange(self, name: str) -> Exchange | None:
+    def exchange(self, name: str) -> ExchangeRow | None:
         id_ = self._names.get(name)
         return None if id_ is None else self._exchanges[id_].row
 
@@ -284,19 +286,19 @@ class Routing:
             self._remembered.forget_key(self._default, name)
             self._reachable.forget_key(self._default, name)
 
-    def _known(self, id_: ExchangeId) -> _Known:
+    def _known(self, id_: ExchangeId) -> _CachedRoute:
         known = self._exchanges.get(id_)
         if known is None:
             raise UnknownExchange(id_)
         return known
 
 
-def _alternate_name(row: Exchange) -> str | None:
+def _alternate_name(row: ExchangeRow) -> str | None:
     name = row.arguments.get(ALTERNATE)
     return name if isinstance(name, str) else None
 
 
-def load(exchanges: Iterable[Exchange], queues: Iterable[Queue], bindings: Iterable[Binding]) -> Routing:
+def load(exchanges: Iterable[ExchangeRow], queues: Iterable[QueueRow], bindings: Iterable[BindingRow]) -> Routing:
     """The routing of one vhost, from its rows."""
     routing = Routing()
     for exchange in exchanges:

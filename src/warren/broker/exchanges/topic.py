@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from warren.amqp.types import Table
 from warren.base.ids import BindingId
 from warren.broker.exchanges.matching import Destination, destination_of
-from warren.catalog.bindings import Binding
+from warren.catalog.bindings import BindingRow
 
 ONE = "*"
 ANY = "#"
@@ -49,13 +49,13 @@ class Topic:
     def __init__(self) -> None:
         self._root = _Node()
 
-    def add(self, binding: Binding) -> None:
+    def add(self, binding: BindingRow) -> None:
         node = self._root
         for word in words_of(binding.routing_key):
             node = node.children.setdefault(word, _Node(word == ANY))
         node.ends[binding.id] = destination_of(binding)
 
-    def remove(self, binding: Binding) -> None:
+    def remove(self, binding: BindingRow) -> None:
         """Takes the nodes along that lead nowhere any more."""
         node = self._root
         way: list[tuple[_Node, str]] = []

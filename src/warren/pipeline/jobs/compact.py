@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from warren.base.errors import Locked, Misuse, Refused
 from warren.log.compaction import NOTHING_TO_DO
-from warren.log.handover import PLACES_MAX, Order
-from warren.log.range_plan import RangePlan, Sizes
-from warren.log.range_tasks import DealTask, MergeTask, deal, merge_range
-from warren.log.requests import ask
+from warren.log.handover import PLACES_MAX, CompactionJob
+from warren.log.range_plan import RangePlan, RangePlanSizes
+from warren.log.range_tasks import MergeTask, PartitionTask, deal, merge_range
+from warren.log.requests import request_compaction
 from warren.log.settings import LogSettings
-from warren.log.store import LogStore, Machine
+from warren.log.store import Environment, LogStore
 from warren.pipeline.jobs.running import Told, attempt_name, run_tasks, workers_of
 from warren.pipeline.jobs.watching import Progress, nobody
 from warren.snapshot.layout import refuse_database
@@ -37,7 +37,7 @@ ANSWER_SECONDS = 600.0
 
 
 def compact(
-    session: SparkSession, directory: str, progress: Progress = nobody, sizes: Sizes | None = None
+    session: SparkSession, directory: str, progress: Progress = nobody, sizes: RangePlanSizes | None = None
 ) -> dict[str, Any]:
     """Compact a log directory, whether a process runs in it or not; what was done."""
     if not os.path.isabs(directory):
@@ -53,7 +53,7 @@ def compact_stopped(
     directory: str,
     progress: Progress = nobody,
     settings: LogSettings | None = None,
-    sizes: Sizes | None = None,
+    sizes: RangePlanSizes | None = None,
 ) -> dict[str, Any]:
     """Open a directory that nobody holds, compact it, let go of what is free, and close it."""
     settings = settings or LogSettings(compaction_garbage_ratio=0.0)
@@ -74,14 +74,14 @@ def compact_running(
     session: SparkSession,
     directory: str,
     progress: Progress = nobody,
-    sizes: Sizes | None = None,
+    sizes: RangePlanSizes | None = None,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> dict[str, Any]:
     """Compact the store of a process that runs: it orders and accepts, Spark does the work between."""
-    machine = Machine.real()
+    machine = Environment.real()
 
     def asked(wanted: dict[str, Any]) -> dict[str, Any]:
-        told = ask(machine, directory, wanted, answer_seconds)
+        told = request_compaction(machine, directory, wanted, answer_seconds)
         if told["status"] != "ok":
             raise Refused(told.get("error", "the store refused"), told.get("hint", ""))
         return told
@@ -89,7 +89,7 @@ def compact_running(
     told = asked({"order": {"places": PLACES_MAX, "seconds": ORDER_SECONDS}})
     if "order" not in told:
         return told
-    order = Order.from_json(told["order"], directory)
+    order = CompactionJob.from_json(told["order"], directory)
     try:
         made = run_order(session, order, progress, sizes)
     except BaseException:
@@ -99,11 +99,11 @@ def compact_running(
 
 
 def run_order(
-    session: SparkSession, order: Order, progress: Progress = nobody, sizes: Sizes | None = None
+    session: SparkSession, order: CompactionJob, progress: Progress = nobody, sizes: RangePlanSizes | None = None
 ) -> list[Told]:
     """Do what was ordered; the files that were made, by key range."""
-    sizes = sizes or replace(Sizes(), workers=workers_of(session))
-    plan = RangePlan(Machine.real().files, order, sizes)
+    sizes = sizes or replace(RangePlanSizes(), workers=workers_of(session))
+    plan = RangePlan(Environment.real().files, order, sizes)
     deals = plan.deals()
     runs = run_tasks(session, deal_task, [task.to_json() for task in deals], lambda share: progress(share / 2))
     begun = 0.5 if deals else 0.0
@@ -118,9 +118,9 @@ def without_empty(made: Sequence[Told]) -> list[Told]:
 
 
 def deal_task(raw: Told) -> Told:
-    return deal(Machine.real().files, DealTask.from_json(raw), attempt_name("run"))
+    return deal(Environment.real().files, PartitionTask.from_json(raw), attempt_name("run"))
 
 
 def merge_task(raw: Told) -> Told:
-    machine = Machine.real()
+    machine = Environment.real()
     return merge_range(machine.files, machine.threads, MergeTask.from_json(raw), attempt_name("range"))

@@ -25,19 +25,29 @@ from warren.base.ids import Epoch, TimelineId
 from warren.durability.timeline import Timeline
 from warren.files.protocol import Files, join
 from warren.log.jobs import clear_staging
-from warren.log.store import Machine
+from warren.log.store import Environment
 from warren.pipeline.jobs.parquet_file import table_schema
 from warren.pipeline.jobs.parquet_tables import batch_name, last_of_name
 from warren.pipeline.jobs.staging import Staging, staging
-from warren.pipeline.jobs.tables import DELTA_LOG, LOCK, MANIFEST, STAGING, Batch, Part, Position, names_in, not_ours
-from warren.pipeline.schema import View
+from warren.pipeline.jobs.tables import (
+    DELTA_LOG,
+    LOCK,
+    MANIFEST,
+    STAGING,
+    Position,
+    TableBatch,
+    TablePart,
+    names_in,
+    not_ours,
+)
+from warren.pipeline.schema import TableView
 from warren.pipeline.session import INSTALL
 
 
 class DeltaTableOf:
     """A Delta table that one application of ours writes."""
 
-    def __init__(self, machine: Machine, target: str, application: str, view: View) -> None:
+    def __init__(self, machine: Environment, target: str, application: str, view: TableView) -> None:
         if find_spec("deltalake") is None:
             raise Refused("format delta needs deltalake, which is not installed", INSTALL)
         self._clock = machine.clock
@@ -59,7 +69,7 @@ class DeltaTableOf:
             raise Refused(f"the Delta table {self._target} was not made by {self._application}", hint)
         return Position(TimelineId(timeline), Epoch(epoch))
 
-    def commit(self, batch: Batch, folder: str, mode: str, told: dict[str, Any]) -> None:
+    def commit(self, batch: TableBatch, folder: str, mode: str, told: dict[str, Any]) -> None:
         """One transaction: these files of `folder`, instead of what was there or beside it, and the new position."""
         from deltalake import CommitProperties, Schema, Transaction
         from deltalake.transaction import create_table_with_add_actions
@@ -84,7 +94,7 @@ class DeltaTableOf:
             version = _load(self._target).version()
         _sync(self._files, join(self._target, DELTA_LOG), f"{version:020d}.json")
 
-    def _add(self, part: Part, folder: str) -> Any:
+    def _add(self, part: TablePart, folder: str) -> Any:
         from deltalake.transaction import AddAction
 
         stats: dict[str, Any] = {"numRecords": part.rows}
@@ -98,11 +108,11 @@ class DeltaTableOf:
 class DeltaSnapshot:
     """A table of which every version shows one state."""
 
-    def __init__(self, machine: Machine, target: str) -> None:
+    def __init__(self, machine: Environment, target: str) -> None:
         self._machine = machine
         self._files = machine.files
         self._target = target
-        self._table = DeltaTableOf(machine, target, "warren-snapshot", View.KV)
+        self._table = DeltaTableOf(machine, target, "warren-snapshot", TableView.KV)
 
     def check(self) -> None:
         if not is_table(self._files, self._target):
@@ -125,7 +135,7 @@ class DeltaSnapshot:
         with staging(self._machine, join(self._target, STAGING)) as made:
             yield made
 
-    def commit(self, made: Staging, batch: Batch, told: dict[str, Any]) -> None:
+    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None:
         folder = f"epoch-{batch.last:020d}-{made.id}"
         self._files.rename(made.whole, join(self._target, folder))
         self._files.sync_directory(self._target)
@@ -139,10 +149,10 @@ class DeltaSnapshot:
 class DeltaExport:
     """A table that grows by a batch with every commit."""
 
-    def __init__(self, machine: Machine, target: str) -> None:
+    def __init__(self, machine: Environment, target: str) -> None:
         self._files = machine.files
         self._target = target
-        self._table = DeltaTableOf(machine, target, "warren-export", View.ENTRIES)
+        self._table = DeltaTableOf(machine, target, "warren-export", TableView.ENTRIES)
 
     def check(self) -> None:
         names = names_in(self._files, self._target)
@@ -163,7 +173,7 @@ class DeltaExport:
     def position(self) -> Position | None:
         return self._table.position()
 
-    def commit(self, made: Staging, batch: Batch, told: dict[str, Any]) -> None:
+    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None:
         folder = batch_name(batch.first, batch.last)
         self._files.rename(made.whole, join(self._target, folder))
         self._files.sync_directory(self._target)

@@ -27,17 +27,17 @@ from warren.files.lock import this_process
 from warren.files.protocol import join
 from warren.log.pins import check_not_gone
 from warren.log.reading import ReadOnlyLog
-from warren.log.store import Machine
+from warren.log.store import Environment
 from warren.pipeline.jobs.delta_tables import DeltaExport
 from warren.pipeline.jobs.holding import held
 from warren.pipeline.jobs.parquet_file import task_of, write_rows
 from warren.pipeline.jobs.parquet_tables import ParquetExport
 from warren.pipeline.jobs.running import run_tasks
 from warren.pipeline.jobs.staging import Staging, staging, sweep
-from warren.pipeline.jobs.tables import LOCK, STAGING, Batch, Part, Position, TableFormat, check_paths
+from warren.pipeline.jobs.tables import LOCK, STAGING, Position, TableBatch, TableFormat, TablePart, check_paths
 from warren.pipeline.options import ReadOptions
 from warren.pipeline.planning import Planner, Task
-from warren.pipeline.schema import View
+from warren.pipeline.schema import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ class ExportTable(Protocol):
 
     def position(self) -> Position | None: ...
 
-    def commit(self, made: Staging, batch: Batch, told: dict[str, Any]) -> None: ...
+    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Exported:
     size_bytes: int = 0
     files: int = 0
 
-    def with_batch(self, batch: Batch) -> Exported:
+    def with_batch(self, batch: TableBatch) -> Exported:
         return Exported(
             batch.position,
             self.batches + 1,
@@ -105,9 +105,11 @@ def export(session: SparkSession, directory: str, target: str, **options: Any) -
 
 
 @contextmanager
-def opened_export(session: SparkSession, options: ExportOptions, machine: Machine | None = None) -> Iterator[Export]:
+def opened_export(
+    session: SparkSession, options: ExportOptions, machine: Environment | None = None
+) -> Iterator[Export]:
     """An export that may catch up again and again; it holds the target's lock."""
-    machine = machine or Machine.real()
+    machine = machine or Environment.real()
     options = replace(options, format=TableFormat(options.format))
     check_paths(options.directory, options.target)
     if options.batch_epochs_max < 0 or options.batch_bytes_max < 0:
@@ -128,14 +130,14 @@ def opened_export(session: SparkSession, options: ExportOptions, machine: Machin
 
 
 class Export:
-    def __init__(self, session: SparkSession, options: ExportOptions, table: ExportTable, machine: Machine) -> None:
+    def __init__(self, session: SparkSession, options: ExportOptions, table: ExportTable, machine: Environment) -> None:
         self._session = session
         self._options = options
         self._table = table
         self._machine = machine
         read = ReadOptions(
             options.directory,
-            View.ENTRIES,
+            TableView.ENTRIES,
             pin_seconds=options.pin_seconds,
             shows_credentials=options.credentials,
         )
@@ -151,7 +153,7 @@ class Export:
         return max(log.durable - self._after(log), 0)
 
     def catch_up(
-        self, is_over: Callable[[], bool] = lambda: False, on_batch: Callable[[Batch], None] = lambda batch: None
+        self, is_over: Callable[[], bool] = lambda: False, on_batch: Callable[[TableBatch], None] = lambda batch: None
     ) -> Exported:
         """Batch after batch, up to what is durable at the beginning, or until `is_over` between two of them."""
         newest = self._planner.open().durable
@@ -193,7 +195,7 @@ class Export:
             last = min(last, self._planner.epoch_within(log, after, options.batch_bytes_max))
         return last
 
-    def _write(self, first: Epoch, last: Epoch) -> Batch:
+    def _write(self, first: Epoch, last: Epoch) -> TableBatch:
         seen: list[ReadOnlyLog] = []
 
         def make(log: ReadOnlyLog) -> list[Task]:
@@ -208,8 +210,8 @@ class Export:
         options = self._options
         with held(self._planner, plan), staging(self._machine, join(options.target, STAGING)) as made:
             tasks = [task_of(task, made.attempts, number) for number, task in enumerate(plan.tasks)]
-            written = [Part.from_json(answer) for answer in run_tasks(self._session, write_rows, tasks)]
-            batch = Batch(seen[-1].state.timeline.id, first, last, made.gather(written, View.ENTRIES))
-            told = {"view": View.ENTRIES, "first_epoch": first, "source": options.directory}
+            written = [TablePart.from_json(answer) for answer in run_tasks(self._session, write_rows, tasks)]
+            batch = TableBatch(seen[-1].state.timeline.id, first, last, made.gather(written, TableView.ENTRIES))
+            told = {"view": TableView.ENTRIES, "first_epoch": first, "source": options.directory}
             self._table.commit(made, batch, told)
         return batch

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from warren.base.ids import Epoch
 from warren.files.protocol import Files, join
 from warren.files.system_errors import translated
-from warren.log.store import Machine
+from warren.log.store import Environment
 from warren.pipeline.jobs.running import Told, attempt_name
-from warren.pipeline.jobs.tables import Part
+from warren.pipeline.jobs.tables import TablePart
 from warren.pipeline.planning import Task
-from warren.pipeline.schema import COLUMNS, Field, View
+from warren.pipeline.schema import COLUMNS, SelectedColumn, TableView
 from warren.pipeline.tasks import run
 
 GROUP_ROWS = 1 << 17
@@ -31,11 +31,11 @@ GROUP_BYTES = 64 << 20
 _TYPES = {"bigint": pa.int64(), "int": pa.int32(), "binary": pa.binary(), "string": pa.string()}
 
 
-def usual_fields(view: View) -> list[Field]:
-    return [Field(column.name, column.types[0]) for column in COLUMNS[view] if column.is_usual]
+def usual_fields(view: TableView) -> list[SelectedColumn]:
+    return [SelectedColumn(column.name, column.types[0]) for column in COLUMNS[view] if column.is_usual]
 
 
-def table_schema(view: View) -> Any:
+def table_schema(view: TableView) -> Any:
     """The Arrow schema of a table that shows this view."""
     return pa.schema([(field.name, _TYPES[field.type]) for field in usual_fields(view)])
 
@@ -46,13 +46,13 @@ def task_of(task: Task, folder: str, number: int) -> Told:
 
 def write_rows(told: Told) -> Told:
     """What a Spark task does."""
-    task, machine = Task.from_json(told["task"]), Machine.real()
+    task, machine = Task.from_json(told["task"]), Environment.real()
     name = attempt_name(f"part-{told['number']:05d}") + ".parquet"
     batches = run(task, usual_fields(task.view), table_schema(task.view), machine)
     return write_file(machine.files, told["folder"], name, task.view, batches).to_json()
 
 
-def write_file(files: Files, folder: str, name: str, view: View, batches: Iterable[Any]) -> Part:
+def write_file(files: Files, folder: str, name: str, view: TableView, batches: Iterable[Any]) -> TablePart:
     """A Parquet file of these batches; its bytes are synced, its name not."""
     path, epochs = join(folder, name), _Epochs()
     with (
@@ -65,7 +65,7 @@ def write_file(files: Files, folder: str, name: str, view: View, batches: Iterab
     file = files.open(path, writable=True)
     try:
         file.sync()
-        return Part(name, epochs.rows, file.size(), epochs.first, epochs.last)
+        return TablePart(name, epochs.rows, file.size(), epochs.first, epochs.last)
     finally:
         file.close()
 

@@ -24,9 +24,9 @@ from warren.base.ids import Epoch
 from warren.durability.timeline import Timeline
 from warren.files import atomic
 from warren.files.protocol import Files, join, parent
-from warren.log.store import Machine
+from warren.log.store import Environment
 from warren.pipeline.jobs.staging import Staging, staging
-from warren.pipeline.jobs.tables import LOCK, MANIFEST, STAGING, Batch, Position, names_in, not_ours
+from warren.pipeline.jobs.tables import LOCK, MANIFEST, STAGING, Position, TableBatch, names_in, not_ours
 
 SNAPSHOT = "warren snapshot"
 EXPORT = "warren export"
@@ -46,7 +46,7 @@ def last_of_name(name: str) -> Epoch | None:
 
 
 class ParquetSnapshot:
-    def __init__(self, machine: Machine, target: str, overwrite: bool) -> None:
+    def __init__(self, machine: Environment, target: str, overwrite: bool) -> None:
         self._machine = machine
         self._files = machine.files
         self._target = target.rstrip("/")
@@ -79,7 +79,7 @@ class ParquetSnapshot:
             self.check()
             yield made
 
-    def commit(self, made: Staging, batch: Batch, told: dict[str, Any]) -> None:
+    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None:
         files, target, old = self._files, self._target, join(made.home, _OLD)
         write_manifest(files, made.whole, SNAPSHOT, batch, told)
         is_replaced = bool(names_in(files, target))
@@ -102,7 +102,7 @@ class ParquetSnapshot:
 
 
 class ParquetExport:
-    def __init__(self, machine: Machine, target: str) -> None:
+    def __init__(self, machine: Environment, target: str) -> None:
         self._machine = machine
         self._files = machine.files
         self._target = target
@@ -126,13 +126,13 @@ class ParquetExport:
             raise Refused(f"{join(self._target, name)} says that it ends with epoch {told.epoch}", "it was renamed")
         return told
 
-    def commit(self, made: Staging, batch: Batch, told: dict[str, Any]) -> None:
+    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None:
         write_manifest(self._files, made.whole, EXPORT, batch, told)
         self._files.rename(made.whole, join(self._target, batch_name(batch.first, batch.last)))
         self._files.sync_directory(self._target)
 
 
-def write_manifest(files: Files, folder: str, what: str, batch: Batch, told: dict[str, Any]) -> None:
+def write_manifest(files: Files, folder: str, what: str, batch: TableBatch, told: dict[str, Any]) -> None:
     manifest = {
         "what": what,
         "version": _VERSION,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from warren.base.chance import SystemChance
+from warren.base.chance import SystemRandom
 from warren.base.errors import Refused
 from warren.pipeline.jobs.watching import Progress, is_connect, nobody, watched
 from warren.pipeline.session import clear_errors
@@ -56,7 +56,7 @@ def workers_of(session: SparkSession) -> int:
 
 def attempt_name(name: str) -> str:
     """A name that no other attempt at the same task has."""
-    return f"{name}.{SystemChance().id64():016x}"
+    return f"{name}.{SystemRandom().id64():016x}"
 
 
 def _run(work: Work, tasks: Sequence[str], batches: Iterator[Any]) -> Iterator[Any]:

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from warren.base.ids import Epoch
 from warren.durability.timeline import Timeline
 from warren.log.reading import ReadOnlyLog
-from warren.log.store import Machine
+from warren.log.store import Environment
 from warren.pipeline.jobs.delta_tables import DeltaSnapshot
 from warren.pipeline.jobs.holding import held
 from warren.pipeline.jobs.parquet_file import task_of, write_rows
 from warren.pipeline.jobs.parquet_tables import ParquetSnapshot
 from warren.pipeline.jobs.running import run_tasks
 from warren.pipeline.jobs.staging import Staging
-from warren.pipeline.jobs.tables import Batch, Part, Position, TableFormat, check_paths
+from warren.pipeline.jobs.tables import Position, TableBatch, TableFormat, TablePart, check_paths
 from warren.pipeline.jobs.watching import Progress, nobody
 from warren.pipeline.options import ReadOptions, text_of
 from warren.pipeline.planning import Plan, Planner, Task
-from warren.pipeline.schema import View
+from warren.pipeline.schema import TableView
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -50,7 +50,7 @@ class SnapshotTable(Protocol):
 
     def staging(self) -> AbstractContextManager[Staging]: ...
 
-    def commit(self, made: Staging, batch: Batch, told: dict[str, Any]) -> None: ...
+    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +74,14 @@ def snapshot(
     overwrite: bool = False,
     pin_seconds: int = 3600,
     progress: Progress = nobody,
-    machine: Machine | None = None,
+    machine: Environment | None = None,
     credentials: bool = False,
 ) -> SnapshotMade:
     """Write the state as a table. `overwrite` replaces a Parquet snapshot; in a Delta table it is a new version."""
     check_paths(directory, target)
-    machine = machine or Machine.real()
+    machine = machine or Environment.real()
     asked = as_of.isoformat() if isinstance(as_of, datetime) else as_of
-    told = {"path": directory, "view": View.KV, "asOf": asked, "buckets": buckets, "pinSeconds": pin_seconds}
+    told = {"path": directory, "view": TableView.KV, "asOf": asked, "buckets": buckets, "pinSeconds": pin_seconds}
     planner = Planner(ReadOptions.of(text_of({**told, "credentials": credentials})), machine)
     table: SnapshotTable
     if TableFormat(format) is TableFormat.DELTA:
@@ -97,9 +97,9 @@ def snapshot(
             if table.position() == position:
                 return SnapshotMade(position, is_new=False)
             tasks = [task_of(task, staging.attempts, number) for number, task in enumerate(plan.tasks)]
-            written = [Part.from_json(answer) for answer in run_tasks(session, write_rows, tasks, progress)]
-            batch = Batch(position.timeline, Epoch(0), position.epoch, staging.gather(written, View.KV))
-            table.commit(staging, batch, {"view": View.KV, "as_of": asked, "source": directory})
+            written = [TablePart.from_json(answer) for answer in run_tasks(session, write_rows, tasks, progress)]
+            batch = TableBatch(position.timeline, Epoch(0), position.epoch, staging.gather(written, TableView.KV))
+            table.commit(staging, batch, {"view": TableView.KV, "as_of": asked, "source": directory})
     return SnapshotMade(position, True, batch.rows, batch.size_bytes, len(batch.parts))
 
 

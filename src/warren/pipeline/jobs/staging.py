@@ -22,10 +22,10 @@ from warren.base.errors import Refused, WarrenError
 from warren.files.lock import this_process
 from warren.files.protocol import Files, base_name, join, parent
 from warren.log.jobs import clear_staging
-from warren.log.store import Machine
+from warren.log.store import Environment
 from warren.pipeline.jobs.parquet_file import write_file
-from warren.pipeline.jobs.tables import Part
-from warren.pipeline.schema import View
+from warren.pipeline.jobs.tables import TablePart
+from warren.pipeline.schema import TableView
 
 _LOCK = "lock"
 _log = logging.getLogger("warren.pipeline")
@@ -42,16 +42,16 @@ class Staging:
     def id(self) -> str:
         return self.home.rpartition("-")[2]
 
-    def gather(self, written: Sequence[Part], view: View) -> tuple[Part, ...]:
+    def gather(self, written: Sequence[TablePart], view: TableView) -> tuple[TablePart, ...]:
         """Bring together what counts. There is always a file, if only to tell a reader the columns."""
         files = self.files
         files.make_directories(self.whole)
-        parts: list[Part] = []
+        parts: list[TablePart] = []
         for part in written:
             if part.rows:
                 name = f"part-{len(parts):05d}.parquet"
                 files.rename(join(self.attempts, part.name), join(self.whole, name))
-                parts.append(Part(name, part.rows, part.size_bytes, part.first_epoch, part.last_epoch))
+                parts.append(TablePart(name, part.rows, part.size_bytes, part.first_epoch, part.last_epoch))
         if not parts:
             parts.append(write_file(files, self.whole, "part-00000.parquet", view, ()))
         files.sync_directory(self.whole)
@@ -59,7 +59,7 @@ class Staging:
 
 
 @contextmanager
-def staging(machine: Machine, prefix: str, rescue: Callable[[str], None] = lambda home: None) -> Iterator[Staging]:
+def staging(machine: Environment, prefix: str, rescue: Callable[[str], None] = lambda home: None) -> Iterator[Staging]:
     """A place for one job. Dead ones' places are cleared first; `rescue` may take something out of each before."""
     files = machine.files
     files.make_directories(parent(prefix))

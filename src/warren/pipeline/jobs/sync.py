@@ -26,13 +26,13 @@ from warren.base.errors import Locked, Misuse, Refused, WarrenError
 from warren.base.ids import Epoch, TimelineId
 from warren.base.repeating import repeatedly
 from warren.files.protocol import base_name, join
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.log.reading import open_for_reading
 from warren.log.settings import LogSettings
-from warren.log.watching import Ended, changes
+from warren.log.watching import WatchEnded, changes
 from warren.pipeline.jobs.sync_tables import SparkTables, TablesMade
 from warren.pipeline.jobs.watching import Progress, nobody
-from warren.snapshot.control_socket import REQUEST_BYTES_MAX, Message, NoAnswer, NobodyListens, ask
+from warren.snapshot.control_socket import REQUEST_BYTES_MAX, Message, NoAnswer, NotListening, call
 from warren.snapshot.database import Database
 from warren.snapshot.feeds import Mode
 from warren.snapshot.layout import LOG, REFLECTION_SOCKET, TABLES
@@ -40,7 +40,7 @@ from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb_store import RocksDbStore
 from warren.snapshot.snapshot_store import SnapshotStore
 from warren.snapshot.table_ranges import RangeSizes
-from warren.snapshot.table_tasks import TableMade, TableTask
+from warren.snapshot.table_tasks import TableResult, TableTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +81,7 @@ class Sync:
     ) -> None:
         if not os.path.isabs(directory):
             raise Misuse(f"'{directory}' is no absolute path", "every node must find it under the same name")
-        self._machine = Machine.real()
+        self._machine = Environment.real()
         self._log = join(directory, LOG)
         open_for_reading(self._machine.files, self._log)  # what is no directory of ours is told before anything is done
         self._directory = directory
@@ -91,17 +91,17 @@ class Sync:
     def once(self) -> Result:
         try:
             return self.running()
-        except NobodyAtAll:
+        except NoOwner:
             return self.stopped()
 
-    def follow(self, ended: Ended, on_round: Callable[[Result], None]) -> None:
+    def follow(self, ended: WatchEnded, on_round: Callable[[Result], None]) -> None:
         """Sync, and again whenever the log has changed, until `ended`. Only the first time a directory that nobody has
         is opened: later its owner may be about to start again, and would find it locked."""
         is_first = True
         for _ in changes(self._log, ended):
             try:
                 done = self.once() if is_first else self.running()
-            except (NobodyListens, NoAnswer, Locked):
+            except (NotListening, NoAnswer, Locked):
                 if is_first:
                     raise
                 continue  # he has ended, or starts, and brings everything into the store as he does
@@ -205,13 +205,13 @@ class Sync:
     def _check_takes_orders(self) -> None:
         try:
             mode = self._ask({"command": "status"})["mode"]
-        except NobodyListens as error:
-            raise NobodyAtAll(error.what, error.hint) from None
+        except NotListening as error:
+            raise NoOwner(error.what, error.hint) from None
         if why := _NO_ORDERS.get(mode):
             raise Refused(f"{self._directory} takes no tables: {why} (reflection={mode})", "stop it, or sync by notify")
 
     def _ask(self, request: Message) -> Message:
-        return ask(join(self._directory, REFLECTION_SOCKET), request, self._options.answer_seconds)
+        return call(join(self._directory, REFLECTION_SOCKET), request, self._options.answer_seconds)
 
     # -- both ----------------------------------------------------------------------------------------------------
 
@@ -224,11 +224,11 @@ class Sync:
         return {"status": "ok", **asdict(self._tables.done), "epoch": epoch, "durable": durable, "seconds": seconds}
 
 
-class NobodyAtAll(NobodyListens):
+class NoOwner(NotListening):
     """There was nobody from the beginning."""
 
 
-def accepting(name: str, made: Sequence[TableMade]) -> Message | None:
+def accepting(name: str, made: Sequence[TableResult]) -> Message | None:
     """The request that hands tables over; None if it is too long for one (thousands of storages were cleared). All
     makers came to the same places: they are told once, and left out if they are too many; then the owner finds them."""
     told = [each.to_json() for each in made]

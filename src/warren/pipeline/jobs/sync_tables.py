@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from warren.log.machine import Machine
+from warren.log.machine import Environment
 from warren.pipeline.jobs.running import Told, attempt_name, run_tasks, workers_of
 from warren.pipeline.jobs.watching import Progress, nobody
 from warren.snapshot.applied import MINOR_MAX
 from warren.snapshot.table_ranges import RangeSizes, deal
-from warren.snapshot.table_tasks import TableMade, TableTask, make_table
+from warren.snapshot.table_tasks import TableResult, TableTask, make_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ class TablesMade:
     bytes: int = 0  # of the tables
     unfit: int = 0  # stretches that no table is for
 
-    def add(self, made: Sequence[TableMade], size_bytes: int, is_taken: bool) -> None:
+    def add(self, made: Sequence[TableResult], size_bytes: int, is_taken: bool) -> None:
         self.rounds += 1
         if not is_taken:
             self.unfit += 1
@@ -52,26 +52,26 @@ class SparkTables:
         self._session = session
         self._progress = progress
         self._sizes = sizes or replace(RangeSizes(), workers=workers_of(session))
-        self._files = Machine.real().files
+        self._files = Environment.real().files
         self.done = TablesMade()
 
-    def make(self, task: TableTask) -> Sequence[TableMade]:
+    def make(self, task: TableTask) -> Sequence[TableResult]:
         made = self.made(task)
         is_taken = all(each.fits((task.after, MINOR_MAX), (task.up_to, MINOR_MAX)) for each in made)
         self.done.add(made, self.size_bytes(made), is_taken)
         return made
 
-    def made(self, task: TableTask) -> list[TableMade]:
+    def made(self, task: TableTask) -> list[TableResult]:
         """The same, for an owner elsewhere who may take it or not."""
         dealt = deal(self._files, task, self._sizes)
         tasks = [each.to_json() for each in dealt.tasks]
         is_small = dealt.entries < self._sizes.entries_worth_a_task
         told = map(table_task, tasks) if is_small else run_tasks(self._session, table_task, tasks, self._progress)
-        made = [TableMade.from_json(each) for each in told]
+        made = [TableResult.from_json(each) for each in told]
         dealt.check_all_read(made)
         return made
 
-    def size_bytes(self, made: Sequence[TableMade]) -> int:
+    def size_bytes(self, made: Sequence[TableResult]) -> int:
         """To be asked before they are ingested: then they are no longer here."""
         return sum(self._files.stat(each.figures.path).size_bytes for each in made if each.figures.has_file)
 
@@ -82,4 +82,4 @@ class SparkTables:
 def table_task(raw: Told) -> Told:
     task = TableTask.from_json(raw)
     path = f"{task.path}.{attempt_name('range')}"
-    return make_table(Machine.real().files, replace(task, path=path)).to_json()
+    return make_table(Environment.real().files, replace(task, path=path)).to_json()

@@ -49,7 +49,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablePart:
     name: str
     rows: int
     size_bytes: int
@@ -66,16 +66,16 @@ class Part:
         }
 
     @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> Part:
+    def from_json(cls, raw: dict[str, Any]) -> TablePart:
         return cls(raw["name"], raw["rows"], raw["bytes"], raw["first_epoch"], raw["last_epoch"])
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TableBatch:
     timeline: TimelineId
     first: Epoch
     last: Epoch
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TablePart, ...] = ()
 
     @property
     def position(self) -> Position:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.log.store import Machine
+from warren.log.store import Environment
 from warren.log.verify import verify_with
 from warren.log.verify_file import CheckedFile, FileChecks, check_files
 from warren.log.verify_plain import checked_of_plain, checked_to_plain, checks_of_plain, checks_to_plain
@@ -33,11 +33,11 @@ def verify(session: SparkSession, directory: str, progress: Progress = nobody) -
         places = {record.number: place for place, record in enumerate(checks.records)}
         return sorted(files, key=lambda file: places[file.scan.record.number])
 
-    return verify_with(Machine.real().files, directory, check)
+    return verify_with(Environment.real().files, directory, check)
 
 
 def check_some(task: Told) -> Told:
     """What a task does."""
-    machine = Machine.real()
+    machine = Environment.real()
     checked = check_files(machine.files, checks_of_plain(task), machine.threads)
     return {"files": [checked_to_plain(file) for file in checked]}

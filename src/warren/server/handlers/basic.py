@@ -27,16 +27,16 @@ from warren.amqp.methods import (
 )
 from warren.base.errors import Damage, WarrenError
 from warren.broker.errors import UnknownQueue
-from warren.broker.permissions import AccessRefused, Operation, Role, authorize
+from warren.broker.permissions import AccessRefused, NameRole, Operation, authorize
 from warren.broker.subscribers import InUse
-from warren.broker.supervisor import Supervised
-from warren.broker.turn import Got, How
+from warren.broker.supervisor import QueueHandle
+from warren.broker.turn import GetResult, Settlement
 from warren.broker.type_names import is_integer, type_of
-from warren.server.channel import ServedChannel
-from warren.server.consumer import Holder, ServedConsumer, contents_of
+from warren.server.channel import ServerChannel
+from warren.server.consumer import DeliverySource, ServerConsumer, contents_of
 
 
-def handle(channel: ServedChannel, method: Method) -> None:
+def handle(channel: ServerChannel, method: Method) -> None:
     match method:
         case BasicConsume():
             _with_queue(channel, method, partial(_consume, channel, method))
@@ -52,7 +52,7 @@ def handle(channel: ServedChannel, method: Method) -> None:
             raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"{method.SPEC.name} is not there", method)
 
 
-def _with_queue(channel: ServedChannel, asked: BasicConsume | BasicGet, then: Callable[[], None]) -> None:
+def _with_queue(channel: ServerChannel, asked: BasicConsume | BasicGet, then: Callable[[], None]) -> None:
     """A queue that nobody has used yet is started first, or found not to be there: that takes the disk."""
     queues, name = channel.connection.served.realm.queues, asked.queue or channel.client.last_queue
     if not name or queues.known(name) is not None:
@@ -66,7 +66,7 @@ def _with_queue(channel: ServedChannel, asked: BasicConsume | BasicGet, then: Ca
     channel.connection.offload(start, lambda _: then() if channel.is_open else None, channel.number)
 
 
-def _consume(channel: ServedChannel, asked: BasicConsume) -> None:
+def _consume(channel: ServerChannel, asked: BasicConsume) -> None:
     channel.run_pending_gets()
     connection = channel.connection
     child = _queue(channel, asked.queue, Operation.BASIC_CONSUME, asked)
@@ -79,7 +79,7 @@ def _consume(channel: ServedChannel, asked: BasicConsume) -> None:
         what = f"invalid arg 'x-priority' {where}: \"expected integer, got {type_of(priority)}\""
         raise _refusal(ReplyCode.PRECONDITION_FAILED, what, asked)
     cancelled = partial(connection.server.cancelled, connection)
-    consumer = ServedConsumer(channel, child, tag, asked.no_ack, asked.exclusive, priority, cancelled)
+    consumer = ServerConsumer(channel, child, tag, asked.no_ack, asked.exclusive, priority, cancelled)
     served = connection.served
     with child.lock:
         if child.queue is None:
@@ -97,7 +97,7 @@ def _consume(channel: ServedChannel, asked: BasicConsume) -> None:
     served.turn.look(child)
 
 
-def _cancel(channel: ServedChannel, asked: BasicCancel) -> None:
+def _cancel(channel: ServerChannel, asked: BasicCancel) -> None:
     consumer, connection = channel.consumers.get(asked.consumer_tag), channel.connection
     if consumer is not None and channel.leave(consumer):  # a queue that goes with it has gone when it is answered
         gone = partial(connection.served.topology.consumer_left, consumer.child.id)
@@ -106,18 +106,18 @@ def _cancel(channel: ServedChannel, asked: BasicCancel) -> None:
         _left(channel, asked)
 
 
-def _left(channel: ServedChannel, asked: BasicCancel) -> None:
+def _left(channel: ServerChannel, asked: BasicCancel) -> None:
     if channel.is_open and not asked.no_wait:
         channel.connection.say(channel.number, BasicCancelOk(asked.consumer_tag))
 
 
-def _get(channel: ServedChannel, asked: BasicGet) -> None:
+def _get(channel: ServerChannel, asked: BasicGet) -> None:
     child = _queue(channel, asked.queue, Operation.BASIC_GET, asked)
     channel.pending_gets += 1
     channel.connection.served.turn.get(child, asked.no_ack, partial(_got, channel, child, asked))
 
 
-def _got(channel: ServedChannel, child: Supervised, asked: BasicGet, got: Got | WarrenError) -> None:
+def _got(channel: ServerChannel, child: QueueHandle, asked: BasicGet, got: GetResult | WarrenError) -> None:
     """Called by the batch, which a reply that fails must not disturb."""
     channel.pending_gets -= 1
     if channel.is_open:
@@ -125,12 +125,12 @@ def _got(channel: ServedChannel, child: Supervised, asked: BasicGet, got: Got | 
             _reply(channel, child, asked, got)
         except Exception as error:
             channel.connection.fail_soon(error)
-    elif isinstance(got, Got) and not asked.no_ack:  # closed meanwhile: the message is ready again
+    elif isinstance(got, GetResult) and not asked.no_ack:  # closed meanwhile: the message is ready again
         for each in got.fetched:
-            channel.connection.served.turn.settle(child, How.REQUEUE, got.life, each.tags)
+            channel.connection.served.turn.settle(child, Settlement.REQUEUE, got.life, each.tags)
 
 
-def _reply(channel: ServedChannel, child: Supervised, asked: BasicGet, got: Got | WarrenError) -> None:
+def _reply(channel: ServerChannel, child: QueueHandle, asked: BasicGet, got: GetResult | WarrenError) -> None:
     connection, counts = channel.connection, channel.connection.counts
     if isinstance(got, WarrenError):
         code = ReplyCode.INTERNAL_ERROR if isinstance(got, Damage) else ReplyCode.NOT_FOUND
@@ -146,7 +146,7 @@ def _reply(channel: ServedChannel, child: Supervised, asked: BasicGet, got: Got 
         counts.got_auto_ack += 1
     else:
         counts.got_manual_ack += 1
-        channel.unacked.add(tag, 1, fetched.tag, Holder(child, got.life, None))
+        channel.unacked.add(tag, 1, fetched.tag, DeliverySource(child, got.life, None))
     counts.redelivered += fetched.is_redelivered
     origin = fetched.slice.run.origin
     answer = BasicGetOk(tag, fetched.is_redelivered, origin.exchange, origin.routing_key, got.left)
@@ -154,14 +154,14 @@ def _reply(channel: ServedChannel, child: Supervised, asked: BasicGet, got: Got 
     connection.say_with(channel.number, answer, content)
 
 
-def _qos(channel: ServedChannel, asked: BasicQos) -> None:
+def _qos(channel: ServerChannel, asked: BasicQos) -> None:
     if asked.prefetch_size:
         raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"prefetch_size!=0 ({asked.prefetch_size})", asked)
     channel.set_prefetch(asked.prefetch_count, asked.is_global)
     channel.connection.say(channel.number, BasicQosOk())
 
 
-def _recover(channel: ServedChannel, asked: BasicRecover | BasicRecoverAsync) -> None:
+def _recover(channel: ServerChannel, asked: BasicRecover | BasicRecoverAsync) -> None:
     if not asked.requeue:
         raise _refusal(ReplyCode.NOT_IMPLEMENTED, "requeue=false", asked)
     channel.run_pending_gets()
@@ -170,14 +170,14 @@ def _recover(channel: ServedChannel, asked: BasicRecover | BasicRecoverAsync) ->
         channel.connection.say(channel.number, BasicRecoverOk())
 
 
-def _queue(channel: ServedChannel, name: str, operation: Operation, asked: Method) -> Supervised:
+def _queue(channel: ServerChannel, name: str, operation: Operation, asked: Method) -> QueueHandle:
     """The queue that is meant, if this client may read it."""
     client, realm = channel.client, channel.connection.served.realm
     name = name or client.last_queue
     if not name:
         raise _refusal(ReplyCode.NOT_FOUND, "no previously declared queue", asked)
     try:
-        authorize(client.access, operation, {Role.QUEUE: name})
+        authorize(client.access, operation, {NameRole.QUEUE: name})
     except AccessRefused as error:
         raise _refusal(ReplyCode.ACCESS_REFUSED, error.what, asked) from error
     child = realm.queues.known(name)
@@ -187,7 +187,7 @@ def _queue(channel: ServedChannel, name: str, operation: Operation, asked: Metho
     return child
 
 
-def _not_found(channel: ServedChannel, name: str, asked: Method) -> PeerError:
+def _not_found(channel: ServerChannel, name: str, asked: Method) -> PeerError:
     return _refusal(ReplyCode.NOT_FOUND, f"no queue '{name}' in vhost '{channel.client.access.vhost}'", asked)
 
 

@@ -22,16 +22,16 @@ from warren.amqp.methods import (
     Method,
 )
 from warren.broker.client import Client
-from warren.server.channel import ServedChannel
+from warren.server.channel import ServerChannel
 from warren.server.handlers import basic
 
 if TYPE_CHECKING:
-    from warren.server.connection import ServedConnection
+    from warren.server.connection import ServerConnection
 
 _EXCHANGE, _QUEUE, _BASIC = 40, 50, 60
 
 
-def handle(connection: ServedConnection, number: int, method: Method) -> None:
+def handle(connection: ServerConnection, number: int, method: Method) -> None:
     if isinstance(method, ChannelOpen):
         _open(connection, number)
         return
@@ -63,14 +63,14 @@ def handle(connection: ServedConnection, number: int, method: Method) -> None:
         raise PeerError(ReplyCode.NOT_IMPLEMENTED, f"{spec.name} is not there", spec.class_id, spec.method_id)
 
 
-def _open(connection: ServedConnection, number: int) -> None:
+def _open(connection: ServerConnection, number: int) -> None:
     assert connection.access is not None, "channels are opened in a vhost"
     client = Client(connection.access, connection.owner)
-    connection.channels[number] = ServedChannel(connection, number, client)
+    connection.channels[number] = ServerChannel(connection, number, client)
     connection.counts.channels_opened += 1
     connection.say(number, ChannelOpenOk())
 
 
-def _answered(connection: ServedConnection, number: int, answer: object) -> None:
+def _answered(connection: ServerConnection, number: int, answer: object) -> None:
     if isinstance(answer, Method) and connection.amqp.is_open(number):
         connection.say(number, answer)

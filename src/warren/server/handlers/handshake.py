@@ -29,13 +29,13 @@ from warren.amqp.methods import (
 from warren.amqp.tuning import Tuning, offered
 from warren.broker.permissions import Access, AccessRefused, access_to
 from warren.broker.realms import UnknownVhost
-from warren.catalog.users import User
+from warren.catalog.users import UserRow
 from warren.server.authentication import LoginRefused, read_login
-from warren.server.targets import Targets
+from warren.server.targets import PublishTargets
 
 if TYPE_CHECKING:
-    from warren.server.connection import ServedConnection
-    from warren.server.served_realm import ServedRealm
+    from warren.server.connection import ServerConnection
+    from warren.server.served_realm import VhostLoop
 
 CAPABILITIES: Final = (
     "publisher_confirms",
@@ -50,7 +50,7 @@ CAPABILITIES: Final = (
 _OPEN: Final = (10, 40)
 
 
-def greet(connection: ServedConnection) -> None:
+def greet(connection: ServerConnection) -> None:
     settings = connection.settings
     properties: dict[str, Any] = {
         "capabilities": dict.fromkeys(CAPABILITIES, True),
@@ -63,7 +63,7 @@ def greet(connection: ServedConnection) -> None:
     connection.say(0, ConnectionStart(server_properties=properties, mechanisms=mechanisms))
 
 
-def handle(connection: ServedConnection, method: Method) -> None:
+def handle(connection: ServerConnection, method: Method) -> None:
     match method:
         case ConnectionStartOk():
             _log_in(connection, method)
@@ -81,7 +81,7 @@ def handle(connection: ServedConnection, method: Method) -> None:
             raise PeerError(ReplyCode.CHANNEL_ERROR, "nobody has asked for that")
 
 
-def _say_goodbye(connection: ServedConnection) -> None:
+def _say_goodbye(connection: ServerConnection) -> None:
     """Queues that belong to it go first: who has heard the answer may use their names."""
     if connection.owner.exclusive:
         release = partial(connection.served.topology.release, connection.owner)
@@ -90,19 +90,19 @@ def _say_goodbye(connection: ServedConnection) -> None:
         _part(connection)
 
 
-def _part(connection: ServedConnection) -> None:
+def _part(connection: ServerConnection) -> None:
     connection.say(0, ConnectionCloseOk())
     connection.end()
 
 
-def _log_in(connection: ServedConnection, told: ConnectionStartOk) -> None:
+def _log_in(connection: ServerConnection, told: ConnectionStartOk) -> None:
     capabilities = told.client_properties.get("capabilities")
     if isinstance(capabilities, dict):
         connection.capabilities = frozenset(str(name) for name, value in capabilities.items() if value is True)
     connection.client_properties = dict(told.client_properties)
     users, peer = connection.server.users, connection.peer
 
-    def call() -> User | LoginRefused:
+    def call() -> UserRow | LoginRefused:
         try:
             return users.check(read_login(told.mechanism, told.response, connection.settings.mechanisms), peer)
         except LoginRefused as refusal:
@@ -111,8 +111,8 @@ def _log_in(connection: ServedConnection, told: ConnectionStartOk) -> None:
     connection.offload(call, partial(_logged_in, connection))
 
 
-def _logged_in(connection: ServedConnection, outcome: object) -> None:
-    if isinstance(outcome, User):
+def _logged_in(connection: ServerConnection, outcome: object) -> None:
+    if isinstance(outcome, UserRow):
         connection.user = outcome.name
         settings = connection.settings
         offer = Tuning(settings.channel_max, settings.frame_max, settings.heartbeat_seconds)
@@ -122,17 +122,17 @@ def _logged_in(connection: ServedConnection, outcome: object) -> None:
     connection.hold(outcome.delay_seconds, partial(_turn_away, connection, outcome))
 
 
-def _turn_away(connection: ServedConnection, refusal: LoginRefused) -> None:
+def _turn_away(connection: ServerConnection, refusal: LoginRefused) -> None:
     if "authentication_failure_close" in connection.capabilities:
         connection.close(ConnectionClose(ReplyCode.ACCESS_REFUSED, refusal.text, 0, 0))
     else:
         connection.end()
 
 
-def _open(connection: ServedConnection, told: ConnectionOpen) -> None:
+def _open(connection: ServerConnection, told: ConnectionOpen) -> None:
     name, server = told.virtual_host, connection.server
 
-    def call() -> tuple[ServedRealm, Access]:
+    def call() -> tuple[VhostLoop, Access]:
         user = server.users.find(connection.user)
         try:
             served = server.served(name)
@@ -149,11 +149,11 @@ def _open(connection: ServedConnection, told: ConnectionOpen) -> None:
     connection.offload(call, partial(_opened, connection))
 
 
-def _opened(connection: ServedConnection, outcome: object) -> None:
+def _opened(connection: ServerConnection, outcome: object) -> None:
     assert isinstance(outcome, tuple), "a vhost and what is permitted there"
     connection.served, connection.access = outcome
     assert connection.access is not None, "just set"
     served = connection.served
-    connection.targets = Targets(served.realm, served.routes, connection.access)
+    connection.targets = PublishTargets(served.realm, served.routes, connection.access)
     connection.say(0, ConnectionOpenOk())
     connection.server.opened(connection)
