@@ -17,7 +17,7 @@ QUICK_SPARK := JDK_JAVA_OPTIONS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' SPARK
 # The modules that mypyc compiles, and the sources whose constants it may have folded into them.
 MARKED := $(shell grep -rlx --include='*.py' '\# mypyc: compile' src 2>/dev/null | sort)
 FOLDED := $(shell find src -name ids.py -o -name format.py -o -name '*_format.py' 2>/dev/null | sort)
-# Tests mirror the source: src/warren/records/lists.py is tested by tests/records/test_lists*.py.
+# Tests mirror the source: src/warren/records/small_blocks.py is tested by tests/records/test_lists*.py.
 tests_of = $(wildcard $(subst src/warren,tests,$(dir $(1)))test_$(basename $(notdir $(1)))*.py)
 MARKED_TESTS := $(foreach module,$(MARKED),$(call tests_of,$(module)))
 UNTESTED := $(foreach module,$(MARKED),$(if $(call tests_of,$(module)),,$(module)))
@@ -97,7 +97,7 @@ test-spark:
 test-pure: marked-tested setup  ## the compiled modules' tests once more, uncompiled (TESTS=tests runs all)
 	@rm -rf $(PURE) build/lib
 	@WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps --target $(PURE) .
-	@test "$$(PYTHONPATH=$(PURE) $(RUN) -m warren.base.compiled)" = pure || { echo 'test-pure: $(PURE) is not pure'; exit 1; }
+	@test "$$(PYTHONPATH=$(PURE) $(RUN) -m warren.base.build)" = pure || { echo 'test-pure: $(PURE) is not pure'; exit 1; }
 	@if [ -n '$(strip $(TESTS))' ]; then PYTHONPATH=$(PURE) $(PYTEST) -m 'not torture' --numprocesses 2 --dist worksteal $(TESTS); \
 	 else echo 'test-pure: no module is marked for compiling, so all tests run pure already'; fi
 
@@ -131,7 +131,7 @@ notebook: setup-spark  ## make the pictures of docs/notebook.md anew, by running
 	$(RUN) -m tests.docs.notebook_page
 
 simulate: setup  ## crash simulation over N states (make simulate N=200000)
-	$(RUN) -m warren.testing.campaign --states $(or $(N),20000)
+	$(RUN) -m tools.simulator.campaign --states $(or $(N),20000)
 
 torture: setup  ## kill -9 a real process N times on the real disk (make torture N=100)
 	$(RUN) -m tests.torture.kill_loop --kills $(or $(N),100)

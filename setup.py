@@ -1,7 +1,7 @@
 """The build: ordinary setuptools, and mypyc for the modules that ask for it.
 
 A module asks by a line `# mypyc: compile` among its first lines. Its .py ships beside the .so, so one source serves
-both modes, and `warren.base.compiled.mode()` says which one is running.
+both modes, and `warren.base.build.mode()` says which one is running.
 
     (nothing set)            compile what is marked; if that fails, print a warning with the cause and build without
     WARREN_REQUIRE_EXT=1     compile what is marked or fail (CI, images)
@@ -74,7 +74,7 @@ def build_without(cause: str, reason: BaseException) -> None:
         raise reason
     sys.stderr.write(
         "WARNING: warren will run as pure Python, several times slower; WARREN_REQUIRE_EXT=1 makes this an error, "
-        "`python -m warren.base.compiled` prints the mode\n"
+        "`python -m warren.base.build` prints the mode\n"
     )
 
 

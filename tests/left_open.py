@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from warren.log.store import LogStore
 from warren.snapshot.database import Database
-from warren.testing.power_cut import PowerCut
+from warren.testing.memory_files import PowerCut
 
 Store = TypeVar("Store", LogStore, Database)
 _MANY = 50  # some tests open thousands

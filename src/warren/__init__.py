@@ -14,33 +14,25 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
-    from warren.app.embedded import OpenOptions
-    from warren.app.public import (
-        CatalogSettings,
+    from warren.base.errors import (
         Damage,
         DiskFailure,
         ForkedProcess,
         Gone,
         Locked,
-        LogSettings,
-        MessageStoreSettings,
         Misuse,
-        Mode,
-        NotYours,
         OutOfRoom,
-        QueueDeleted,
-        QueueDown,
-        QueueFull,
-        QueuesClosed,
-        QueueSettings,
-        ReflectionSettings,
         Refused,
         SyncFailed,
-        UnknownQueue,
-        VariableQueueSettings,
-        Warren,
         WarrenError,
     )
+    from warren.broker.errors import NotYours, QueueDeleted, QueueDown, QueueFull, QueuesClosed, UnknownQueue
+    from warren.catalog.settings import CatalogSettings
+    from warren.embedded.database import OpenOptions, Warren
+    from warren.log.settings import LogSettings
+    from warren.message_store.settings import MessageStoreSettings
+    from warren.queues.settings import QueueSettings, VariableQueueSettings
+    from warren.snapshot.reflection import Mode, ReflectionSettings
 
 __version__ = "0.1.0"
 __all__ = [
@@ -75,7 +67,7 @@ __all__ = [
 
 def open(path: str | PathLike[str], **settings: Unpack[OpenOptions]) -> Warren:
     """Open a directory as an embedded store, or make one. Settings: `app.embedded.OpenOptions`."""
-    from warren.app.embedded import open_embedded
+    from warren.embedded.database import open_embedded
 
     return open_embedded(path, **settings)
 
@@ -83,7 +75,7 @@ def open(path: str | PathLike[str], **settings: Unpack[OpenOptions]) -> Warren:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'warren' has no attribute {name!r}")
-    from warren.app import public
+    from warren.embedded import public
 
     return getattr(public, name)
 

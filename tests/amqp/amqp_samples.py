@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from warren.amqp import methods
-from warren.amqp.method_table import MethodField, MethodSpec
-from warren.amqp.properties import Properties
+from warren.amqp.content import Properties
+from warren.amqp.methods import MethodField, MethodSpec
 
 _TABLE = st.dictionaries(st.text(max_size=8), st.integers(-9, 9) | st.text(max_size=8) | st.booleans(), max_size=3)
 _SHORT = st.text(max_size=60)

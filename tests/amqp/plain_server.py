@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.amqp.pairs import CHALLENGING
-from warren.amqp import events, frames, methods
-from warren.amqp.connection import DEFAULT_LIMITS, ConnectionProtocol, ProtocolLimits
+from warren.amqp import connection as events
+from warren.amqp import frames, methods
+from warren.amqp.connection import DEFAULT_LIMITS, ConnectionProtocol, ProtocolLimits, Tuning, offered
 from warren.amqp.errors import ReplyCode
 from warren.amqp.methods import Method
-from warren.amqp.tuning import Tuning, offered
 
 OFFER = Tuning(channel_max=100, frame_max=131072, heartbeat=60)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.amqp.amqp_samples import PROPERTIES
 from tests.amqp.pairs import STATES
 from warren.amqp import content, frames, methods
-from warren.amqp.properties import Properties
+from warren.amqp.content import Properties
 
 FRAME_MAX = 4096
 HANDSHAKE = b"".join(STATES["running 0"][0])

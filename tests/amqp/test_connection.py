@@ -12,11 +12,10 @@ from tests.amqp import streams
 from tests.amqp.pairs import PROTOCOL_HEADER, STATES, to_send
 from tests.amqp.plain_server import OFFER, PlainServer
 from tests.amqp.streams import FRAME_MAX, HANDSHAKE, OPENED
-from warren.amqp import content, events, frames, methods
-from warren.amqp.connection import ConnectionProtocol, ProtocolLimits
-from warren.amqp.connection_states import RECEIVED, SENT, ConnectionState
-from warren.amqp.properties import Properties
-from warren.amqp.tuning import Tuning, offered
+from warren.amqp import connection as events
+from warren.amqp import content, frames, methods
+from warren.amqp.connection import RECEIVED, SENT, ConnectionProtocol, ConnectionState, ProtocolLimits, Tuning, offered
+from warren.amqp.content import Properties
 from warren.base.errors import Misuse
 
 PUBLISH = methods.BasicPublish(routing_key="a")

@@ -11,8 +11,8 @@ import pytest
 
 from tests.amqp import pairs
 from tests.amqp.plain_server import PlainServer
-from warren.amqp import events
-from warren.amqp.connection_states import ConnectionState
+from warren.amqp import connection as events
+from warren.amqp.connection import ConnectionState
 
 REACHED = {
     "starting": ConnectionState.STARTING,

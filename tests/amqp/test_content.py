@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.amqp.amqp_samples import PROPERTIES
 from warren.amqp import content, frames
+from warren.amqp.content import Properties
 from warren.amqp.errors import PeerError, ReplyCode
-from warren.amqp.properties import Properties
 
 BODIES = st.binary(max_size=100)
 FRAME_MAX = st.integers(9, 60) | st.just(0)

@@ -15,7 +15,7 @@ from tests.amqp.plain_server import PlainServer
 from tests.amqp.streams import FRAME_MAX, OPENED
 from warren.amqp import frames, methods
 from warren.amqp.connection import ProtocolLimits
-from warren.amqp.properties import Properties
+from warren.amqp.content import Properties
 
 SEEDS = range(200)
 STEPS = 60

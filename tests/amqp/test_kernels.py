@@ -14,8 +14,8 @@ from tests.amqp.amqp_samples import PROPERTIES
 from tests.amqp.streams import FRAME_MAX, Message
 from tests.amqp.uncompiled import uncompiled
 from warren.amqp import content, frames, kernels, methods
+from warren.amqp.content import Properties, write_properties
 from warren.amqp.errors import PeerError
-from warren.amqp.properties import Properties, write_properties
 from warren.base.errors import Damage, Misuse
 
 BODY_MAX = 1000

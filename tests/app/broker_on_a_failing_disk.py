@@ -12,14 +12,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from warren.app.broker import open_broker
-from warren.app.configuration.choices import OptionValues
-from warren.app.configuration.options import configuration_of
+from warren.app.event_log import begin
 from warren.app.lifecycle import run
-from warren.app.log_lines import begin
 from warren.base.errors import WarrenError
 from warren.catalog import vhosts
 from warren.cli.main import exit_code
-from warren.log.machine import Environment
+from warren.config.options import OptionValues, configuration_of
+from warren.files.environment import Environment
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import warren
-from warren.app.embedded import Warren
 from warren.base.errors import WarrenError
-from warren.log.file_header import FileKind
+from warren.embedded.database import Warren
+from warren.log.file_record import FileKind
 from warren.log.settings import LogSettings
 from warren.snapshot.reflection import ReflectionSettings
 

@@ -16,19 +16,17 @@ from tests.broker.plain_queues import Standing
 from tests.broker.queue_crash_stage import EVERYTHING, TINY_QUEUES, found_of
 from tests.log.upkeep_stage import laid_out
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
-from warren.app.embedded import Warren
-from warren.app.queue_assembly import OpenQueues
-from warren.app.queue_side import QueueOpenOptions
 from warren.base.threads import StartedThread, SystemThreads
-from warren.broker.paged_queue import PagedQueueAdapter
-from warren.broker.settings import QueueSettings
-from warren.broker.supervisor import QueueHandle
-from warren.broker.traffic import SettleCall
+from warren.broker.queue_api import SettleCall
+from warren.broker.queue_handle import PagedQueueAdapter, QueueHandle
 from warren.catalog.settings import CatalogSettings
+from warren.embedded.database import QueueOpenOptions, Warren
+from warren.embedded.queue_assembly import OpenQueues
 from warren.files.protocol import join
 from warren.message_store.settings import MessageStoreSettings
+from warren.queues.settings import QueueSettings
 from warren.snapshot.database import LOG
-from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import Mode
 from warren.testing.memory_files import CrashModel
 
 NEVER = 1e6  # seconds

@@ -18,15 +18,16 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-import warren
 import warren.app.queue_room  # before there are lives: each has it then
+
+import warren
 from tests.lives import say, serve
-from warren.app.embedded import Warren
-from warren.app.messages import DeliveryTag
-from warren.app.queues import Queue
-from warren.broker.settings import QueueSettings
+from warren.embedded.database import Warren
+from warren.embedded.messages import DeliveryTag
+from warren.embedded.queues import Queue
 from warren.log.settings import LogSettings
 from warren.message_store.settings import MessageStoreSettings
+from warren.queues.settings import QueueSettings
 from warren.snapshot.reflection import ReflectionSettings
 
 APART = 10**7

@@ -18,8 +18,8 @@ from typing import Any
 
 import warren
 from tests.app.disk_to_be_filled import LOG, PATIENCE_SECONDS, REFLECTION, mounted, until
-from warren.app.embedded import Warren
-from warren.app.queues import Queue
+from warren.embedded.database import Warren
+from warren.embedded.queues import Queue
 
 MORE = 40  # messages put behind the moment at which the disk was full
 TAKEN = 5  # got while it was

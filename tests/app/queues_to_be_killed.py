@@ -8,10 +8,11 @@ from __future__ import annotations
 import random
 import sys
 
-import warren
 import warren.app.queue_room  # before there are lives: each has it then
+
+import warren
 from tests.lives import say, serve
-from warren.broker.settings import QueueSettings
+from warren.queues.settings import QueueSettings
 
 
 def live(order: str) -> None:

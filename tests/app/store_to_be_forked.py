@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import warren
-from warren.app.embedded import Warren
 from warren.base.errors import WarrenError
 from warren.base.ids import TimelineId
-from warren.snapshot.rocksdb_store import RocksDbStore
+from warren.embedded.database import Warren
+from warren.snapshot.rocksdb.store import RocksDbStore
 
 CHILDREN = 2
 KEYS = 200

@@ -9,20 +9,18 @@ from pathlib import Path
 import pytest
 
 from warren.app.broker import Broker, log_settings, open_broker
-from warren.app.configuration.configuration import Configuration, FirstUser
-from warren.app.places import CatalogLocation
 from warren.base.errors import Locked, Refused
 from warren.base.threads import SystemThreads
-from warren.broker.settings import QueueSettings
 from warren.catalog import queues, vhosts
 from warren.catalog.settings import CatalogSettings
-from warren.log.machine import Environment
+from warren.config.options import CatalogLocation, Configuration, FirstUser
+from warren.files.environment import Environment
 from warren.log.store import LogStore
-from warren.management.running import BrokerView
+from warren.management.broker_facts import BrokerView
+from warren.queues.settings import QueueSettings
 from warren.server.authentication import Login
-from warren.testing.manual_clock import ManualClock
+from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
 
 BODY = 1 << 19
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import warren
-from warren.app.directories import directory_path, store_directory
 from warren.base.errors import Locked, Misuse
+from warren.config.options import directory_path, store_directory
 
 
 def test_a_path_object_is_as_good_as_a_string(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.app.queue_threads_to_be_killed import APART, number_of, opened
 from tests.lives import Lives, Told
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE
-from warren.app.embedded import Warren
+from warren.embedded.database import Warren
 
 
 class Killing:

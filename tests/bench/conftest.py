@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from warren.bench.peers import Peer, start_rabbitmq
+from tools.bench.peers import Peer, start_rabbitmq
 
 
 @pytest.fixture(scope="package")

@@ -23,7 +23,7 @@ from tests.amqp.pairs import PROTOCOL_HEADER
 from tests.broker import topology_cases as cases
 from tests.broker import topology_stage
 from warren.amqp import content, frames, methods
-from warren.amqp.method_table import Method
+from warren.amqp.methods import Method
 
 ANSWER_SECONDS_MAX = 8.0
 USERS = {"a": "guest", "b": "guest", "n": "ann", "t": "tom"}

@@ -19,14 +19,13 @@ import pytest
 from tests.broker.plain_queues import Plain, PlainQueue, PlainQueues, Standing, States, short
 from tests.broker.queue_crash_stage import Broker, found_of, ranges_of
 from warren.base.ids import Epoch
-from warren.base.runs import Publication
-from warren.broker.arguments import QueueArguments
+from warren.base.messages import Publication
 from warren.broker.errors import QueueDown
-from warren.broker.expiry import wall_ms
-from warren.broker.supervisor import QueueHandle
-from warren.broker.traffic import SettleCall
-from warren.broker.work import UnitOfWork
-from warren.testing.manual_clock import ManualClock
+from warren.broker.queue_api import SettleCall
+from warren.broker.queue_arguments import QueueArguments, wall_ms
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.unit_of_work import UnitOfWork
+from warren.testing.fakes import ManualClock
 
 LONG_MS = 10**10  # no wait of a thread is so long
 SMALL, LARGE = (5, 40, 90), (120, 300, 1300)  # the large ones go to the message store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from warren.queues.backing import BackingQueue
+from warren.queues.backing_queue import BackingQueue
 
 
 class Faults:

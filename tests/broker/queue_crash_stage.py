@@ -23,20 +23,18 @@ from tests.broker.plain_queues import Found, Standing, short
 from tests.catalog.catalog_stage import CatalogCrashStage
 from tests.snapshot.crash_stage import Open
 from warren.base.threads import Threads
-from warren.broker.arguments import QueueArguments
-from warren.broker.paged_queue import PagedQueueAdapter
-from warren.broker.settings import QueueSettings
+from warren.broker.dead_letters import DeadLetterRoutes
+from warren.broker.queue_api import QueueApi, SettleCall
+from warren.broker.queue_arguments import QueueArguments
+from warren.broker.queue_handle import PagedQueueAdapter, QueueHandle
 from warren.broker.storage import QueueStorage
-from warren.broker.supervisor import QueueHandle
-from warren.broker.traffic import QueueApi, SettleCall
-from warren.broker.virtual_host import VhostQueues
-from warren.broker.ways import DeadLetterRoutes
+from warren.broker.vhost import VhostQueues
 from warren.catalog import vhosts
 from warren.catalog.catalog import Catalog
-from warren.catalog.leftovers import remove_leftovers
+from warren.catalog.rebuild import remove_leftovers
 from warren.message_store.settings import MessageStoreSettings
-from warren.queues.backing import Fetched
-from warren.queues.settings import VariableQueueSettings
+from warren.queues.backing_queue import Fetched
+from warren.queues.settings import QueueSettings, VariableQueueSettings
 from warren.snapshot.database import Database
 from warren.testing.memory_files import CrashModel
 

@@ -13,14 +13,13 @@ from typing import Any
 
 from tests.broker.exchanges.rows import FIRST_EXCHANGE, VHOST, exchange, queue
 from tests.broker.stage import BrokerStage, settling
-from warren.amqp.content import body_of, properties_of, write_content
-from warren.amqp.properties import Properties
+from warren.amqp.content import Properties, body_of, properties_of, write_content
 from warren.base.ids import BindingId, ExchangeId
-from warren.base.runs import WIRE, Origin, Publication
+from warren.base.messages import WIRE, Origin, Publication
 from warren.base.threads import SystemThreads
+from warren.broker.dead_letters import RoutedDeadLetterRoutes
 from warren.broker.exchanges.routing import Routing
-from warren.broker.supervisor import QueueHandle
-from warren.broker.ways import RoutedDeadLetterRoutes
+from warren.broker.queue_handle import QueueHandle
 from warren.catalog.bindings import BindingRow
 
 

@@ -7,21 +7,19 @@ from typing import Any
 
 from tests.catalog.catalog_stage import CatalogStage
 from warren.base.errors import WarrenError
-from warren.base.runs import Publication
+from warren.base.messages import Publication
 from warren.base.threads import SystemThreads
-from warren.broker.arguments import QueueArguments
-from warren.broker.backing_kinds import MakeOne
-from warren.broker.consumers import Delivery, Outcome
-from warren.broker.settings import QueueSettings
-from warren.broker.storage import QueueStorage
-from warren.broker.supervisor import QueueHandle
-from warren.broker.traffic import QueueApi, SettleCall
-from warren.broker.virtual_host import VhostQueues
-from warren.broker.ways import DeadLetterRoutes
+from warren.broker.dead_letters import DeadLetterRoutes
+from warren.broker.getters import Delivery, Outcome
+from warren.broker.queue_api import QueueApi, SettleCall
+from warren.broker.queue_arguments import QueueArguments
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.storage import MakeOne, QueueStorage
+from warren.broker.vhost import VhostQueues
 from warren.catalog import vhosts
-from warren.catalog.leftovers import remove_leftovers
+from warren.catalog.rebuild import remove_leftovers
 from warren.message_store.settings import MessageStoreSettings
-from warren.queues.settings import VariableQueueSettings
+from warren.queues.settings import QueueSettings, VariableQueueSettings
 
 
 class BrokerStage(CatalogStage):

@@ -4,7 +4,7 @@
 
 Bytes in, bytes out: only the sockets, the disk, the clock and the threads are the simulator's (`testing/broker_*`). A
 state that fails prints itself, `broker:seed/step/model/chance`, and is run again by
-`python -m warren.testing.campaign --repro SPEC`; it joins KNOWN below. `make simulate` takes as many as asked for.
+`python -m tools.simulator.campaign --repro SPEC`; it joins KNOWN below. `make simulate` takes as many as asked for.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from warren.testing.broker_ledger import Certainty, Outcome
-from warren.testing.broker_machine import BrokerEnvironment
-from warren.testing.broker_simulator import BROKER, BrokerSimulator, broker_steps
-from warren.testing.broker_workload import BrokerWorkload
-from warren.testing.campaign import NEVER, group_at
-from warren.testing.evidence import Violation
-from warren.testing.simulator import Spec
+from tools.simulator.broker_ledger import Certainty, Outcome
+from tools.simulator.broker_machine import BrokerEnvironment
+from tools.simulator.broker_simulator import BROKER, BrokerSimulator, broker_steps
+from tools.simulator.broker_workload import BrokerWorkload
+from tools.simulator.campaign import NEVER, group_at
+from tools.simulator.evidence import Violation
+from tools.simulator.simulator import Spec
 
 DURABLE = Certainty.DURABLE
 SEEDS = 2, 6, 7, 9  # together they do everything that clients can

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from warren.base.background import Background
 from warren.base.errors import SyncFailed
 from warren.base.ids import Epoch
-from warren.base.threads import SystemThreads
+from warren.base.threads import Background, SystemThreads
 from warren.broker.confirms import Confirms
 
 

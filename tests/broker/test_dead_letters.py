@@ -9,12 +9,12 @@ import pytest
 
 from tests.broker.stage import BrokerStage, bodies, settling
 from warren.base.ids import Epoch, QueueId
-from warren.base.runs import Origin
-from warren.broker.arguments import Overflow
+from warren.base.messages import Origin
 from warren.broker.dead_letters import DeathCause, deaths_of, is_circle, with_death
-from warren.broker.work import UnitOfWork
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.why import DequeueReason
+from warren.broker.queue_arguments import Overflow
+from warren.broker.unit_of_work import UnitOfWork
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.history_format import DequeueReason
 
 A, B, C = QueueId(1), QueueId(2), QueueId(3)
 
@@ -153,8 +153,8 @@ def test_a_large_move_takes_several_sessions_and_loses_nothing(stage: BrokerStag
         sizes.append(own.moved_bytes)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warren.broker.work.STEP_BYTES", 1000)
-        patch.setattr("warren.broker.leaving.REJECT_STEP", 2)
+        patch.setattr("warren.broker.unit_of_work.STEP_BYTES", 1000)
+        patch.setattr("warren.broker.dead_letters.REJECT_STEP", 2)
         patch.setattr(UnitOfWork, "end", measured)
         stage.put(*large, to="work")
         if way == "over the limit":

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.broker.routed_stage import wire
-from warren.amqp.content import body_of, properties_of
+from warren.amqp.content import Properties, body_of, properties_of, write_properties
 from warren.amqp.errors import PeerError
-from warren.amqp.properties import Properties, write_properties
 from warren.amqp.types import Long, RawString, write_table
 from warren.broker.death_headers import DeathEvent, DeathHeaders, bury_properties, is_circle, with_death
 

@@ -8,17 +8,17 @@ import pytest
 
 from tests.broker.faulty_queue import Faults
 from tests.broker.stage import BrokerStage
-from tests.broker.test_turn import Reader, Sender, TurnStage
+from tests.broker.test_request_batch_turn import Reader, Sender, TurnStage
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
-from warren.broker.arguments import Overflow
 from warren.broker.errors import QueueDown
 from warren.broker.queue import Queue
-from warren.broker.turn import GetResult, Settlement
-from warren.broker.work import UnitOfWork
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.why import DequeueReason
-from warren.queues.variable import VariableQueue
+from warren.broker.queue_arguments import Overflow
+from warren.broker.request_batch import GetResult, Settlement
+from warren.broker.unit_of_work import UnitOfWork
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.history_format import DequeueReason
+from warren.queues.variable_queue import VariableQueue
 
 CHAIN = 450
 

@@ -18,18 +18,17 @@ from tests.broker.exchanges.rows import FIRST_EXCHANGE, binding, exchange, queue
 from tests.broker.queue_crash_stage import Broker, QueueCrashStage
 from tests.broker.routed_stage import wire
 from tests.snapshot.crash_stage import Open
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.amqp.content import body_of, properties_of
-from warren.base.runs import WIRE, Origin, Publication
+from warren.base.messages import WIRE, Origin, Publication
 from warren.base.threads import SystemThreads
-from warren.broker.arguments import QueueArguments
+from warren.broker.dead_letters import RoutedDeadLetterRoutes
 from warren.broker.exchanges.routing import Routing
-from warren.broker.expiry import wall_ms
-from warren.broker.supervisor import QueueHandle
-from warren.broker.traffic import SettleCall
-from warren.broker.ways import RoutedDeadLetterRoutes
+from warren.broker.queue_api import SettleCall
+from warren.broker.queue_arguments import QueueArguments, wall_ms
+from warren.broker.queue_handle import QueueHandle
 from warren.testing.faulty_files import FaultStep
 from warren.testing.memory_files import CrashModel
-from warren.testing.stepped_threads import SteppedThreads
 
 TARGETS = ("a", "b", "c")
 LONG_MS = 10**10

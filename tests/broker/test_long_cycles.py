@@ -8,22 +8,22 @@ import pytest
 
 from tests.broker.routed_stage import RoutedStage, wire
 from tests.broker.stage import BrokerStage
-from tests.broker.test_turn import Sender, TurnStage
+from tests.broker.test_request_batch_turn import Sender, TurnStage
 from warren.base.ids import QueueId
-from warren.base.runs import Origin
-from warren.broker.arguments import Address, Overflow
+from warren.base.messages import Origin
 from warren.broker.dead_letters import (
     NOTE_BYTES_MAX,
     DeadMessages,
     Departure,
+    NamedDeadLetterRoutes,
     deaths_of,
     is_circle,
     letters_of,
     with_death,
 )
-from warren.broker.ways import NamedDeadLetterRoutes
-from warren.broker.work import HOPS_MAX, OpenUnitOfWork, UnitOfWork
-from warren.queue_index.why import DequeueReason
+from warren.broker.queue_arguments import Address, Overflow
+from warren.broker.unit_of_work import HOPS_MAX, OpenUnitOfWork, UnitOfWork
+from warren.queue_index.history_format import DequeueReason
 
 RING = 70
 UNITS_MAX = 50
@@ -81,7 +81,7 @@ def test_a_turn_moves_a_bounded_number_of_times_and_the_next_one_goes_on(
             broker.queue(f"{prefix}{number}", max_length=0, overflow=overflow, dead_letter=f"{prefix}{number + 1}")
         broker.queue(f"{prefix}35")
         with monkeypatch.context() as patch:
-            patch.setattr("warren.broker.work.HOPS_MAX", 10)
+            patch.setattr("warren.broker.unit_of_work.HOPS_MAX", 10)
             hops.clear()
             stage.publish(Sender(), 1, b"1", to=stage.route(f"{prefix}0"))
             turns = 0
@@ -113,7 +113,7 @@ def test_a_program_moves_everything_before_a_put_returns(hops: list[int], monkey
     for number in range(35):
         stage.queue(f"q{number}", max_length=0, dead_letter=f"q{number + 1}")
     stage.queue("q35")
-    monkeypatch.setattr("warren.broker.work.HOPS_MAX", 10)
+    monkeypatch.setattr("warren.broker.unit_of_work.HOPS_MAX", 10)
     hops.clear()
     stage.put(b"1", to="q0")
     assert stage.get("q35") == [b"1"]

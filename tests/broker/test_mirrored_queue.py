@@ -7,11 +7,11 @@ import pytest
 from tests.broker.faulty_queue import Faults
 from tests.broker.stage import BrokerStage, bodies
 from warren.broker.errors import QueueDown
-from warren.broker.prequeue import QueueRole, QueueStarter
 from warren.broker.queue import QueueContext
-from warren.queues.backing import BackingQueue
-from warren.queues.memory import MemoryQueue
-from warren.queues.mirror import MirrorQueue
+from warren.broker.queue_handle import QueueRole, QueueStarter
+from warren.queues.backing_queue import BackingQueue
+from warren.queues.kinds.memory_queue import MemoryQueue
+from warren.queues.kinds.mirror_queue import MirrorQueue
 
 
 class Mirroring:

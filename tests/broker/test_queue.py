@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from tests.broker.stage import BrokerStage, Waiter, bodies, settling
-from warren.broker.arguments import Overflow
-from warren.broker.backing_kinds import BackingRequest
 from warren.broker.errors import NotYours, QueueFull
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.why import DequeueReason
-from warren.queues.backing import BackingQueue
-from warren.queues.memory import MemoryQueue
+from warren.broker.queue_arguments import Overflow
+from warren.broker.storage import BackingRequest
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.history_format import DequeueReason
+from warren.queues.backing_queue import BackingQueue
+from warren.queues.kinds.memory_queue import MemoryQueue
 
 
 @pytest.fixture(params=["memory", "variable"])

@@ -22,12 +22,12 @@ from tests.broker.plain_queues import Standing
 from tests.broker.queue_crash_stage import Broker, QueueCrashStage
 from tests.broker.stage import BrokerStage, bodies
 from tests.snapshot.crash_stage import Open
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.broker.errors import QueueDown
-from warren.broker.supervisor import QueueHandle
-from warren.broker.work import UnitOfWork
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.unit_of_work import UnitOfWork
 from warren.testing.faulty_files import FaultStep
 from warren.testing.memory_files import SYNCED, CrashModel
-from warren.testing.stepped_threads import SteppedThreads
 
 DOINGS = 16  # of each client in each life
 SEEDS = 28, 38  # together they do everything that clients and upkeep can

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from tests.broker.stage import BrokerStage
+from tools.simulator.forgetful_catalog import ForgetfulCatalog
 from warren.base.errors import Damage
 from warren.base.ids import FileNumber, SequenceId
-from warren.base.runs import QueuePlace
+from warren.base.messages import QueuePlace
 from warren.broker.errors import UnknownQueue
 from warren.catalog import queues
-from warren.log.entries import EntryKind
 from warren.log.file_record import FileState
+from warren.log.settings import EntryKind
 from warren.records.columns import EntryColumns
-from warren.testing.forgetful_catalog import ForgetfulCatalog
 from warren.testing.memory_files import SYNCED
 
 BODIES = {"small": 100, "large": 9000}  # in the index, and in the message store

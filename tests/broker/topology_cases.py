@@ -14,12 +14,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from warren.amqp.method_table import Method
-from warren.amqp.topology_methods import (
+from warren.amqp.methods import (
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
     ExchangeUnbind,
+    Method,
     QueueBind,
     QueueDeclare,
     QueueDelete,

@@ -9,19 +9,18 @@ from tests.broker.stage import BrokerStage
 from tests.broker.topology_cases import Action, By, Consume, Publish, Step
 from warren.amqp import methods
 from warren.amqp.errors import PeerError, is_hard, reply_text
-from warren.amqp.method_table import Method
+from warren.amqp.methods import Method
 from warren.base.errors import WarrenError
 from warren.base.ids import QueueId
-from warren.broker.client import Client, Owner
-from warren.broker.counts import MessageCounters
+from warren.broker.auth.permissions import Access, TopicPatterns
+from warren.broker.counters import MessageCounters
+from warren.broker.declarations.dispatch import Declarations
 from warren.broker.exchanges.routing import load
-from warren.broker.permissions import Access, TopicPatterns
-from warren.broker.realm import Vhost
-from warren.broker.supervisor import QueueHandle
-from warren.broker.topology import Declarations
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.realm import Client, Owner, Vhost
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.bindings import BindingRow
-from warren.queues.backing import Fetched
+from warren.queues.backing_queue import Fetched
 
 ALL = ".*"
 USERS = {

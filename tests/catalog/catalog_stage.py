@@ -12,19 +12,18 @@ from sqlalchemy import select
 
 from tests.snapshot.crash_stage import CrashStage
 from tests.snapshot.database_stage import DatabaseStage
+from tools.simulator.forgetful_catalog import ForgetfulCatalog
 from warren.base.ids import VhostId
 from warren.base.threads import SystemThreads, Threads
 from warren.catalog import bindings, exchanges, queues, vhosts
-from warren.catalog.bringing import read_mark, truth_of
 from warren.catalog.catalog import Catalog
 from warren.catalog.queues import QueueRow
-from warren.catalog.row_format import CATALOG, Image, RowKind, decode, id_of
-from warren.catalog.rows import TABLES, image_of
-from warren.catalog.sql_database import SqlPlace
+from warren.catalog.rebuild import read_mark, truth_of
+from warren.catalog.rows import CATALOG, TABLES, Image, RowKind, decode, id_of, image_of
+from warren.catalog.sql import SqlPlace
 from warren.catalog.vhosts import VhostRow
 from warren.snapshot.database import Database
-from warren.snapshot.feeds import Mode
-from warren.testing.forgetful_catalog import ForgetfulCatalog
+from warren.snapshot.reflection import Mode
 from warren.testing.memory_files import ALL, CrashModel
 
 Rows = dict[tuple[RowKind, int], Image]

@@ -8,20 +8,20 @@ from __future__ import annotations
 import sys
 
 from tests.lives import say, serve
-from warren.app.database import open_database
 from warren.base.ids import VhostId
 from warren.base.threads import SystemThreads
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.catalog import Catalog
-from warren.catalog.change import Change
 from warren.catalog.database import place_of
+from warren.catalog.rows import Change
 from warren.catalog.settings import CatalogSettings
+from warren.embedded.database import open_database
+from warren.files.environment import Environment
 from warren.files.local import LocalFiles
-from warren.log.machine import Environment
 from warren.log.settings import LogSettings
 from warren.snapshot.database import Database
 from warren.snapshot.reflection import ReflectionSettings
-from warren.testing.seeded_chance import SeededRandom
+from warren.testing.fakes import SeededRandom
 
 KEPT = 7  # change N deletes what change N - KEPT made
 LOG = LogSettings(use_worker_process=False, retention_bytes=0, rotate_bytes=1 << 20)

@@ -14,7 +14,7 @@ import pytest
 from tests.catalog.catalog_stage import CatalogStage, check
 from tests.catalog.postgres_server import PostgresServer, postgres_server
 from tests.catalog.sql_places import ForgetfulPlaces, PostgresPlaces, SqlitePlaces, SqlPlaces
-from warren.catalog.sql_database import SqlPlace
+from warren.catalog.sql import SqlPlace
 
 
 @pytest.fixture(scope="session")

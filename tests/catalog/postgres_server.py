@@ -22,9 +22,9 @@ from typing import Any
 
 import psycopg
 
-from warren.catalog.connect_string import parsed
 from warren.catalog.postgres import PostgresPlace
-from warren.testing.seeded_chance import SeededRandom
+from warren.catalog.sql import parsed
+from warren.testing.fakes import SeededRandom
 
 _NUMBERS = count(1)
 _SETTINGS = {"listen_addresses": "", "fsync": "off", "shared_buffers": "16MB", "max_connections": "40"}

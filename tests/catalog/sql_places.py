@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.catalog.postgres_server import PostgresServer
+from tools.simulator.forgetful_catalog import ForgetfulCatalog
 from warren.catalog.database import SqlitePlace
-from warren.catalog.sql_database import SqlPlace
+from warren.catalog.sql import SqlPlace
 from warren.files.local import LocalFiles
-from warren.testing.forgetful_catalog import ForgetfulCatalog
-from warren.testing.seeded_chance import SeededRandom
+from warren.testing.fakes import SeededRandom
 
 
 class SqlPlaces(Protocol):

@@ -14,14 +14,12 @@ from warren.base.errors import Damage, Refused
 from warren.base.ids import QueueId
 from warren.catalog import bindings, exchanges, permissions, queues, users, vhosts
 from warren.catalog.catalog import Catalog, DeletedObjects
-from warren.catalog.change import Change
 from warren.catalog.equivalence import Inequivalent
-from warren.catalog.leftovers import remove_leftovers
-from warren.catalog.row_format import RowKind
-from warren.catalog.rows import row_of
+from warren.catalog.rebuild import remove_leftovers
+from warren.catalog.rows import Change, RowKind, row_of
 from warren.catalog.schema import bindings as binding_rows
 from warren.catalog.schema import queues as queue_rows
-from warren.catalog.sql_errors import sql_error
+from warren.catalog.sql import sql_error
 
 
 @pytest.fixture

@@ -17,14 +17,14 @@ import pytest
 
 from tests.catalog.catalog_stage import CatalogCrashStage, check
 from tests.snapshot.crash_stage import Open
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.ids import VhostId
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.catalog import Catalog
-from warren.catalog.change import Change
-from warren.catalog.leftovers import remove_leftovers
+from warren.catalog.rebuild import remove_leftovers
+from warren.catalog.rows import Change
 from warren.snapshot.database import Database
 from warren.testing.memory_files import CrashModel
-from warren.testing.stepped_threads import SteppedThreads
 
 CHANGES = 4  # of each client in each life
 SEED = 21

@@ -19,9 +19,9 @@ from tests.catalog.catalog_stage import CatalogStage, check
 from warren.base.errors import Refused
 from warren.base.ids import VhostId
 from warren.catalog import bindings, exchanges, queues, vhosts
-from warren.catalog.change import Change
+from warren.catalog.rows import Change
+from warren.testing.fakes import SeededRandom
 from warren.testing.memory_files import CrashModel
-from warren.testing.seeded_chance import SeededRandom
 
 VHOSTS = st.sampled_from(["/", "shop"])
 NAMES = st.sampled_from(["a", "b", "c"])

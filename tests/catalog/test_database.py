@@ -15,10 +15,9 @@ from warren.catalog import queues
 from warren.catalog.database import SqlitePlace, place_of
 from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
-from warren.catalog.sql_database import SqlDatabase, SqlPlace
-from warren.catalog.sql_errors import SqlDamage, sql_error
+from warren.catalog.sql import SqlDamage, SqlDatabase, SqlPlace, sql_error
 from warren.files.local import LocalFiles
-from warren.testing.seeded_chance import SeededRandom
+from warren.testing.fakes import SeededRandom
 
 
 def named(directory: Path, connect: str = "", catalog: str = "warren") -> SqlPlace:

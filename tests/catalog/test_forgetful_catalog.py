@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
+from tools.simulator.forgetful_catalog import ForgetfulCatalog
 from warren.base.errors import OutOfRoom
-from warren.catalog.sql_database import SqlDatabase
-from warren.testing.forgetful_catalog import ForgetfulCatalog
-from warren.testing.seeded_chance import SeededRandom
+from warren.catalog.sql import SqlDatabase
+from warren.testing.fakes import SeededRandom
 
 
 def commit(sql: SqlDatabase, number: int) -> None:

@@ -9,7 +9,7 @@ from warren.base.errors import Refused
 from warren.base.ids import UserId, VhostId
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.permissions import PermissionRow
-from warren.catalog.row_format import RowKind
+from warren.catalog.rows import RowKind
 
 
 def ann_and_home(stage: CatalogStage) -> tuple[UserId, VhostId]:

@@ -17,12 +17,11 @@ from warren.base.errors import Locked, Refused, WarrenError
 from warren.base.threads import SystemThreads
 from warren.catalog import exchanges, queues, users, vhosts
 from warren.catalog.catalog import Catalog
-from warren.catalog.change import Change
-from warren.catalog.connect_string import parsed
 from warren.catalog.postgres import LOCK, PostgresPlace
 from warren.catalog.queues import QueueRow
-from warren.catalog.sql_errors import SqlUnavailable
-from warren.testing.seeded_chance import SeededRandom
+from warren.catalog.rows import Change
+from warren.catalog.sql import SqlUnavailable, parsed
+from warren.testing.fakes import SeededRandom
 
 
 @pytest.fixture

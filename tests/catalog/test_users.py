@@ -7,9 +7,10 @@ import pytest
 from tests.catalog.catalog_stage import CatalogStage, check, home, rows_in_log
 from warren.base.errors import Refused
 from warren.base.ids import UserId
-from warren.catalog import permissions, topic_permissions, users
+from warren.catalog import permissions, users
+from warren.catalog import permissions as topic_permissions
 from warren.catalog.catalog import Catalog
-from warren.catalog.row_format import RowKind
+from warren.catalog.rows import RowKind
 from warren.catalog.users import TAG_COUNT_MAX, UserRow
 
 

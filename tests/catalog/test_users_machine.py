@@ -8,8 +8,9 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from tests.catalog.test_catalog_machine import NAMES, VHOSTS, CatalogMachine, vhost_id
 from warren.base.ids import UserId
-from warren.catalog import permissions, topic_permissions, users, vhosts
-from warren.catalog.change import Change
+from warren.catalog import permissions, users, vhosts
+from warren.catalog import permissions as topic_permissions
+from warren.catalog.rows import Change
 
 PATTERNS = st.sampled_from(["", ".*"])
 

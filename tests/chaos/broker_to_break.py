@@ -17,12 +17,11 @@ from typing import Any
 from tests.chaos.stage import DEFECT
 from warren.app import lifecycle
 from warren.app.broker import Broker, open_broker
-from warren.app.configuration.choices import OptionValues
-from warren.app.configuration.options import configuration_of
-from warren.app.log_lines import begin
+from warren.app.event_log import begin
 from warren.base.errors import WarrenError
 from warren.cli.main import exit_code
-from warren.log.machine import Environment
+from warren.config.options import OptionValues, configuration_of
+from warren.files.environment import Environment
 
 
 def fail(*arguments: Any, **named: Any) -> Any:

@@ -24,12 +24,11 @@ import uvloop
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.app.broker import open_broker
-from warren.app.configuration.choices import OptionValues
-from warren.app.configuration.options import configuration_of
 from warren.app.lifecycle import LoopCallbacks
 from warren.catalog import permissions, users, vhosts
-from warren.log.machine import Environment
-from warren.management import serving
+from warren.config.options import OptionValues, configuration_of
+from warren.files.environment import Environment
+from warren.management import http_server
 
 SECONDS_MAX = 60.0
 DEFECT = "planted by the chaos tests"
@@ -61,7 +60,7 @@ class ChaosStage:
     async def _start(self, directory: str) -> None:
         self.callbacks = LoopCallbacks(self.loop, self.broker)
         _, self.port = await self.broker.server.start()
-        self.management = await serving.start(self.broker, "127.0.0.1", 0, 0, f"{directory}/warren.sock")
+        self.management = await http_server.start(self.broker, "127.0.0.1", 0, 0, f"{directory}/warren.sock")
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(SECONDS_MAX)
@@ -103,12 +102,12 @@ class ChaosStage:
     # -- what is seen of it --------------------------------------------------------------------------------------
 
     def get(self, path: str) -> httpx.Response:
-        host, port = self.management.addresses[serving.HTTP]
+        host, port = self.management.addresses[http_server.HTTP]
         auth = httpx.BasicAuth("guest", "guest")
         return httpx.get(f"http://{host}:{port}/api/{path}", auth=auth, timeout=SECONDS_MAX, trust_env=False)
 
     def metric(self, name: str, task: str) -> float:
-        host, port = self.management.addresses[serving.PROMETHEUS]
+        host, port = self.management.addresses[http_server.PROMETHEUS]
         text = httpx.get(f"http://{host}:{port}/metrics", timeout=SECONDS_MAX, trust_env=False).text
         values = [line.split()[-1] for line in text.splitlines() if line.startswith(f'{name}{{task="{task}"}}')]
         return float(values[0]) if values else -1.0

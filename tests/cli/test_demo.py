@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stage import run
-from warren.cli import progress
-from warren.cli.progress import Bar
+from warren.cli import output
+from warren.cli.output import Bar
 
 
 def test_the_demo_shows_the_store_at_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,7 +36,7 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
     with Bar("checking", 4, "files") as bar:
         bar.step()
         assert capsys.readouterr().err == ""
-        monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+        monkeypatch.setattr(output, "LINE_SECONDS", 0.0)
         bar.step()
     assert capsys.readouterr() == ("", "checking: 2 of 4 files\n")
 

@@ -16,7 +16,7 @@ import pytest
 from tests.server.broker_process import BrokerProcess
 from tests.server.load import client_of, declared, until
 from warren.amqp import methods
-from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import Mode
 
 pytestmark = pytest.mark.slow
 MIB = 1 << 20

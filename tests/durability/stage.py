@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from warren.base.clock import Clock
+from warren.base.environment import Clock
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.base.threads import SystemThreads, Threads
-from warren.durability.closing import NO_DIGEST
+from warren.durability.closing_block import NO_DIGEST
 from warren.durability.group_commit import GroupCommit
-from warren.durability.participant import LogFile
-from warren.durability.wall_times import WallMarks
+from warren.durability.log_file import LogFile
+from warren.durability.timeline import WallMarks
 from warren.files.protocol import Buffer, File, Files
 from warren.records.block import FileIdentity, Header, draft
 from warren.records.format import BlockKind
 from warren.records.walk import walk
+from warren.testing.fakes import ManualClock
 from warren.testing.faulty_files import FaultyFiles
-from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import MemoryFiles
 
 TIMELINE = TimelineId(0xAA)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tools.simulator.decay import flip_bit
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.durability.epoch_file import (
@@ -24,12 +25,11 @@ from warren.durability.epoch_file import (
     encode_slot,
     read_witness,
 )
-from warren.durability.participant import FileEnd
+from warren.durability.log_file import FileEnd
 from warren.records.block import FileIdentity
-from warren.testing.decay import flip_bit
-from warren.testing.faulty_files import FaultyFiles, PowerCut
-from warren.testing.memory_files import REORDERED, SYNCED, MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
+from warren.testing.fakes import SeededRandom
+from warren.testing.faulty_files import FaultyFiles
+from warren.testing.memory_files import REORDERED, SYNCED, MemoryFiles, PowerCut
 
 PATH = "/epoch"
 TIMELINE = TimelineId(0xAB)

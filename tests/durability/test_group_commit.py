@@ -11,18 +11,18 @@ import pytest
 
 from tests.durability.stage import Stage, hook, path_of
 from tests.log.stage import QUIET, STORAGE, memory_machine, opened, put, quiet
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.errors import Misuse, OutOfRoom, SyncFailed, WarrenError
 from warren.base.ids import Epoch
-from warren.durability.closing import NO_DIGEST, read_closing
+from warren.durability.closing_block import NO_DIGEST, read_closing
 from warren.durability.group_commit import WITNESS_AGE_SECONDS_MAX
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.records.format import BlockKind
 from warren.records.walk import walk
+from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import SYNCED, MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
-from warren.testing.stepped_threads import SteppedThreads
 
 SEEDS = range(25)
 

@@ -10,10 +10,9 @@ from warren.base.errors import DiskFailure, OutOfRoom, SyncFailed
 from warren.files.atomic import replace
 from warren.files.local import LocalFiles
 from warren.files.protocol import Files
+from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
-from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
-from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededRandom
+from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles, PowerCut
 
 OLD = b"old" * 300
 NEW = [b"new " * 300, b"and longer, over several sectors"]

@@ -13,13 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from warren.base.clock import SystemClock
+from warren.base.environment import SystemClock
 from warren.base.errors import DiskFailure, Misuse, OutOfRoom, Refused, SyncFailed
 from warren.files import local
-from warren.files.local import LocalFiles
-from warren.files.lock import this_process
+from warren.files.local import LocalFiles, this_process, translate
 from warren.files.protocol import parent
-from warren.files.system_errors import translate
 
 
 @pytest.fixture
@@ -263,8 +261,8 @@ def test_a_lock_that_a_child_of_a_killed_holder_still_has_is_waited_for(tmp_path
     """A child is between fork and exec for a moment, with everything that its parent had open."""
     path = f"{tmp_path}/lock"
     code = (
-        "import os, sys, time; from warren.files.local import LocalFiles; from warren.files.lock import this_process;"
-        "from warren.base.clock import SystemClock; held = LocalFiles().lock(sys.argv[1], this_process(SystemClock()));"
+        "import os, sys, time; from warren.files.local import LocalFiles; from warren.files.local import this_process;"
+        "from warren.base.environment import SystemClock; held = LocalFiles().lock(sys.argv[1], this_process(SystemClock()));"
         "child = os.fork(); print('held', flush=True) if child else time.sleep(0.5); time.sleep(60 if child else 0)"
     )
     with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as holder:
@@ -279,8 +277,8 @@ def test_a_lock_that_a_child_of_a_killed_holder_still_has_is_waited_for(tmp_path
 def test_a_lock_is_seen_by_another_process_and_ends_with_its_holder(tmp_path: Path) -> None:
     path = f"{tmp_path}/lock"
     script = (
-        "import sys, time; from warren.files.local import LocalFiles; from warren.files.lock import this_process;"
-        "from warren.base.clock import SystemClock; held = LocalFiles().lock(sys.argv[1], this_process(SystemClock()));"
+        "import sys, time; from warren.files.local import LocalFiles; from warren.files.local import this_process;"
+        "from warren.base.environment import SystemClock; held = LocalFiles().lock(sys.argv[1], this_process(SystemClock()));"
         "print('held', flush=True); time.sleep(60)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

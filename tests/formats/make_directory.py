@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from warren.base.errors import Misuse
-from warren.log.file_header import FILE_HEADER_BYTES
+from warren.log.file_record import FILE_HEADER_BYTES
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.records.format import FORMAT_VERSION

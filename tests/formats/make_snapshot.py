@@ -19,21 +19,20 @@ from pathlib import Path
 
 import warren
 from tests.log.merge_model import Entry, columns_of
-from tests.snapshot.test_buffer_file import IDENTITY, SHOWN
+from tests.snapshot.version_buffer.test_buffer_file import IDENTITY, SHOWN
 from warren.base.errors import Misuse
 from warren.base.ids import ChannelId, Epoch, TimelineId
 from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
-from warren.log.entries import EntryKind
-from warren.log.settings import LogSettings
-from warren.snapshot.applied import Applied, Version
-from warren.snapshot.buffer_file import write_buffer_file
-from warren.snapshot.kept import BufferedEntries
+from warren.log.settings import EntryKind, LogSettings
 from warren.snapshot.reflection import ReflectionSettings
-from warren.snapshot.rocksdb_buffer import open_buffer
-from warren.snapshot.rocksdb_store import RocksDbStore
-from warren.snapshot.row_format import FORMAT
-from warren.snapshot.sorted_tables import write_table
+from warren.snapshot.rocksdb.row_format import FORMAT
+from warren.snapshot.rocksdb.store import RocksDbStore
+from warren.snapshot.store import Applied, Version
+from warren.snapshot.tables.tasks import write_table
+from warren.snapshot.version_buffer.buffer_file import write_buffer_file
+from warren.snapshot.version_buffer.entries import BufferedEntries
+from warren.snapshot.version_buffer.rocksdb_buffer import open_buffer
 
 ARCHIVE = Path(__file__).parent / f"snapshot_v{FORMAT}.tar.xz"
 TIMELINE = TimelineId(0x11)

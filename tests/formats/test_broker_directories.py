@@ -54,7 +54,7 @@ from tests.formats.make_broker_directories import (
 )
 from tests.interop.pika_stage import Pika, ready, refused, wait_until_ready
 from tests.server.broker_process import BrokerProcess
-from warren import Warren
+from warren.embedded.database import Warren
 
 ARCHIVES = sorted(ARCHIVE.parent.glob("broker_v*.tar.xz"))
 Model = dict[str, list[Message]]

@@ -21,19 +21,19 @@ from tests.formats.make_snapshot import ARCHIVE, DATABASE, LOG, REFLECTION, TIME
 from tests.house.source_tree import DOCS
 from tests.log.merge_model import Entry, entries_of
 from tests.log.test_bad_input import newer_block
-from tests.snapshot.test_buffer_file import SHOWN, bytes_shown
+from tests.snapshot.version_buffer.test_buffer_file import SHOWN, bytes_shown
 from tests.snapshot.version_buffer_suite import emptied
-from warren.base.chance import SystemRandom
+from warren.base.environment import SystemRandom
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch
 from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
-from warren.log.entries import EntryKind
-from warren.snapshot.memory_buffer import MemoryBuffer
-from warren.snapshot.rocksdb_buffer import FAMILY, family_options, open_buffer
-from warren.snapshot.rocksdb_options import SnapshotStoreSettings, store_options
-from warren.snapshot.rocksdb_store import RocksDbStore
-from warren.snapshot.row_format import MARK_KEY, mark_of
+from warren.log.settings import EntryKind
+from warren.snapshot.rocksdb.options import SnapshotStoreSettings, store_options
+from warren.snapshot.rocksdb.row_format import MARK_KEY, mark_of
+from warren.snapshot.rocksdb.store import RocksDbStore
+from warren.snapshot.version_buffer.memory_buffer import MemoryBuffer
+from warren.snapshot.version_buffer.rocksdb_buffer import FAMILY, family_options, open_buffer
 
 ARCHIVES = sorted(ARCHIVE.parent.glob("snapshot_v*.tar.xz"))
 PAGE = DOCS / "formats" / "snapshot_store.md"

@@ -14,7 +14,7 @@ from tests.formats.worked import PAGES
 from tests.house.markdown import rows
 from warren.durability.epoch_file import FILES_MAX, SLOT_BYTES
 from warren.log.file_record import FileRecord
-from warren.log.manifest_state import ManifestState, StreamRecord
+from warren.log.manifest import ManifestState, StreamRecord
 from warren.records.format import BLOCK_BYTES_MAX, BLOCK_HEAP_BYTES_MAX, BLOCK_ROWS_MAX
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats"

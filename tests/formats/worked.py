@@ -9,14 +9,14 @@ from collections.abc import Iterable
 
 from tests.queue_index.worked_rows import ROWS as QUEUE_INDEX_ROWS
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, QueueId, SequenceId, TimelineId, lsn_of
-from warren.catalog.row_format import RowKind, encode, key_of
-from warren.durability.closing import Closing, ClosingPart
+from warren.catalog.rows import RowKind, encode, key_of
+from warren.durability.closing_block import Closing, ClosingPart
 from warren.durability.epoch_file import DurableRecord, encode_slot
-from warren.durability.participant import FileEnd
-from warren.log.file_header import FileHeader, FileKind
-from warren.log.manifest_state import set_change
-from warren.log.rows import EntryRows
-from warren.message_store.format import (
+from warren.durability.log_file import FileEnd
+from warren.log.file_record import FileHeader, FileKind
+from warren.log.manifest import set_change
+from warren.log.writer import EntryRows
+from warren.message_store.body_format import (
     Body,
     BodyPlace,
     RecordKey,
@@ -25,7 +25,7 @@ from warren.message_store.format import (
     encode_key,
     encode_stored,
 )
-from warren.message_store.row_index import row_key
+from warren.message_store.index import row_key
 from warren.records.block import BlockDraft, FileIdentity, draft
 from warren.records.entries import Versions, draft_entries
 from warren.records.format import BlockKind

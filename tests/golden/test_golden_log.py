@@ -18,25 +18,24 @@ from pathlib import Path
 
 import pytest
 
+from tools.simulator.decay import flip_bit
 from warren.base.errors import WarrenError
 from warren.base.threads import SystemThreads
-from warren.durability.closing import read_closing
+from warren.durability.closing_block import read_closing
 from warren.durability.epoch_file import read_witness
+from warren.files.environment import Environment
 from warren.files.protocol import join
-from warren.log.entries import EntryKind
-from warren.log.layout import EPOCH, is_wal
+from warren.log.file_record import EPOCH, is_wal
 from warren.log.manifest import read_manifest
 from warren.log.session import Session
-from warren.log.settings import LogSettings
-from warren.log.store import Environment, LogStore
+from warren.log.settings import EntryKind, LogSettings
+from warren.log.store import LogStore
 from warren.records.block import Header, look
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
 from warren.records.walk import walk
-from warren.testing.decay import flip_bit
-from warren.testing.manual_clock import ManualClock
+from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import SYNCED, MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
 
 SCRIPTS = sorted((Path(__file__).parent / "log").glob("*.txt"))
 SETTINGS = LogSettings(

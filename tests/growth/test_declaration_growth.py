@@ -22,7 +22,7 @@ from warren.broker.exchanges import headers as headers_module
 from warren.broker.exchanges import routing as routing_module
 from warren.broker.exchanges.headers import Headers
 from warren.broker.exchanges.routing import Routing
-from warren.broker.virtual_host import TOGETHER
+from warren.broker.vhost import TOGETHER
 from warren.catalog import queues
 from warren.catalog.bindings import BindingRow
 from warren.durability.group_commit import GroupCommit

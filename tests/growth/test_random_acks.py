@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from warren.base.ids import SequenceId
-from warren.base.runs import Run, Slice
-from warren.broker.unacked import Unacked
-from warren.queues.pending_acks import PendingAcks
-from warren.queues.tag_map import TagMap
-from warren.queues.tag_ranges import TagRanges
+from warren.base.messages import Run, Slice
+from warren.queues.kinds.mirror_queue import TagMap
+from warren.queues.pending_acks import PendingAcks, TagRanges
+from warren.server.unacked import Unacked
 
 FEW, MANY = 10_000, 40_000
 

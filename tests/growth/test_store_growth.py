@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.message_store.store_stage import A, B, StoreStage
-from warren.base.runs import Publication
+from warren.base.messages import Publication
 from warren.message_store.store import MessageStore
 
 TABLES = ("_flying", "_joined", "_unsettled")

@@ -28,33 +28,29 @@ import typer.main
 import warren
 from tests.house.running_broker import RunningBroker, keys_of, publish_some, running_broker
 from tests.house.source_tree import ROOT, SRC, modules_under
-from warren.amqp.method_table import METHODS
-from warren.app.embedded import OpenOptions
+from warren.amqp.methods import METHODS
 from warren.base import errors
 from warren.base.errors import Damage, WarrenError
-from warren.broker.arguments import Overflow
-from warren.catalog.row_format import RowKind
-from warren.log.compaction import Proposal, told_of
-from warren.log.entries import EntryKind
-from warren.log.file_header import FileKind
-from warren.log.file_parts import FilePart
-from warren.log.file_record import FileRecord, FileState
-from warren.log.handover import CompactionJob
-from warren.log.jobs import Job
-from warren.log.layout import compacted_name, rotated_name, snapshot_name
-from warren.log.lives import FileLifecycle
-from warren.log.manifest_state import ManifestState, StreamRecord
-from warren.log.pins import Pin
-from warren.log.range_tasks import MergeTask, PartitionTask
-from warren.management.running import Alarm
-from warren.message_store.format import RecordKind
+from warren.broker.queue_arguments import Overflow
+from warren.catalog.rows import RowKind
+from warren.embedded.database import OpenOptions
+from warren.log.compaction.compaction import Proposal, told_of
+from warren.log.compaction.handover import CompactionJob
+from warren.log.compaction.jobs import Job
+from warren.log.compaction.ranges import MergeTask, PartitionTask
+from warren.log.file_record import FileKind, FileRecord, FileState, compacted_name, rotated_name, snapshot_name
+from warren.log.manifest import ManifestState, StreamRecord
+from warren.log.read.parts import FilePart
+from warren.log.retention import FileLifecycle, Pin
+from warren.log.settings import EntryKind
+from warren.management.broker_facts import Alarm
+from warren.message_store.body_format import RecordKind
 from warren.pipeline.jobs.tables import TableFormat
-from warren.queue_index.history_format import HistoryRecord
-from warren.queue_index.why import DequeueReason
+from warren.queue_index.history_format import DequeueReason, HistoryRecord
 from warren.records.format import BlockKind, ColumnTag, Encoding
-from warren.snapshot.feeds import Mode
-from warren.snapshot.puller import PullerRequest
-from warren.snapshot.table_tasks import TableResult, TableTask
+from warren.snapshot.puller.process import PullerRequest
+from warren.snapshot.reflection import Mode
+from warren.snapshot.tables.tasks import TableResult, TableTask
 
 PINNED = Path(__file__).with_name("public_names.json")
 TYPERS_OWN = ("--install-completion", "--show-completion")

@@ -19,8 +19,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    name: str  # warren.log.scan; a package's __init__ has the name of the package
-    place: str  # log/scan.py, seen from the package's root: how tables and messages name it
+    name: str  # warren.log.read.scan; a package's __init__ has the name of the package
+    place: str  # log/read/scan.py, seen from the package's root: how tables and messages name it
     is_package: bool
     text: str
     tree: ast.Module

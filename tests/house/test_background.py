@@ -20,31 +20,31 @@ LOOP = "the exception handler of the loop (app/lifecycle) raises the alarm `even
 CALLER = "the exception is raised in the thread that waits for the result"
 
 POLICY: dict[str, str] = {
-    "app/embedded_async.py": "awaited by the caller",
+    "embedded/database.py": "awaited by the caller",
     "app/lifecycle.py": "any exception of the watching task ends the process",
-    "app/queues_async.py": "a future or an event of the caller's own loop; a closed loop is handled",
-    "base/repeating.py": TASK,
+    "embedded/queues_async.py": "a future or an event of the caller's own loop; a closed loop is handled",
+    "base/threads.py": TASK,
     "base/threads.py": "the seam itself; `together` raises in its caller",
     "broker/confirms.py": TASK,
-    "broker/supervisor.py": TASK,
-    "broker/timetable.py": TASK,
-    "broker/upkeep.py": TASK,
+    "broker/queue_handle.py": TASK,
+    "broker/timers.py": TASK,
+    "broker/garbage.py": TASK,
     "durability/group_commit.py": "any exception ends the commit for good, and so the process",
-    "log/ahead.py": CALLER,
-    "log/control.py": TASK,
-    "log/scan_workers.py": CALLER,
-    "log/worker_process.py": "ends its process",
+    "log/merge/external.py": CALLER,
+    "log/compaction/control.py": TASK,
+    "log/read/scan.py": CALLER,
+    "log/workers.py": "ends its process",
     "management/application.py": "awaited: a request that fails is answered with 500",
     "management/http_server.py": LOOP,
-    "management/metrics_application.py": "awaited: a request that fails is answered with 500",
-    "message_store/gc_worker.py": TASK,
+    "management/metrics.py": "awaited: a request that fails is answered with 500",
+    "message_store/collector.py": TASK,
     "server/server.py": f"{LOOP}; results of the pool go to a callback with their exception",
-    "server/watch.py": TASK,
+    "server/alarms.py": TASK,
     "snapshot/control_socket.py": TASK,
     "snapshot/database.py": TASK,
-    "snapshot/outside.py": TASK,
-    "snapshot/puller.py": "any exception of a thread ends its process, which is an alarm and is started again",
-    "snapshot/puller_handle.py": "any exception kills the puller, which is an alarm and is started again",
+    "snapshot/puller/client.py": TASK,
+    "snapshot/puller/process.py": "any exception of a thread ends its process, which is an alarm and is started again",
+    "snapshot/puller/client.py": "any exception kills the puller, which is an alarm and is started again",
     "snapshot/reflection.py": TASK,
 }
 TOOLS = ("testing/", "cli/", "bench/")  # a person or a test sees how they end
@@ -115,7 +115,7 @@ def _first(line: str) -> int:
 
 def test_a_listed_module_without_a_task_is_found(tmp_path: Path) -> None:
     line = 'def f(threads):\n    threads.start("warren-upkeep", print)'
-    [offence] = offences(plant(tmp_path, {"warren/broker/upkeep.py": line}))
+    [offence] = offences(plant(tmp_path, {"warren/broker/garbage.py": line}))
     assert "uses no BackgroundTask" in offence
 
 

@@ -1,6 +1,6 @@
 """Compiled modules are known, fresh and tested in both modes.
 
-The marks in the sources, the list in `base/compiled.py` and the tests that `make test-pure` runs again must agree, and
+The marks in the sources, the list in `base/build.py` and the tests that `make test-pure` runs again must agree, and
 machine code older than its source must not be what the tests of today are passing with.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.source_tree import SRC, TESTS, Module, modules_under, plant
-from warren.base import compiled
+from warren.base import build
 
 MARK = "# mypyc: compile"
 MARK_WITHIN_LINES = 5  # as in setup.py
@@ -36,7 +36,7 @@ def hidden_marks(src: Path) -> list[str]:
 
 
 def test_the_list_of_compiled_modules_equals_the_marks_in_the_sources() -> None:
-    assert sorted(compiled.MARKED_MODULES) == sorted(module.name for module in marked(SRC))
+    assert sorted(build.MARKED_MODULES) == sorted(module.name for module in marked(SRC))
 
 
 def test_a_mark_stands_among_the_first_lines() -> None:
@@ -60,8 +60,8 @@ def test_every_marked_module_has_tests_that_mirror_it() -> None:
 def test_machine_code_is_as_new_as_its_source() -> None:
     stale = [
         name
-        for name in compiled.MARKED_MODULES
-        if compiled.is_compiled(name)
+        for name in build.MARKED_MODULES
+        if build.is_compiled(name)
         and _built_at(name) < (SRC / name.replace(".", "/")).with_suffix(".py").stat().st_mtime
     ]
     assert not stale, "run `make setup`"
@@ -75,14 +75,14 @@ def _built_at(name: str) -> float:
 
 
 def test_the_mode_is_compiled_only_if_every_marked_module_is() -> None:
-    each = [compiled.is_compiled(name) for name in compiled.MARKED_MODULES]
-    assert compiled.mode() == ("compiled" if each and all(each) else "pure")
+    each = [build.is_compiled(name) for name in build.MARKED_MODULES]
+    assert build.mode() == ("compiled" if each and all(each) else "pure")
 
 
 def test_an_extension_module_counts_as_compiled_and_a_source_does_not() -> None:
-    assert compiled.is_compiled("numpy._core._multiarray_umath")
-    assert not compiled.is_compiled("warren.base.ids")
-    assert not compiled.is_compiled("warren.base.no_such_module")
+    assert build.is_compiled("numpy._core._multiarray_umath")
+    assert not build.is_compiled("warren.base.ids")
+    assert not build.is_compiled("warren.base.no_such_module")
 
 
 def libraries_seen_by_mypyc(src: Path) -> set[str]:
@@ -130,8 +130,8 @@ def test_a_library_that_is_imported_for_types_only_is_seen(tmp_path: Path) -> No
         tmp_path,
         {
             "warren/hot.py": f"{MARK}\nimport numpy\nfrom warren.base import ids",
-            "warren/__init__.py": "if TYPE_CHECKING:\n    from warren.app.embedded import Warren",
-            "warren/app/embedded.py": "def f():\n    import sqlalchemy",
+            "warren/__init__.py": "if TYPE_CHECKING:\n    from warren.embedded.database import Warren",
+            "warren/embedded/database.py": "def f():\n    import sqlalchemy",
             "warren/base/ids.py": "import os",
             "warren/other.py": "import pandas",
         },

@@ -18,7 +18,7 @@ from tests.house.source_tree import DOCS, SRC, Module, modules_under, plant
 SECTIONS = ("drawing", "worked bytes", "versions")
 TOOLS = ("testing", "bench", "cli")
 WIRE = ("amqp", "server")  # bytes between two machines, laid down by AMQP: nothing of it is read from our disk
-SCRATCH = ("queues/transients.py",)  # the next start deletes it and reads none of it
+SCRATCH = ("queues/subqueues.py",)  # the next start deletes it and reads none of it
 NOT_A_FORMAT = "README.md"  # the index of the pages
 
 
@@ -97,4 +97,6 @@ def test_a_format_with_its_page_is_not_blamed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["HEAD = struct.Struct('<I')", "HEAD: Final = Struct('<I')"])
 def test_a_module_that_lays_out_bytes_is_a_format_whatever_its_name(tmp_path: Path, line: str) -> None:
-    assert format_modules(plant(tmp_path, {"warren/durability/closing.py": line})) == ["durability/closing.py"]
+    assert format_modules(plant(tmp_path, {"warren/durability/closing_block.py": line})) == [
+        "durability/closing_block.py"
+    ]

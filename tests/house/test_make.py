@@ -89,12 +89,12 @@ def test_every_constant_of_a_compiled_module_is_folded_from_a_known_source() -> 
 
 def test_a_constant_from_another_source_is_found(tmp_path: Path) -> None:
     files = {
-        "warren/records/lists.py": f"{MARK}\nfrom warren.records.format import A\nfrom warren.log.sizes import B, c\n",
+        "warren/records/small_blocks.py": f"{MARK}\nfrom warren.records.format import A\nfrom warren.log.sizes import B, c\n",
         "warren/records/format.py": "A = 1\n",
         "warren/log/sizes.py": "B = 1\nc = 2\n",
     }
     known = ["src/warren/records/format.py"]
-    assert unfolded_constants(plant(tmp_path, files), known) == ["warren.records.lists:3 warren.log.sizes.B"]
+    assert unfolded_constants(plant(tmp_path, files), known) == ["warren.records.small_blocks:3 warren.log.sizes.B"]
 
 
 # -- mutants ------------------------------------------------------------------------------------------------------

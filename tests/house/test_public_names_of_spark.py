@@ -16,8 +16,8 @@ from tests.house.public_names import error_named, read_pinned, sample
 from tests.house.running_broker import keys_of
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, TimelineId
+from warren.files.environment import Environment
 from warren.files.local import LocalFiles
-from warren.log.machine import Environment
 
 pytestmark = pytest.mark.spark  # delta-rs keeps descriptors open for the life of the process
 
@@ -84,7 +84,7 @@ def test_a_delta_table_is_known_by_its_application_id(tmp_path: Path, applicatio
     """A table with the pinned transactions, made by Delta itself, is one of ours."""
     deltalake = pytest.importorskip("deltalake", reason=INSTALL)
     arrow = import_module("pyarrow")
-    tables = import_module("warren.pipeline.jobs.delta_tables")
+    tables = import_module("warren.pipeline.jobs.delta")
     properties = deltalake.CommitProperties(
         app_transactions=[
             deltalake.Transaction(application, 42),
@@ -101,7 +101,7 @@ def test_a_delta_table_is_known_by_its_application_id(tmp_path: Path, applicatio
 def test_names_in_a_target_directory_stay(tmp_path: Path) -> None:
     tables = import_module("warren.pipeline.jobs.tables")
     assert SPARK["names in a target"] == [tables.MANIFEST, tables.LOCK, tables.STAGING, tables.DELTA_LOG]
-    import_module("warren.pipeline.jobs.parquet_tables").write_manifest(
+    import_module("warren.pipeline.jobs.parquet").write_manifest(
         LocalFiles(), str(tmp_path), "snapshot", sample(tables.Batch), {}
     )
     manifest = json.loads((tmp_path / SPARK["names in a target"][0]).read_text(encoding="utf-8"))

@@ -28,32 +28,32 @@ FILES = {"open", "io.open", "os", "pathlib", "mmap", "numpy.memmap", "fcntl", "s
 EVERYTHING = TIME | THREADS | CHANCE | PROCESSES | NETWORK | SQL | FILES
 
 DOORS: dict[str, set[str]] = {
-    "base/clock.py": TIME,
+    "base/environment.py": TIME,
     "base/threads.py": THREADS | {"time"},  # sleeps for no time at all: others may run first
-    "base/chance.py": CHANCE,
+    "base/environment.py": CHANCE,
     "base/process.py": {"os"},  # called in a forked child
     "files/local.py": FILES,
-    "files/lock.py": FILES | {"socket", "time"},  # the holder's text names the host; a dead one is waited for
-    "log/worker.py": PROCESSES | {"os"},  # the environment its process gets
-    "log/worker_process.py": {"os"},  # its priority, its standard input, its own end
+    "files/local.py": FILES | {"socket", "time"},  # the holder's text names the host; a dead one is waited for
+    "log/workers.py": PROCESSES | {"os"},  # the environment its process gets
+    "log/workers.py": {"os"},  # its priority, its standard input, its own end
     "snapshot/control_socket.py": {"socket", "os"},  # the socket, and its name in the directory
-    "snapshot/puller.py": {"os", "signal"},  # its standard input and output, its own end
-    "snapshot/puller_handle.py": {"subprocess"},
-    "snapshot/table_worker.py": {"subprocess", "os"},  # the process, and the environment it gets
-    "snapshot/table_process.py": {"os"},  # its priority
+    "snapshot/puller/process.py": {"os", "signal"},  # its standard input and output, its own end
+    "snapshot/puller/client.py": {"subprocess"},
+    "snapshot/tables/workers.py": {"subprocess", "os"},  # the process, and the environment it gets
+    "snapshot/tables/workers.py": {"os"},  # its priority
     "catalog/": SQL,
-    "queues/sql_store.py": SQL,  # the alternate queue: safe by SQLite alone, not by our log; killed, not simulated
-    "app/embedded.py": {"concurrent"},  # the futures that are handed out; these four start nothing
-    "app/publishing.py": {"concurrent"},
-    "app/queue_room.py": {"concurrent"},
-    "app/queues.py": {"concurrent"},
+    "queues/kinds/sql_queue.py": SQL,  # the alternate queue: safe by SQLite alone, not by our log; killed, not simulated
+    "embedded/database.py": {"concurrent"},  # the futures that are handed out; these four start nothing
+    "embedded/queues.py": {"concurrent"},
+    "embedded/queues.py": {"concurrent"},
+    "embedded/queues.py": {"concurrent"},
     "management/": {"concurrent", "socket"},  # threads that answer, and what is listened at; the loop is asyncio's
-    "management/sockets.py": {"os"},  # the name of a socket in its directory
+    "management/http_server.py": {"os"},  # the name of a socket in its directory
     "server/server.py": {"concurrent"},  # the threads that do what blocks
-    "server/reset.py": {"socket"},  # the option by which a connection is reset
+    "server/connection.py": {"socket"},  # the option by which a connection is reset
     "app/lifecycle.py": {"signal"},  # how a broker is asked to stop
-    "pipeline/ending.py": {"signal"},  # how Spark ends the process of a stream's reader
-    "pipeline/java.py": FILES | PROCESSES,  # finds a Java runtime, before there is any Spark
+    "pipeline/source.py": {"signal"},  # how Spark ends the process of a stream's reader
+    "pipeline/session.py": FILES | PROCESSES,  # finds a Java runtime, before there is any Spark
     "testing/": EVERYTHING,
     "cli/": EVERYTHING,
     "bench/": EVERYTHING,
@@ -192,27 +192,27 @@ def test_nothing_in_warren_goes_around_the_seams() -> None:
     ],
 )
 def test_a_way_around_a_seam_is_found(tmp_path: Path, line: str) -> None:
-    offences = passed_by(plant(tmp_path, {"warren/log/scan.py": line}))
+    offences = passed_by(plant(tmp_path, {"warren/log/read/scan.py": line}))
     assert offences
-    assert all(offence.startswith("log/scan.py:") for offence in offences)
+    assert all(offence.startswith("log/read/scan.py:") for offence in offences)
 
 
 @pytest.mark.parametrize(
     ("place", "line"),
     [
-        ("log/scan.py", "import os\nos.path.join('a', 'b')\nos.getpid()"),
-        ("log/scan.py", "from pathlib import PurePosixPath"),
-        ("log/scan.py", "from datetime import datetime\ndatetime.fromtimestamp(0)"),
-        ("log/scan.py", "def f(files):\n    files.open('x')\n    files.rename('a', 'b')"),
-        ("log/scan.py", "from .time import hour\nfrom warren.base.threads import Threads"),
-        ("base/clock.py", "import time"),
+        ("log/read/scan.py", "import os\nos.path.join('a', 'b')\nos.getpid()"),
+        ("log/read/scan.py", "from pathlib import PurePosixPath"),
+        ("log/read/scan.py", "from datetime import datetime\ndatetime.fromtimestamp(0)"),
+        ("log/read/scan.py", "def f(files):\n    files.open('x')\n    files.rename('a', 'b')"),
+        ("log/read/scan.py", "from .time import hour\nfrom warren.base.threads import Threads"),
+        ("base/environment.py", "import time"),
         ("base/threads.py", "import threading"),
-        ("base/chance.py", "import secrets"),
+        ("base/environment.py", "import secrets"),
         ("files/local.py", "import os\nimport mmap\nos.fdatasync(3)"),
-        ("log/worker.py", "import subprocess"),
+        ("log/workers.py", "import subprocess"),
         ("catalog/queues.py", "from sqlalchemy import select"),
-        ("queues/sql_store.py", "from sqlalchemy import create_engine"),
-        ("testing/simulator.py", "import random, time, threading"),
+        ("queues/kinds/sql_queue.py", "from sqlalchemy import create_engine"),
+        ("tools/simulator/simulator.py", "import random, time, threading"),
     ],
 )
 def test_harmless_names_and_the_doors_themselves_are_not_blamed(tmp_path: Path, place: str, line: str) -> None:
@@ -221,7 +221,11 @@ def test_harmless_names_and_the_doors_themselves_are_not_blamed(tmp_path: Path, 
 
 @pytest.mark.parametrize(
     ("place", "line"),
-    [("base/clock.py", "import socket"), ("log/worker.py", "import threading"), ("queues/sql.py", "import sqlite3")],
+    [
+        ("base/environment.py", "import socket"),
+        ("log/workers.py", "import threading"),
+        ("queues/kinds/sql_queue.py", "import sqlite3"),
+    ],
 )
 def test_a_door_opens_to_its_own_seam_only(tmp_path: Path, place: str, line: str) -> None:
     assert passed_by(plant(tmp_path, {f"warren/{place}": line}))

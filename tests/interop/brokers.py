@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.server.broker_process import BrokerProcess
-from warren.bench import peers
+from tools.bench import peers
 
 RABBITMQ = "rabbitmq"
 WARREN = "warren"

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from tests.log.forge import DIRECTORY, QUIET, machine, put, shrink
+from tools.simulator.decay import flip_bit, tear_tail, zero_tail
 from warren.files.protocol import join
-from warren.log.layout import is_wal
-from warren.log.repair import Repair
+from warren.log.check.repair import Repair
+from warren.log.check.verify import VerifyReport
+from warren.log.file_record import is_wal
 from warren.log.store import LogStore
-from warren.log.verify_report import VerifyReport
-from warren.testing.decay import flip_bit, tear_tail, zero_tail
 from warren.testing.memory_files import MemoryFiles
 
 KINDS = ("nothing", "flip", "flips", "tear", "zero", "remove", "swap", "older", "repaired")

@@ -5,24 +5,31 @@ A `Forge` appends blocks to one file on a memory disk, good ones and others, and
 
 from __future__ import annotations
 
-from warren.base.clock import Clock
+from warren.base.environment import Clock
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, StorageId, TimelineId
 from warren.base.threads import SystemThreads
-from warren.durability.closing import NO_DIGEST, Closing, ClosingPart
-from warren.durability.participant import FileEnd, LogFile, run_on
+from warren.durability.closing_block import NO_DIGEST, Closing, ClosingPart
+from warren.durability.log_file import FileEnd, LogFile, run_on
+from warren.files.environment import Environment
 from warren.files.protocol import join
-from warren.log.entries import EntryKind
-from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, FileKind
-from warren.log.file_record import FileRecord, FileState, Voided
-from warren.log.layout import active_name, is_wal, rotated_name
-from warren.log.rows import EntryRows
-from warren.log.settings import LogSettings
-from warren.log.store import Environment, LogStore
+from warren.log.file_record import (
+    FILE_HEADER_BYTES,
+    FileHeader,
+    FileKind,
+    FileRecord,
+    FileState,
+    Voided,
+    active_name,
+    is_wal,
+    rotated_name,
+)
+from warren.log.settings import EntryKind, LogSettings
+from warren.log.store import LogStore
+from warren.log.writer import EntryRows
 from warren.records.block import FileIdentity
 from warren.records.entries import Versions, draft_entries
-from warren.testing.manual_clock import ManualClock
+from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
 
 DIRECTORY = "/log"
 STORAGE = StorageId(7)

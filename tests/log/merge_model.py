@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from warren.log.entries import CLEARING, EntryKind
-from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import NumberColumn
+from warren.log.settings import CLEARING, EntryKind
+from warren.records.columns import EntryColumns, NumberColumn, Texts
 
 
 class Entry(NamedTuple):

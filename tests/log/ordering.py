@@ -7,9 +7,8 @@ import json
 from typing import Any
 
 from warren.files.protocol import Files
-from warren.log.handover import CompactionJob
-from warren.log.range_plan import RangePlan, RangePlanSizes
-from warren.log.range_tasks import MergeTask, PartitionTask, deal, merge_range
+from warren.log.compaction.handover import CompactionJob
+from warren.log.compaction.ranges import MergeTask, PartitionTask, RangePlan, RangePlanSizes, deal, merge_range
 from warren.log.store import LogStore
 
 TINY = RangePlanSizes(workers=2, entries_per_range=4, entries_worth_a_task=1)

@@ -11,28 +11,24 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from tests.left_open import remembered
-from warren.base.clock import Clock
+from tools.simulator.stepped_threads import SteppedThreads
+from warren.base.environment import Clock
 from warren.base.ids import ChannelId, Epoch, Lsn, StorageId, TimelineId, lsn_of
 from warren.base.threads import SystemThreads, Threads
 from warren.durability.timeline import Timeline
+from warren.files.environment import Environment
 from warren.files.protocol import Files, join
-from warren.log.entries import KV_STREAM
-from warren.log.file_header import FileKind
-from warren.log.file_lookup import open_by_name
-from warren.log.file_record import FileRecord, FileState
-from warren.log.layout import DIRECTORIES
-from warren.log.manifest import Manifest, read_manifest
-from warren.log.manifest_state import ManifestState, StreamRecord
-from warren.log.settings import LogSettings
-from warren.log.store import Environment, LogStore
+from warren.log.file_record import DIRECTORIES, FileKind, FileRecord, FileState
+from warren.log.log_files import open_by_name
+from warren.log.manifest import Manifest, ManifestState, StreamRecord, read_manifest
+from warren.log.settings import KV_STREAM, LogSettings
+from warren.log.store import LogStore
 from warren.records.block import Header
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
 from warren.records.walk import walk
-from warren.testing.manual_clock import ManualClock
+from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
-from warren.testing.stepped_threads import SteppedThreads
 
 DIRECTORY = "/data/log"
 STORAGE = StorageId(7)

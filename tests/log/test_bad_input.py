@@ -17,7 +17,7 @@ from warren.base.errors import Damage, Misuse, OutOfRoom, Refused, WarrenError
 from warren.durability.epoch_file import SLOT_BYTES
 from warren.files.local import LocalFiles
 from warren.files.protocol import join
-from warren.log.layout import EPOCH, MANIFEST
+from warren.log.file_record import EPOCH, MANIFEST
 from warren.log.store import LogStore
 from warren.records.format import ENTRY_BYTES_MAX
 from warren.testing.memory_files import MemoryFiles

@@ -19,10 +19,11 @@ from tests.log.stage import (
     rows_of,
     view_of,
 )
+from warren.files.environment import Environment
 from warren.files.protocol import Files, join
 from warren.log.manifest import read_manifest
 from warren.log.settings import CONTAINER_BYTES_MIN, LogSettings, container_bytes_of
-from warren.log.store import Environment, LogStore
+from warren.log.store import LogStore
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import MemoryFiles
 

@@ -6,17 +6,16 @@ import struct
 
 from tests.left_open import remembered
 from warren.base.threads import SystemThreads
+from warren.files.environment import Environment
 from warren.files.protocol import join
-from warren.log.entries import EntryKind
-from warren.log.layout import active_name
-from warren.log.settings import LogSettings
-from warren.log.store import Environment, LogStore
+from warren.log.file_record import active_name
+from warren.log.settings import EntryKind, LogSettings
+from warren.log.store import LogStore
 from warren.records.block import look
 from warren.records.format import BlockKind, ColumnTag
 from warren.records.walk import walk
-from warren.testing.manual_clock import ManualClock
+from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
 
 QUIET = LogSettings(use_worker_process=False, compaction_poll_seconds=3600, snapshot_at_stop=False)
 STORAGE, MAJOR, MINOR = 0x1122334455667788, 0x0102030405060708, 0x0A0B0C0D0E0F0001

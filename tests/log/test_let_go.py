@@ -16,9 +16,9 @@ from tests.snapshot.snapshot_store_suite import QUICK_PLACE
 from warren.base.errors import OutOfRoom, WarrenError
 from warren.base.ids import ChannelId
 from warren.durability.epoch_file import EpochFile, read_witness
+from warren.files.environment import Environment
 from warren.files.local import LocalFiles
-from warren.log.layout import EPOCH
-from warren.log.machine import Environment
+from warren.log.file_record import EPOCH
 from warren.log.store import LogStore
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 

@@ -15,31 +15,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.stage import DIRECTORY, opened, put
+from tools.simulator.decay import flip_bit, tear_tail
 from warren.base.errors import Damage, OutOfRoom, Refused, SyncFailed
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, StreamId, TimelineId
 from warren.base.threads import SystemThreads
 from warren.durability.timeline import Ancestor, Timeline
 from warren.files.protocol import Files, join
-from warren.log.file_header import FileKind
-from warren.log.file_record import FileRecord, FileState, Voided
-from warren.log.layout import MANIFEST
-from warren.log.manifest import FOLD_BYTES, Manifest, read_manifest
-from warren.log.manifest_state import (
+from warren.log.file_record import MANIFEST, FileKind, FileRecord, FileState, Voided
+from warren.log.manifest import (
+    FOLD_BYTES,
     Change,
+    Manifest,
     ManifestState,
     StreamRecord,
     drop_change,
     file_change,
+    read_manifest,
     set_change,
     stream_change,
 )
 from warren.records.block import FileIdentity, draft
 from warren.records.format import BlockKind
 from warren.records.walk import walk
-from warren.testing.decay import flip_bit, tear_tail
-from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles, PowerCut
-from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
+from warren.testing.fakes import SeededRandom
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
+from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles, PowerCut
 
 PATH = join(DIRECTORY, MANIFEST)
 TIMELINE = Timeline(TimelineId(0xAA), (Ancestor(TimelineId(0x99), Epoch(5)),))

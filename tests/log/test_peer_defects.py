@@ -23,18 +23,18 @@ from tests.log.stage import (
     rows_of,
     small_disk,
 )
-from warren.base.clock import SystemClock
+from tools.simulator.decay import flip_bit
+from warren.base.environment import SystemClock
 from warren.base.errors import Damage
 from warren.durability.epoch_file import SLOT_BYTES
 from warren.files.local import LocalFiles
 from warren.files.protocol import join
-from warren.log.layout import EPOCH
+from warren.log.file_record import EPOCH
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.records.format import BlockKind
-from warren.testing.decay import flip_bit
+from warren.testing.fakes import SeededRandom
 from warren.testing.memory_files import ALL, MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
 
 CHILD = """
 import sys, time

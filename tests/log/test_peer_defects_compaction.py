@@ -8,7 +8,7 @@ import pytest
 
 from tests.log.upkeep_stage import DIRECTORY, Stage, State, of_storage, put, remove, rows, sealed, watch
 from warren.base.errors import Damage
-from warren.log.jobs import Job
+from warren.log.compaction.jobs import Job
 from warren.log.store import LogStore
 from warren.testing.memory_files import ALL, SYNCED, CrashModel
 

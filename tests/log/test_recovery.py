@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from warren.base.errors import Damage, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
-from warren.durability.closing import NO_DIGEST, Closing, ClosingPart
+from warren.durability.closing_block import NO_DIGEST, Closing, ClosingPart
 from warren.durability.epoch_file import DurableRecord
-from warren.durability.participant import FileEnd, LogFile, run_on
-from warren.log.file_header import FILE_HEADER_BYTES, FileHeader, FileKind
-from warren.log.file_record import FileRecord, FileState
+from warren.durability.log_file import FileEnd, LogFile, run_on
+from warren.log.file_record import FILE_HEADER_BYTES, FileHeader, FileKind, FileRecord, FileState
 from warren.log.recovery import DurableJudgement, ExaminedFiles, examine, judge
-from warren.log.rows import EntryRows
+from warren.log.writer import EntryRows
 from warren.records.block import FileIdentity, draft
 from warren.records.entries import Versions, draft_entries
 from warren.records.format import BlockKind

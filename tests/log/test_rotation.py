@@ -27,18 +27,18 @@ from tests.log.stage import (
     small_disk,
     stepped,
 )
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.errors import Misuse, SyncFailed
 from warren.base.ids import Epoch
 from warren.durability.epoch_file import read_witness
+from warren.files.environment import Environment
 from warren.files.protocol import join
-from warren.log.file_record import FileRecord, FileState
-from warren.log.layout import EPOCH, is_detached_wal, rotated_epoch_name
+from warren.log.file_record import EPOCH, FileRecord, FileState, is_detached_wal, rotated_epoch_name
 from warren.log.rotation import RotationResult
-from warren.log.store import Environment, LogStore
-from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles, PowerCut
-from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
-from warren.testing.stepped_threads import SteppedThreads
+from warren.log.store import LogStore
+from warren.testing.fakes import SeededRandom
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
+from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles, PowerCut
 
 SEEDS = range(12)
 

@@ -26,16 +26,16 @@ from tests.log.stage import (
     state_of,
     stepped,
 )
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import UINT64_MAX, Epoch, Lsn, StorageId, file_of_lsn, lsn_of
-from warren.log.entries import EntryKind
+from warren.files.environment import Environment
 from warren.log.session import SMALL_BYTES_MAX, SMALL_ROWS_MAX, Session
-from warren.log.store import Environment, LogStore
-from warren.records.columns import Texts
+from warren.log.settings import EntryKind
+from warren.log.store import LogStore
+from warren.records.columns import NumberColumn, Texts
 from warren.records.format import BLOCK_ROWS_MAX, ENTRY_BYTES_MAX
-from warren.records.numbers import NumberColumn
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.stepped_threads import SteppedThreads
 
 OTHER = StorageId(8)
 

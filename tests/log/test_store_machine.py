@@ -28,14 +28,15 @@ from tests.log.upkeep_stage import DIRECTORY, Stage, State, rows
 from warren.base.errors import Gone
 from warren.base.ids import Epoch, Lsn
 from warren.base.threads import SystemThreads
+from warren.files.environment import Environment
 from warren.files.protocol import join
 from warren.log.file_record import FileState
 from warren.log.manifest import read_manifest
-from warren.log.pins import Pin
+from warren.log.retention import Pin
 from warren.log.session import Session
-from warren.log.store import Environment, LogStore
+from warren.log.store import LogStore
+from warren.testing.fakes import SeededRandom
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel
-from warren.testing.seeded_chance import SeededRandom
 
 Version = tuple[int, int]
 PAST, FUTURE = 0, 1 << 40  # majors of given versions: older, and newer, than any the store gives

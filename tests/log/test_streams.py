@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.upkeep_stage import DIRECTORY, QUIET, Stage, of_storage, put, rows, sealed
+from tools.simulator.decay import flip_bit
 from warren.base.errors import Damage, Gone, Misuse, Refused
 from warren.base.ids import Lsn, file_of_lsn
 from warren.files.protocol import join
-from warren.log.lives import FileLifecycle, lives
 from warren.log.manifest import read_manifest
+from warren.log.retention import FileLifecycle, lives
 from warren.log.store import LogStore
 from warren.log.streams import STREAMS_MAX, Stream
-from warren.testing.decay import flip_bit
 from warren.testing.memory_files import ALL, SYNCED, CrashModel
 
 

@@ -16,26 +16,23 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tests.left_open import remembered
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.ids import ChannelId, Epoch, FileNumber, StreamId, TimelineId
 from warren.base.threads import SystemThreads, Threads
 from warren.durability.timeline import Timeline
+from warren.files.environment import Environment
 from warren.files.protocol import Files, join
-from warren.log.file_header import FileKind
-from warren.log.file_record import FileRecord, FileState
-from warren.log.jobs import Job
-from warren.log.layout import DIRECTORIES
-from warren.log.lives import FileLifecycle, lives
-from warren.log.manifest import Manifest
-from warren.log.manifest_state import ManifestState, StreamRecord
+from warren.log.compaction.jobs import Job
+from warren.log.compaction.startup_snapshot import StartupSnapshot
+from warren.log.file_record import DIRECTORIES, FileKind, FileRecord, FileState
+from warren.log.manifest import Manifest, ManifestState, StreamRecord
+from warren.log.retention import FileLifecycle, lives
 from warren.log.settings import LogSettings
-from warren.log.snapshot import StartupSnapshot
-from warren.log.store import Environment, LogStore
-from warren.log.worker import MergeWorker, Progress
+from warren.log.store import LogStore
+from warren.log.workers import MergeWorker, Progress
+from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.faulty_files import FaultyFiles
-from warren.testing.manual_clock import ManualClock
 from warren.testing.memory_files import CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
-from warren.testing.stepped_threads import SteppedThreads
 
 DIRECTORY = "log"
 CONTAINER_BYTES = 4096

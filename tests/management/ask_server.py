@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from tests.management.questions import ANSWERS, LIMITED, PEOPLE, QUEUE, REFUSED, TOLD, VHOSTS, ask, kinds, refusal, walk
-from warren.bench.peers import Peer, free_ports, start_rabbitmq
+from tools.bench.peers import Peer, free_ports, start_rabbitmq
 
 _PASSWORD = "secret"
 _STATISTICS_SECONDS = 6  # RabbitMQ tells the numbers of a queue every five

@@ -17,37 +17,34 @@ from typing import Any, TypeVar
 import httpx
 import uvloop
 
-from warren.amqp.topology_methods import QueueDeclare
+from warren.amqp.methods import QueueDeclare
 from warren.base.ids import TimelineId
-from warren.base.runs import Publication
-from warren.broker.client import Client, Owner
-from warren.broker.counts import MessageCounters
-from warren.broker.passwords import Hashing, hashed
-from warren.broker.permissions import Access
-from warren.broker.realm import Vhost
-from warren.broker.realms import Vhosts
-from warren.broker.settings import QueueSettings
+from warren.base.messages import Publication
+from warren.broker.auth.passwords import Hashing, hashed
+from warren.broker.auth.permissions import Access
+from warren.broker.counters import MessageCounters
+from warren.broker.declarations.dispatch import Declarations
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.realm import Client, Owner, Vhost
 from warren.broker.storage import QueueStorage
-from warren.broker.supervisor import QueueHandle
-from warren.broker.topology import Declarations
+from warren.broker.vhosts import Vhosts
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.database import place_of
 from warren.catalog.settings import CatalogSettings
 from warren.catalog.vhosts import VhostRow
-from warren.log.machine import Environment
+from warren.files.environment import Environment
+from warren.management.broker_facts import Alarm, Listener
+from warren.management.http_server import ManagementServer, start
+from warren.management.requests import HttpRoute, ManagementSettings
 from warren.management.routes import ROUTES
-from warren.management.routing import HttpRoute
-from warren.management.running import Alarm, Listener
-from warren.management.serving import ManagementServer, start
-from warren.management.settings import ManagementSettings
 from warren.message_store.settings import MessageStoreSettings
-from warren.queues.settings import VariableQueueSettings
+from warren.queues.settings import QueueSettings, VariableQueueSettings
 from warren.server.authentication import UserAuthentication
 from warren.server.settings import ServerSettings
 from warren.snapshot.database import Database
-from warren.snapshot.rocksdb_store import RocksDbStore
-from warren.snapshot.snapshot_store import SnapshotStore
+from warren.snapshot.rocksdb.store import RocksDbStore
+from warren.snapshot.store import SnapshotStore
 
 Result = TypeVar("Result")
 PASSWORD = "secret"

@@ -16,11 +16,8 @@ import pytest
 from tests.management.raw_http import head, raw
 from tests.management.stage import PASSWORD, ManagementStage
 from warren.base.errors import Refused
-from warren.broker.permissions import NameRole, Operation, authorize
-from warren.management.refusals import CHALLENGE
-from warren.management.routing import HttpRequest, HttpRoute
-from warren.management.settings import ManagementSettings
-from warren.management.who import AccessRule, access_of
+from warren.broker.auth.permissions import NameRole, Operation, authorize
+from warren.management.requests import CHALLENGE, AccessRule, HttpRequest, HttpRoute, ManagementSettings, access_of
 
 SETTINGS = ManagementSettings(header_seconds=0.5, body_bytes_max=10_000, body_seconds=0.5, stop_seconds=1)
 HELD = threading.Event()

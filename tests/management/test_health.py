@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.management.stage import NODE, ManagementStage
 from warren.catalog import vhosts
-from warren.management.running import Alarm
+from warren.management.broker_facts import Alarm
 
 CHECKS = "/api/health/checks"
 

@@ -16,9 +16,7 @@ import pytest
 from tests.management.raw_http import head, raw
 from tests.management.stage import ManagementStage
 from tests.server.load import until
-from warren.management.routing import HttpRequest, HttpRoute
-from warren.management.settings import ManagementSettings
-from warren.management.who import AccessRule
+from warren.management.requests import AccessRule, HttpRequest, HttpRoute, ManagementSettings
 
 SETTINGS = ManagementSettings(header_seconds=0.5, reader_seconds=0.5, stop_seconds=1)
 LONG = "x" * (32 << 20)  # more than the system keeps for a client

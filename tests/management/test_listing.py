@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.management.listing import columns, listed
-from warren.management.refusals import HttpRefusal
+from warren.management.requests import HttpRefusal
 
 ITEMS = [
     {"name": f"Orders-{number}", "messages": number % 3, "stats": {"publish": 10 - number}} for number in range(10)

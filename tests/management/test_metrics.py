@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from tests.management.stage import NODE, ManagementStage
-from warren.broker.counts import MessageCounters
+from warren.broker.counters import MessageCounters
 
 # What the dashboards and alerts made for RabbitMQ read, as far as there is such a thing here.
 READ = """

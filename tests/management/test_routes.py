@@ -11,8 +11,8 @@ import pytest
 
 from tests.management.questions import ANSWERS, PEOPLE, REFUSED, TOLD, ask, kinds, refusal, walk
 from tests.management.stage import AMQP, NODE, ManagementStage
+from warren.management.requests import AccessRule
 from warren.management.routes import ROUTES
-from warren.management.who import AccessRule
 
 RABBITMQ: dict[str, Any] = json.loads(ANSWERS.read_text())
 NOT_IN_3_10 = {"/api/version", "/api/health/checks/is-in-service", "/api/health/checks/ready-to-serve-clients"}

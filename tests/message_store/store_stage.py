@@ -16,19 +16,18 @@ from contextlib import closing
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
 from warren.base.errors import OutOfRoom
 from warren.base.ids import Epoch, FileNumber, QueueId, SequenceId
-from warren.base.runs import Publication, QueuePlace, Run, sizes_of
+from warren.base.messages import Publication, QueuePlace, Run, sizes_of
 from warren.log.file_record import FileRecord, FileState
-from warren.message_store.format import Reference, Stored, decode_stored
-from warren.message_store.gc import CollectionResult
+from warren.message_store.body_files import STREAM
+from warren.message_store.body_format import Reference, Stored, decode_stored
+from warren.message_store.collector import CollectionResult
+from warren.message_store.index import MOVED_STORAGE, MemoryIndex, Row, RowIndex
 from warren.message_store.liveness import HeldBodies
-from warren.message_store.log_heap import STREAM
-from warren.message_store.memory_index import MemoryIndex
-from warren.message_store.row_index import MOVED_STORAGE, Row, RowIndex
 from warren.message_store.settings import MessageStoreSettings
-from warren.message_store.stores import MessageStorePair
-from warren.queue_index.changes import IndexBatch
+from warren.message_store.store import MessageStorePair
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.history_format import DequeueReason
 from warren.queue_index.index import QueueIndex
-from warren.queue_index.why import DequeueReason
 from warren.snapshot.database import Database
 
 A, B, C = QueuePlace(QueueId(7 << 32)), QueuePlace(QueueId(8 << 32), 2), QueuePlace(QueueId(9 << 32))

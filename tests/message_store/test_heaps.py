@@ -12,15 +12,20 @@ import pytest
 from tests.log.upkeep_stage import Stage
 from warren.base.errors import Damage, Gone
 from warren.base.ids import Lsn
+from warren.files.environment import Environment
 from warren.files.protocol import join
-from warren.log import block_reading
-from warren.log.layout import active_name
-from warren.log.machine import Environment
+from warren.log import pointers
+from warren.log.file_record import active_name
 from warren.log.store import LogStore
-from warren.message_store.format import BodyPlace
-from warren.message_store.heap import SHARED_BYTES_MAX, BodyFiles, Record, grouped
-from warren.message_store.log_heap import LogBodyFiles
-from warren.message_store.plain_heap import TransientBodyFiles
+from warren.message_store.body_files import (
+    SHARED_BYTES_MAX,
+    BodyFiles,
+    LogBodyFiles,
+    Record,
+    TransientBodyFiles,
+    grouped,
+)
+from warren.message_store.body_format import BodyPlace
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import MemoryFiles
 
@@ -106,7 +111,7 @@ def test_a_sealed_file_gives_all_its_records_in_order_with_keys_and_links(stage:
 def test_a_file_is_read_in_windows_and_blocks_that_reach_over_their_end_are_whole(
     stage: OnStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_reading, "WINDOW_BYTES", 10_000)
+    monkeypatch.setattr(pointers, "WINDOW_BYTES", 10_000)
     values = [bytes([n]) * size for n, size in enumerate((3000, 3000, 9000, 70_000, 5, 9990))]
     places = [place for value in values for place in stage.heap.append(records(value))]
     stage.seal()

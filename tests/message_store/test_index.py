@@ -13,13 +13,19 @@ import pytest
 from tests.message_store.index_suite import HERE, THERE, UNIT, IndexSuite
 from tests.message_store.store_stage import CHUNK_BYTES, A, StoreStage, content, row_index
 from tests.snapshot.database_stage import DatabaseStage
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.ids import FileNumber, Lsn, lsn_of
 from warren.base.threads import SystemThreads
-from warren.message_store.format import Body, BodyPlace, encode_stored
-from warren.message_store.index import BodyMove, IndexEntry, LocationIndex
-from warren.message_store.memory_index import ENTRY_BYTES, MemoryIndex
-from warren.message_store.row_index import MOVED_STORAGE, RowIndex
-from warren.testing.stepped_threads import SteppedThreads
+from warren.message_store.body_format import Body, BodyPlace, encode_stored
+from warren.message_store.index import (
+    ENTRY_BYTES,
+    MOVED_STORAGE,
+    BodyMove,
+    IndexEntry,
+    LocationIndex,
+    MemoryIndex,
+    RowIndex,
+)
 
 
 @pytest.fixture

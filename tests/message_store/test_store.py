@@ -11,14 +11,13 @@ import pytest
 from tests.message_store.store_stage import CHUNK_BYTES, A, B, C, Failing, StoreStage, content, file_of, stored_of
 from warren.base.errors import Misuse, OutOfRoom, Refused
 from warren.base.ids import FileNumber, Lsn, SequenceId
-from warren.base.runs import Publication, Run, sizes_of
+from warren.base.messages import Publication, Run, sizes_of
 from warren.message_store import store as store_module
-from warren.message_store.format import BodyPlace, RecordKind, Reference, decode_key
-from warren.message_store.heap import Record
+from warren.message_store.body_files import STREAM, Record
+from warren.message_store.body_format import BodyPlace, RecordKind, Reference, decode_key
 from warren.message_store.index import IndexEntry
-from warren.message_store.log_heap import STREAM
-from warren.queue_index.changes import IndexBatch, MessageSession
-from warren.queue_index.why import DequeueReason
+from warren.queue_index.batch import IndexBatch, MessageSession
+from warren.queue_index.history_format import DequeueReason
 
 TWO = [content(1), content(2)]
 

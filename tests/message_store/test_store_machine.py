@@ -18,8 +18,8 @@ from hypothesis.stateful import (
 from tests.message_store.store_stage import A, B, C, Failing, StoreStage, content
 from warren.base.errors import OutOfRoom
 from warren.base.ids import SequenceId
-from warren.base.runs import Publication, QueuePlace, Run, sizes_of
-from warren.queue_index.why import DequeueReason
+from warren.base.messages import Publication, QueuePlace, Run, sizes_of
+from warren.queue_index.history_format import DequeueReason
 
 SIZES = st.lists(st.sampled_from([0, 30, 300, 1000, 1001, 2700]), min_size=1, max_size=5)
 PLACES = st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=3, unique=True)

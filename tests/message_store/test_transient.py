@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.message_store.store_stage import StoreStage, content
-from warren.base.runs import sizes_of
+from warren.base.messages import sizes_of
 from warren.files.protocol import join
 
 TRANSIENT = join("db", "transient")

@@ -1,5 +1,5 @@
 """Seeded faults of turns, confirms and topology: what a tired engineer might do to the broker. AMQP clients in the
-simulator must find each (`warren.testing.broker_simulator`). Named in docs/disasters.md."""
+simulator must find each (`tools.simulator.broker_simulator`). Named in docs/disasters.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.mutants.broker_wrongs import (
     unacked_left_behind,
 )
 from tests.mutants.faults import Fault, Patch
-from warren.testing.broker_simulator import BROKER
+from tools.simulator.broker_simulator import BROKER
 
 BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(
@@ -39,22 +39,22 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "joined-the-first-group", "a message joins the first group that suits, before others of its client", (BROKER,),
-        (Patch("warren.broker.turn:Turn.publish", joined_the_first_group),),
+        (Patch("warren.broker.request_batch:Turn.publish", joined_the_first_group),),
         known=("broker:2/1000000/synced/94473",),
     ),
     Fault(
         "first-range-settled", "of what was acknowledged in one turn only the first range is written", (BROKER,),
-        (Patch("warren.broker.turn:Turn._settle", only_the_first_range_settled),),
+        (Patch("warren.broker.request_batch:Turn._settle", only_the_first_range_settled),),
         known=("broker:1/1000000/synced/174602",),
     ),
     Fault(
         "settled-a-turn-late", "acknowledgements are done in the turn after the one that they came in", (BROKER,),
-        (Patch("warren.broker.turn:Turn.end", settled_a_turn_late),),
+        (Patch("warren.broker.request_batch:Turn.end", settled_a_turn_late),),
         known=("broker:4/1000000/synced/149756",),
     ),
     Fault(
         "fan-out-in-two-turns", "a message goes to its first queue in this turn, to the others in the next", (BROKER,),
-        (Patch("warren.broker.turn:Turn._put", others_in_the_next_turn),),
+        (Patch("warren.broker.request_batch:Turn._put", others_in_the_next_turn),),
         known=("broker:2/1000000/synced/94473",),
     ),
     Fault(
@@ -64,7 +64,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "got-without-its-ack", "the same for a single message that was got", (BROKER,),
-        (Patch("warren.broker.turn:Turn._got", got_without_its_ack),),
+        (Patch("warren.broker.request_batch:Turn._got", got_without_its_ack),),
         known=("broker:3/1000000/synced/199091",),
     ),
     Fault(
@@ -74,12 +74,12 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "answered-before-durable", "declare, bind and delete are answered before they are on the disk", (BROKER,),
-        (Patch("warren.catalog.projection:Projection.settle", answered_before_durable),),
+        (Patch("warren.catalog.catalog:Projection.settle", answered_before_durable),),
         known=("broker:1/305/synced/154986",),
     ),
     Fault(
         "routed-with-the-next-change", "a change is answered before the routing knows of it", (BROKER,),
-        (Patch("warren.broker.ordered_changes:OrderedChanges.change", routed_with_the_next_change),),
+        (Patch("warren.broker.realm:OrderedChanges.change", routed_with_the_next_change),),
         known=("broker:2/345/synced/30550", "broker:2/534/synced/32061"),
     ),
     Fault(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 
-from warren.testing.broker_simulator import BROKER, BrokerSimulator, broker_steps
-from warren.testing.campaign import NEVER, group_at
-from warren.testing.simulator import Persistence, Spec
+from tools.simulator.broker_simulator import BROKER, BrokerSimulator, broker_steps
+from tools.simulator.campaign import NEVER, group_at
+from tools.simulator.simulator import Persistence, Spec
 
 STRIDE = 4
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.mutants.wrongs import Function
-from warren.broker.limits import is_over
-from warren.broker.routes import Route
-from warren.broker.turn import PublishGroup, Settlement
+from warren.broker.queue_arguments import is_over
+from warren.broker.request_batch import PublishGroup, Route, Settlement
 
 
 def confirmed_before_durable(real: Function) -> Function:

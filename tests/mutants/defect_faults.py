@@ -87,33 +87,33 @@ def compares_values_only(real: Function) -> Function:
 DEFECT_FAULTS: tuple[Fault, ...] = (
     Fault(
         "own-errors-only", "a background task handles no exception but Warren's own", (TESTS,),
-        (Patch("warren.base.background:BackgroundTask.run", catches_own_errors_only),),
-        known=("tests/broker/test_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
+        (Patch("warren.base.threads:BackgroundTask.run", catches_own_errors_only),),
+        known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
     ),
     Fault(
         "alarm-stays", "a good round does not clear the alarm of its task", (TESTS,),
-        (Patch("warren.base.background:BackgroundTask.succeeded", does_nothing),),
-        known=("tests/base/test_background.py::test_a_failed_round_is_an_alarm_until_the_next_good_round",),
+        (Patch("warren.base.threads:BackgroundTask.succeeded", does_nothing),),
+        known=("tests/base/test_threads_background.py::test_a_failed_round_is_an_alarm_until_the_next_good_round",),
     ),
     Fault(
         "held-back-for-ever", "publishers wait for an upkeep whose passes fail", (TESTS,),
-        (Patch("warren.broker.upkeep:Upkeep.is_behind", ignores_that_passes_fail),),
-        known=("tests/broker/test_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
+        (Patch("warren.broker.garbage:Upkeep.is_behind", ignores_that_passes_fail),),
+        known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
     ),
     Fault(
         "batch-abandoned", "one queue that fails takes the publishes of all others with it", (TESTS,),
-        (Patch("warren.broker.turn:_Attempt.failing", abandons_the_whole_batch),),
+        (Patch("warren.broker.request_batch:_Attempt.failing", abandons_the_whole_batch),),
         known=("tests/broker/test_failing_turn.py::test_a_queue_that_was_reached_before_the_one_that_failed_loses_nothing",),
     ),
     Fault(
         "sql-decides", "a change that the log has fails when SQL cannot commit it", (TESTS,),
-        (Patch("warren.catalog.projection:Projection._note_behind", raises_when_sql_fails),),
-        known=("tests/catalog/test_projection.py::test_a_change_stands_when_the_log_has_it_and_the_sql_commit_fails",),
+        (Patch("warren.catalog.catalog:Projection._note_behind", raises_when_sql_fails),),
+        known=("tests/catalog/test_catalog_projection.py::test_a_change_stands_when_the_log_has_it_and_the_sql_commit_fails",),
     ),
     Fault(
         "ticket-kept", "a change that fails keeps those behind it waiting", (TESTS,),
-        (Patch("warren.broker.ordered_changes:OrderedChanges._release", does_nothing),),
-        known=("tests/broker/test_ordered_changes.py",),
+        (Patch("warren.broker.realm:OrderedChanges._release", does_nothing),),
+        known=("tests/broker/test_realm_ordered_changes.py",),
     ),
     Fault(
         "applied-for-a-reader", "a paged message is read by applying the log in the event loop", (TESTS,),
@@ -122,8 +122,8 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "positions-leave-too-early", "positions of messages leave memory before a scan finds them", (TESTS,),
-        (Patch("warren.queues.lanes:_may_leave", leaves_before_a_scan_finds_it),),
-        known=("tests/queues/test_delta.py::test_a_position_stays_in_memory_until_a_scan_finds_it",),
+        (Patch("warren.queues.subqueues:_may_leave", leaves_before_a_scan_finds_it),),
+        known=("tests/queues/test_subqueues_delta.py::test_a_position_stays_in_memory_until_a_scan_finds_it",),
     ),
     Fault(
         "sessions-kept", "the message store keeps a note of every session", (TESTS,),
@@ -132,18 +132,18 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "changed-rows-written-again", "cleaning writes rows again that were acknowledged while it read them", (TESTS,),
-        (Patch("warren.queue_index.stream_writing:StreamWriting.is_changed", is_false),),
-        known=("tests/queue_index/test_cleaning.py",),
+        (Patch("warren.queue_index.batch:StreamWriting.is_changed", is_false),),
+        known=("tests/queue_index/test_cleaner_cleaning.py",),
     ),
     Fault(
         "any-incarnation", "a recycled log file is taken for the one that had its number", (TESTS,),
-        (Patch("warren.log.file_lookup:_is_identified", takes_any_incarnation),),
-        known=("tests/log/test_file_lookup.py::test_another_incarnation_of_a_recycled_file_is_never_taken_for_it",),
+        (Patch("warren.log.log_files:_is_identified", takes_any_incarnation),),
+        known=("tests/log/test_log_files_file_lookup.py::test_another_incarnation_of_a_recycled_file_is_never_taken_for_it",),
     ),
     Fault(
         "deleted-without-comparing", "the collector deletes an entry whatever has become of it", (TESTS,),
-        (Patch("warren.message_store.memory_index:MemoryIndex._delete", deletes_without_comparing),),
-        known=("tests/message_store/test_gc.py::test_the_collector_deletes_an_entry_only_if_it_is_as_it_was_seen",),
+        (Patch("warren.message_store.index:MemoryIndex._delete", deletes_without_comparing),),
+        known=("tests/message_store/test_collector_gc.py::test_the_collector_deletes_an_entry_only_if_it_is_as_it_was_seen",),
     ),
     Fault(
         "departure-not-noted", "x-expires does not count from the departure of the last consumer", (TESTS,),
@@ -152,8 +152,8 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "grants-kept", "credits of a channel-wide prefetch that were not used are lost", (TESTS,),
-        (Patch("warren.server.shared_prefetch:SharedPrefetch._end_round", does_nothing),),
-        known=("tests/server/test_shared_prefetch.py::test_a_grant_that_is_not_used_goes_to_the_next",),
+        (Patch("warren.server.consumer:SharedPrefetch._end_round", does_nothing),),
+        known=("tests/server/test_consumer_shared_prefetch.py::test_a_grant_that_is_not_used_goes_to_the_next",),
     ),
     Fault(
         "deaths-not-merged", "entries of x-death with one queue and reason stay several", (TESTS,),
@@ -162,8 +162,8 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "ten-is-ten-point-zero", "10 and 10.0 are the same argument of a queue", (TESTS,),
-        (Patch("warren.broker.declared_again:_is_same", compares_values_only),),
-        known=("tests/broker/test_declared_again.py::test_other_values_differ",),
+        (Patch("warren.broker.declarations.errors:_is_same", compares_values_only),),
+        known=("tests/broker/declarations/test_errors_declared_again.py::test_other_values_differ",),
     ),
     Fault(
         "fork-not-noticed", "a forked child may use the store of its parent", (TESTS,),

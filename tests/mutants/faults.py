@@ -39,7 +39,7 @@ from tests.mutants.wrongs import (
     witness_before_data,
     witness_is_replaced,
 )
-from warren.base.compiled import is_compiled
+from warren.base.build import is_compiled
 from warren.base.errors import Misuse
 
 TESTS = "tests"  # caught by tests of the suite: `known` holds their node ids
@@ -124,11 +124,11 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "catalog-before-rename", "the manifest names a compacted file before it has its name", ("compact",),
-        (Patch("warren.log.compaction:Compaction.commit", catalog_before_rename),),
+        (Patch("warren.log.compaction.compaction:Compaction.commit", catalog_before_rename),),
     ),
     Fault(
         "purge-before-commit", "a compaction's inputs go before its proposal is in force", ("compact",),
-        (Patch("warren.log.compaction:Compaction.commit", purge_before_commit),),
+        (Patch("warren.log.compaction.compaction:Compaction.commit", purge_before_commit),),
     ),
     Fault(
         "reused-epoch", "numbering goes on behind the durable epoch, voided or not", ("append", "recover"),
@@ -137,7 +137,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "recycled-linked-file", "a file with a second name is recycled", ("recycle",),
-        (Patch("warren.files.recycle:RecyclePool.__init__", recycled_linked_file),),
+        (Patch("warren.log.log_files:RecyclePool.__init__", recycled_linked_file),),
     ),
     Fault(
         "unsalted-stale-block", "a block of the file's earlier life is taken for one of this", ("recycle",),
@@ -150,11 +150,11 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "clear-out-of-order", "a clear drops what was written after it, too", ("append", "compact"),
-        (Patch("warren.log.storage_entries:Clears.uncovered", clear_out_of_order),),
+        (Patch("warren.log.merge.merge:Clears.uncovered", clear_out_of_order),),
     ),
     Fault(
         "tombstone-dropped-too-early", "a remove goes before it has met what it removes", ("compact", "append"),
-        (Patch("warren.log.scan:LogInput.batches", tombstone_dropped_too_early),),
+        (Patch("warren.log.read.scan:LogInput.batches", tombstone_dropped_too_early),),
     ),
     Fault(
         "checksum-without-header", "a block's checksum covers its body only", ("repair",),
@@ -166,7 +166,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "sync-failure-believed", "a sync that failed is done again and believed", ("failing",),
-        (Patch("warren.durability.participant:Participant.write_through", sync_failure_believed),),
+        (Patch("warren.durability.log_file:Participant.write_through", sync_failure_believed),),
     ),
     Fault(
         "torn-edit-believed", "a manifest edit is applied although its checksum does not hold", ("rotate", "compact"),
@@ -175,7 +175,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "found-is-not-synced", "opening believes the page cache of a killed process", ("append", "rotate", "failing"),
-        (Patch("warren.log.opening:_make_durable", found_is_not_synced),),
+        (Patch("warren.log.recovery:_make_durable", found_is_not_synced),),
         known=("failing:5/41/killed/69819",),
     ),
     Fault(
@@ -189,21 +189,21 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "found-is-only-synced", "pages that a failed sync left clean are believed by the next process", ("failing",),
-        (Patch("warren.log.opening:_make_durable", found_is_only_synced),),
+        (Patch("warren.log.recovery:_make_durable", found_is_only_synced),),
         known=("failing:5/81/all/11184",),
     ),
     Fault(
         "witness-is-replaced", "an epoch file without a witness takes the name of the one before", ("rotate", "busy"),
-        (Patch("warren.log.opening:rotate_epoch_file", witness_is_replaced),),
+        (Patch("warren.log.recovery:rotate_epoch_file", witness_is_replaced),),
         known=("rotate:3/76/all/21", "rotate:4/43/all/5", "busy:1/41/all/36"),
     ),
     Fault(
         "number-given-twice", "an edit that comes late sets the next file number back", ("busy", "stream"),
-        (Patch("warren.log.manifest_state:ManifestState.apply", number_given_twice),),
+        (Patch("warren.log.manifest:ManifestState.apply", number_given_twice),),
         known=("busy:19/80/all/44743",),
     ),
     Fault(
         "session-across-epochs", "the blocks of a session are placed one by one, not under one gate", ("bulk",),
-        (Patch("warren.log.appender:Appender.append_drafts", session_across_epochs),),
+        (Patch("warren.log.writer:Appender.append_drafts", session_across_epochs),),
     ),
 )  # fmt: skip

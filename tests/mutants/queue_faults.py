@@ -31,44 +31,44 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "released-before-written-again", "a file goes before its runs are durable elsewhere", (QUEUES,),
-        (Patch("warren.queue_index.cleaning:Cleaning._write_again", released_before_written_again),),
+        (Patch("warren.queue_index.cleaner:Cleaning._write_again", released_before_written_again),),
         known=("38/284",),
     ),
     Fault(
         "released-before-moved", "a file of bodies goes before the rows are durable that say where they are", (QUEUES,),
-        (Patch("warren.message_store.row_index:RowIndex.move", released_before_moved),),
+        (Patch("warren.message_store.index:RowIndex.move", released_before_moved),),
         known=("38/289",),
     ),
     Fault(
         "counters-left-out", "a dequeue does not write the counters", (QUEUES,),
-        (Patch("warren.queues.variable:VariableQueue._let_go", counters_left_out),),
+        (Patch("warren.queues.variable_queue:VariableQueue._let_go", counters_left_out),),
         known=("25/333",),
     ),
     Fault(
         "ack-row-left-out", "what is gone of a run is not written before all of it is", (QUEUES,),
-        (Patch("warren.queue_index.changes:_write_rows", ack_row_left_out),),
+        (Patch("warren.queue_index.batch:_write_rows", ack_row_left_out),),
         known=("17/192",),
     ),
     Fault(
         "remove-left-out", "a run of which everything is gone stays", (QUEUES,),
-        (Patch("warren.queue_index.changes:_write_rows", remove_left_out),),
+        (Patch("warren.queue_index.batch:_write_rows", remove_left_out),),
         known=("17/104",),
     ),
     Fault(
         "moved-in-two-sessions", "a dead-lettered message leaves in one session and arrives in another", (QUEUES,),
-        (Patch("warren.broker.leaving:_deliver", moved_in_two_sessions),),
+        (Patch("warren.broker.dead_letters:_deliver", moved_in_two_sessions),),
         known=("25/273",),
     ),
     Fault(
         "transients-stay", "a start leaves the transient store as it finds it", (QUEUES,),
-        (Patch("warren.message_store.plain_heap:PlainHeap._delete_everything", transients_stay),),
+        (Patch("warren.message_store.body_files:PlainHeap._delete_everything", transients_stay),),
         known=("17/60",),
     ),
     Fault(
         "clean-stop-believed", "a clean stop is not taken back by whoever goes on from it", (QUEUES,),
         (
             Patch("warren.broker.storage:QueueStorage._variable", clean_stop_stays),
-            Patch("warren.queues.ledger:Ledger.__init__", clean_stop_is_not_due),
+            Patch("warren.queues.index_counters:Ledger.__init__", clean_stop_is_not_due),
         ),
         known=("38/199",),
     ),

@@ -10,9 +10,8 @@ from typing import Any
 from tests.mutants.wrongs import Function, Wrapped
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch
-from warren.durability.participant import EpochWrite
-from warren.queue_index.format import ack_key, counters_key, encode_counters, encode_gone, run_key
-from warren.queue_index.run_format import encode_run
+from warren.durability.log_file import EpochWrite
+from warren.queue_index.row_format import ack_key, counters_key, encode_counters, encode_gone, encode_run, run_key
 
 BODIES = "pwal_0003"  # of the message store's channel, behind two for key-values and one for the queue index
 

@@ -31,11 +31,11 @@ from tests.mutants.broker_faults import BROKER_FAULTS
 from tests.mutants.defect_faults import DEFECT_FAULTS
 from tests.mutants.faults import FAULTS, QUEUES, TESTS, Fault, without_target
 from tests.mutants.queue_faults import QUEUE_FAULTS
+from tools.simulator.broker_simulator import BROKER
+from tools.simulator.campaign import round_of
+from tools.simulator.evidence import Violation
+from tools.simulator.simulator import Simulator, Spec
 from warren.base.errors import Misuse
-from warren.testing.broker_simulator import BROKER
-from warren.testing.campaign import round_of
-from warren.testing.evidence import Violation
-from warren.testing.simulator import Simulator, Spec
 
 EVERY_FAULT = (*FAULTS, *QUEUE_FAULTS, *BROKER_FAULTS, *DEFECT_FAULTS)
 STATES_MAX = 1500  # of one mutant …

@@ -14,16 +14,15 @@ from zlib import crc32
 
 from warren.base.errors import Misuse, SyncFailed
 from warren.base.ids import Epoch
-from warren.durability.participant import EpochWrite, LogFile
+from warren.durability.log_file import EpochWrite, LogFile
 from warren.files.protocol import FileStat, join
-from warren.log.compaction import Proposal, check_current
-from warren.log.entries import EntryKind
-from warren.log.layout import EPOCH, is_detached_wal, rotated_epoch_name
-from warren.log.manifest_state import ManifestState, file_change, set_change
+from warren.log.compaction.compaction import Proposal, check_current
+from warren.log.file_record import EPOCH, is_detached_wal, rotated_epoch_name
+from warren.log.manifest import ManifestState, file_change, set_change
+from warren.log.settings import EntryKind
 from warren.records.block import BlockDraft, FileIdentity, Header, look
 from warren.records.columns import EntryColumns
-from warren.records.format import CHECKSUM, CHECKSUM_AT, HEADER, MAGIC
-from warren.records.verdict import BlockVerdict
+from warren.records.format import CHECKSUM, CHECKSUM_AT, HEADER, MAGIC, BlockVerdict
 
 Function = Callable[..., Any]
 

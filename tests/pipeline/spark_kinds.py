@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.pipeline.process_group import ProcessGroup, all_killed, wait_until
-from warren.pipeline.java import java_home
-from warren.pipeline.session import spark_session
+from warren.pipeline.session import java_home, spark_session
 
 LOCAL, STANDALONE, CONNECT = "local", "standalone", "connect"
 KINDS = (LOCAL, STANDALONE, CONNECT)

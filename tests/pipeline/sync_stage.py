@@ -16,17 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from warren.app.embedded import Warren, open_embedded
 from warren.base.ids import Epoch
+from warren.embedded.database import Warren, open_embedded
 from warren.files.local import LocalFiles
-from warren.log.entries import EntryKind
 from warren.log.manifest import read_manifest
-from warren.log.settings import LogSettings
+from warren.log.settings import EntryKind, LogSettings
 from warren.snapshot.database import LOG, STORE, TABLES, Database
-from warren.snapshot.feeds import Mode
-from warren.snapshot.reflection import ReflectionSettings
-from warren.snapshot.rocksdb_store import RocksDbStore
-from warren.snapshot.table_ranges import RangeSizes
+from warren.snapshot.reflection import Mode, ReflectionSettings
+from warren.snapshot.rocksdb.store import RocksDbStore
+from warren.snapshot.tables.tasks import RangeSizes
 
 SMALL = RangeSizes(workers=2, entries_max=400, entries_worth_a_task=1)  # every task is one of Spark's
 BY_DRIVER = RangeSizes(workers=2, entries_worth_a_task=1 << 40)  # none is

@@ -18,10 +18,11 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.log.upkeep_stage import DIRECTORY, Stage
+from warren.files.environment import Environment
 from warren.files.local import LocalFiles
 from warren.files.protocol import Files
-from warren.log.store import Environment, LogStore
-from warren.pipeline.jobs.running import Told, Work
+from warren.log.store import LogStore
+from warren.pipeline.jobs.spark_tasks import Told, Work
 from warren.testing.memory_files import MemoryFiles
 
 Key = tuple[int, bytes, bytes, tuple[int, int]]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.log.interleaving import every_run
 from tests.log.stage import DIRECTORY, memory_machine, small_disk
-from tests.log.test_file_lookup import KEYS, rotate, rotate_and_purge, store_on
+from tests.log.test_log_files_file_lookup import KEYS, rotate, rotate_and_purge, store_on
 from tests.pipeline.looking import arrow_schema, fields_of_view
 from warren.base.errors import Gone
 from warren.files.protocol import Files

@@ -18,7 +18,7 @@ from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions, text_of
 from warren.pipeline.planning import Planner, Task
 from warren.pipeline.schema import TableView
-from warren.pipeline.stream_source import WarrenStreamReader
+from warren.pipeline.source import WarrenStreamReader
 from warren.pipeline.tasks import run
 
 KEYS = 10

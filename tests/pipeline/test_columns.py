@@ -16,8 +16,7 @@ from warren.base.errors import Refused
 from warren.pipeline import options
 from warren.pipeline.arrow import BATCH_ROWS_MIN, Chunk, batches_of, binary_array, number_array
 from warren.pipeline.schema import COLUMNS, SelectedColumn, TableView, checked, fields_of, usual_schema
-from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import NumberColumn
+from warren.records.columns import EntryColumns, NumberColumn, Texts
 
 
 @given(st.lists(st.lists(st.binary(max_size=12), min_size=1, max_size=9), min_size=1, max_size=4), st.booleans())

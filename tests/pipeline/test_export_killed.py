@@ -15,8 +15,9 @@ import pytest
 from tests.pipeline.process_group import ProcessGroup, wait_until
 from tests.pipeline.table_stage import delta, entries_in, leftovers
 from tests.pipeline.ten_epochs import ENTRIES_PER_EPOCH, ten_epochs, write
-from warren.log.store import Environment, LogStore
-from warren.pipeline.jobs.delta_tables import DeltaExport
+from warren.files.environment import Environment
+from warren.log.store import LogStore
+from warren.pipeline.jobs.delta import DeltaExport
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

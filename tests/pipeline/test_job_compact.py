@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from tests.log.upkeep_stage import QUIET
-from warren.app.compaction_engine import CompactionSettings, Engine, bytes_to_merge, is_for_spark
 from warren.base.errors import Damage, Refused
 from warren.cli.main import main
+from warren.config.compaction_engine import CompactionSettings, Engine, bytes_to_merge, is_for_spark
 from warren.files.local import LocalFiles
+from warren.log.compaction.ranges import RangePlanSizes
 from warren.log.manifest import read_manifest
-from warren.log.range_plan import RangePlanSizes
-from warren.log.reading import open_for_reading
-from warren.log.scan import LogInput
+from warren.log.read.read_only import open_for_reading
+from warren.log.read.scan import LogInput
 from warren.log.store import LogStore
 from warren.pipeline.jobs.compact import compact, compact_running, compact_stopped
 
@@ -172,7 +172,7 @@ def test_the_engine_is_chosen_by_size_or_by_hand(tmp_path: Path, monkeypatch: py
         asked.append(path)
         return {"status": "ok", "message": "done"}
 
-    monkeypatch.setattr("warren.cli.pipeline_compact.on_spark", on_spark)
+    monkeypatch.setattr("warren.cli.pipeline.on_spark", on_spark)
     size = bytes_to_merge(open_for_reading(LocalFiles(), str(directory)))
     assert size > 50_000
     choices = [

@@ -28,16 +28,16 @@ from tests.pipeline.table_stage import (
 from tests.pipeline.ten_epochs import ENTRIES_PER_EPOCH, ten_epochs, write
 from warren.base.errors import Gone, Misuse, Refused
 from warren.base.ids import Epoch
-from warren.catalog.row_format import CATALOG, RowKind, encode, key_of
+from warren.catalog.rows import CATALOG, RowKind, encode, key_of
 from warren.files.local import LocalFiles
 from warren.log.store import LogStore
 from warren.pipeline.jobs import export as module
 from warren.pipeline.jobs.export import ExportOptions, export, opened_export
-from warren.pipeline.jobs.parquet_file import table_schema
 from warren.pipeline.jobs.snapshot import snapshot
-from warren.pipeline.jobs.tables import TableFormat
+from warren.pipeline.jobs.tables import TableFormat, table_schema
 from warren.pipeline.schema import TableView
-from warren.testing.faulty_files import FaultyFiles, PowerCut
+from warren.testing.faulty_files import FaultyFiles
+from warren.testing.memory_files import PowerCut
 
 pytestmark = pytest.mark.spark
 FEW = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
@@ -257,7 +257,7 @@ def test_another_writer_of_the_delta_table_is_not_overrun(
     inline(monkeypatch, module)
     export(NO_SPARK, store.directory, target, batch_epochs_max=5)
     old = DeltaTable(target, version=0)
-    monkeypatch.setattr("warren.pipeline.jobs.delta_tables._load", lambda path: old)
+    monkeypatch.setattr("warren.pipeline.jobs.delta._load", lambda path: old)
     with pytest.raises(Refused, match=r"the commit .* failed"):
         export(NO_SPARK, store.directory, target)
     monkeypatch.undo()
@@ -296,9 +296,9 @@ def test_an_export_that_dies_between_files_and_commit(
     inline(monkeypatch, module)
     target = tmp_path / "entries"
     place = {
-        "files are written": "warren.pipeline.jobs.staging.Staging.gather",
-        "a batch is renamed": "warren.pipeline.jobs.delta_tables.DeltaTableOf.commit",
-        "a batch is committed": "warren.pipeline.jobs.delta_tables._sync",
+        "files are written": "warren.pipeline.jobs.tables.Staging.gather",
+        "a batch is renamed": "warren.pipeline.jobs.delta.DeltaTableOf.commit",
+        "a batch is committed": "warren.pipeline.jobs.delta._sync",
     }[point]
 
     def die(*_: Any) -> None:

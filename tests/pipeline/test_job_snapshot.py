@@ -33,7 +33,8 @@ from warren.files.local import LocalFiles
 from warren.log.store import LogStore
 from warren.pipeline.jobs import snapshot as module
 from warren.pipeline.jobs.snapshot import snapshot
-from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles, PowerCut
+from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
+from warren.testing.memory_files import PowerCut
 
 pytestmark = pytest.mark.spark
 FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
@@ -200,7 +201,7 @@ def test_a_delta_table_of_another_hand_or_store_is_refused(spark: Any, store: Lo
 
 
 def parquet_schema() -> Any:
-    from warren.pipeline.jobs.parquet_file import table_schema
+    from warren.pipeline.jobs.tables import table_schema
     from warren.pipeline.schema import TableView
 
     return table_schema(TableView.KV)

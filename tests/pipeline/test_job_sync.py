@@ -19,15 +19,13 @@ from warren.base.ids import FileNumber
 from warren.cli.main import main
 from warren.files.local import LocalFiles
 from warren.log.manifest import read_manifest
-from warren.pipeline.jobs import sync_tables
-from warren.pipeline.jobs.running import Told
+from warren.pipeline.jobs import sync as sync_tables
+from warren.pipeline.jobs.spark_tasks import Told
 from warren.pipeline.jobs.sync import Sync, SyncOptions, accepting, sync
 from warren.snapshot.control_socket import NotListening
 from warren.snapshot.database import LOG
-from warren.snapshot.feeds import Mode
-from warren.snapshot.sorted_tables import TableFigures
-from warren.snapshot.table_ranges import RangeSizes
-from warren.snapshot.table_tasks import TableResult
+from warren.snapshot.reflection import Mode
+from warren.snapshot.tables.tasks import RangeSizes, TableFigures, TableResult
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OPTIONS = SyncOptions(sizes=SMALL, order_seconds=30)
@@ -138,7 +136,7 @@ def test_a_task_that_fails_is_done_again(spark: Any, tmp_path: Path, monkeypatch
         import os
         from contextlib import suppress
 
-        from warren.pipeline.jobs.sync_tables import table_task
+        from warren.pipeline.jobs.sync import table_task
 
         told = table_task(raw)
         low = str(raw["key_range"][0]).encode().hex()[:60]

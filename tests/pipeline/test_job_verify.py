@@ -15,8 +15,8 @@ from warren.base.errors import Refused
 from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
 from warren.files.protocol import join
-from warren.log.verify import verify as verify_here
-from warren.log.verify_report import VerifyReport
+from warren.log.check.verify import VerifyReport
+from warren.log.check.verify import verify as verify_here
 from warren.pipeline.jobs.verify import verify
 from warren.testing.memory_files import MemoryFiles
 
@@ -55,7 +55,7 @@ def test_a_good_store_gets_the_same_report(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hit", KINDS[1:])
 def test_a_damaged_store_gets_the_same_report(spark: Any, tmp_path: Path, hit: str) -> None:
-    """Finding for finding; tests/log/test_verify_plain.py does the same with many more, without Spark."""
+    """Finding for finding; tests/log/check/test_verify_plain.py does the same with many more, without Spark."""
     seeds = range(KINDS.index(hit), 1000, len(KINDS))
     files = next(files for seed in seeds if _is_hit(files := damaged_store(seed)[0]))
     directory = lay_out(files, DIRECTORY, tmp_path / "log")

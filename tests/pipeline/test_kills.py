@@ -20,7 +20,7 @@ from tests.pipeline.kill_writer import NEWEST_STORAGE, SESSION_STORAGE, SETTINGS
 from tests.pipeline.process_group import ProcessGroup, wait_until
 from tests.pipeline.streaming import committed, planned
 from warren.files.local import LocalFiles
-from warren.log.reading import open_for_reading
+from warren.log.read.read_only import open_for_reading
 from warren.log.store import LogStore
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # every wait in it is bounded by itself

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from warren.base.errors import Damage, DiskFailure, Gone, OutOfRoom, Refused, WarrenError
-from warren.pipeline import java, session
+from warren.pipeline import session
+from warren.pipeline import session as java
 
 
 def fake_java(home: Path, version: str) -> Path:

@@ -17,8 +17,7 @@ from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions
 from warren.pipeline.planning import Planner
 from warren.pipeline.schema import TableView
-from warren.pipeline.source import FilteringReader, WarrenReader, WarrenSource, narrowed
-from warren.pipeline.stream_source import WarrenStreamReader
+from warren.pipeline.source import FilteringReader, WarrenReader, WarrenSource, WarrenStreamReader, narrowed
 
 EPOCH = ("epoch",)
 ALL_COLUMNS = struct_type(fields_of_view(TableView.ENTRIES))
@@ -93,7 +92,7 @@ def test_a_directory_that_may_not_be_written_says_how_to_read_it(path: str, monk
     def refuse(*_: object, **__: object) -> None:
         raise Refused("pins/ is on a read-only file system")
 
-    monkeypatch.setattr("warren.log.pins.Pins.take", refuse)
+    monkeypatch.setattr("warren.log.retention.Pins.take", refuse)
     with pytest.raises(Refused, match="no pin could be taken: pins/ is on a read-only") as told:
         WarrenReader(ReadOptions(path), ALL_COLUMNS).partitions()
     assert "pinSeconds=0" in told.value.hint

@@ -15,8 +15,7 @@ import warren
 from tests.house.source_tree import DOCS
 from tests.pipeline.ten_epochs import ten_epochs
 from warren.pipeline import read
-from warren.snapshot.feeds import Mode
-from warren.snapshot.reflection import ReflectionSettings
+from warren.snapshot.reflection import Mode, ReflectionSettings
 
 pytestmark = pytest.mark.spark
 

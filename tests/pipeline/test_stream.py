@@ -12,11 +12,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from tests.log.upkeep_stage import DIRECTORY, Stage, put
 from tests.pipeline.looking import fields_of_view, struct_type
 from warren.base.errors import Gone, Misuse, Refused
-from warren.log.pins import Pins
+from warren.log.retention import Pins
 from warren.log.store import LogStore
 from warren.pipeline.options import ReadOptions, text_of
 from warren.pipeline.schema import TableView
-from warren.pipeline.stream_source import WarrenStreamReader
+from warren.pipeline.source import WarrenStreamReader
 
 ALL = ReadAllAvailable()
 Offset = dict[str, Any]

@@ -16,7 +16,7 @@ from tests.pipeline.process_group import ProcessGroup, wait_until
 from tests.pipeline.sync_stage import BY_DRIVER, SMALL, State, held_by, opened, owned, stopped_store, tables, write
 from warren.pipeline.jobs.sync import Sync, SyncOptions, sync
 from warren.snapshot.control_socket import NotListening
-from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import Mode
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OPTIONS = SyncOptions(sizes=SMALL, order_seconds=30)

@@ -14,10 +14,10 @@ from tests.pipeline.looking import look, plan_of, rows_of, state
 from warren.base.errors import Gone, Misuse, Refused
 from warren.base.ids import lsn_of
 from warren.base.threads import SystemThreads
-from warren.catalog.row_format import CATALOG, RowKind, encode, key_of
+from warren.catalog.rows import CATALOG, RowKind, encode, key_of
 from warren.log.file_record import FileState
 from warren.log.manifest import Manifest, read_manifest
-from warren.log.pins import Pins
+from warren.log.retention import Pins
 
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

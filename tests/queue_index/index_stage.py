@@ -8,17 +8,16 @@ from contextlib import closing
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
 from warren.base.errors import Gone
 from warren.base.ids import Epoch, Lsn, QueueId, SequenceId
-from warren.base.runs import NOWHERE, Origin, QueuePlace, Run, sizes_of
+from warren.base.messages import NOWHERE, Origin, QueuePlace, Run, sizes_of
 from warren.files.protocol import Buffer, Files, join
-from warren.log.entries import EntryKind
-from warren.log.referring import Pointer
+from warren.log.pointers import Pointer
+from warren.log.settings import EntryKind
 from warren.log.streams import Stream
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.format import Counters, run_key
-from warren.queue_index.history_format import HistoryEvent, decode_event
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.history_format import DequeueReason, HistoryEvent, decode_event
 from warren.queue_index.index import MESSAGES, IndexedRun, QueueIndex
-from warren.queue_index.why import DequeueReason
-from warren.snapshot.snapshot_store import ReadView, StoreRow
+from warren.queue_index.row_format import Counters, run_key
+from warren.snapshot.store import ReadView, StoreRow
 
 ORDERS, BILLS = QueuePlace(QueueId(7 << 32)), QueuePlace(QueueId(8 << 32), 2)
 BEHIND = SequenceId(1 << 50)  # every sequence id of a test

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from warren.base.ids import SequenceId
-from warren.base.runs import QueuePlace, Run
-from warren.queue_index.format import Counters
+from warren.base.messages import QueuePlace, Run
+from warren.queue_index.row_format import Counters
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from warren.queue_index.history_format import (
     DETAIL_BYTES_MAX,
     RANGES_MAX,
     RECORD,
+    DequeueReason,
     HistoryEvent,
     HistoryRecord,
     check_detail,
@@ -20,7 +21,6 @@ from warren.queue_index.history_format import (
     encode_events,
     history_key,
 )
-from warren.queue_index.why import DequeueReason
 from warren.records.format import ENTRY_BYTES_MAX
 
 KEY = history_key(PLACE)

@@ -25,13 +25,12 @@ from tests.queue_index.index_stage import (
 from tests.snapshot.database_stage import DatabaseStage
 from warren.base.errors import Damage, Misuse
 from warren.base.ids import QueueId, SequenceId
-from warren.base.runs import WIRE, Origin, QueuePlace, Run
-from warren.log.entries import EntryKind
-from warren.queue_index.format import Counters, ack_key, encode_gone, run_key
-from warren.queue_index.history_format import HistoryRecord
-from warren.queue_index.why import DequeueReason
+from warren.base.messages import WIRE, Origin, QueuePlace, Run
+from warren.log.settings import EntryKind
+from warren.queue_index.history_format import DequeueReason, HistoryRecord
+from warren.queue_index.row_format import Counters, ack_key, encode_gone, run_key
 from warren.queues.settings import VariableQueueSettings
-from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import Mode
 from warren.testing.faulty_files import FaultyFiles
 
 SHOP = Origin("shop", "new", "ann", WIRE)

@@ -17,16 +17,16 @@ import pytest
 from tests.queue_index.index_stage import a_run, alive_in, ranges_of
 from tests.queue_index.plain_model import Held, Model, Queue, copied, recovered
 from tests.snapshot.crash_stage import CrashStage, Open
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.ids import QueueId
-from warren.base.runs import QueuePlace
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.cleaning import Cleaner
+from warren.base.messages import QueuePlace
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.cleaner import Cleaner
+from warren.queue_index.history_format import DequeueReason
 from warren.queue_index.index import MESSAGES, QueueIndex
-from warren.queue_index.why import DequeueReason
 from warren.snapshot.database import Database
-from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import Mode
 from warren.testing.memory_files import CrashModel
-from warren.testing.stepped_threads import SteppedThreads
 
 HERE, THERE = QueuePlace(QueueId(5 << 32)), QueuePlace(QueueId(6 << 32), 3)
 SESSIONS = 9

@@ -21,11 +21,11 @@ from tests.queue_index.index_stage import IndexStage, a_run, ranges_of
 from tests.queue_index.plain_model import Held, Model, Queue, copied, recovered
 from tests.snapshot.database_stage import DatabaseStage
 from warren.base.ids import QueueId
-from warren.base.runs import QueuePlace
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.cleaning import Cleaner
-from warren.queue_index.why import DequeueReason
-from warren.snapshot.feeds import Mode
+from warren.base.messages import QueuePlace
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.cleaner import Cleaner
+from warren.queue_index.history_format import DequeueReason
+from warren.snapshot.reflection import Mode
 from warren.testing.memory_files import CrashModel
 
 PLACES = [QueuePlace(QueueId(5 << 32)), QueuePlace(QueueId(5 << 32), 1), QueuePlace(QueueId(6 << 32))]

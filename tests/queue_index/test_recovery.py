@@ -24,12 +24,12 @@ from tests.queue_index.index_stage import (
 from tests.snapshot.database_stage import DatabaseStage
 from warren.base.errors import Damage
 from warren.base.ids import SequenceId
-from warren.log.machine import Environment
-from warren.queue_index.format import RUN_COUNT_MAX, Counters
+from warren.files.environment import Environment
+from warren.queue_index.history_format import DequeueReason
 from warren.queue_index.index import QueueIndex
-from warren.queue_index.why import DequeueReason
+from warren.queue_index.row_format import RUN_COUNT_MAX, Counters
 from warren.snapshot.database import Database
-from warren.snapshot.rocksdb_store import RocksDbStore
+from warren.snapshot.rocksdb.store import RocksDbStore
 from warren.testing.memory_files import CrashModel
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from warren.base.ids import QueueId, SequenceId
-from warren.base.runs import WIRE, Origin, QueuePlace, Run
-from warren.queue_index.format import (
+from warren.base.messages import WIRE, Origin, QueuePlace, Run
+from warren.queue_index.history_format import DequeueReason, HistoryRecord, encode_events, history_key
+from warren.queue_index.row_format import (
     Counters,
     ack_key,
     counters_key,
     encode_counters,
     encode_gone,
+    encode_run,
     run_key,
 )
-from warren.queue_index.history_format import HistoryRecord, encode_events, history_key
-from warren.queue_index.run_format import encode_run
-from warren.queue_index.why import DequeueReason
 
 PLACE = QueuePlace(QueueId(0x0102), 3)
 ORIGIN = Origin("shop", "new", "ann", WIRE)

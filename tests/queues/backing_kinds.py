@@ -8,7 +8,7 @@ from tests.queues.backing_stage import BackingStage
 from tests.queues.proxy_kinds import PROXIES
 from tests.queues.variable_stage import TINY, VariableStage
 from warren.queues.invariants import check
-from warren.queues.memory import MemoryQueue
+from warren.queues.kinds.memory_queue import MemoryQueue
 
 
 def memory() -> BackingStage:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from warren.base.ids import Epoch
-from warren.base.runs import NOWHERE, Origin, Publication
-from warren.log.channel import Placed
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.why import DequeueReason
-from warren.queues.backing import BackingQueue, Fetched, TagRange
-from warren.testing.manual_clock import ManualClock
+from warren.base.messages import NOWHERE, Origin, Publication
+from warren.log.writer import Placed
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.history_format import DequeueReason
+from warren.queues.backing_queue import BackingQueue, Fetched, TagRange
+from warren.testing.fakes import ManualClock
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.queues.backing_stage import BackingStage, contents_of, flags_of, numbered, one, tags_of
 from warren.base.errors import Misuse
-from warren.base.runs import Origin
-from warren.queues.backing import TagRange
+from warren.base.messages import Origin
+from warren.queues.backing_queue import TagRange
 
 
 class BackingSuite:

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.queues.backing_stage import BackingStage, contents_of, flags_of, one, tags_of
 from tests.queues.levels_model import Entry, LevelsModel
-from warren.base.runs import Publication
+from warren.base.messages import Publication
 
 CONTENTS = st.lists(st.binary(max_size=12), max_size=4)
 COUNTS = st.integers(0, 7)

@@ -4,7 +4,7 @@
     durable    the same at the durable epoch                     what a crash leaves
     applied    the same at an earlier one, if it lags            all that a scan has to see
 
-Rows are the real ones (queue_index/format, run_format); only log and snapshot store are missing. Tests say when an
+Rows are the real ones (queue_index/row_format, run_format); only log and snapshot store are missing. Tests say when an
 epoch becomes durable (`is_prompt`: at once), so that the time between is as long as they like.
 """
 
@@ -12,24 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from warren.base.clock import Clock
+from warren.base.environment import Clock
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, SequenceId
-from warren.base.runs import QueuePlace, Run, Sizes
-from warren.log.channel import Placed
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.format import (
+from warren.base.messages import QueuePlace, Run, Sizes
+from warren.log.writer import Placed
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.index import IndexedRun, OnDamage, Piece
+from warren.queue_index.row_format import (
     ACK_ROW,
     Counters,
     ack_key,
     counters_key,
+    decode_contents,
     decode_counters,
     decode_gone,
+    decode_run,
     read_key,
     run_key,
 )
-from warren.queue_index.index import IndexedRun, OnDamage, Piece
-from warren.queue_index.run_format import decode_contents, decode_run
 
 Key = tuple[int, bytes]
 Rows = dict[Key, tuple[bytes, Epoch]]

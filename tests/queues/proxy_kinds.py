@@ -9,14 +9,14 @@ from tests.queues.plain_index import PlainIndex, PlainStore, PlainTransientStore
 from tests.queues.sql_stage import SqlStage
 from tests.queues.variable_stage import TINY
 from warren.base.ids import QueueId
-from warren.base.runs import QueuePlace
+from warren.base.messages import QueuePlace
 from warren.queues.contents import Stores
 from warren.queues.invariants import check
-from warren.queues.memory import MemoryQueue
-from warren.queues.mirror import MirrorQueue
-from warren.queues.priority import PriorityQueue
-from warren.queues.variable import VariableQueue
-from warren.testing.manual_clock import ManualClock
+from warren.queues.kinds.memory_queue import MemoryQueue
+from warren.queues.kinds.mirror_queue import MirrorQueue
+from warren.queues.kinds.priority_queue import PriorityQueue
+from warren.queues.variable_queue import VariableQueue
+from warren.testing.fakes import ManualClock
 
 LEVELS = [QueuePlace(QueueId(7), level) for level in range(3)]
 TWO_QUEUES = [QueuePlace(QueueId(7)), QueuePlace(QueueId(8))]

@@ -13,13 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.queues.backing_stage import changes_to_nowhere, one
 from warren.base.ids import Epoch
-from warren.base.runs import Publication
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.why import DequeueReason
-from warren.queues.backing import Fetched, TagRange
+from warren.base.messages import Publication
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.history_format import DequeueReason
+from warren.queues.backing_queue import Fetched, TagRange
 from warren.queues.invariants import check
-from warren.queues.memory import MemoryQueue
-from warren.queues.variable import VariableQueue
+from warren.queues.kinds.memory_queue import MemoryQueue
+from warren.queues.variable_queue import VariableQueue
 
 SIZES = (8, 9, 31, 32, 33, 90, 260)  # around the limits of the tiny settings
 COUNTS = st.integers(0, 12)

@@ -8,12 +8,12 @@ from tests.message_store.store_stage import StoreStage
 from tests.queues.variable_stage import SECOND_NS, TINY
 from tests.snapshot.database_stage import DatabaseStage
 from warren.base.ids import Epoch, QueueId
-from warren.base.runs import QueuePlace, Run
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.cleaning import Cleaner
+from warren.base.messages import QueuePlace, Run
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.cleaner import Cleaner
 from warren.queue_index.index import MESSAGES
 from warren.queues.contents import Stores
-from warren.queues.variable import VariableQueue
+from warren.queues.variable_queue import VariableQueue
 from warren.testing.memory_files import CrashModel
 
 PLACE = QueuePlace(QueueId(7 << 32))

@@ -7,12 +7,11 @@ from pathlib import Path
 from tests.left_open import close_at_the_end
 from tests.queues.backing_stage import BackingStage
 from warren.base.ids import QueueId
-from warren.base.runs import QueuePlace
+from warren.base.messages import QueuePlace
 from warren.base.threads import SystemThreads
-from warren.queue_index.changes import IndexBatch, MessageSession
-from warren.queues.sql import SqlQueue
-from warren.queues.sql_store import IN_MEMORY, SqlStore
-from warren.testing.manual_clock import ManualClock
+from warren.queue_index.batch import IndexBatch, MessageSession
+from warren.queues.kinds.sql_queue import IN_MEMORY, SqlQueue, SqlStore
+from warren.testing.fakes import ManualClock
 
 PLACE = QueuePlace(QueueId(7))
 OTHER = QueuePlace(QueueId(8))

@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.lives import say, serve
 from tests.queues.backing_stage import contents_of
 from tests.queues.sql_stage import SqlStage, without_log
-from warren.base.runs import Publication
-from warren.queue_index.why import DequeueReason
+from warren.base.messages import Publication
+from warren.queue_index.history_format import DequeueReason
 
 WAITING, KEPT = 3, 5  # messages in the first queue, and in the second, after each step
 

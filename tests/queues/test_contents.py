@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.queues.backing_stage import contents_of, numbered
 from tests.queues.variable_stage import TINY, VariableStage
 from warren.base.ids import SequenceId
-from warren.base.runs import Run, Slice
+from warren.base.messages import Run, Slice
 from warren.queues.contents import fitting
 
 

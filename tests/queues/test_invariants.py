@@ -10,7 +10,7 @@ from tests.queues.backing_stage import numbered
 from tests.queues.variable_stage import TINY, VariableStage
 from warren.base.ids import SequenceId
 from warren.queues.invariants import check
-from warren.queues.variable import VariableQueue
+from warren.queues.variable_queue import VariableQueue
 
 
 def queue_of_five_lanes() -> VariableQueue:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.queues.backing_stage import numbered
 from warren.base.errors import Misuse
 from warren.base.ids import SequenceId
-from warren.base.runs import Run, Slice
+from warren.base.messages import Run, Slice
 from warren.queues.pending_acks import BITS, PendingAcks
 
 BUCKET = 1 << BITS

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from warren.queues.rates import Rates
-from warren.testing.manual_clock import ManualClock
+from warren.testing.fakes import ManualClock
 
 SECOND_NS = 1_000_000_000
 

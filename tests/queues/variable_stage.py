@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from tests.queues.backing_stage import BackingStage
 from tests.queues.plain_index import PlainIndex, PlainStore, PlainTransientStore
 from warren.base.ids import QueueId
-from warren.base.runs import QueuePlace, Slice
-from warren.queue_index.changes import IndexBatch
+from warren.base.messages import QueuePlace, Slice
+from warren.queue_index.batch import IndexBatch
 from warren.queues.contents import NoteDead, Stores
 from warren.queues.invariants import check
 from warren.queues.settings import VariableQueueSettings
-from warren.queues.variable import VariableQueue
-from warren.testing.manual_clock import ManualClock
+from warren.queues.variable_queue import VariableQueue
+from warren.testing.fakes import ManualClock
 
 PLACE = QueuePlace(QueueId(7))
 SECOND_NS = 1_000_000_000

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from warren.base.ids import UINT64_MAX, Epoch, Incarnation, StreamId, TimelineId
 from warren.records.block import BlockDraft, FileIdentity, Header, draft, look
-from warren.records.columns import EntryColumns, Texts
+from warren.records.columns import EntryColumns, NumberColumn, Texts
 from warren.records.entries import Versions, draft_entries
 from warren.records.format import BlockKind
-from warren.records.numbers import NumberColumn
 
 OURS = FileIdentity(TimelineId(0x1111), Incarnation(0x2222))
 OTHER_LIFE = FileIdentity(TimelineId(0x1111), Incarnation(0x3333))

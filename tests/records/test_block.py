@@ -21,8 +21,7 @@ from tests.records.samples import (
 from warren.base.errors import Misuse
 from warren.base.ids import StreamId
 from warren.records.block import Header, draft, look
-from warren.records.format import BLOCK_BYTES_MAX, CHECKSUM_AT, HEADER, BlockKind
-from warren.records.verdict import BlockVerdict
+from warren.records.format import BLOCK_BYTES_MAX, CHECKSUM_AT, HEADER, BlockKind, BlockVerdict
 
 
 def looked(raw: bytes, offset: int = 0) -> Header | BlockVerdict:

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.records.samples import Row, columns_of, rows, rows_of
-from warren.records.columns import EntryColumns, Texts
+from warren.records.columns import EntryColumns, NumberColumn, Texts
 from warren.records.entries import draft_entries
 from warren.records.format import BLOCK_BYTES_MAX, BLOCK_HEAP_BYTES_MAX, BLOCK_ROWS_MAX
-from warren.records.numbers import NumberColumn
 
 strings = st.lists(st.binary(max_size=30), max_size=40)
 

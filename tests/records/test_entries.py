@@ -17,10 +17,9 @@ from tests.records.samples import Row, columns_of, entries_block, header_of, pla
 from warren.base.errors import Damage, Refused
 from warren.base.ids import UINT64_MAX
 from warren.records.block import Header, draft
-from warren.records.columns import EntryColumns
+from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import Versions, draft_entries, read_entries
 from warren.records.format import BODY_HEAD, CHECKSUM_AT, COLUMN, HEADER, BlockKind, ColumnTag, Encoding
-from warren.records.numbers import NumberColumn
 
 ROW = Row(key=b"key", value=b"value")
 ENTRIES_AT = 16  # the count of entries in a header

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.records.samples import OTHER_LIFE, OURS, Row, entries_block, plain_block, three_blocks
-from warren.records.verdict import BlockVerdict
+from warren.records.format import BlockVerdict
 from warren.records.walk import BlockWalk, extent, next_good, walk
 
 WHOLE = three_blocks()

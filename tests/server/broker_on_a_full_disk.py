@@ -22,7 +22,7 @@ from tests.server.broker_process import BrokerProcess
 from tests.server.load import Flood, broker_with, client_of, consume, count_of, declared, number_of, until
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
-from warren.log.layout import BALLAST
+from warren.log.file_record import BALLAST
 from warren.server.settings import ServerSettings
 
 SIZE = 8000

@@ -7,9 +7,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from warren.amqp import frames, methods
-from warren.amqp.content import write_content
+from warren.amqp.content import Properties, write_content
 from warren.amqp.methods import Method
-from warren.amqp.properties import Properties
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 SECONDS_MAX = 10.0

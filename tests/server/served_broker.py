@@ -11,9 +11,8 @@ from pathlib import Path
 import uvloop
 
 from warren.app.broker import Broker, open_broker
-from warren.app.configuration.choices import OptionValues
-from warren.app.configuration.options import configuration_of
-from warren.log.machine import Environment
+from warren.config.options import OptionValues, configuration_of
+from warren.files.environment import Environment
 
 SECONDS_MAX = 20.0
 

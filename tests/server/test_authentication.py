@@ -15,7 +15,7 @@ import pytest
 
 from tests.catalog.catalog_stage import CatalogStage
 from warren.base.errors import OutOfRoom
-from warren.broker.passwords import Hashing, hashed, verify
+from warren.broker.auth.passwords import Hashing, hashed, verify
 from warren.catalog import users
 from warren.catalog.users import UserRow
 from warren.server import authentication

@@ -10,7 +10,7 @@ from tests.cli.stage import run
 from tests.server.broker_process import BrokerProcess
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
-from warren.snapshot.verify_store import verify_store
+from warren.snapshot.rocksdb.verify import verify_store
 
 MESSAGES = 2000  # each a run of its own, so that their rows fill several blocks
 

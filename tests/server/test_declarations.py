@@ -18,12 +18,11 @@ from tests.server.raw_client import RawClient
 from tests.server.served_broker import served_broker
 from warren.amqp import methods
 from warren.base.ids import Epoch
-from warren.broker.backing_kinds import BackingKinds
-from warren.broker.prequeue import QueueStarter
+from warren.broker.queue_handle import QueueStarter
+from warren.broker.storage import BackingKinds
 from warren.catalog.catalog import Catalog
-from warren.catalog.sql_database import SqlDatabase
-from warren.catalog.sql_errors import sql_error
-from warren.queues.variable import VariableQueue
+from warren.catalog.sql import SqlDatabase, sql_error
+from warren.queues.variable_queue import VariableQueue
 
 
 @contextmanager

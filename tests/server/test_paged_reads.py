@@ -17,9 +17,8 @@ import uvloop
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.app.broker import Broker, open_broker
-from warren.app.configuration.choices import OptionValues
-from warren.app.configuration.options import configuration_of
-from warren.log.machine import Environment
+from warren.config.options import OptionValues, configuration_of
+from warren.files.environment import Environment
 from warren.queues.settings import VariableQueueSettings
 from warren.snapshot.reflection import Reflection
 

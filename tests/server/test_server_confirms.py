@@ -16,11 +16,10 @@ import uvloop
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.app.broker import Broker, open_broker
-from warren.app.configuration.choices import OptionValues
-from warren.app.configuration.options import configuration_of
 from warren.base.errors import WarrenError
+from warren.config.options import OptionValues, configuration_of
+from warren.files.environment import Environment
 from warren.files.protocol import Files
-from warren.log.machine import Environment
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 
 SECONDS_MAX = 10.0

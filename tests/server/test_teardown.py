@@ -10,7 +10,7 @@ import pytest
 from tests.server.loop_stage import LoopStage, serving
 from tests.server.raw_client import RawClient
 from warren.amqp import frames, methods
-from warren.server.pressure import DISK
+from warren.server.alarms import DISK
 
 CLOSE = frames.method_frame(0, methods.ConnectionClose(200, "bye"))
 BAD_FRAME = b"\x09\x00\x01\x00\x00\x00\x00\xce"

@@ -10,14 +10,13 @@ import pytest
 
 from tests.mutants.broker_wrongs import confirmed_before_durable, earlier_epochs_forgotten, turn_left_open
 from tests.mutants.faults import Patch
+from tools.simulator.broker_client import BrokerClient
+from tools.simulator.broker_ledger import ExpectedMessages, Fate, PlainQueue
+from tools.simulator.broker_machine import Begin, BrokerEnvironment, BrokerLife
 from warren.amqp import frames, methods
-from warren.amqp.content import write_content
-from warren.amqp.properties import PERSISTENT, Properties
+from warren.amqp.content import PERSISTENT, Properties, write_content
 from warren.base.ids import Epoch
-from warren.base.runs import WIRE, Origin, Publication
-from warren.testing.broker_client import BrokerClient
-from warren.testing.broker_ledger import ExpectedMessages, Fate, PlainQueue
-from warren.testing.broker_machine import Begin, BrokerEnvironment, BrokerLife
+from warren.base.messages import WIRE, Origin, Publication
 
 WAIT_FOR = "warren.server.server:Server._wait_for"
 

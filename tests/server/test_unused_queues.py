@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.server.test_turns import told_in
+from tools.simulator.broker_client import BrokerClient
+from tools.simulator.broker_ledger import PlainQueue
+from tools.simulator.broker_machine import BrokerLife
 from warren.amqp import methods
-from warren.testing.broker_client import BrokerClient
-from warren.testing.broker_ledger import PlainQueue
-from warren.testing.broker_machine import BrokerLife
 
 EXPIRES_MS = 1000
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from warren.testing.campaign import round_of, run
-from warren.testing.simulator import Persistence, Spec, run_state
-from warren.testing.workload_shapes import SHAPES
+from tools.simulator.campaign import round_of, run
+from tools.simulator.simulator import Persistence, Spec, run_state
+from tools.simulator.workload_shapes import SHAPES
 
 SEED = 7
 WHOLE = ("append", "rotate", "compact", "purge", "repair", "recover")  # every step of these …

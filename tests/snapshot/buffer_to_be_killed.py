@@ -16,8 +16,8 @@ from tests.log.merge_model import Entry, columns_of
 from tests.snapshot.version_buffer_suite import Model, Named, put
 from warren.base.ids import UINT64_MAX, ChannelId
 from warren.base.threads import SystemThreads
-from warren.snapshot.applied import Version
-from warren.snapshot.rocksdb_buffer import RocksdbBuffer, open_buffer
+from warren.snapshot.store import Version
+from warren.snapshot.version_buffer.rocksdb_buffer import RocksdbBuffer, open_buffer
 
 MEMTABLE_BYTES = 64 << 10
 RECORDS = 10  # of one step, at most

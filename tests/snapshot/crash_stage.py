@@ -23,16 +23,15 @@ from typing import Any
 
 from tests.log.upkeep_stage import laid_out
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage, State
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.ids import TimelineId
 from warren.files.protocol import join
 from warren.snapshot.database import LOG, Database
-from warren.snapshot.feeds import Mode
-from warren.snapshot.snapshot_store import SnapshotStore
+from warren.snapshot.reflection import Mode
+from warren.snapshot.store import SnapshotStore
+from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import Fault, FaultStep, FaultyFiles
-from warren.testing.memory_files import CrashModel
-from warren.testing.power_cut import PowerCut
-from warren.testing.seeded_chance import SeededRandom
-from warren.testing.stepped_threads import SteppedThreads
+from warren.testing.memory_files import CrashModel, PowerCut
 
 Open = Callable[[], Database]
 Body = Callable[[Open, SteppedThreads], None]

@@ -7,20 +7,18 @@ from typing import Any
 
 from tests.left_open import remembered
 from tests.log.upkeep_stage import QUIET
+from tools.simulator.forgetful_store import ForgetfulStore
+from tools.simulator.forgetful_tables import ForgetfulTables
 from warren.base.ids import TimelineId
 from warren.base.threads import SystemThreads, Threads
+from warren.files.environment import Environment
 from warren.files.protocol import Files
-from warren.log.entries import EntryKind
-from warren.log.machine import Environment
+from warren.log.settings import EntryKind
 from warren.snapshot.database import Database
-from warren.snapshot.feeds import Mode
-from warren.snapshot.reflection import ReflectionSettings
-from warren.snapshot.snapshot_store import ReadView, SnapshotStore
-from warren.testing.forgetful_store import ForgetfulStore
-from warren.testing.forgetful_tables import ForgetfulTables
-from warren.testing.manual_clock import ManualClock
+from warren.snapshot.reflection import Mode, ReflectionSettings
+from warren.snapshot.store import ReadView, SnapshotStore
+from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
 
 DIRECTORY = "db"
 State = dict[tuple[int, bytes], bytes]

@@ -13,18 +13,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.log.merge_model import Entry, columns_of, entries_of, merged_by_hand
+from tools.simulator.forgetful_store import ForgetfulStore
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, TimelineId
-from warren.log.entries import CLEARING, EntryKind
+from warren.log.settings import CLEARING, EntryKind
 from warren.records.columns import EntryColumns
-from warren.snapshot.applied import NO_VERSION, Applied, Version
-from warren.snapshot.rocksdb_options import SnapshotStoreSettings
-from warren.snapshot.rocksdb_store import RocksDbStore
-from warren.snapshot.secondary_store import SecondaryStore
-from warren.snapshot.snapshot_store import SnapshotStore, StoreReader
-from warren.snapshot.sorted_tables import write_table
-from warren.testing.forgetful_store import ForgetfulStore
-from warren.testing.seeded_chance import SeededRandom
+from warren.snapshot.puller.secondary import SecondaryStore
+from warren.snapshot.rocksdb.options import SnapshotStoreSettings
+from warren.snapshot.rocksdb.store import RocksDbStore
+from warren.snapshot.store import NO_VERSION, Applied, SnapshotStore, StoreReader, Version
+from warren.snapshot.tables.tasks import write_table
+from warren.testing.fakes import SeededRandom
 
 TIMELINE = TimelineId(11)
 SMALL = SnapshotStoreSettings(write_buffer_bytes=1 << 20, block_cache_bytes=1 << 20, read_rows=3, batch_rows=5)

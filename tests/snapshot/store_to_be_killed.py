@@ -12,11 +12,11 @@ import sys
 from tests.lives import say, serve
 from tests.log.merge_model import Entry, columns_of, merged_by_hand
 from tests.snapshot.snapshot_store_suite import TIMELINE, about, mark, put, remove
-from warren.log.entries import EntryKind
-from warren.snapshot.applied import Applied
-from warren.snapshot.rocksdb_options import SnapshotStoreSettings
-from warren.snapshot.rocksdb_store import RocksDbStore
-from warren.snapshot.sorted_tables import write_table
+from warren.log.settings import EntryKind
+from warren.snapshot.rocksdb.options import SnapshotStoreSettings
+from warren.snapshot.rocksdb.store import RocksDbStore
+from warren.snapshot.store import Applied
+from warren.snapshot.tables.tasks import write_table
 
 TINY = SnapshotStoreSettings(write_buffer_bytes=64 << 10, block_cache_bytes=1 << 20)
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from warren.base.background import Background
 from warren.base.errors import Damage, DiskFailure, Gone, Locked, Misuse, OutOfRoom, Refused, WarrenError
+from warren.base.threads import Background
 from warren.snapshot.control_socket import (
     ANSWER_BYTES_MAX,
     REQUEST_BYTES_MAX,

@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 
 from tests.pipeline.histories import SESSIONS, Change, State, Step, changed, fill
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage, put, rows, safe_rows
+from tools.simulator.forgetful_store import ForgetfulStore
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch
-from warren.log.file_header import FileKind
-from warren.log.file_record import FileState
+from warren.log.file_record import FileKind, FileState
+from warren.log.read.tail import LogTail, TailBlock, blocks_of_part
 from warren.log.store import LogStore
-from warren.log.tail import LogTail, TailBlock, blocks_of_part
 from warren.snapshot.database import Database
-from warren.snapshot.feeds import Mode
-from warren.testing.forgetful_store import ForgetfulStore
+from warren.snapshot.reflection import Mode
 from warren.testing.memory_files import CrashModel
 
 FEEDS = [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED]

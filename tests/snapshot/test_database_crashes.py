@@ -17,12 +17,12 @@ import pytest
 
 from tests.snapshot.crash_stage import CrashStage, Open, Writer, changes_of
 from tests.snapshot.database_stage import State, rows
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.errors import OutOfRoom
 from warren.log.file_record import FileState
 from warren.snapshot.database import Database
-from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import Mode
 from warren.testing.memory_files import CrashModel
-from warren.testing.stepped_threads import SteppedThreads
 
 SESSIONS = 4  # of each writer in each life
 SEED = 11

@@ -12,13 +12,13 @@ import pytest
 
 import warren
 from tests.snapshot.database_stage import DatabaseStage, put, rows
-from warren.app.embedded import Warren
 from warren.base.errors import Damage, Locked, OutOfRoom
 from warren.base.ids import TimelineId
-from warren.log.file_header import FileKind
+from warren.embedded.database import Warren
+from warren.log.file_record import FileKind
 from warren.snapshot.database import Database
-from warren.snapshot.rocksdb_store import RocksDbStore
-from warren.snapshot.snapshot_store import SnapshotStore
+from warren.snapshot.rocksdb.store import RocksDbStore
+from warren.snapshot.store import SnapshotStore
 
 POLL_SECONDS = 0.005
 

@@ -21,9 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.snapshot.database_stage import DatabaseStage, State, rows, safe_rows
 from warren.base.ids import Epoch
-from warren.snapshot.applied import Version
-from warren.snapshot.feeds import Mode
-from warren.snapshot.reflecting import ReflectionOwner
+from warren.snapshot.puller.protocol import ReflectionOwner
+from warren.snapshot.reflection import Mode
+from warren.snapshot.store import Version
 from warren.testing.memory_files import CrashModel
 
 ORDINARY, AHEAD, ANY = 1, 2, 3

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.snapshot.snapshot_store_suite import TIMELINE, about, apply, mark, put
+from tools.simulator.forgetful_store import ForgetfulStore
 from warren.base.errors import DiskFailure, Misuse
-from warren.log.entries import EntryKind
-from warren.testing.forgetful_store import ForgetfulStore
-from warren.testing.seeded_chance import SeededRandom
+from warren.log.settings import EntryKind
+from warren.testing.fakes import SeededRandom
 
 
 def three_batches_behind_a_flush() -> ForgetfulStore:

@@ -9,12 +9,12 @@ import pytest
 
 from tests.snapshot.crash_stage import CrashStage, Open
 from tests.snapshot.database_stage import rows
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.errors import Misuse
 from warren.records.format import ENTRY_BYTES_MAX
 from warren.snapshot.database import Database
-from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import Mode
 from warren.testing.memory_files import CrashModel
-from warren.testing.stepped_threads import SteppedThreads
 
 CHUNK_BYTES = 512 << 10
 VALUES = [random.Random(seed).randbytes(ENTRY_BYTES_MAX + seed * CHUNK_BYTES + 7) for seed in (1, 2)]

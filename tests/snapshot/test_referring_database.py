@@ -11,10 +11,10 @@ from warren.base.errors import Damage, Gone, Misuse, Refused
 from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import join
 from warren.log.file_record import FileState
-from warren.log.referring import VALUE_BYTES_MAX, Pointer, is_pointer
+from warren.log.pointers import VALUE_BYTES_MAX, Pointer, is_pointer
 from warren.log.streams import Stream
 from warren.snapshot.database import Database
-from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import Mode
 from warren.testing.memory_files import CrashModel
 
 STORAGE = 77

@@ -12,18 +12,17 @@ from tests.snapshot.crash_stage import CrashStage
 from tests.snapshot.database_stage import DatabaseStage, State, put, rows
 from tests.snapshot.test_database import FEEDS, until
 from tests.snapshot.test_database_crashes import SESSIONS, Lives, check_restart
+from tools.simulator.forgetful_store import ForgetfulStore
+from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.errors import Damage, DiskFailure
 from warren.base.ids import ChannelId, Epoch
-from warren.log import few_blocks
-from warren.log.file_lookup import find_file
-from warren.log.file_record import FileState, Voided
-from warren.log.layout import active_name
-from warren.log.tail import LogTail
-from warren.snapshot.feeds import Mode
+from warren.log.file_record import FileState, Voided, active_name
+from warren.log.log_files import find_file
+from warren.log.read import tail as few_blocks
+from warren.log.read.tail import LogTail
+from warren.snapshot.reflection import Mode
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
-from warren.testing.forgetful_store import ForgetfulStore
 from warren.testing.memory_files import CrashModel
-from warren.testing.stepped_threads import SteppedThreads
 
 
 @pytest.mark.parametrize("mode", FEEDS)

@@ -13,19 +13,16 @@ import pytest
 from tests.house.source_tree import SRC, modules_under
 from tests.snapshot.database_stage import DIRECTORY, TINY, DatabaseStage, State
 from tests.snapshot.test_database import FEEDS, until
+from tools.simulator.forgetful_store import ForgetfulStore
 from warren.base.ids import Epoch
 from warren.files.protocol import join
-from warren.log.file_header import FileKind
-from warren.log.file_record import FileState
-from warren.log.layout import LOCK
+from warren.log.file_record import LOCK, FileKind, FileState
+from warren.log.read.tail import LogTail
 from warren.log.store import LogStore
-from warren.log.tail import LogTail
-from warren.snapshot.feeds import Mode, PullFeed
-from warren.snapshot.layout import LOG
-from warren.snapshot.memory_buffer import MemoryBuffer
-from warren.snapshot.reflection import Reflection, ReflectionSettings
-from warren.snapshot.version_apply import VersionApply
-from warren.testing.forgetful_store import ForgetfulStore
+from warren.snapshot.apply import VersionApply
+from warren.snapshot.database import LOG
+from warren.snapshot.reflection import Mode, PullFeed, Reflection, ReflectionSettings
+from warren.snapshot.version_buffer.memory_buffer import MemoryBuffer
 from warren.testing.memory_files import MemoryFiles
 
 LOG_DIRECTORY = join(DIRECTORY, LOG)

@@ -12,8 +12,8 @@ from tests.lives import Lives
 from tests.log.merge_model import columns_of
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE, TIMELINE, held_by
 from tests.snapshot.store_to_be_killed import TINY, batch_of
-from warren.snapshot.rocksdb_store import RocksDbStore
-from warren.testing.forgetful_store import ForgetfulStore
+from tools.simulator.forgetful_store import ForgetfulStore
+from warren.snapshot.rocksdb.store import RocksDbStore
 
 
 class Killing:

@@ -33,16 +33,15 @@ from tests.snapshot.watch_stage import (
 from warren.base.errors import Damage, Locked, Misuse
 from warren.base.ids import TimelineId
 from warren.base.threads import SystemThreads
-from warren.log.machine import Environment
+from warren.files.environment import Environment
 from warren.snapshot import database as database_module
-from warren.snapshot import outside as outside_module
-from warren.snapshot.buffer_kinds import ROCKSDB
-from warren.snapshot.feeds import Mode
-from warren.snapshot.layout import SET_ASIDE
-from warren.snapshot.puller import FAULT, PullerRequest
-from warren.snapshot.puller_handle import PullerHandle
-from warren.snapshot.rocksdb_options import SnapshotStoreSettings
-from warren.snapshot.store_lock import take_store_lock
+from warren.snapshot.database import SET_ASIDE, take_store_lock
+from warren.snapshot.puller import client as outside_module
+from warren.snapshot.puller.client import PullerHandle
+from warren.snapshot.puller.process import FAULT, PullerRequest
+from warren.snapshot.reflection import Mode
+from warren.snapshot.rocksdb.options import SnapshotStoreSettings
+from warren.snapshot.version_buffer.memory_buffer import ROCKSDB
 
 
 @pytest.fixture(autouse=True)
@@ -237,7 +236,9 @@ def test_a_puller_that_cannot_begin_says_why(directory: Path, capfd: pytest.Capt
 
 
 def test_a_puller_with_a_fault_in_a_thread_ends_and_does_not_look_healthy() -> None:
-    code = "from warren.snapshot.puller import EndingThreads as T; T().start('reflection', lambda: 1 / 0).join(60)"
+    code = (
+        "from warren.snapshot.puller.process import EndingThreads as T; T().start('reflection', lambda: 1 / 0).join(60)"
+    )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == FAULT
     assert "reflection failed" in ended.stderr and "ZeroDivisionError" in ended.stderr

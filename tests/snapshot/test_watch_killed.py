@@ -19,7 +19,7 @@ from tests.snapshot.database_stage import rows
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE
 from tests.snapshot.watch_stage import QUICK, has_caught_up, is_running, opened, outside, until
 from tests.snapshot.watch_to_be_killed import batch_of, last_batch
-from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import Mode
 
 _MARK = "WARREN_WATCH_DRILL"  # in the environment of everything that a drill has started
 

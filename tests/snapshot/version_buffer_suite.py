@@ -15,13 +15,13 @@ from rocksdict import Options, Rdict
 from tests.log.merge_model import Entry, columns_of, entries_of
 from warren.base.ids import ChannelId, TimelineId
 from warren.base.threads import SystemThreads
-from warren.log.entries import EntryKind
-from warren.snapshot.applied import Version
-from warren.snapshot.memory_buffer import MemoryBuffer
-from warren.snapshot.rocksdb_buffer import FAMILY, RocksdbBuffer, family_options
-from warren.snapshot.version_buffer import TakenRange, VersionBuffer
+from warren.log.settings import EntryKind
+from warren.snapshot.store import Version
+from warren.snapshot.version_buffer.buffer import TakenRange, VersionBuffer
+from warren.snapshot.version_buffer.memory_buffer import MemoryBuffer
+from warren.snapshot.version_buffer.rocksdb_buffer import FAMILY, RocksdbBuffer, family_options
+from warren.testing.fakes import SeededRandom
 from warren.testing.memory_files import MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
 
 TIMELINE = TimelineId(11)
 DIRECTORY = "/buffer"

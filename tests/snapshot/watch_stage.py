@@ -9,13 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from warren.app.embedded import Warren, open_embedded
+from warren.embedded.database import Warren, open_embedded
 from warren.log.settings import LogSettings
 from warren.snapshot.control_socket import Message, call
-from warren.snapshot.feeds import Mode
-from warren.snapshot.layout import REFLECTION_SOCKET
-from warren.snapshot.outside import PullerClient
-from warren.snapshot.reflection import ReflectionSettings
+from warren.snapshot.database import REFLECTION_SOCKET
+from warren.snapshot.puller.client import PullerClient
+from warren.snapshot.reflection import Mode, ReflectionSettings
 
 ENOUGH = 120.0  # seconds: only something broken takes so long
 QUICK = ReflectionSettings(reflection=Mode.WATCH, lag_seconds=0.0, flush_seconds=0.05, retry_seconds=0.05)

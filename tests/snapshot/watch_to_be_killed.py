@@ -12,7 +12,7 @@ import sys
 from tests.lives import say, serve
 from tests.pipeline.histories import Change, fill
 from tests.snapshot.watch_stage import opened, outside
-from warren.app.embedded import Warren
+from warren.embedded.database import Warren
 
 COUNTED = (9, b"batch")  # storage and key of the number of the last batch
 

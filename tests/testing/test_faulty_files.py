@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from tools.simulator.decay import flip_bit, stale_tail, tear_tail, zero_tail
 from warren.base.errors import DiskFailure, Misuse, OutOfRoom, SyncFailed
 from warren.files.protocol import Files
-from warren.testing.decay import flip_bit, stale_tail, tear_tail, zero_tail
-from warren.testing.faults import CHANGING
-from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles, Pages, PowerCut
-from warren.testing.memory_files import ALL, SYNCED, MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
+from warren.testing.fakes import SeededRandom
+from warren.testing.faulty_files import CHANGING, Fault, FaultKind, FaultyFiles, Pages
+from warren.testing.memory_files import ALL, SYNCED, MemoryFiles, PowerCut
 
 
 def everything(files: Files) -> None:

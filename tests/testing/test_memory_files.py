@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren.base.errors import OutOfRoom, Refused
-from warren.testing.memory_crash import SECTOR_BYTES
-from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles
-from warren.testing.seeded_chance import SeededRandom
+from warren.testing.fakes import SeededRandom
+from warren.testing.memory_files import ALL, REORDERED, SECTOR_BYTES, SYNCED, CrashModel, MemoryFiles
 
 SEEDS = range(300)
 

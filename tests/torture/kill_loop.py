@@ -33,8 +33,8 @@ from pathlib import Path
 from tests.torture.writer import RUNS_KEPT, SETTINGS, key_of
 from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
+from warren.log.check.verify import verify
 from warren.log.store import LogStore
-from warren.log.verify import verify
 
 ROOT = Path(__file__).parents[2]
 COMPACTED_SHARE = 0.5  # of the kills come when a compaction is done, or later

@@ -1,4 +1,34 @@
-"""One connection seen from the server: bytes in, events out; methods in, bytes out.
+"""What both sides agree on before they open: how many channels, how large a frame, how often a sign of life.
+
+The server offers, the client answers with what it wants; an answer above the offer ends the connection, as with
+RabbitMQ. Zero means "no limit" in an offer, so that an answer of zero is above every other offer.
+
+What a connection tells its server, in the order in which the peer caused it.
+
+Greeted              the peer speaks our protocol: send connection.start
+MethodReceived       a method that is legal now: do it, answer it
+PublishesReceived    messages with one target and one kind of properties, contents as they came
+AcksReceived         acks, rejects or nacks that differ in nothing but their tags
+HeartbeatReceived
+ChannelViolated      the peer broke a rule: write the bytes, let the channel go; the machine waits for close-ok
+ConnectionViolated   write the bytes, let all channels go
+Answered             write the bytes; there is nothing else to do
+Ended                close the socket: nothing more will be read
+
+The life of a connection seen from the server, as tables.
+
+    PREFACE ─header─▶ GREETING ─start─▶ STARTING ─start-ok─▶ AUTHENTICATING ─tune─▶ TUNING ─tune-ok─▶ OPENING
+                                           SECURING ◀─secure─┘ ▲                                        │ open
+                                               └───secure-ok───┘                                        ▼
+    CLOSED ◀─close-ok─ CLOSE_SENT ◀─close─ RUNNING ◀──────────────open-ok────────────────────── AUTHORIZING
+       ▲                                      │ close
+       └────────────close-ok──── CLOSE_RECEIVED ◀┘
+
+In GREETING, AUTHENTICATING and AUTHORIZING it is our turn: what the peer sends ahead waits unread until we have
+answered, so that a server may take its time over a password. Whatever is not in the tables has one answer, by state:
+before the peer is known it is dropped without a word, as RabbitMQ does and the standard asks.
+
+One connection seen from the server: bytes in, events out; methods in, bytes out.
 
     for event in connection.receive(data): …          what the peer did, or has to be told
     connection.send(channel, method) → bytes          what we say; write them
@@ -17,25 +47,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
-from warren.amqp import frames, kernels, property_walk, tuning
+from warren.amqp import frames, kernels
+from warren.amqp import kernels as property_walk
 from warren.amqp.channel import ChannelProtocol, ChannelState, Content, MethodVerdict
-from warren.amqp.connection_states import ENDING, RECEIVED, SENT, STRANGER, WAITING, ConnectionState
-from warren.amqp.content import reframed
+from warren.amqp.content import Properties, read_properties, reframed
 from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
-from warren.amqp.events import (
-    AcksReceived,
-    ChannelViolated,
-    ConnectionEnded,
-    ConnectionViolated,
-    Event,
-    HeartbeatReceived,
-    MethodReceived,
-    ProtocolHeaderReceived,
-    PublishesReceived,
-    ResponseReady,
-)
+from warren.amqp.frames import CHANNEL_MAX, FRAME_BYTES_MIN
 from warren.amqp.kernels import ACK, NACK, REJECT, AckRun
 from warren.amqp.methods import (
     BasicAck,
@@ -44,17 +64,202 @@ from warren.amqp.methods import (
     BasicReject,
     ChannelClose,
     ChannelCloseOk,
+    ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionSecure,
+    ConnectionSecureOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
     ConnectionTuneOk,
+    ConnectionUnblocked,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
     Method,
     MethodSpec,
     encode,
     read_fields,
     spec_of,
 )
-from warren.amqp.properties import Properties, read_properties
 from warren.base.errors import Misuse
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    channel_max: int = 2047
+    frame_max: int = 131_072
+    heartbeat: int = 60  # seconds
+
+    @property
+    def channel_number_max(self) -> int:
+        return self.channel_max or CHANNEL_MAX
+
+
+def offered(tuning: Tuning) -> ConnectionTune:
+    return ConnectionTune(tuning.channel_max, tuning.frame_max, tuning.heartbeat)
+
+
+def agreed(offer: Tuning, answer: ConnectionTuneOk) -> Tuning:
+    """The client's values, if they are within the offer."""
+    _check("frame_max", offer.frame_max, answer.frame_max, FRAME_BYTES_MIN)
+    _check("channel_max", offer.channel_max, answer.channel_max, 1)
+    return Tuning(answer.channel_max, answer.frame_max, answer.heartbeat)
+
+
+def _check(what: str, offer: int, answer: int, least: int) -> None:
+    unlimited = " (no limit)" if answer == 0 else ""
+    if 0 < answer < least:
+        fault = f"is lower than the minimum allowed value ({least})"
+    elif offer and (answer == 0 or answer > offer):
+        fault = f"is higher than the maximum allowed value ({offer})"
+    else:
+        return
+    raise PeerError(ReplyCode.NOT_ALLOWED, f"negotiated {what} = {answer}{unlimited} {fault}", 10, 30)
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolHeaderReceived:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class MethodReceived:
+    channel: int
+    method: Method
+
+
+class PublishesReceived(NamedTuple):
+    channel: int
+    publish: BasicPublish
+    frame: bytes  # the method frame: equal frames have equal targets, which makes it a key for what was routed before
+    traits: int  # what the properties have in common, see property_walk
+    contents: list[bytes]
+
+
+class AcksReceived(NamedTuple):
+    channel: int
+    run: AckRun
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReceived:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelViolated:
+    channel: int
+    close: ChannelClose
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionViolated:
+    close: ConnectionClose
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseReady:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnded:
+    reason: str
+    was_orderly: bool = False  # by the handshake of close and close-ok; otherwise let the peer wait before it may retry
+
+
+Event = (
+    ProtocolHeaderReceived
+    | MethodReceived
+    | PublishesReceived
+    | AcksReceived
+    | HeartbeatReceived
+    | ChannelViolated
+    | ConnectionViolated
+    | ResponseReady
+    | ConnectionEnded
+)
+
+
+class ConnectionState(Enum):
+    PREFACE = auto()
+    GREETING = auto()
+    STARTING = auto()
+    SECURING = auto()
+    AUTHENTICATING = auto()
+    TUNING = auto()
+    OPENING = auto()
+    AUTHORIZING = auto()
+    RUNNING = auto()
+    CLOSE_SENT = auto()
+    CLOSE_RECEIVED = auto()
+    CLOSED = auto()
+
+
+_Moves = dict[type[Method], ConnectionState]
+
+RECEIVED: Final[dict[ConnectionState, _Moves]] = {
+    ConnectionState.PREFACE: {},
+    ConnectionState.GREETING: {},
+    ConnectionState.STARTING: {ConnectionStartOk: ConnectionState.AUTHENTICATING},
+    ConnectionState.SECURING: {ConnectionSecureOk: ConnectionState.AUTHENTICATING},
+    ConnectionState.AUTHENTICATING: {},
+    ConnectionState.TUNING: {ConnectionTuneOk: ConnectionState.OPENING},
+    ConnectionState.OPENING: {ConnectionOpen: ConnectionState.AUTHORIZING},
+    ConnectionState.AUTHORIZING: {},
+    ConnectionState.RUNNING: {
+        ConnectionClose: ConnectionState.CLOSE_RECEIVED,
+        ConnectionUpdateSecret: ConnectionState.RUNNING,
+    },
+    ConnectionState.CLOSE_SENT: {
+        ConnectionClose: ConnectionState.CLOSE_SENT,
+        ConnectionCloseOk: ConnectionState.CLOSED,
+    },
+    ConnectionState.CLOSE_RECEIVED: {},
+    ConnectionState.CLOSED: {},
+}
+
+SENT: Final[dict[ConnectionState, _Moves]] = {
+    ConnectionState.PREFACE: {},
+    ConnectionState.GREETING: {ConnectionStart: ConnectionState.STARTING},
+    ConnectionState.STARTING: {},
+    ConnectionState.SECURING: {},
+    ConnectionState.AUTHENTICATING: {
+        ConnectionSecure: ConnectionState.SECURING,
+        ConnectionTune: ConnectionState.TUNING,
+        ConnectionClose: ConnectionState.CLOSE_SENT,
+    },
+    ConnectionState.TUNING: {ConnectionClose: ConnectionState.CLOSE_SENT},
+    ConnectionState.OPENING: {ConnectionClose: ConnectionState.CLOSE_SENT},
+    ConnectionState.AUTHORIZING: {
+        ConnectionOpenOk: ConnectionState.RUNNING,
+        ConnectionClose: ConnectionState.CLOSE_SENT,
+    },
+    ConnectionState.RUNNING: {
+        ConnectionClose: ConnectionState.CLOSE_SENT,
+        ConnectionBlocked: ConnectionState.RUNNING,
+        ConnectionUnblocked: ConnectionState.RUNNING,
+        ConnectionUpdateSecretOk: ConnectionState.RUNNING,
+    },
+    ConnectionState.CLOSE_SENT: {},
+    ConnectionState.CLOSE_RECEIVED: {ConnectionCloseOk: ConnectionState.CLOSED},
+    ConnectionState.CLOSED: {},
+}
+
+OUR_TURN: Final = frozenset({ConnectionState.GREETING, ConnectionState.AUTHENTICATING, ConnectionState.AUTHORIZING})
+WAITING: Final = OUR_TURN | {ConnectionState.CLOSED}  # nothing is read
+STRANGER: Final = frozenset(
+    {ConnectionState.PREFACE, ConnectionState.STARTING, ConnectionState.SECURING, ConnectionState.TUNING}
+)  # errors are not answered
+ENDING: Final = frozenset(
+    {ConnectionState.CLOSE_SENT, ConnectionState.CLOSE_RECEIVED, ConnectionState.CLOSED}
+)  # errors are not even noticed
+
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 SPOKEN: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # 0-9 is near enough to 0-9-1
@@ -76,9 +281,9 @@ DEFAULT_LIMITS: Final = ProtocolLimits()
 class ConnectionProtocol:
     __slots__ = ("_agreed", "_at", "_buffer", "_channels", "_known", "_limits", "_offer", "_state")
 
-    def __init__(self, offer: tuning.Tuning, limits: ProtocolLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, offer: Tuning, limits: ProtocolLimits = DEFAULT_LIMITS) -> None:
         self._offer = offer
-        self._agreed = tuning.Tuning(offer.channel_max, limits.initial_frame_max, offer.heartbeat)
+        self._agreed = Tuning(offer.channel_max, limits.initial_frame_max, offer.heartbeat)
         self._limits = limits
         self._state = ConnectionState.PREFACE
         self._channels: dict[int, ChannelProtocol] = {}
@@ -91,7 +296,7 @@ class ConnectionProtocol:
         return self._state
 
     @property
-    def tuning(self) -> tuning.Tuning:
+    def tuning(self) -> Tuning:
         """What was agreed on; before that, what holds for now."""
         return self._agreed
 
@@ -266,7 +471,7 @@ class ConnectionProtocol:
             raise self._illegal(spec)
         method = read_fields(spec, payload)
         if isinstance(method, ConnectionTuneOk):
-            self._agreed = tuning.agreed(self._offer, method)
+            self._agreed = agreed(self._offer, method)
         if self._state is ConnectionState.CLOSE_SENT and isinstance(method, ConnectionClose):
             yield ResponseReady(frames.method_frame(0, ConnectionCloseOk()))
             return

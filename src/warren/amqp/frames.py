@@ -13,7 +13,7 @@ import struct
 from typing import Final, NamedTuple
 
 from warren.amqp.errors import PeerError, ReplyCode
-from warren.amqp.method_table import Method, encode
+from warren.amqp.methods import Method, encode
 from warren.base.errors import Misuse
 
 METHOD: Final = 1

@@ -1,12 +1,17 @@
 """A broker, put together and not yet serving: database, catalog, vhosts, users.
 
-    lock, log, snapshot store (app/database) ──▶ catalog ──▶ first user ──▶ leftovers ──▶ messages, vhosts ──▶ users
-                                                                                       (app/queue_assembly)
+    lock, log, snapshot store (embedded/database) ──▶ catalog ──▶ first user ──▶ leftovers ──▶ messages, vhosts ──▶ users
+                                                                                       (embedded/queue_assembly)
 
 Listeners come last, and elsewhere (`lifecycle`): nobody is answered before all that is durable is there. Each step can
 be cut short by a crash and done again.
 
 Is what the management calls `Running`.
+
+The first start: a vhost, and a user who may do everything in it, so that a client can come in.
+
+Only where there is no user at all. Whoever deletes guest does not find it again after the next start, as long as any
+other user is left; and a password that was changed stays changed, whatever the configuration says.
 """
 
 from __future__ import annotations
@@ -16,33 +21,56 @@ import platform
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from warren import __version__
-from warren.app.configuration.configuration import Configuration
-from warren.app.database import open_database
-from warren.app.first_user import make_first_user
-from warren.app.queue_assembly import OpenQueues
-from warren.app.reflection_control import served
+from warren.base.environment import Random
 from warren.base.errors import OutOfRoom
-from warren.broker.counts import MessageCounters
-from warren.broker.realms import Vhosts
+from warren.broker.auth.passwords import Hashing, hashed
+from warren.broker.auth.permissions import check_patterns
+from warren.broker.counters import MessageCounters
+from warren.broker.vhosts import Vhosts
+from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
-from warren.log.machine import Environment
+from warren.catalog.rows import Change
+from warren.config.options import Configuration, FirstUser
+from warren.embedded.database import open_database, served
+from warren.embedded.queue_assembly import OpenQueues
+from warren.files.environment import Environment
 from warren.log.settings import CONTAINER_BYTES_MIN, LogSettings
-from warren.log.worker import Progress
-from warren.management.running import Alarm, Listener
+from warren.log.workers import Progress
+from warren.management.broker_facts import Alarm, Listener
 from warren.server.authentication import UserAuthentication
 from warren.server.server import Server
 from warren.server.settings import ServerSettings
 from warren.snapshot.control_socket import ControlServer
 from warren.snapshot.database import Database
 
+_LOG = logging.getLogger(__name__)
+
+
+def make_first_user(catalog: Catalog, chance: Random, first: FirstUser) -> bool:
+    """Whether there was none."""
+    with catalog.reading() as connection:
+        if users.every(connection):
+            return False
+    check_patterns(first.configure, first.write, first.read)
+    password_hash = hashed(first.password, chance)
+    catalog.change(partial(_made, first=first, password_hash=password_hash))
+    _LOG.info("made the first user", extra={"facts": {"user": first.name, "vhost": first.vhost}})
+    return True
+
+
+def _made(change: Change, first: FirstUser, password_hash: str) -> None:
+    vhost = vhosts.declare(change, first.vhost)
+    user = users.put(change, first.name, password_hash, Hashing.SCRYPT.value, first.tags)
+    permissions.put(change, user.id, vhost.id, first.configure, first.write, first.read)
+
+
 GATHERED_BLOCKS_MAX = 1 << 16  # the loop never waits for the disk; the server stops reading publishers instead
 MEMTABLES_BYTES = 16 << 20  # two of the store
 ROOM_POLL_SECONDS = 1.0  # how often a start on a full disk is tried again
 ROOM_POLLS_PER_LINE = 60
-
-_LOG = logging.getLogger(__name__)
 
 
 class Broker:

@@ -5,6 +5,11 @@
 
 The garbage collector is told that what is there now stays; threads change hands more often than usual, so that a
 finished sync does not wait for a long turn of the loop.
+
+The limit on open files of this process: each client is one, and so is each file of the log and of the store.
+
+Many systems start processes with a soft limit of 1,024 and a hard limit that is far higher. The broker raises the soft
+limit to the hard one, and logs if that leaves less than it needs.
 """
 
 from __future__ import annotations
@@ -14,21 +19,44 @@ import errno
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import uvloop
 
-from warren.app import open_files
 from warren.app.broker import Broker
-from warren.base.compiled import mode
+from warren.base.build import mode
 from warren.base.errors import Refused
 from warren.files.atomic import replace
 from warren.files.protocol import join
-from warren.management import serving
-from warren.management.running import Listener
+from warren.management import http_server
+from warren.management.broker_facts import Listener
+
+_LOG = logging.getLogger(__name__)
+FILES_MIN: Final = 1024  # for files, and for clients that have logged in
+UNLIMITED_FILES: Final = 1 << 20  # what Linux grants if the hard limit is unlimited (fs.nr_open)
+
+
+def raise_limit(half_open_max: int) -> int:
+    """The limit afterwards."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = UNLIMITED_FILES if hard == resource.RLIM_INFINITY else hard
+    if soft not in (wanted, resource.RLIM_INFINITY):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError) as error:
+            facts = {"soft": soft, "hard": hard, "why": error}
+            _LOG.warning("limit on open files not raised", extra={"facts": facts})
+    needed = half_open_max + FILES_MIN
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        hint = "raise the hard limit (ulimit -Hn, LimitNOFILE=), or lower half_open_max"
+        _LOG.warning("limit on open files too low", extra={"facts": {"limit": soft, "needed": needed, "hint": hint}})
+    return soft
+
 
 SOCKET = "warren.sock"
 GENERATION_0 = 50_000  # new objects between two looks for garbage in cycles
@@ -37,7 +65,6 @@ SWITCH_SECONDS = 0.0001  # how long a thread that comes back from the disk waits
 FAILURE_POLL_SECONDS = 0.25
 CALLBACK_ALARM_SECONDS = 10.0  # the alarm of a failed callback is cleared when none has failed for so long
 
-_LOG = logging.getLogger(__name__)
 Say = Callable[[str], None]
 
 
@@ -45,7 +72,7 @@ def run(broker: Broker, say: Say, began_ns: int) -> bool:
     """Serve until a signal comes, then close the broker. Raises what ended it, if something did. `began_ns`: when all
     of it began, by the monotonic clock. False: threads are left that wait for room on the disk."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    open_files.raise_limit(broker.settings.half_open_max)
+    raise_limit(broker.settings.half_open_max)
     pid_file = broker.configuration.pid_file
     try:
         if pid_file:
@@ -169,19 +196,19 @@ async def _listen(broker: Broker) -> tuple[str, int]:
     return host, port
 
 
-async def _manage(broker: Broker) -> serving.ManagementServer:
+async def _manage(broker: Broker) -> http_server.ManagementServer:
     configuration = broker.configuration
     host = configuration.management_host or configuration.server.host
     path = join(configuration.places.directory, SOCKET)
     ports = configuration.management_port, configuration.prometheus_port
-    return await serving.start(broker, host, *ports, path)
+    return await http_server.start(broker, host, *ports, path)
 
 
-def _tell(management: serving.ManagementServer, say: Say, amqp: str) -> None:
+def _tell(management: http_server.ManagementServer, say: Say, amqp: str) -> None:
     """Programs that started us read these lines."""
     say(f"amqp {amqp}")
-    say(f"management http://{_address(*management.addresses[serving.HTTP])}")
-    say(f"prometheus http://{_address(*management.addresses[serving.PROMETHEUS])}/metrics")
+    say(f"management http://{_address(*management.addresses[http_server.HTTP])}")
+    say(f"prometheus http://{_address(*management.addresses[http_server.PROMETHEUS])}/metrics")
 
 
 def _settle_memory() -> None:

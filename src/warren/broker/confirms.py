@@ -3,7 +3,7 @@
     put ──epoch──▶ (epoch, callback) in line ──▶ a thread waits for the newest epoch ──▶ calls everybody up to it
 
 The thread leads the commit itself: what arrives while it is at the disk is the next batch. Callbacks may take their
-time and may put again: only other callbacks wait for them. A callback that raises is an alarm (base/background) and
+time and may put again: only other callbacks wait for them. A callback that raises is an alarm (base/threads) and
 concerns its own caller only: the others are called. An error of the wait itself is passed to every callback; the server
 ends the process then (`Server.fail`).
 """
@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from warren.base.background import Background
 from warren.base.ids import Epoch
-from warren.base.threads import StartedThread, Threads
+from warren.base.threads import Background, StartedThread, Threads
 
 Told = Callable[[BaseException | None], None]  # None: it is durable
 

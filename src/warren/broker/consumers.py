@@ -1,111 +1,133 @@
-"""Who waits for messages of a queue: served in the order of asking (checklist QP-06, QP-09).
+"""Consumers of a queue: who gets what is ready, in turn (checklist QP-06).
 
-    get, nothing ready ──▶ a getter stands in line ──put──▶ the first in line gets what is ready, then the next one
+    ready ──▶ the first consumer in line that has room ──▶ it goes to the end of the line
+                 highest priority first; within one priority, one after the other
 
-A getter is handed its messages by whoever puts them, under the queue's lock, and is woken alone. It may have given up
-in the same moment: then it does not take them, and they are requeued.
+One consumer takes what it has room for in one go. Several share: one message each in turn while there are few, and
+longer and longer pieces while there are many, so that a long queue is not handed out message by message.
 
-Not here: consumers of AMQP, with prefetch and tags of their own. They come to stand in the same line.
+With `x-single-active-consumer` only the first in line gets anything, until it leaves. An exclusive consumer is alone.
+
+They belong to the queue through all its lives, and are served by turns only (turn.py): in one thread, with the queue's
+lock held. Work of other threads wakes the turn instead. Not here: getters who wait once (consumers.py).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from warren.base.ids import QueueId
-from warren.base.threads import Threads
-from warren.queues.backing import Fetched
+from warren.base.errors import Refused, WarrenError
+from warren.queues.backing_queue import Fetched
 
-
-class Delivery(NamedTuple):
-    """Messages in somebody's hands, until he settles them."""
-
-    queue: QueueId
-    life: int  # of the queue: tags of an earlier one mean nothing
-    fetched: list[Fetched]
+PIECE_MAX = 500  # messages for one of several consumers at a time
+FEW = 32  # messages for each of them: as long as there are no more, they get them one by one
 
 
-Outcome = Delivery | BaseException
+class InUse(Refused):
+    """There is an exclusive consumer, or there are others while one wants to be (AMQP: 403)."""
 
 
-class Getter(Protocol):
-    """Somebody who waits for up to `count` messages."""
+class Consumer(Protocol):
+    """Somebody who takes messages as they come. Called in a turn; must not wait and must not ask the queue."""
 
-    count: int
-    bytes_max: int | None
+    priority: int
+    is_exclusive: bool
+    is_auto_ack: bool  # what is handed over is acknowledged with that
 
-    def hand(self, outcome: Outcome) -> bool:
-        """Take messages, or an error; whether it does: it may have gone. Must not wait, and must not ask the queue."""
+    def room(self) -> int:
+        """How many messages it takes now."""
+        ...
+
+    def room_bytes(self) -> int:
+        """… and about how many bytes; the first message may have more."""
+        ...
+
+    def take(self, life: int, fetched: list[Fetched]) -> None: ...
+
+    def cancelled(self, why: WarrenError) -> None:
+        """Nothing comes from this queue any more. Any thread."""
         ...
 
 
-class WaitingGetters:
-    """Getters in the order of asking. Used under the queue's lock."""
+Hand = Callable[[int, int, bool], list[Fetched]]  # so many, so many bytes, acknowledged at once or not
+
+
+class Consumers:
+    """Used under the queue's lock."""
+
+    __slots__ = ("_line", "is_single_active", "wake")
 
     def __init__(self) -> None:
-        self._waiting: deque[Getter] = deque()
+        self._line: list[Consumer] = []  # the highest priority first, then whose turn it is
+        self.is_single_active = False
+        self.wake: Callable[[], None] | None = None  # have the queue looked at in a turn, soon
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._line)
 
-    def __iter__(self) -> Iterator[Getter]:
-        return iter(self._waiting)
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(self._line)
 
-    def join(self, getter: Getter) -> None:
-        self._waiting.append(getter)
+    def add(self, consumer: Consumer) -> None:
+        if self._line and (consumer.is_exclusive or self._line[0].is_exclusive):
+            raise InUse("there is another consumer, and one of both is exclusive")
+        self._place(consumer)
 
-    def leave(self, getter: Getter) -> bool:
-        """Whether it stood there."""
-        if getter not in self._waiting:
+    def remove(self, consumer: Consumer) -> bool:
+        """Whether it was there."""
+        if consumer not in self._line:
             return False
-        self._waiting.remove(getter)
+        self._line.remove(consumer)
         return True
 
-    def join_first(self, getter: Getter) -> None:
-        """It was its turn, and there was nothing for it after all."""
-        self._waiting.appendleft(getter)
+    def tell(self, why: WarrenError) -> None:
+        """The queue has gone for good."""
+        line, self._line = self._line, []
+        for consumer in line:
+            consumer.cancelled(why)
 
-    def pop(self) -> Getter:
-        return self._waiting.popleft()
+    def serve(self, life: int, count: int, hand: Hand) -> None:
+        """Hand out up to so many ready messages, as far as anybody has room."""
+        while count > 0 and (able := self._able()):
+            share = self._share(count, len(able))
+            for consumer in able:
+                fetched = hand(min(consumer.room(), share), consumer.room_bytes(), consumer.is_auto_ack)
+                if not fetched:
+                    return
+                consumer.take(life, fetched)
+                count -= sum([len(each.slice) for each in fetched])
+                if len(able) > 1:
+                    self._line.remove(consumer)
+                    self._place(consumer)
 
-    def tell(self, error: BaseException) -> None:
-        """Nobody gets anything here any more."""
-        while self._waiting:
-            self._waiting.popleft().hand(error)
+    def wake_if_able(self) -> None:
+        """Somebody has room for what is ready: have it handed out."""
+        if self.wake is not None and self._able():
+            self.wake()
 
+    def _able(self) -> list[Consumer]:
+        """Those of the highest priority that have room, in turn."""
+        line = self._line
+        if self.is_single_active:
+            return [each for each in line[:1] if each.room() > 0]
+        able: list[Consumer] = []
+        for each in line:
+            if able and each.priority < able[0].priority:
+                break
+            if each.room() > 0:
+                able.append(each)
+        return able
 
-class WaitingThread:
-    """A thread that sleeps until it is handed something. Is a `Getter`."""
+    def _share(self, count: int, able: int) -> int:
+        if able == 1:
+            return count
+        return 1 if count <= FEW * able else min(count // (2 * able), PIECE_MAX)
 
-    def __init__(self, threads: Threads, count: int, bytes_max: int | None) -> None:
-        self.count = count
-        self.bytes_max = bytes_max
-        self._bell = threads.condition()
-        self._outcome: Outcome | None = None
-        self._has_gone = False
-
-    def hand(self, outcome: Outcome) -> bool:
-        with self._bell:
-            if self._has_gone:
-                return False
-            self._outcome = outcome
-            self._bell.notify_all()
-            return True
-
-    def sleep(self, seconds: float | None) -> None:
-        """Until something was handed over, or so long."""
-        with self._bell:
-            if self._outcome is None:
-                self._bell.wait(seconds)
-
-    def is_served(self) -> bool:
-        with self._bell:
-            return self._outcome is not None
-
-    def go(self) -> Outcome | None:
-        """Nothing is taken any more; what was."""
-        with self._bell:
-            self._has_gone = True
-            return self._outcome
+    def _place(self, consumer: Consumer) -> None:
+        """Behind everybody of its own priority; one that is active alone stays so."""
+        line = self._line
+        at = next((at for at, each in enumerate(line) if each.priority < consumer.priority), len(line))
+        if self.is_single_active and at == 0 and line:
+            at = len(line)
+        line.insert(at, consumer)

@@ -1,4 +1,16 @@
-"""Messages that a queue lets go of and others take: expired, over the limit, rejected, given back too often.
+"""How messages leave a queue other than by an acknowledgement: they are gone, or dead letters take the way that is set.
+
+    let_go      so many from the head: expired, or over the limit
+    reject      some that are in somebody's hands: rejected, or given back too often
+    turn_away   some that were to be put, and are refused
+
+All of it is one session with what the targets get. Nothing is moved to a queue that is not held: where the routing has
+changed since the locks were taken the message stays, and so does everything behind it, until somebody tries again.
+
+A message whose stored bytes make no sense cannot be a letter. It is set aside: it stays pending and nobody has its tag,
+so it is on disk as it is, and out of the way until the next start. An operator is told.
+
+Messages that a queue lets go of and others take: expired, over the limit, rejected, given back too often.
 
     dequeue here ─┐
                   ├─ one session (DESIGN rule 24): here or there, whenever the power goes
@@ -20,25 +32,143 @@ A letter has no time of its own any more, else it would expire again at once. It
 properties; of a plain body the level it stood at) and whether it is persistent (a plain body in a queue that is not
 durable has become transient there). Where there is no target, or it is full and refuses, the message is gone, for the
 reason for which it left. Order is kept: what left together and goes to the same queues is one publication.
+
+Ways from queue to queue: where a message comes to if a queue sends it to an exchange. Dead letters take them.
+
+    reach     before anything has changed: the queues that may be reached, so that they can be locked
+    forward   in the middle of the work, with those locks held: where this message really goes
+
+A vhost that is served goes by its routing (`RoutedDeadLetterRoutes`). In a program that has queues and no exchanges there is one
+way only: the default exchange, where the routing key is the name of a queue (`NamedDeadLetterRoutes`).
+
+Between the two questions somebody may change the routing. Then a message may lead to a queue that is not held: it stays
+where it is, and is tried again with other locks. Whoever asks for `leads` and `forward` holds locks of queues: there
+nobody waits for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from warren.amqp.errors import PeerError
-from warren.base.errors import Misuse
+from warren.amqp.types import Table
+from warren.base.errors import Damage, Misuse
 from warren.base.ids import QueueId
-from warren.base.runs import WIRE, Origin, Publication
-from warren.broker.arguments import Address
+from warren.base.messages import WIRE, Origin, Publication, Slice
+from warren.base.threads import Condition
 from warren.broker.death_headers import X_DEATH, DeadLetteredProperties, DeathHeaders
 from warren.broker.death_headers import DeathEvent as WrittenDeath
 from warren.broker.death_headers import is_circle as is_written_circle
-from warren.broker.ways import DeadLetterRoutes
-from warren.queue_index.why import DequeueReason
+from warren.broker.exchanges.cc import OPEN, copies_of
+from warren.broker.exchanges.errors import BadCopies
+from warren.broker.exchanges.routing import Routing
+from warren.broker.queue_arguments import Address, Overflow, QueueArguments, count_within, wall_ms
+from warren.broker.unit_of_work import RejectedPublish, UnitOfWork, WiderLocksNeeded
+from warren.queue_index.history_format import DequeueReason
+from warren.queues.backing_queue import BackingQueue, SetAsideQueue, TagRange
+from warren.queues.kinds.priority_queue import LEVEL_SHIFT
+
+if TYPE_CHECKING:
+    from warren.broker.queue import QueueContext
+
+
+class DeadLetterRoutes(Protocol):
+    def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
+        """The queues that a message may come to, with this routing key, or with any. None, if there is no exchange."""
+        ...
+
+    def leads(self, exchange: str, routing_key: str | None) -> bool:
+        """Whether a message may come to any queue at all."""
+        ...
+
+    def forward(self, exchange: str, routing_key: str, headers: Table) -> Sequence[QueueId]:
+        """The queues that a message comes to now. None, if there is no exchange."""
+        ...
+
+
+class RoutedDeadLetterRoutes:
+    """By the exchanges of a vhost. Is `DeadLetterRoutes`."""
+
+    def __init__(self, routing: Routing, lock: Condition) -> None:
+        self._routing = routing
+        self._lock = lock
+
+    def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
+        with self._lock:
+            row = self._routing.exchange(exchange)
+            return frozenset() if row is None else self._routing.reachable(row.id, routing_key)
+
+    def leads(self, exchange: str, routing_key: str | None) -> bool:
+        return bool(self.reach(exchange, routing_key))
+
+    def forward(self, exchange: str, routing_key: str, headers: Table) -> Sequence[QueueId]:
+        with self._lock:
+            row = self._routing.exchange(exchange)
+            if row is None:
+                return ()
+            try:
+                return self._routing.forward(row.id, routing_key, headers).queues
+            except BadCopies:  # no publisher gets this far with such a header
+                return self._routing.forward(row.id, routing_key, _without_copies(headers)).queues
+
+
+class NamedDeadLetterRoutes:
+    """By the names of queues. Is `DeadLetterRoutes`."""
+
+    def __init__(
+        self,
+        start: Callable[[str], QueueId | None],
+        started: Callable[[str], QueueId | None],
+        every: Callable[[], Collection[QueueId]],
+    ) -> None:
+        """`start`: the queue of a name, which is started if it was not; `started`: only if it was."""
+        self._start = start
+        self._started = started
+        self._every = every
+
+    def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
+        if exchange:
+            return ()
+        return self._every() if routing_key is None else _found(self._start, [routing_key])
+
+    def leads(self, exchange: str, routing_key: str | None) -> bool:
+        return not exchange and (routing_key is None or self._started(routing_key) is not None)
+
+    def forward(self, exchange: str, routing_key: str, headers: Table) -> Sequence[QueueId]:
+        return () if exchange else _found(self._started, [routing_key, *_copies(headers)])
+
+
+class _NoDeadLetterRoutes:
+    def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
+        return ()
+
+    def leads(self, exchange: str, routing_key: str | None) -> bool:
+        return False
+
+    def forward(self, exchange: str, routing_key: str, headers: Table) -> Sequence[QueueId]:
+        return ()
+
+
+NO_DEAD_LETTER_ROUTES: DeadLetterRoutes = _NoDeadLetterRoutes()  # for a queue that stands alone
+
+
+def _found(find: Callable[[str], QueueId | None], names: Sequence[str]) -> list[QueueId]:
+    return sorted({id_ for id_ in map(find, names) if id_ is not None})
+
+
+def _copies(headers: Table) -> Sequence[str]:
+    try:
+        return copies_of(headers).open
+    except BadCopies:
+        return ()
+
+
+def _without_copies(headers: Table) -> Table:
+    return {name: value for name, value in headers.items() if name != OPEN}
+
 
 PREFIX = "dead-letter:"
 OLDER_DEATHS_MAX = 64  # in a note, with those since the last rejection, of which none is dropped
@@ -183,3 +313,192 @@ def is_circle(deaths: list[DeathCause], target: QueueId) -> bool:
         return False
     since = [each.queue for each in deaths].index(target) if any(each.queue == target for each in deaths) else None
     return since is not None and all(each.why is not DequeueReason.REJECTED for each in deaths[: since + 1])
+
+
+MOVE_BYTES = 1 << 20  # contents read at once on their way to another queue
+REJECT_STEP = 64  # messages looked at together
+HOP_HEADER_BYTES = 256  # headers of so many bytes cost about as much as a move: `x-death` grows with each queue
+
+
+class MessageRemoval:
+    """Of one life of a queue."""
+
+    __slots__ = ("_address", "_around", "_backing", "_id", "_name", "_turns_away")
+
+    def __init__(
+        self, id_: QueueId, name: str, arguments: QueueArguments, backing: BackingQueue, around: QueueContext
+    ) -> None:
+        self._id = id_
+        self._name = name
+        self._backing = backing
+        self._around = around
+        self._address: Address | None = arguments.dead_letters_to
+        self._turns_away = arguments.overflow is Overflow.REJECT_PUBLISH_DLX
+
+    def check_wide(self, work: UnitOfWork) -> None:
+        """Before anything has changed."""
+        if self._address is not None and not work.is_wide:
+            raise WiderLocksNeeded
+
+    def movable(self, head: Slice, work: UnitOfWork) -> int:
+        """How many of the slice at the head may go in this session; if they go nowhere, all of them."""
+        return min(count_within(head, work.room_bytes), work.room_messages) if self.leads() else len(head)
+
+    def let_go(self, count: int, why: DequeueReason, work: UnitOfWork) -> int:
+        """So many from the head; how many it were. Fewer only if the routing has changed."""
+        backing, gone = self._backing, 0
+        if not self.leads():
+            return backing.drop(count, why, work.changes)
+        while gone < count:
+            try:
+                fetched = backing.fetch(count - gone, MOVE_BYTES)
+            except Damage as error:  # it cannot be moved: it stays, out of the way, or nobody can have it any more
+                gone += self.set_aside(error) or backing.drop(1, why, work.changes)
+                continue
+            if not fetched:
+                break
+            for number, each in enumerate(fetched):
+                if not self._sent(each.tags, [each.slice], why, work):
+                    backing.requeue([other.tags for other in fetched[number:]], work.changes)
+                    return gone
+                gone += len(each.slice)
+        return gone
+
+    def reject(self, tags: Sequence[TagRange], why: DequeueReason, work: UnitOfWork) -> int:
+        """Pending messages; how many it were: the first ones, if all would make the session too large. Of a tag that
+        is not pending nothing has changed if it is the first."""
+        if not self.leads():
+            return self._backing.ack(tags, why, work.changes)
+        count = 0
+        for some in in_pieces(tags, REJECT_STEP):
+            if count and work.room_bytes <= 0:
+                break
+            try:
+                done = self._rejected(some, why, work)
+            except Misuse:
+                if count:  # those before it have left: whoever comes with the others is told
+                    break
+                raise
+            count += done
+            if done < some[1] - some[0]:
+                break
+        return count
+
+    def turn_away(self, publication: Publication, work: UnitOfWork) -> None:
+        """What does not fit is dead-lettered at the end of the work, if the queue was asked for that."""
+        if self._turns_away and self.leads():
+            work.rejected.append(RejectedPublish(self._id, publication))
+
+    def dead_letter(self, publication: Publication, work: UnitOfWork) -> None:
+        """A publish that was turned away. If the routing has changed since the locks were taken it waits."""
+        if not self.leads():
+            return
+        dead = DeadMessages(publication.contents, publication.origin, publication.is_persistent, publication.priority)
+        letters = self._letters(dead, DequeueReason.OVER_LIMIT, work)
+        if letters is None:
+            work.rejected.appendleft(RejectedPublish(self._id, publication))
+        else:
+            _deliver(letters, work)
+
+    def set_aside(self, error: Damage) -> int:
+        """What stands at the head and cannot be read; how many it were."""
+        backing, head = self._backing, self._backing.head()
+        count = backing.set_aside(1) if isinstance(backing, SetAsideQueue) else 0
+        if count and head is not None:
+            self._tell(head.first, str(error))
+        return count
+
+    def leads(self) -> bool:
+        """Whether messages that leave come to another queue."""
+        return self._address is not None and self._around.ways.leads(*self._address)
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _rejected(self, tags: TagRange, why: DequeueReason, work: UnitOfWork) -> int:
+        """How many of them. What cannot be read stays as it is, set aside."""
+        first, stop = tags
+        try:
+            found = self._backing.look([tags])
+        except Damage as error:
+            if stop - first == 1:
+                self._tell(first, str(error))
+                return 1
+            done = 0
+            while done < stop - first and self._rejected((first + done, first + done + 1), why, work):
+                done += 1
+            return done
+        return stop - first if self._sent(tags, found, why, work) else 0
+
+    def _sent(self, tags: TagRange, slices: Sequence[Slice], why: DequeueReason, work: UnitOfWork) -> bool:
+        """Pending messages, with these tags in turn, leave; False: not now, and nothing has changed."""
+        at, all_letters = tags[0], []
+        for slice_ in slices:
+            assert slice_.contents is not None, "what leaves was fetched, or looked at"
+            run = slice_.run
+            dead = DeadMessages(slice_.contents, run.origin, run.is_persistent, at >> LEVEL_SHIFT)
+            letters = self._letters(dead, why, work)
+            if letters is None:
+                return False
+            all_letters.append((at, slice_, letters))
+            at += len(slice_)
+        staying: list[int] = []
+        for first, slice_, letters in all_letters:
+            staying += [first + number for number in letters.broken]
+            for number, told in letters.broken.items():
+                self._tell(slice_.first + number, told)
+            _deliver(letters, work)
+        self._backing.ack(list(_without(tags, staying)), why, work.changes)
+        return True
+
+    def _letters(self, dead: DeadMessages, why: DequeueReason, work: UnitOfWork) -> DeadLetters | None:
+        """None: some would go where nobody is held."""
+        assert self._address is not None, "there is a way"
+        now_ms = wall_ms(self._around.clock)
+        leave = Departure(self._id, self._name, self._address, why, now_ms)
+        letters = letters_of(dead, leave, self._around.ways, work.name_of)
+        if all(work.knows(target) for letter in letters.letters for target in letter.targets):
+            return letters
+        work.stop_moving()
+        return None
+
+    def _tell(self, number: int, why: str) -> None:
+        self._around.tell(f"queue {self._name!r}: message {number} is set aside, it cannot be read: {why}")
+
+
+def _deliver(letters: DeadLetters, work: UnitOfWork) -> None:
+    work.hops += letters.header_bytes // HOP_HEADER_BYTES
+    for targets, publication in letters.letters:
+        takers = [queue for queue in map(work.queue, targets) if queue is not None]
+        if len(takers) < len(targets):  # one is down, or was deleted in this moment
+            publication = replace(publication, fan_out=len(takers))
+        if takers:
+            work.moved_bytes += sum(map(len, publication.contents)) * len(takers)
+            work.hops += len(takers)
+        for queue in takers:
+            queue.accept(publication, work)
+
+
+def _without(tags: TagRange, staying: Sequence[int]) -> Iterator[TagRange]:
+    first = tags[0]
+    for tag in [*staying, tags[1]]:
+        if first < tag:
+            yield first, tag
+        first = tag + 1
+
+
+def in_pieces(tags: Sequence[TagRange], most: int) -> Iterator[TagRange]:
+    """The same tags, up to so many in a range."""
+    for first, stop in tags:
+        for at in range(first, stop, most):
+            yield at, min(at + most, stop)
+
+
+def behind(tags: Sequence[TagRange], count: int) -> list[TagRange]:
+    """What is left of the tags without the first so many."""
+    left: list[TagRange] = []
+    for first, stop in tags:
+        passed = min(count, stop - first)
+        count -= passed
+        if first + passed < stop:
+            left.append((first + passed, stop))
+    return left

@@ -21,10 +21,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from warren.amqp import frames, types
-from warren.amqp.content import HEADER_HEAD
+from warren.amqp.content import HEADER_HEAD, PERSISTENT
 from warren.amqp.errors import Malformed, Truncated
-from warren.amqp.properties import PERSISTENT
-from warren.broker.exchanges.copies import OPEN, copies_of
+from warren.broker.exchanges.cc import OPEN, copies_of
 from warren.broker.exchanges.errors import BadCopies
 
 X_DEATH: Final = "x-death"

@@ -1,4 +1,22 @@
-"""A vhost as it is served: its queues, how messages find them, and to whom exclusive ones belong.
+"""Who is served: a connection, which may own queues, and a channel of it, on which things are asked for.
+
+Neither knows of sockets: AMQP makes one of each for its connections and channels, others may do the same.
+
+Changes of the catalog, and what follows from them in memory, in one order.
+
+    work, in the catalog: 1 2 3 … ──▶ in the log ──▶ durable, several at once ──▶ follow, in memory: 1, then 2, then 3 …
+                                      appended       prepare
+
+The catalog does one change after the other, and makes several durable together. Whoever is durable first must not be
+the first to tell the routing, or a queue would be forgotten before it is known. So each change takes a number as the
+last thing that it does, and what follows from it waits until those before it have followed.
+
+Always true: an answer follows everything that was changed before it was found; of a change that failed nothing follows,
+and of a change that is durable everything does, also if `appended` or `prepare` raises. `appended` runs when the change
+can be refused no more and is not durable yet, `prepare` when it is durable and before it follows. Both run without a
+lock, and neither may wait for other changes. Every number that was taken is released.
+
+A vhost as it is served: its queues, how messages find them, and to whom exclusive ones belong.
 
 `routing` and `owners` are read and changed with `lock` held; nobody waits for anything else meanwhile. The catalog has
 the truth about both, but for owners: those are connections of this process.
@@ -9,20 +27,113 @@ its bindings, and the exchanges that go with these, are one change of the catalo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from warren.base.ids import ExchangeId, QueueId
+from warren.base.ids import Epoch, ExchangeId, QueueId
 from warren.base.threads import Condition
-from warren.broker.client import Owner
-from warren.broker.counts import MessageCounters
+from warren.broker.auth.permissions import Access
+from warren.broker.counters import MessageCounters
 from warren.broker.exchanges.routing import Routing
-from warren.broker.ordered_changes import OrderedChanges
-from warren.broker.supervisor import QueueHandle
-from warren.broker.traffic import QueueApi
-from warren.broker.virtual_host import VhostQueues
-from warren.catalog import auto_delete, queues
-from warren.catalog.change import Change
+from warren.broker.queue_api import QueueApi
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.vhost import VhostQueues
+from warren.catalog import bindings, queues
+from warren.catalog.catalog import Catalog
+from warren.catalog.rows import Change
 from warren.catalog.vhosts import VhostRow
+
+
+@dataclass(slots=True, eq=False)
+class Owner:
+    """A connection. Exclusive queues are its own, and go with it."""
+
+    name: str  # for messages: 127.0.0.1:40312 -> 127.0.0.1:5672
+    exclusive: set[QueueId] = field(default_factory=set)
+    has_gone: bool = False  # what it has declared meanwhile goes, too
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """A channel, with what was permitted to its user in its vhost."""
+
+    access: Access
+    owner: Owner
+    last_queue: str = ""  # declared last: it is meant where a method names none
+
+
+Result = TypeVar("Result")
+
+
+class OrderedChanges:
+    def __init__(self, catalog: Catalog, lock: Condition) -> None:
+        """`lock` is held while something follows."""
+        self._catalog = catalog
+        self._lock = lock
+        self._newest = 0
+        self._open: deque[int] = deque()  # changes from which nothing has followed yet
+
+    def change(
+        self,
+        work: Callable[[Change], Result],
+        follow: Callable[[Result], None] = lambda result: None,
+        prepare: Callable[[Result], None] = lambda result: None,
+        appended: Callable[[Result], None] = lambda result: None,
+    ) -> Result:
+        numbers: list[int] = []
+
+        def numbered(change: Change) -> Result:
+            result = work(change)
+            numbers.append(self._taken())
+            return result
+
+        try:
+            result, epoch = self._catalog.submit(numbered)
+        except BaseException:
+            self._release(numbers)
+            raise
+        try:
+            appended(result)
+        finally:
+            self._settle(numbers, epoch)
+            try:
+                prepare(result)
+            finally:
+                self._follow(numbers[0], follow, result)
+        return result
+
+    def _settle(self, numbers: list[int], epoch: Epoch) -> None:
+        try:
+            self._catalog.settle(epoch)
+        except BaseException:  # the log has failed
+            self._release(numbers)
+            raise
+
+    def _follow(self, number: int, follow: Callable[[Result], None], result: Result) -> None:
+        """In the order of numbers. Whatever is raised on the way, those behind it do not wait for this one."""
+        with self._lock:
+            try:
+                while self._open[0] != number:
+                    self._lock.wait()
+                follow(result)
+            finally:
+                self._open.remove(number)
+                self._lock.notify_all()
+
+    def _taken(self) -> int:
+        """Called by one thread at a time, in the order of changes."""
+        with self._lock:
+            self._newest += 1
+            self._open.append(self._newest)
+            return self._newest
+
+    def _release(self, numbers: list[int]) -> None:
+        with self._lock:
+            for number in numbers:
+                self._open.remove(number)
+            self._lock.notify_all()
 
 
 class Vhost:
@@ -60,9 +171,9 @@ class Vhost:
         """`drop`: what is in it goes, and it ends. Called when the name is removed in the log."""
 
         def work(change: Change) -> list[ExchangeId]:
-            sources = auto_delete.sources_of(change.connection, queue=child.id)
+            sources = bindings.sources_of(change.connection, queue=child.id)
             queues.delete(change, child.id)
-            return auto_delete.remove_unused(change, sources)
+            return bindings.remove_unused(change, sources)
 
         def follow(exchanges: list[ExchangeId]) -> None:
             self.counts.queues_deleted += 1

@@ -8,45 +8,155 @@ What is alive in a message store is asked of the rows of the index (`QueueRows`)
 is kept in rows of its own (`MovedRows`).
 
 Always true: a start from a clean stop is durably no clean stop any more before anything is delivered.
+
+Which backing queue a queue gets: by its own `x-backing`, else by the settings (checklist BQ-02).
+
+    kinds = BackingKinds({"variable": …, "memory": …, "sql": …}, default="variable")
+
+A kind makes one sub-queue; a queue with priorities is made of as many as it has levels, whatever their kind. Nobody
+above this file asks which it is.
+
+The queue index for backing queues, with somebody who hears of damage: what cannot be read is passed over and told.
+
+A backing queue passes over runs that cannot be read, and serves the others. That is right for whoever waits for the
+next message; an operator has to know which ones are missing, and where the damage is.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
-from warren.base.errors import Damage, Gone, WarrenError
+from warren.base.errors import Damage, Gone, Refused, WarrenError
 from warren.base.ids import Epoch, QueueId, SequenceId
-from warren.base.runs import QueuePlace, Run
-from warren.broker.alive_bytes import AliveBytes
-from warren.broker.backing_kinds import BackingKinds, BackingRequest, MakeOne
-from warren.broker.scrub import Scrub
-from warren.broker.settings import QueueSettings
-from warren.broker.telling_index import DamageReportingIndex
-from warren.broker.upkeep import GarbageUpkeep
+from warren.base.messages import QueuePlace, Run
+from warren.broker.counters import AliveBytes
+from warren.broker.garbage import GarbageUpkeep, Scrub
+from warren.broker.queue_arguments import QueueArguments
 from warren.catalog.catalog import Catalog
-from warren.log.purge import FilePurge
-from warren.message_store.format import Reference
+from warren.log.retention import FilePurge
+from warren.message_store.body_format import Reference
+from warren.message_store.index import MOVED_STORAGE, MemoryIndex, Row, RowIndex
 from warren.message_store.liveness import HeldBodies
-from warren.message_store.memory_index import MemoryIndex
-from warren.message_store.row_index import MOVED_STORAGE, Row, RowIndex
 from warren.message_store.settings import MessageStoreSettings
-from warren.message_store.stores import MessageStorePair
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.cleaning import Cleaner
-from warren.queue_index.format import Counters, ack_key, decode_gone, run_key
-from warren.queue_index.index import MESSAGES, QueueIndex
-from warren.queue_index.run_format import decode_run
-from warren.queues.backing import BackingQueue
+from warren.message_store.store import MessageStorePair
+from warren.queue_index.batch import NOTHING, IndexBatch
+from warren.queue_index.cleaner import Cleaner
+from warren.queue_index.index import MESSAGES, IndexedRun, OnDamage, Piece, QueueIndex
+from warren.queue_index.row_format import Counters, ack_key, decode_gone, decode_run, run_key
+from warren.queues.backing_queue import BackingQueue
 from warren.queues.contents import Stores
-from warren.queues.priority import PriorityQueue
-from warren.queues.settings import VariableQueueSettings
-from warren.queues.variable import VariableQueue
+from warren.queues.kinds.memory_queue import MemoryQueue
+from warren.queues.kinds.priority_queue import PriorityQueue
+from warren.queues.settings import QueueSettings, VariableQueueSettings
+from warren.queues.variable_queue import VariableQueue
 from warren.snapshot.database import Database
-from warren.snapshot.snapshot_store import StoredVersion
+from warren.snapshot.store import StoredVersion
+
+
+class BackingRequest(NamedTuple):
+    """What a sub-queue is made from."""
+
+    place: QueuePlace
+    is_durable: bool
+    is_fresh: bool  # nothing of it is on disk
+    newest: Epoch  # of what is
+    counters: Counters | None = None  # as the queue index has them; None: they were not read
+    starting: IndexBatch | None = None  # what a start has to write joins these, whose end is waited for; None: its own
+
+
+MakeOne = Callable[[BackingRequest], BackingQueue]
+MakePriority = Callable[[Sequence[BackingQueue]], BackingQueue]
+
+
+class BackingKinds:
+    def __init__(self, kinds: Mapping[str, MakeOne], default: str, priority: MakePriority | None = None) -> None:
+        self._kinds = {"memory": memory} | dict(kinds)
+        self._default = default
+        self._priority = priority
+        self.check(None)
+
+    def check(self, arguments: QueueArguments | None) -> None:
+        """Whether such a queue can be made; else a refusal."""
+        kind = (arguments.backing if arguments is not None else None) or self._default
+        if kind not in self._kinds:
+            raise Refused(f"there is no backing queue of the kind {kind!r}", f"one of {', '.join(sorted(self._kinds))}")
+        if arguments is not None and arguments.max_priority and self._priority is None:
+            raise Refused("a queue with priorities cannot be made here", "leave x-max-priority out")
+
+    def make(
+        self,
+        queue: QueueId,
+        is_durable: bool,
+        arguments: QueueArguments,
+        found: Mapping[QueuePlace, Counters],
+        newest: Epoch,
+        starting: IndexBatch | None = None,
+    ) -> BackingQueue:
+        """`found`: the counters of its sub-queues, if it is durable."""
+        self.check(arguments)
+        make = self._kinds[arguments.backing or self._default]
+        is_fresh = all(each == Counters() for each in found.values())
+        levels = [
+            make(BackingRequest(place, is_durable, is_fresh, newest, found.get(place), starting))
+            for place in places_of(queue, arguments)
+        ]
+        return levels[0] if self._priority is None or len(levels) == 1 else self._priority(levels)
+
+
+def places_of(queue: QueueId, arguments: QueueArguments) -> list[QueuePlace]:
+    """Its sub-queues: one for each priority."""
+    return [QueuePlace(queue, level) for level in range((arguments.max_priority or 0) + 1)]
+
+
+def memory(wanted: BackingRequest) -> BackingQueue:
+    """Keeps nothing over a restart."""
+    return MemoryQueue(wanted.is_durable)
+
+
+Tell = Callable[[QueuePlace, SequenceId, Damage], None]
+
+
+class DamageReportingIndex:
+    """Is a `queues.contents.IndexSource`."""
+
+    def __init__(self, index: QueueIndex, tell: Tell) -> None:
+        self._index = index
+        self._tell = tell
+
+    def recover(self, place: QueuePlace, newest: Epoch = NOTHING, on_damage: OnDamage | None = None) -> Counters:
+        return self._index.recover(place, newest, self._told(place, on_damage))
+
+    def scan(
+        self,
+        place: QueuePlace,
+        first: SequenceId,
+        stop: SequenceId,
+        newest: Epoch,
+        runs_max: int | None = None,
+        messages_max: int | None = None,
+        on_damage: OnDamage | None = None,
+    ) -> Iterator[IndexedRun]:
+        return self._index.scan(place, first, stop, newest, runs_max, messages_max, self._told(place, on_damage))
+
+    def contents_of(self, place: QueuePlace, pieces: Sequence[Piece]) -> list[list[bytes]]:
+        return self._index.contents_of(place, pieces)
+
+    def _told(self, place: QueuePlace, on_damage: OnDamage | None) -> OnDamage | None:
+        """None stays None: whoever does not pass over damage gets it himself."""
+        if on_damage is None:
+            return None
+
+        def told(first: SequenceId, damage: Damage) -> None:
+            self._tell(place, first, damage)
+            on_damage(first, damage)
+
+        return told
+
 
 _LOG = logging.getLogger(__name__)
 VARIABLE = "variable"

@@ -20,16 +20,14 @@ from sqlalchemy import URL, create_engine, event
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import StaticPool
 
-from warren.base.chance import Random
+from warren.base.environment import Random
 from warren.base.errors import Misuse
-from warren.catalog.connect_string import POSTGRESQL, SQLITE, parsed
 from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
-from warren.catalog.sql_database import SqlDatabase, SqlPlace
-from warren.catalog.sql_errors import SqlDamage
+from warren.catalog.sql import POSTGRESQL, SQLITE, SqlDamage, SqlDatabase, SqlPlace, parsed
 from warren.files.local import make_private_file, restrict
 from warren.files.protocol import Files, join
-from warren.snapshot.layout import SET_ASIDE
+from warren.snapshot.database import SET_ASIDE
 
 DIRECTORY = "catalog"
 _BUSY_MS = 5000

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warren.base.errors import Refused
-from warren.catalog.row_format import canonical
+from warren.catalog.rows import canonical
 
 
 class Inequivalent(Refused):

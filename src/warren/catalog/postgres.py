@@ -22,11 +22,9 @@ from typing import Any
 from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.pool import StaticPool
 
-from warren.base.chance import Random
+from warren.base.environment import Random
 from warren.base.errors import Locked, Misuse
-from warren.catalog.connect_string import shown
-from warren.catalog.sql_database import SqlDatabase
-from warren.catalog.sql_errors import sql_error
+from warren.catalog.sql import SqlDatabase, shown, sql_error
 
 SCHEMA = "warren"
 LOCK = 0x57415252454E  # "WARREN"; of this database, whatever the schema is called

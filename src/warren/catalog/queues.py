@@ -17,11 +17,8 @@ from sqlalchemy.exc import IntegrityError
 
 from warren.base.errors import Refused
 from warren.base.ids import BindingId, QueueId, VhostId
-from warren.catalog.arguments import Arguments, from_json, to_json
-from warren.catalog.change import Change, checked_name
 from warren.catalog.equivalence import check_same
-from warren.catalog.row_format import RowKind
-from warren.catalog.rows import image_of
+from warren.catalog.rows import Arguments, Change, RowKind, checked_name, from_json, image_of, to_json
 from warren.catalog.schema import bindings, queues
 
 

@@ -21,9 +21,7 @@ from sqlalchemy import Connection, select
 
 from warren.base.errors import Refused
 from warren.base.ids import UserId
-from warren.catalog.change import Change, checked_name
-from warren.catalog.row_format import RowKind
-from warren.catalog.rows import TABLES, image_of
+from warren.catalog.rows import TABLES, Change, RowKind, checked_name, image_of
 from warren.catalog.schema import users
 
 TAG_COUNT_MAX = 64

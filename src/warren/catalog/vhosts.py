@@ -15,9 +15,7 @@ from sqlalchemy import Connection, select
 
 from warren.base.errors import Refused
 from warren.base.ids import VhostId
-from warren.catalog.change import Change, checked_name
-from warren.catalog.row_format import RowKind
-from warren.catalog.rows import TABLES
+from warren.catalog.rows import TABLES, Change, RowKind, checked_name
 from warren.catalog.schema import vhosts
 
 # Name, type, internal. The first is the default exchange, to which every queue is bound by its name.

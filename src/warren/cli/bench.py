@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.output import AsJson, say, say_json, table
-from warren.cli.progress import Bar
+from warren.cli.output import AsJson, Bar, say, say_json, table
 
 if TYPE_CHECKING:
-    from warren.bench.measurement import Measurement
+    from tools.bench.measurement import Measurement
 
 bench = typer.Typer(name="bench", help="Measure Warren against its goals.", no_args_is_help=True)
 
@@ -37,9 +36,9 @@ Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="
 @bench.command("log")
 def log(as_json: AsJson = False, entries: Entries = 5_000_000, directory: Home = None, only: Only = None) -> None:
     """Measure the log store. Writes to a temporary directory, and removes it."""
-    from warren.bench.goals import goals_of
-    from warren.bench.log_rows import LOG
-    from warren.bench.run import run_in
+    from tools.bench.goals import goals_of
+    from tools.bench.log.rows import LOG
+    from tools.bench.run import run_in
 
     wanted = LOG.check(only or ())
     with ProgressNarrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
@@ -50,10 +49,10 @@ def log(as_json: AsJson = False, entries: Entries = 5_000_000, directory: Home =
 @bench.command("pipeline")
 def pipeline(as_json: AsJson = False, entries: Entries = 5_000_000, directory: Home = None, only: Only = None) -> None:
     """Measure the pipeline on Spark. Writes to a temporary directory, and removes it."""
-    from warren.bench.goals import goals_of
-    from warren.bench.pipeline_rows import PIPELINE
-    from warren.bench.pipeline_run import ROOM_BYTES_PER_ENTRY, spark_run
-    from warren.bench.run import run_in
+    from tools.bench.goals import goals_of
+    from tools.bench.pipeline.rows import PIPELINE
+    from tools.bench.pipeline.run import ROOM_BYTES_PER_ENTRY, spark_run
+    from tools.bench.run import run_in
     from warren.pipeline.session import require_pyspark
 
     require_pyspark()
@@ -80,10 +79,10 @@ def snapshot(
     ] = None,
 ) -> None:
     """Measure the safe snapshot store. Writes to a temporary directory, and removes it."""
-    from warren.bench.goals import goals_of
-    from warren.bench.run import run_in
-    from warren.bench.snapshot_plot import draw, require_matplotlib
-    from warren.bench.snapshot_rows import ROOM_BYTES_PER_ENTRY, snapshot_suite
+    from tools.bench.goals import goals_of
+    from tools.bench.run import run_in
+    from tools.bench.snapshot.plot import draw, require_matplotlib
+    from tools.bench.snapshot.rows import ROOM_BYTES_PER_ENTRY, snapshot_suite
 
     suite = snapshot_suite(entries)
     wanted = suite.check(only or ())
@@ -109,12 +108,12 @@ def queue(
     ] = None,
 ) -> None:
     """Measure queues beside others. Writes to a temporary directory, and removes it."""
-    from warren.bench.goals import goals_of
-    from warren.bench.queue_peers import require_peers
-    from warren.bench.queue_plot import draw
-    from warren.bench.queue_rows import ROOM_BYTES_PER_MESSAGE, queue_suite
-    from warren.bench.run import run_in
-    from warren.bench.snapshot_plot import require_matplotlib
+    from tools.bench.goals import goals_of
+    from tools.bench.queue.peers import require_peers
+    from tools.bench.queue.plot import draw
+    from tools.bench.queue.rows import ROOM_BYTES_PER_MESSAGE, queue_suite
+    from tools.bench.run import run_in
+    from tools.bench.snapshot.plot import require_matplotlib
 
     suite = queue_suite(messages)
     wanted = suite.check(only or ())
@@ -153,9 +152,9 @@ def amqp(
     """Measure the broker over AMQP beside others, each started privately. Leaves nothing behind."""
     from dataclasses import replace
 
-    from warren.bench.amqp_rows import AMQP
-    from warren.bench.amqp_run import QUICK, QUICK_BACKLOG, RunSize, amqp_run, chosen
-    from warren.bench.goals import goals_of
+    from tools.bench.amqp.rows import AMQP
+    from tools.bench.amqp.run import QUICK, QUICK_BACKLOG, RunSize, amqp_run, chosen
+    from tools.bench.goals import goals_of
 
     wanted, subjects = AMQP.check(rows or ()) or set(AMQP.rows), chosen(only or ())
     lengths = QUICK_BACKLOG if quick else (backlog, peer_backlog)
@@ -177,9 +176,9 @@ def reflection(
     as_json: AsJson = False, entries: Entries = 1_000_000, directory: Home = None, only: Only = None
 ) -> None:
     """Measure each way of reflection by itself. Writes to a temporary directory, and removes it."""
-    from warren.bench.goals import goals_of
-    from warren.bench.reflection_rows import REFLECTION
-    from warren.bench.run import run_in
+    from tools.bench.goals import goals_of
+    from tools.bench.reflection.rows import REFLECTION
+    from tools.bench.run import run_in
 
     wanted = REFLECTION.check(only or ())
     with ProgressNarrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
@@ -215,7 +214,7 @@ class ProgressNarrator:
 
 
 def _tell(title: str, measurements: list[Measurement], as_json: bool) -> None:
-    from warren.bench.measurement import as_object, shown
+    from tools.bench.measurement import as_object, shown
 
     if as_json:
         say_json(as_object(measurements))
@@ -227,13 +226,13 @@ def _tell(title: str, measurements: list[Measurement], as_json: bool) -> None:
 
 
 def _value(measurement: Measurement) -> str:
-    from warren.bench.measurement import shown
+    from tools.bench.measurement import shown
 
     return f"{shown(measurement.value)} {measurement.unit}"
 
 
 def _ratio(measurement: Measurement) -> str:
-    from warren.bench.measurement import shown
+    from tools.bench.measurement import shown
 
     apart = measurement.ratio_range
     return shown(measurement.ratio) + (f" ({shown(apart[0])} … {shown(apart[1])})" if apart else "")

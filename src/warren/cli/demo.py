@@ -36,7 +36,7 @@ def demo(
     ] = 10,
 ) -> None:
     """Make a store, append to it, close it, open it again, read back, verify."""
-    from warren.base.compiled import mode
+    from warren.base.build import mode
     from warren.log.settings import LogSettings
     from warren.log.store import LogStore
 
@@ -84,7 +84,7 @@ def _key(number: int) -> bytes:
 def _verify(place: str) -> None:
     from warren.base.threads import SystemThreads
     from warren.files.local import LocalFiles
-    from warren.log.verify import verify
+    from warren.log.check.verify import verify
 
     report = verify(LocalFiles(), place, SystemThreads())
     checked = sum(scan.end for scan in report.files)

@@ -15,25 +15,8 @@ from collections.abc import Sequence
 import typer
 
 from warren.base.errors import Damage, DiskFailure, InternalError, OutOfRoom, WarrenError
-from warren.cli import (
-    bench,
-    compact,
-    demo,
-    log_compact,
-    log_dump,
-    log_follow,
-    log_inspect,
-    log_repair,
-    log_verify,
-    pipeline_compact,
-    pipeline_export,
-    pipeline_snapshot,
-    pipeline_sync,
-    pipeline_verify,
-    serve,
-)
-from warren.cli.pipeline import pipeline
-from warren.cli.reflection import reflection
+from warren.cli import admin, demo, log_fix, log_show, pipeline, serve
+from warren.cli.bench import bench
 
 GOOD = 0
 DISK = 1
@@ -49,23 +32,23 @@ app = typer.Typer(
 )
 log = typer.Typer(name="log", help="Look at, check, repair and compact a log directory.", no_args_is_help=True)
 app.add_typer(log)
-log.command("inspect")(log_inspect.inspect)
-log.command("verify")(log_verify.verify)
-log.command("repair")(log_repair.repair)
-log.command("compact")(log_compact.compact)
-log.command("dump")(log_dump.dump)
-log.command("follow")(log_follow.follow)
-app.command("compact")(compact.compact)
+log.command("inspect")(log_show.inspect)
+log.command("verify")(log_fix.verify)
+log.command("repair")(log_fix.repair)
+log.command("compact")(log_fix.compact)
+log.command("dump")(log_show.dump)
+log.command("follow")(log_show.follow)
+app.command("compact")(admin.compact)
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
-app.add_typer(bench.bench)
-app.add_typer(reflection)
-app.add_typer(pipeline)
-pipeline.command("compact")(pipeline_compact.compact)
-pipeline.command("verify")(pipeline_verify.verify)
-pipeline.command("snapshot")(pipeline_snapshot.snapshot)
-pipeline.command("export")(pipeline_export.export)
-pipeline.command("sync")(pipeline_sync.sync)
+app.add_typer(bench)
+app.add_typer(admin.reflection)
+app.add_typer(pipeline.pipeline)
+pipeline.pipeline.command("compact")(pipeline.compact)
+pipeline.pipeline.command("verify")(pipeline.verify)
+pipeline.pipeline.command("snapshot")(pipeline.snapshot)
+pipeline.pipeline.command("export")(pipeline.export)
+pipeline.pipeline.command("sync")(pipeline.sync)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,29 +1,35 @@
-"""How commands say things: one JSON object for programs, tables and sentences for people."""
+"""How commands say things: one JSON object for programs, tables and sentences for people.
+
+How far it has come: a bar on a terminal, elsewhere a line every five seconds; on stderr: stdout is for data.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Sequence
+from types import TracebackType
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from warren.app.compaction_engine import Engine
+from warren.config.compaction_engine import Engine
 
 
 def _log_of(directory: str) -> str:
     from warren.files.local import LocalFiles
-    from warren.snapshot.layout import log_directory
+    from warren.snapshot.database import log_directory
 
     return log_directory(LocalFiles(), directory)
 
 
 def _data_of(directory: str) -> str:
     from warren.files.local import LocalFiles
-    from warren.snapshot.layout import data_directory
+    from warren.snapshot.database import data_directory
 
     return data_directory(LocalFiles(), directory)
 
@@ -75,3 +81,44 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count} B"
+
+
+LINE_SECONDS = 5.0
+
+
+class Bar:
+    """`with Bar("checking", 12, "files") as bar: bar.step()`. Steps may come from several threads."""
+
+    def __init__(self, what: str, total: float, unit: str = "") -> None:
+        self._what = what
+        self._total = total
+        self._unit = unit
+        self._done = 0.0
+        self._said_at = time.monotonic()
+        self._rich: Progress | None = None
+
+    def __enter__(self) -> Bar:
+        if sys.stderr.isatty():
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._rich = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._rich.start()
+            self._task = self._rich.add_task(f"{self._what} {self._unit}".strip(), total=self._total)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._rich is not None:
+            self._rich.stop()
+
+    def step(self, count: float = 1) -> None:
+        self.reach(self._done + count)
+
+    def reach(self, done: float) -> None:
+        """So much of the total is done."""
+        self._done = done
+        if self._rich is not None:
+            self._rich.update(self._task, completed=done)
+        elif time.monotonic() - self._said_at >= LINE_SECONDS:
+            self._said_at = time.monotonic()
+            sys.stderr.write(f"{self._what}: {done:g} of {self._total:g} {self._unit}\n")

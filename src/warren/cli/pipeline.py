@@ -6,13 +6,40 @@
 
 Without Spark each of them says which command installs it. What Spark itself says goes to stderr: a few lines when it
 starts, and errors.
+
+`warren pipeline compact DIR`: compact a log directory on Spark, whether a process runs in it or not.
+
+`warren pipeline export DIR TARGET`: the raw log as a table that grows, each durable entry in it exactly once.
+
+`warren pipeline snapshot DIR TARGET`: the state of a store, as of an epoch or a time, as Parquet or Delta.
+
+`warren pipeline sync DIR`: bring what is durable into the safe snapshot store, by tables that Spark makes.
+
+`warren pipeline verify DIR`: as `warren log verify DIR`, its files checked by Spark. Exit 0 if good, 16 if not.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from warren.cli.log_fix import show_compaction
+from warren.cli.output import AsJson, Credentials, DataDirectory, Directory, say, say_json, size
+from warren.pipeline.jobs.tables import TableFormat
+
+if TYPE_CHECKING:
+    from warren.pipeline.jobs.export import Export, Exported
+    from warren.pipeline.jobs.snapshot import SnapshotMade
+    from warren.pipeline.jobs.sync import Result
+    from warren.pipeline.jobs.tables import TableBatch
+
 
 pipeline = typer.Typer(name="pipeline", help="Jobs on a log directory that run on Spark.", no_args_is_help=True)
 
@@ -29,3 +56,267 @@ PinSeconds = Annotated[
 ]
 
 LOCAL = "local[*]"
+
+
+def compact(directory: Directory, as_json: AsJson = False, master: Master = LOCAL, remote: Remote = None) -> None:
+    """Merge the rotated files and the compacted files into new ones by key range, with Spark's tasks."""
+    result = on_spark(directory, master, remote)
+    if as_json:
+        say_json(result)
+    else:
+        show_compaction(result)
+
+
+def on_spark(directory: str, master: str = LOCAL, remote: str | None = None) -> dict[str, Any]:
+    """Compact with a Spark session of our own; also what `--engine spark` does."""
+    from warren.cli.output import Bar
+    from warren.files.local import LocalFiles
+    from warren.log.read.read_only import open_for_reading
+    from warren.pipeline.session import require_pyspark, session_for_command
+
+    require_pyspark()
+    directory = os.path.abspath(directory)  # executors have other working directories
+    open_for_reading(LocalFiles(), directory)  # what is no log directory is told before Spark is started
+    with session_for_command(master, remote) as session:
+        from warren.pipeline.jobs.compact import compact as run
+
+        with Bar("compacting", 1.0) as bar:
+            return run(session, directory, bar.reach)
+
+
+LOOK_SECONDS = 0.1
+
+
+def export(
+    directory: Directory,
+    target: Target,
+    format: Annotated[TableFormat, typer.Option("--format", help="What kind of table.")] = TableFormat.DELTA,
+    from_epoch: Annotated[
+        int | None, typer.Option("--from-epoch", min=1, metavar="E", help="Where a new table begins.")
+    ] = None,
+    batch_epochs: Annotated[
+        int, typer.Option("--batch-epochs", min=0, metavar="N", help="Most epochs of one commit; 0: no limit.")
+    ] = 0,
+    batch_bytes: Annotated[
+        int, typer.Option("--batch-bytes", min=0, metavar="B", help="Bytes of the log in one commit; 0: no limit.")
+    ] = 1 << 30,
+    follow: Annotated[
+        bool, typer.Option("--follow/--once", help="Go on until SIGTERM or SIGINT, or end when it has caught up.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.0, metavar="S", help="With --follow: seconds between two looks.")
+    ] = 5.0,
+    credentials: Credentials = False,
+    pin_seconds: PinSeconds = 3600,
+    master: Master = LOCAL,
+    remote: Remote = None,
+    as_json: AsJson = False,
+) -> None:
+    """Append what became durable since the last run to a table, on Spark."""
+    from warren.base.ids import Epoch
+    from warren.pipeline.session import session_for_command
+
+    source, place = str(Path(directory).absolute()), str(Path(target).absolute())  # executors stand elsewhere
+    with session_for_command(master, remote) as session:
+        from warren.pipeline.jobs.export import ExportOptions, opened_export
+
+        first = None if from_epoch is None else Epoch(from_epoch)
+        options = ExportOptions(source, place, format, first, batch_epochs, batch_bytes, pin_seconds, credentials)
+        with opened_export(session, options) as opened:
+            done = _follow(opened, interval, as_json) if follow else _once(opened)
+    if as_json:
+        say_json({"directory": source, "target": place, "format": format, **export_as_object(done)})
+    else:
+        _show_export(place, done)
+
+
+def _once(opened: Export) -> Exported:
+    from warren.cli.output import Bar
+
+    with Bar("exporting", opened.epochs_left(), "epochs") as bar:
+        return opened.catch_up(on_batch=lambda batch: bar.step(batch.last - batch.first + 1))
+
+
+def _follow(opened: Export, interval: float, as_json: bool) -> Exported:
+    """Catch up again and again. A signal ends it behind the batch under way; a second one, at once."""
+    with _Signals() as ended:
+        return _catch_up(opened, interval, as_json, ended)
+
+
+def _catch_up(opened: Export, interval: float, as_json: bool, ended: _Signals) -> Exported:
+    def tell(batch: TableBatch) -> None:
+        if not as_json:
+            say(f"epochs {batch.first} … {batch.last}: {batch.rows} entries")
+
+    done = opened.catch_up(ended.is_over, tell)
+    while not ended.within(interval):
+        done = done.and_then(opened.catch_up(ended.is_over, tell))
+    return done
+
+
+class _Signals:
+    """Whether somebody wants us to end. A handler may run between any two steps of ours, so it takes no lock."""
+
+    def __init__(self) -> None:
+        self._is_over = False
+        self._before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def __enter__(self) -> _Signals:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _end(self, number: int, frame: object) -> None:
+        self._is_over = True
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)
+
+    def is_over(self) -> bool:
+        return self._is_over
+
+    def within(self, seconds: float) -> bool:
+        """Wait so long, or until it is over."""
+        until = time.monotonic() + seconds
+        while not self._is_over and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_SECONDS))
+        return self._is_over
+
+
+def export_as_object(done: Exported) -> dict[str, Any]:
+    there = done.position.to_json() if done.position else {"timeline": None, "epoch": None}
+    return {**there, "batches": done.batches, "rows": done.rows, "bytes": done.size_bytes, "files": done.files}
+
+
+def _show_export(target: str, done: Exported) -> None:
+    if done.position is None:
+        say(f"{target}: nothing is durable yet")
+    else:
+        added = f"{done.rows} entries in {done.batches} batches, {size(done.size_bytes)}"
+        say(f"{target} stands at epoch {done.position.epoch}: {added}")
+
+
+def snapshot(
+    directory: Directory,
+    target: Target,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", metavar="EPOCH|TIME", help="The last epoch that counts, or a time in ISO 8601."),
+    ] = None,
+    format: Annotated[TableFormat, typer.Option("--format", help="What kind of table.")] = TableFormat.PARQUET,
+    buckets: Annotated[
+        int, typer.Option("--buckets", min=0, metavar="N", help="Tasks the keys are dealt to; 0: by size.")
+    ] = 0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the Parquet snapshot that TARGET has.")
+    ] = False,
+    credentials: Credentials = False,
+    pin_seconds: PinSeconds = 3600,
+    master: Master = LOCAL,
+    remote: Remote = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the newest value of every key as a table, on Spark."""
+    from warren.cli.output import Bar
+    from warren.pipeline.session import session_for_command
+
+    source, place = str(Path(directory).absolute()), str(Path(target).absolute())  # executors stand elsewhere
+    with session_for_command(master, remote) as session, Bar("snapshot", 100, "%") as bar:
+        from warren.pipeline.jobs.snapshot import snapshot as make
+
+        options = (as_of, format, buckets, overwrite, pin_seconds)
+        made = make(
+            session, source, place, *options, lambda share: bar.reach(round(share * 100)), credentials=credentials
+        )
+    if as_json:
+        say_json({"directory": source, "target": place, "format": format, **snapshot_as_object(made)})
+    else:
+        _show_snapshot(place, made)
+
+
+def snapshot_as_object(made: SnapshotMade) -> dict[str, Any]:
+    return {
+        **made.position.to_json(),
+        "is_new": made.is_new,
+        "rows": made.rows,
+        "bytes": made.size_bytes,
+        "files": made.files,
+    }
+
+
+def _show_snapshot(target: str, made: SnapshotMade) -> None:
+    if made.is_new:
+        in_files = f"{made.files} file" + "s" * (made.files > 1)
+        say(f"{target}: {made.rows} keys as of epoch {made.position.epoch}, {size(made.size_bytes)} in {in_files}")
+    else:
+        say(f"{target} shows epoch {made.position.epoch} already: nothing to do")
+
+
+def sync(
+    directory: DataDirectory,
+    as_json: AsJson = False,
+    follow: Annotated[
+        bool, typer.Option("--follow/--once", help="Go on whenever the log has grown, until SIGTERM or SIGINT.")
+    ] = False,
+    master: Master = LOCAL,
+    remote: Remote = None,
+) -> None:
+    """Make tables of what is not reflected yet with Spark's tasks; whoever owns the directory ingests them."""
+    from warren.files.local import LocalFiles
+    from warren.log.read.read_only import open_for_reading
+    from warren.pipeline.session import require_pyspark, session_for_command
+    from warren.snapshot.database import LOG
+
+    require_pyspark()
+    home = os.path.abspath(directory)  # executors have other working directories
+    open_for_reading(LocalFiles(), os.path.join(home, LOG))  # what is no database is told before Spark is started
+    with session_for_command(master, remote) as session:
+        from warren.pipeline.jobs.sync import Sync
+
+        if follow:
+            from warren.cli.log_show import asked_to_end
+
+            with asked_to_end() as ended:
+                Sync(session, home).follow(ended, _say_line if as_json else _show_sync)
+        else:
+            from warren.cli.output import Bar
+
+            with Bar("making tables", 1.0) as bar:
+                done = Sync(session, home, bar.reach).once()
+            say_json(done) if as_json else _show_sync(done)
+
+
+def _say_line(done: Result) -> None:
+    sys.stdout.write(json.dumps(done) + "\n")
+    sys.stdout.flush()
+
+
+def _show_sync(done: Result) -> None:
+    what = f"{done['entries']} entries in {done['tables']} tables, {size(done['bytes'])}, {done['seconds']:.1f} s"
+    say(f"the store stands at epoch {done['epoch']}: {what}")
+    if done["unfit"]:
+        say(f"{done['unfit']} stretches were not for tables: their owner applied them entry by entry")
+    if done["epoch"] < done["durable"]:
+        say(f"the rest, up to epoch {done['durable']}, waits for its versions to become safe")
+    sys.stdout.flush()
+
+
+def verify(directory: Directory, master: Master = LOCAL, remote: Remote = None, as_json: AsJson = False) -> None:
+    """Check every byte of a log directory and prove the chain of epochs complete, on Spark. Changes nothing."""
+    from warren.cli.log_fix import DAMAGE, add_store, as_object, show
+    from warren.cli.output import Bar
+    from warren.pipeline.session import session_for_command
+
+    place = str(Path(directory).absolute())  # executors stand elsewhere
+    with session_for_command(master, remote) as session, Bar("checking", 100, "%") as bar:
+        from warren.pipeline.jobs.verify import verify as check
+
+        report = check(session, place, lambda share: bar.reach(round(share * 100)))
+    add_store(report)
+    if as_json:
+        say_json(as_object(report))
+    else:
+        show(report)
+    if not report.is_good:
+        raise typer.Exit(DAMAGE)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from warren.cli.progress import Bar
+from warren.cli.output import Bar
 
 INTERRUPTED = 130
 STUCK = 1
@@ -82,9 +82,8 @@ def serve(
     pid_file: PidFile = None,
 ) -> None:
     """Run the broker: AMQP 0-9-1, the management API, metrics."""
-    from warren.app.configuration.choices import OptionValues
-    from warren.app.configuration.store_options import read_flags
-    from warren.app.configuration.values import log_level as known_level
+    from warren.config.options import OptionValues, read_flags
+    from warren.config.parse import log_level as known_level
 
     told = OptionValues(
         data_dir=data_dir,
@@ -126,11 +125,11 @@ def _serve(told: Any) -> None:
 
 def _open_and_run(told: Any) -> None:
     from warren.app.broker import open_with_room
-    from warren.app.configuration.options import configuration_of
+    from warren.app.event_log import begin
     from warren.app.lifecycle import run
-    from warren.app.log_lines import begin
-    from warren.base.compiled import mode
-    from warren.log.machine import Environment
+    from warren.base.build import mode
+    from warren.config.options import configuration_of
+    from warren.files.environment import Environment
 
     machine = Environment.real()
     began_ns = machine.clock.monotonic_ns()

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from warren.base.checksum import crc32
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
-from warren.durability.participant import FileEnd
+from warren.durability.log_file import FileEnd
 from warren.files.protocol import File, Files
 from warren.records.block import FileIdentity
 

@@ -1,15 +1,23 @@
 """Timelines: which past a number belongs to.
 
-A timeline is a random 64-bit id, new when a store is made, when a cut is opened as a store (log/cut), and when a repair
+A timeline is a random 64-bit id, new when a store is made, when a cut is opened as a store (log/checkpoint), and when a repair
 goes back to an epoch. A copy of a directory keeps it, also when it is put in the place of its origin. Its ancestry says
 where each earlier timeline was left. Epoch numbers go on rising across a fork, so (timeline, epoch) never names two
 things; a reader that stands on a branch which was abandoned before its epoch is told where the fork was.
+
+Which epoch was it at that time?
+
+Wall time is noted in a closing block at most every 100 ms, with a monotone companion that never goes back when the
+clock is set. `as of T` is the last epoch whose monotone wall time is ≤ T.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from warren.base.environment import Clock
 from warren.base.errors import Refused
 from warren.base.ids import Epoch, TimelineId
 
@@ -45,3 +53,43 @@ class Timeline:
             f"timeline {timeline:016x} is not part of this store's past (timeline {self.id:016x})",
             "it belongs to another store",
         )
+
+
+MARK_INTERVAL_NS = 100_000_000
+
+
+class WallMarks:
+    """Decides which closing blocks carry the time."""
+
+    def __init__(self, clock: Clock, monotone_ns: int = 0) -> None:
+        self._clock = clock
+        self._monotone_ns = monotone_ns
+        self._marked_at: int | None = None
+        self._wall_ns = monotone_ns
+
+    @property
+    def wall_ns(self) -> int:
+        """The wall time of the last mark; before the first of this run, the last one that is known."""
+        return self._wall_ns
+
+    @property
+    def monotone_ns(self) -> int:
+        return self._monotone_ns
+
+    def next_mark(self) -> tuple[int, int]:
+        """(wall, monotone wall) for the epoch being closed, or (0, 0) if the last mark is fresh."""
+        now = self._clock.monotonic_ns()
+        if self._marked_at is not None and now - self._marked_at < MARK_INTERVAL_NS:
+            return 0, 0
+        self._marked_at = now
+        wall = self._wall_ns = self._clock.wall_ns()
+        self._monotone_ns = max(self._monotone_ns + 1, wall)
+        return wall, self._monotone_ns
+
+
+def epoch_at(marks: Iterable[tuple[int, Epoch]], wall_ns: int) -> Epoch | None:
+    """The last epoch with a monotone wall time ≤ `wall_ns`, from (monotone wall, epoch) pairs in epoch order. Epochs
+    between two marks count to the later mark's moment, since that is when they were last known to be open."""
+    pairs = list(marks)
+    index = bisect_right([monotone for monotone, _ in pairs], wall_ns)
+    return pairs[index - 1][1] if index else None

@@ -1,4 +1,22 @@
-"""The machine's own disk, behind the seam of `files.protocol`.
+"""Our error for the system's: one table by error number, each family with a hint about what to do.
+
+What is not in the table is a `DiskFailure`: an error that nobody foresaw is not one to carry on after. The memory disk
+raises the same system errors and sends them through here, so that both disks speak the same words.
+
+The directory lock: one holder at a time, and a name to ask for.
+
+An flock on a file which keeps its holder's text. The kernel drops it when the holder's process dies, so no lock is ever
+stale; the text may be, and is believed only while the lock is held. Two processes can not hold it, nor can two openers
+in one process: an flock belongs to the open file, not to the process. The file is never removed: two openers could then
+hold two files of one name.
+
+A child that was forked without exec shares the open file and would keep the lock alive when the parent is killed: it
+closes its own copy right after the fork, which leaves the parent's lock in force. Even so there is a moment between
+fork and exec: where the named holder is dead, and the lock is held all the same, it is waited for a little. The text is
+overwritten before the file is cut to its length, so that a full disk, on which even one new block is too much, does not
+keep the owner from coming back.
+
+The machine's own disk, behind the seam of `files.protocol`.
 
     write_at   pwritev, at most IOV_MAX pieces a call; a short write is continued, never reported as done
     write_through   the same call with RWF_DSYNC: the system writes and syncs in one go, so that a thread gives up the
@@ -20,17 +38,154 @@ Not here: replacing a file as a whole (`files.atomic`), retrying (nobody does), 
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
+import re
+import socket
 import stat as mode
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
+from types import TracebackType
 
-from warren.base.errors import Misuse, SyncFailed, WarrenError
-from warren.base.process import forked_process
-from warren.files.lock import LocalLock, take_lock
+from warren.base.environment import Clock
+from warren.base.errors import DiskFailure, Locked, Misuse, NotFound, OutOfRoom, Refused, SyncFailed, WarrenError
+from warren.base.process import call_in_children, forked_process
 from warren.files.protocol import Buffer, FileStat, join, parent
-from warren.files.system_errors import translate, translated
+
+FAMILIES: dict[int, tuple[type[WarrenError], str]] = {
+    errno.ENOSPC: (OutOfRoom, "free some space on this disk; a store that is open goes on by itself"),
+    errno.EDQUOT: (OutOfRoom, "the user's disk quota is used up: raise it or free some space"),
+    errno.ENOENT: (NotFound, "check the path"),
+    errno.EEXIST: (Refused, "the name is taken; it is not overwritten"),
+    errno.ENOTDIR: (Refused, "a file stands where a directory is needed: move it away or choose another directory"),
+    errno.EISDIR: (Refused, "a directory stands where a file is needed"),
+    errno.ENOTEMPTY: (Refused, "the directory still holds something"),
+    errno.EROFS: (Refused, "the disk is mounted read-only: remount it, or look at dmesg for why it became so"),
+    errno.EACCES: (Refused, "give this user access, or start as the user who owns the directory"),
+    errno.EPERM: (Refused, "give this user access, or start as the user who owns the directory"),
+    errno.EXDEV: (Refused, "both names must lie on the same disk"),
+    errno.EMFILE: (DiskFailure, "too many open files: raise `ulimit -n`"),
+    errno.ENFILE: (DiskFailure, "too many open files on this machine: raise fs.file-max"),
+}
+
+
+def translate(error: OSError, operation: str, path: str) -> WarrenError:
+    """Our error for the system's. `operation` is a verb: it stands behind "cannot"."""
+    family, hint = FAMILIES.get(error.errno or 0, (DiskFailure, "look at dmesg and at the disk's health"))
+    return family(f"cannot {operation} {path}: {os.strerror(error.errno) if error.errno else error}", hint)
+
+
+class translated:
+    """Lets no OSError pass untranslated."""
+
+    __slots__ = ("_operation", "_path")
+
+    def __init__(self, operation: str, path: str) -> None:
+        self._operation = operation
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise translate(error, self._operation, self._path) from error
+
+
+HOLDER_BYTES_MAX = 4096
+DEAD_HOLDER_SECONDS = 2.0
+_PAUSE_SECONDS = 0.01
+_PROCESS = re.compile(r"process (\d+) on (\S+), since")
+
+
+def this_process(clock: Clock) -> str:
+    """The usual holder text of a lock: who, where, since when."""
+    since = datetime.fromtimestamp(clock.wall_ns() // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"process {os.getpid()} on {socket.gethostname()}, since {since} UTC"
+
+
+class LocalLock:
+    """Held until `release`. Closing would do; unlocking first also ends it for forked children."""
+
+    __slots__ = ("__weakref__", "_descriptor")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        call_in_children(self)
+
+    def forked(self) -> None:
+        """Close the child's copy without unlocking: the lock is the parent's."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+def take_lock(path: str, holder: str) -> LocalLock:
+    """Lock the file at `path` and leave `holder` in it, or be `Locked` out with the present holder's text."""
+    text = holder.encode()[:HOLDER_BYTES_MAX]
+    with translated("lock", path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(descriptor)
+            os.pwrite(descriptor, text, 0)
+            os.ftruncate(descriptor, len(text))
+        except BlockingIOError as error:
+            present = _holder(descriptor)
+            os.close(descriptor)
+            raise held_by(path, present) from error
+        except OSError:
+            os.close(descriptor)
+            raise
+        return LocalLock(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock it, or raise BlockingIOError: at once if its holder lives, else when its last child has had time to go."""
+    deadline = time.monotonic() + DEAD_HOLDER_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline or not _is_dead(_holder(descriptor)):
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
+
+
+def _holder(descriptor: int) -> str:
+    return os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode(errors="replace")
+
+
+def _is_dead(holder: str) -> bool:
+    """Whether the text names a process of this machine that is no more."""
+    named = _PROCESS.search(holder)
+    if named is None or named[2] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(named[1]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def held_by(path: str, holder: str) -> Locked:
+    """What the second opener is told."""
+    return Locked(f"{path} is locked by {holder or 'somebody who has not written a name yet'}", "stop that one first")
+
 
 PIECES_PER_WRITE_MAX = 1024  # IOV_MAX of Linux; POSIX promises 16, every system we know has 1024
 ZEROS = memoryview(bytes(1 << 20))

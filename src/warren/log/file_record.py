@@ -1,4 +1,16 @@
-"""What the manifest knows of one file.
+"""Names in a log directory. A file is known by the number and life in its own first block; its name is for people.
+
+lock  manifest  epoch  epoch.<epoch>  ballast pwal_<channel>                     the file being written
+ctrl/  pins/  staging/  quarantine/           pwal_<channel>.<number>            rotated
+recycle/  snapshot/                           pwal_0000.compacted.<number>       compacted
+
+The first block of every log file: who it is.
+
+    | number u64 | channel u32 | purpose u32 | container bytes u64 | created, wall ns i64 |
+
+It is written and synced before the manifest names the file, so the manifest never points at nothing.
+
+What the manifest knows of one file.
 
     active ──rotation or opening──▶ sealed ──compacted into another, or passed by its base──▶ … ──▶ doomed ──▶ dropped
 
@@ -8,14 +20,112 @@ The seeds' marks are here and nowhere else: a voided range is the mark of what w
 
 from __future__ import annotations
 
+import re
+import struct
 from dataclasses import asdict, dataclass, fields, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
-from warren.base.errors import Refused
+from warren.base.errors import Damage, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
-from warren.log.file_header import FileKind
-from warren.records.block import FileIdentity
+from warren.files.protocol import join
+from warren.records.block import BlockDraft, FileIdentity, Header, draft, look, require_known_format
+from warren.records.format import HEADER, BlockKind
+
+LOCK = "lock"
+MANIFEST = "manifest"
+EPOCH = "epoch"
+BALLAST = "ballast"
+CTRL = "ctrl"
+PINS = "pins"
+STAGING = "staging"
+QUARANTINE = "quarantine"
+RECYCLE = "recycle"
+SNAPSHOT = "snapshot"
+DIRECTORIES = (CTRL, PINS, STAGING, QUARANTINE, SNAPSHOT)
+
+_WAL = re.compile(r"pwal_\d{4}(\.(compacted\.)?\d{10})?")
+_DETACHED = re.compile(r"pwal_\d{4}\.\d{10}")
+_ROTATED_EPOCH = re.compile(r"epoch\.(\d{20})")
+
+
+def active_name(channel: ChannelId) -> str:
+    return f"pwal_{channel:04d}"
+
+
+def rotated_name(channel: ChannelId, number: FileNumber) -> str:
+    return f"pwal_{channel:04d}.{number:010d}"
+
+
+def compacted_name(number: FileNumber) -> str:
+    return f"pwal_0000.compacted.{number:010d}"
+
+
+def snapshot_name(number: FileNumber) -> str:
+    return join(SNAPSHOT, f"snapshot.{number:010d}")
+
+
+def rotated_epoch_name(epoch: Epoch) -> str:
+    return f"epoch.{epoch:020d}"
+
+
+def epoch_of_name(name: str) -> Epoch | None:
+    found = _ROTATED_EPOCH.fullmatch(name)
+    return Epoch(int(found[1])) if found else None
+
+
+def is_wal(name: str) -> bool:
+    """Is this the name of a log file? Everything else in the directory is passed over."""
+    return _WAL.fullmatch(name) is not None
+
+
+def is_detached_wal(name: str) -> bool:
+    """Is this the name of a rotated log file?"""
+    return _DETACHED.fullmatch(name) is not None
+
+
+BODY = struct.Struct("<QIIQq")
+assert BODY.size == 32
+FILE_HEADER_BYTES = HEADER.size + BODY.size
+
+
+class FileKind(IntEnum):
+    LOG = 1
+    COMPACTED = 2
+    SNAPSHOT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    number: FileNumber
+    channel: ChannelId
+    purpose: FileKind
+    container_bytes: int
+    created_ns: int
+
+    def draft(self) -> BlockDraft:
+        body = BODY.pack(self.number, self.channel, self.purpose, self.container_bytes, self.created_ns)
+        return draft(BlockKind.FILE_HEADER, [body])
+
+    def placed(self, identity: FileIdentity) -> tuple[bytes, int]:
+        """The block's bytes and its checksum. It belongs to no epoch."""
+        made = self.draft()
+        header, checksum = made.place(identity, 0, Epoch(0))
+        return header + b"".join(made.pieces), checksum
+
+
+def read_file_header(view: memoryview, path: str) -> tuple[FileHeader, FileIdentity]:
+    found = look(view, 0, None)
+    if not isinstance(found, Header):
+        raise Damage(f"the file does not begin with a file header ({found.value})", path, 0)
+    require_known_format(found, path)
+    if found.kind != BlockKind.FILE_HEADER or found.body_bytes != BODY.size:
+        raise Damage("the file's first block is not a file header", path, 0)
+    number, channel, purpose, container_bytes, created_ns = BODY.unpack(view[found.body_at : found.end])
+    if purpose not in FileKind._value2member_map_:
+        raise Refused(f"{path} is a file of kind {purpose}, which this version does not know", "use a newer warren")
+    header = FileHeader(FileNumber(number), ChannelId(channel), FileKind(purpose), container_bytes, created_ns)
+    return header, FileIdentity(found.timeline, found.incarnation)
 
 
 class FileState(StrEnum):

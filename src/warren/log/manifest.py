@@ -1,4 +1,13 @@
-"""The manifest: one edit log that says which files are the store.
+"""What the manifest says, as a value. Edits make a new one; nobody sees half an edit.
+
+A change is a small JSON list, its first item the verb:
+
+    ["file", {…}]            this is what is now known of a file
+    ["drop", number]         the file is gone from the store
+    ["stream", {…}]          this is what is now known of a stream
+    ["set", {name: value}]   the scalars below
+
+The manifest: one edit log that says which files are the store.
 
     block 0: the whole state | block 1: an edit | block 2: an edit | …            blocks of kind EDIT, bodies JSON
 
@@ -14,21 +23,167 @@ than that is missing the epoch file knows, which counts the edits that were sync
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from warren.base.chance import Random
+from warren.base.environment import Random
 from warren.base.errors import Damage, Refused
-from warren.base.ids import Epoch, Incarnation
+from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, StreamId, TimelineId
 from warren.base.threads import Threads
+from warren.durability.closing_block import NO_DIGEST
+from warren.durability.timeline import Ancestor, Timeline
 from warren.files.atomic import replace as replace_file
 from warren.files.protocol import Buffer, File, Files, join
-from warren.log.layout import MANIFEST
-from warren.log.manifest_state import Change, ManifestState
+from warren.log.file_record import MANIFEST, FileRecord, FileState
 from warren.records.block import FileIdentity, Header, draft, look, require_known_format
-from warren.records.format import BLOCK_BYTES_MAX, BlockKind
-from warren.records.verdict import BlockVerdict
+from warren.records.format import BLOCK_BYTES_MAX, BlockKind, BlockVerdict
 from warren.records.walk import next_good, walk
+
+MANIFEST_FORMAT = 1
+Change = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """A named sequence of entries. Streams that share a channel are multiplexed: they share its files."""
+
+    id: StreamId
+    name: str
+    channel: ChannelId
+    base: Lsn = Lsn(0)  # the first LSN that is still valid; everything of the stream before it may go
+    is_records: bool = True  # False: key-value entries, which compaction reclaims instead of the base
+    is_referring: bool = False  # key-values whose large values stay in its files (log/pointers); it has a base, too
+
+    def to_json(self) -> dict[str, Any]:
+        plain = asdict(self)
+        if not self.is_referring:
+            del plain["is_referring"]  # what an older version can read stays so
+        return plain
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> StreamRecord:
+        unknown = sorted(set(raw) - {item.name for item in fields(cls)})
+        if unknown:
+            raise Refused(
+                f"the manifest says '{unknown[0]}' of a stream, which this version does not know", "use a newer warren"
+            )
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestState:
+    timeline: Timeline
+    container_bytes: int
+    initial_containers: int
+    format: int = MANIFEST_FORMAT
+    edits: int = 0  # how many edits were ever made
+    next_file: FileNumber = FileNumber(1)
+    run_first_epoch: Epoch = Epoch(1)  # every epoch from here on was numbered one by one
+    epoch_floor: Epoch = Epoch(0)  # numbers up to here are used, durable or voided
+    durable: Epoch = Epoch(0)  # durable epoch at the last opening or stop
+    digest: str = NO_DIGEST.hex()  # chain digest of that epoch
+    monotone_ns: int = 0
+    horizon: Epoch = Epoch(0)  # history at or before this epoch is gone
+    horizon_digest: str = NO_DIGEST.hex()  # chain digest at the horizon: the anchor of what was purged
+    is_clean: bool = False  # the last run ended by `close`: no epoch number was given out beyond the durable one
+    is_cut: bool = False  # a copy that was cut out of a store: opening it begins a new timeline
+    compacted: tuple[FileNumber, ...] = ()  # the compacted files in force, by key range; they share their sources
+    reflected: Epoch = Epoch(0)  # everything up to here is in the safe snapshot store, on disk
+    snapshot: FileNumber = FileNumber(0)  # the start-up snapshot, 0 for none
+    snapshot_epoch: Epoch = Epoch(0)  # … and the epoch it shows
+    files: Mapping[FileNumber, FileRecord] = field(default_factory=dict)
+    streams: Mapping[StreamId, StreamRecord] = field(default_factory=dict)
+
+    def apply(self, changes: Iterable[Change]) -> ManifestState:
+        files, streams = dict(self.files), dict(self.streams)
+        scalars: dict[str, Any] = {"edits": self.edits + 1}
+        for verb, *what in changes:
+            if verb == "file":
+                record = FileRecord.from_json(what[0])
+                files[record.number] = record
+            elif verb == "drop":
+                files.pop(what[0], None)
+            elif verb == "stream":
+                stream = StreamRecord.from_json(what[0])
+                streams[stream.id] = stream
+            elif verb == "set":
+                told = _scalars(what[0])
+                if "next_file" in told:  # edits of two threads may come in another order than their numbers were taken
+                    told["next_file"] = max(told["next_file"], scalars.get("next_file", self.next_file))
+                scalars |= told
+            else:
+                raise Refused(
+                    f"the manifest has a change '{verb}', which this version does not know", "use a newer warren"
+                )
+        return replace(self, files=files, streams=streams, **scalars)
+
+    @property
+    def referring(self) -> frozenset[StreamId]:
+        """The streams whose large values the snapshot store points to."""
+        return frozenset(stream.id for stream in self.streams.values() if stream.is_referring)
+
+    def of_state(self, state: FileState) -> list[FileRecord]:
+        return [record for _, record in sorted(self.files.items()) if record.state is state]
+
+    def to_json(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in _SCALARS}
+        plain["timeline"] = asdict(self.timeline)
+        plain["files"] = [record.to_json() for _, record in sorted(self.files.items())]
+        plain["streams"] = [stream.to_json() for _, stream in sorted(self.streams.items())]
+        return plain
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> ManifestState:
+        if raw.get("format", 0) > MANIFEST_FORMAT:
+            raise Refused(
+                f"the manifest has format {raw['format']}, this warren reads up to {MANIFEST_FORMAT}",
+                "use a newer warren",
+            )
+        scalars = _scalars({name: value for name, value in raw.items() if name not in ("files", "streams")})
+        records = [FileRecord.from_json(item) for item in raw["files"]]
+        streams = [StreamRecord.from_json(item) for item in raw["streams"]]
+        return cls(
+            **scalars,
+            files={record.number: record for record in records},
+            streams={stream.id: stream for stream in streams},
+        )
+
+
+def file_change(record: FileRecord) -> Change:
+    return ["file", record.to_json()]
+
+
+def drop_change(number: FileNumber) -> Change:
+    return ["drop", number]
+
+
+def stream_change(stream: StreamRecord) -> Change:
+    return ["stream", stream.to_json()]
+
+
+def set_change(**values: Any) -> Change:
+    unknown = sorted(set(values) - _SCALARS)
+    assert not unknown, f"no such scalar in the manifest: {unknown}"
+    return ["set", values | ({"timeline": asdict(values["timeline"])} if "timeline" in values else {})]
+
+
+def _scalars(raw: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(raw) - _SCALARS)
+    if unknown:
+        raise Refused(f"the manifest sets '{unknown[0]}', which this version does not know", "use a newer warren")
+    made = dict(raw)
+    if "compacted" in raw:
+        made["compacted"] = tuple(raw["compacted"])
+    if "timeline" in raw:
+        told = raw["timeline"]
+        ancestry = tuple(Ancestor(TimelineId(item["timeline"]), Epoch(item["fork_epoch"])) for item in told["ancestry"])
+        made["timeline"] = Timeline(TimelineId(told["id"]), ancestry)
+    return made
+
+
+_SCALARS = {item.name for item in fields(ManifestState)} - {"files", "streams"}
+
 
 FOLD_BYTES = 1 << 20
 

@@ -1,4 +1,13 @@
-"""Judging what a stop left behind: which epoch is durable, where each active file really ends.
+"""Opening a log directory, step by step; each step is idempotent, and each may be the last one before a power cut.
+
+    lock ─▶ manifest ─▶ witness and closing blocks ⇒ durable (log/recovery) ─▶ sync what was found
+         ─▶ quarantine a copy of what is voided ─▶ rename ─▶ new files ─▶ one manifest edit: sealed, voided, new numbers
+
+What was read from the page cache after a mere `kill -9` is synced before it is believed: a power cut later must not
+take back what opening has called durable. The edit that seals and voids comes before the first new epoch, so a number
+is never used twice. Files the manifest does not know cannot hold an entry; they are moved to quarantine.
+
+Judging what a stop left behind: which epoch is durable, where each active file really ends.
 
 Three witnesses, strongest first
 1. The epoch file: up to its `durable` everything was synced, and each file reached at least the end it names. What is
@@ -8,21 +17,49 @@ Three witnesses, strongest first
 3. The closing blocks: the highest epoch seen is durable if and only if every part its closing block names verifies. If
    not, a power cut caught it on the way: it was never confirmed, and it is voided.
 
-Plain functions over views of files; nothing is written here (log/opening does).
+Plain functions over views of files; nothing is written here (log/recovery does).
+
+Quarantine: what does not count is kept, not deleted.
+
+`quarantine/` holds copies of voided bytes and whole files that nobody knows. It has its own budget: above it an alarm
+is shown, and an operator decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 
-from warren.base.errors import Damage
-from warren.base.ids import Epoch
-from warren.durability.closing import Closing, read_closing
-from warren.durability.epoch_file import DurableRecord
-from warren.durability.participant import FileEnd
-from warren.log.file_header import FILE_HEADER_BYTES
-from warren.log.file_record import FileRecord, Voided
+from warren.base.environment import Clock, Random
+from warren.base.errors import Damage, NotFound, Refused
+from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, TimelineId, lsn_of
+from warren.base.threads import Threads
+from warren.durability.closing_block import Closing, read_closing
+from warren.durability.epoch_file import DurableRecord, read_witness, witness_in
+from warren.durability.log_file import FileEnd, LogFile
+from warren.durability.timeline import Timeline
+from warren.files.protocol import Buffer, Files, join
+from warren.log.compaction.jobs import clear_staging
+from warren.log.file_record import (
+    DIRECTORIES,
+    EPOCH,
+    FILE_HEADER_BYTES,
+    MANIFEST,
+    QUARANTINE,
+    STAGING,
+    FileKind,
+    FileRecord,
+    FileState,
+    Voided,
+    is_wal,
+    read_file_header,
+    rotated_epoch_name,
+    rotated_name,
+)
+from warren.log.log_files import find_file, open_record, read_epoch_files
+from warren.log.manifest import Change, Manifest, ManifestState, StreamRecord, file_change, read_manifest, set_change
+from warren.log.settings import CHANNELS_MAX, KV_STREAM, LogSettings, container_bytes_of
 from warren.records.block import Header, require_known_format
 from warren.records.format import BlockKind
 from warren.records.walk import BlockWalk, extent, next_good, walk
@@ -184,3 +221,342 @@ def _verified(item: ExaminedFiles, durable: Epoch) -> VerifiedEpoch:
             end, item.extent, "torn" if is_torn else f"not durable: epoch {item.walked.headers[count].epoch}"
         )
     return VerifiedEpoch(item, FileEnd(item.record.number, item.record.identity, end, running), headers, voided)
+
+
+def set_aside_bytes(files: Files, directory: str, name: str, data: Buffer) -> str:
+    """Keep a copy of some bytes under a name that says where they were. Doing it twice keeps one copy."""
+    path = join(directory, QUARANTINE, name)
+    if files.exists(path) and files.stat(path).size_bytes == len(data):
+        return path
+    file = files.open(path, writable=True) if files.exists(path) else files.create(path)
+    file.write_at(0, [data])
+    file.sync()
+    file.close()
+    files.sync_directory(join(directory, QUARANTINE))
+    return path
+
+
+def set_aside_file(files: Files, directory: str, name: str) -> str:
+    """Move a file of the directory into quarantine."""
+    path = join(directory, QUARANTINE, free_name(files, directory, name))
+    files.rename(join(directory, name), path)
+    files.sync_directory(join(directory, QUARANTINE))
+    files.sync_directory(directory)
+    return path
+
+
+def free_name(files: Files, directory: str, name: str) -> str:
+    taken = set(files.list(join(directory, QUARANTINE)))
+    number = 0
+    while (candidate := f"{name}.{number}") in taken:
+        number += 1
+    return candidate
+
+
+def quarantine_alarm(files: Files, directory: str, bytes_max: int) -> str | None:
+    """What to tell an operator whose quarantine is over its budget; None if it is not."""
+    kept = quarantine_bytes(files, directory)
+    if kept <= bytes_max:
+        return None
+    home = join(directory, QUARANTINE)
+    return f"{home} holds {kept} bytes, its budget is {bytes_max}: look at what is there, and remove what nobody wants"
+
+
+def quarantine_shortage(files: Files, directory: str) -> str | None:
+    """The alarm of a disk that is short of space while the quarantine takes some of it; None if it takes none."""
+    kept = quarantine_bytes(files, directory)
+    return f"the disk is short of space, and {join(directory, QUARANTINE)} keeps {kept} bytes" if kept else None
+
+
+def quarantine_bytes(files: Files, directory: str) -> int:
+    home = join(directory, QUARANTINE)
+    total = 0
+    for name in files.list(home) if files.exists(home) else ():
+        with suppress(NotFound):  # an operator has removed it meanwhile
+            total += files.stat(join(home, name)).size_bytes
+    return total
+
+
+REWRITE_BYTES = 1 << 20
+FILE_BYTES_MAX = 2 << 30
+EPOCHS_IN_MEMORY = 2  # one on its way to the disk, one being gathered: their numbers were told to somebody
+
+
+@dataclass(slots=True)
+class OpenedLog:
+    """What opening found: the ground the store is put on."""
+
+    manifest: Manifest
+    judgement: DurableJudgement
+    first_epoch: Epoch
+    kept: dict[ChannelId, LogFile]  # active files with nothing in them: written on
+    sealed: list[FileRecord]
+    witness_sequence: int
+    problems: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def let_go_if_this_fails(self) -> Iterator[None]:
+        """Nothing was put on it."""
+        try:
+            yield
+        except BaseException:
+            self.manifest.close()
+            for participant in self.kept.values():
+                let_go(participant)
+            raise
+
+
+def create_if_missing(files: Files, directory: str, settings: LogSettings, threads: Threads, chance: Random) -> None:
+    """A new store: its directories and its first manifest."""
+    for name in DIRECTORIES:
+        files.make_directories(join(directory, name))
+    for name in files.list(join(directory, STAGING)):
+        clear_staging(files, join(directory, STAGING, name))
+    if files.exists(join(directory, MANIFEST)):
+        return
+    strangers = [name for name in files.list(directory) if is_wal(name)]
+    if strangers:
+        raise Damage(f"{directory} has log files ({strangers[0]}) but no manifest", join(directory, MANIFEST), 0)
+    size = container_bytes_of(settings, files.sector_bytes(directory))
+    streams = {KV_STREAM: StreamRecord(KV_STREAM, "kv", ChannelId(0), is_records=False)}
+    state = ManifestState(
+        Timeline(TimelineId(chance.id64())), size, max(2, settings.initial_containers), is_clean=True, streams=streams
+    )
+    Manifest(files, directory, threads, chance, state).close()
+
+
+def recover(files: Files, directory: str, threads: Threads, chance: Random, clock: Clock) -> OpenedLog:
+    """Judge what is there and make it the ground of a new run."""
+    files.sync_directory(directory)
+    state = read_manifest(files, directory)
+    if state.is_cut:
+        fork = state.timeline.fork(TimelineId(chance.id64()), state.durable)
+        state = replace(state, is_cut=False, timeline=fork)
+    witness, problems = newest_witness(files, directory, state)
+    if witness is not None and state.edits < witness.manifest_edits:
+        raise Damage(
+            f"the manifest ends with edit {state.edits}, {witness.manifest_edits} were synced",
+            join(directory, MANIFEST),
+            0,
+        )
+    judgement = judge_directory(files, directory, state, witness)
+    _check_sealed(files, directory, state)
+    problems += _set_aside_strangers(files, directory, state)
+    for item in judgement.files:
+        _make_durable(files, item, witness)
+    manifest = Manifest(files, directory, threads, chance, state)
+    try:
+        for item in judgement.files:
+            _quarantine(files, directory, item)
+        sealed = [_sealed(item, judgement, clock.wall_ns()) for item in judgement.files if _has_content(item)]
+        for record in sealed:
+            _rename(files, directory, record)
+        if sealed:
+            rotate_epoch_file(files, directory, judgement.durable)
+            files.sync_directory(directory)
+        floor = Epoch(max(judgement.highest_seen, judgement.durable, state.epoch_floor))
+        if not state.is_clean:
+            floor = Epoch(floor + EPOCHS_IN_MEMORY)
+        kept = _kept_open(files, [item for item in judgement.files if not _has_content(item)], state)
+    except BaseException:
+        manifest.close()
+        raise
+    sequence = witness.sequence if witness else 0
+    judgement = replace(judgement, files=())  # a view of a file holds its room on the disk, also when the file has gone
+    return OpenedLog(manifest, judgement, Epoch(floor + 1), kept, sealed, sequence, problems)
+
+
+def opening_edit(opened: OpenedLog, new_files: list[FileRecord], next_number: FileNumber) -> list[Change]:
+    """Seal, void and go on: the one edit that ends the opening."""
+    judgement = opened.judgement
+    changes = [file_change(record) for record in (*opened.sealed, *new_files)]
+    changes.append(
+        set_change(
+            next_file=next_number,
+            is_clean=False,
+            run_first_epoch=opened.first_epoch,
+            epoch_floor=Epoch(opened.first_epoch - 1),
+            durable=judgement.durable,
+            digest=judgement.digest.hex(),
+            monotone_ns=judgement.monotone_ns,
+        )
+    )
+    return changes
+
+
+def rotate_epoch_file(files: Files, directory: str, durable: Epoch) -> None:
+    """Give the epoch file its epoch's name; the caller syncs it. One that was cut off before a witness stood in it
+    stays, to be written on: it would take the place of the file that a rotation has just put there, witness and all."""
+    path = join(directory, EPOCH)
+    if files.exists(path) and read_witness(files, path)[0] is not None:
+        files.rename(path, join(directory, rotated_epoch_name(durable)))
+
+
+def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[DurableRecord | None, list[str]]:
+    """The newest witness of this timeline: the epoch file's, or that of a rotated one if it was caught on the way. A
+    file that it does not name is known by an older one: an opening that was cut short speaks of its new files only,
+    and a file reaches at least as far as it ever did."""
+    found: list[DurableRecord] = []
+    problems: list[str] = []
+    for path, raw in read_epoch_files(files, directory):
+        witness, told = witness_in(raw, path)
+        problems += told
+        if witness is not None and witness.timeline == state.timeline.id:
+            found.append(witness)
+    if not found:
+        return None, problems
+    found.sort(key=lambda witness: (witness.durable, witness.sequence))
+    ends = {(end.number, end.identity): end for witness in found for end in witness.ends}
+    return replace(found[-1], ends=tuple(ends.values())), problems
+
+
+def judge_directory(
+    files: Files, directory: str, state: ManifestState, witness: DurableRecord | None
+) -> DurableJudgement:
+    active = state.of_state(FileState.ACTIVE)
+    examined = []
+    for record in active:
+        view, path = open_record(files, directory, record).map()
+        examined.append(examine(record, path, view))
+    sealed_to = max((r.last_epoch for r in state.of_state(FileState.SEALED)), default=Epoch(0))
+    floor = Epoch(max(state.durable, sealed_to))
+    found = judge(examined, witness, floor, bytes.fromhex(state.digest), state.run_first_epoch)
+    return replace(found, monotone_ns=max(found.monotone_ns, state.monotone_ns))
+
+
+def check_settings(settings: LogSettings) -> None:
+    if not 1 <= settings.channel_count <= CHANNELS_MAX:
+        raise Refused(
+            f"{settings.channel_count} channels: a log has 1 to {CHANNELS_MAX}", "set channel_count accordingly"
+        )
+    # A log sequence number has 32 bits for the place in the file: an epoch behind the limit must still fit.
+    largest = settings.rotate_bytes + settings.session_bytes_max
+    if largest > FILE_BYTES_MAX:
+        raise Refused(
+            f"files of {largest} bytes and more: a log file has at most {FILE_BYTES_MAX}",
+            "lower rotate_bytes or session_bytes_max: together at most 2 GiB",
+        )
+
+
+def _has_content(item: VerifiedEpoch) -> bool:
+    return len(item.headers) > 1 or item.voided is not None
+
+
+def _make_durable(files: Files, item: VerifiedEpoch, witness: DurableRecord | None) -> None:
+    """What was found behind the witness is written once more, byte for byte, and synced. Syncing alone is not enough:
+    where the sync of an earlier process failed, the system may take pages for clean that the disk never got."""
+    mine = item.end.number, item.end.identity
+    ends = [end.end for end in (witness.ends if witness else ()) if (end.number, end.identity) == mine]
+    file = files.open(item.examined.path, writable=True)
+    try:
+        for start in range(max(ends, default=FILE_HEADER_BYTES), item.end.end, REWRITE_BYTES):
+            file.write_at(start, [bytes(item.examined.view[start : min(start + REWRITE_BYTES, item.end.end)])])
+        file.sync()
+    finally:
+        file.close()
+
+
+def _check_sealed(files: Files, directory: str, state: ManifestState) -> None:
+    """Sealed files stand under their own names, also those that a snapshot would let us go on without. One whose header
+    is damaged must not pass for a stranger and vanish into quarantine."""
+    for record in state.of_state(FileState.SEALED):
+        path = join(directory, record.name)
+        if record.purpose is FileKind.SNAPSHOT:
+            continue
+        if not files.exists(path):
+            raise Damage(f"log file {record.number} is missing", path, 0)
+        if _life_of(files, path) != (record.number, record.incarnation):
+            raise Damage(f"log file {record.number} does not begin with its file header", path, 0)
+
+
+def _set_aside_strangers(files: Files, directory: str, state: ManifestState) -> list[str]:
+    """Log files that no edit ever named: made for an edit which did not come."""
+    known = {(record.number, record.incarnation) for record in state.files.values()}
+    told = []
+    for name in files.list(directory):
+        if not is_wal(name):
+            continue
+        path = join(directory, name)
+        if _life_of(files, path) not in known:
+            set_aside_file(files, directory, name)
+            told.append(f"{path}: unknown to the manifest, moved to {QUARANTINE}/")
+    return told
+
+
+def _life_of(files: Files, path: str) -> tuple[int, int] | None:
+    file = files.open(path)
+    try:
+        header, identity = read_file_header(memoryview(file.read_at(0, FILE_HEADER_BYTES)), path)
+        return header.number, identity.incarnation
+    except Damage:
+        return None
+    finally:
+        file.close()
+
+
+def _quarantine(files: Files, directory: str, item: VerifiedEpoch) -> None:
+    if item.voided is not None:
+        voided = item.voided
+        name = f"{item.examined.record.number:010d}-{voided.start}-{voided.end}.voided"
+        set_aside_bytes(files, directory, name, item.examined.view[voided.start : voided.end])
+
+
+def _sealed(item: VerifiedEpoch, judgement: DurableJudgement, wall_ns: int) -> FileRecord:
+    record = item.examined.record
+    data = [header for header in item.headers if header.kind == BlockKind.ENTRIES]
+    ends: dict[StreamId, Lsn] = {}
+    for header in data:
+        ends[header.stream] = lsn_of(record.number, header.offset, header.entries - 1)
+    return record.changed(
+        state=FileState.SEALED,
+        name=rotated_name(record.channel, record.number),
+        end=item.end.end,
+        running=item.end.running,
+        entries=sum(header.entries for header in data),
+        first_epoch=data[0].epoch if data else Epoch(0),
+        last_epoch=data[-1].epoch if data else Epoch(0),
+        last_wall_ns=wall_ns,
+        sealed_ns=wall_ns,
+        sealed_epoch=judgement.durable,
+        sealed_digest=judgement.digest.hex(),
+        stream_ends=tuple(sorted(ends.items())),
+        voided=(item.voided,) if item.voided else (),
+    )
+
+
+def let_go(participant: LogFile) -> None:
+    """Close its file, if it has one."""
+    handle, participant.handle = participant.handle, None
+    if handle is not None:
+        handle.close()
+
+
+def _kept_open(files: Files, items: list[VerifiedEpoch], state: ManifestState) -> dict[ChannelId, LogFile]:
+    kept: dict[ChannelId, LogFile] = {}
+    try:
+        for item in items:
+            kept[item.examined.record.channel] = _kept(files, item, state)
+    except BaseException:
+        for participant in kept.values():
+            let_go(participant)
+        raise
+    return kept
+
+
+def _kept(files: Files, item: VerifiedEpoch, state: ManifestState) -> LogFile:
+    end = item.end
+    participant = LogFile(end.number, end.identity, end.end, end.running, state.container_bytes)
+    handle = files.open(item.examined.path, writable=True)
+    try:
+        participant.attach(handle, handle.size())
+    except BaseException:
+        handle.close()
+        raise
+    return participant
+
+
+def _rename(files: Files, directory: str, record: FileRecord) -> None:
+    old = find_file(files, directory, record)
+    new = join(directory, record.name)
+    if old != new:
+        files.rename(old, new)

@@ -18,20 +18,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from warren.base.clock import Clock
+from warren.base.environment import Clock
 from warren.base.ids import Epoch, FileNumber
 from warren.durability.group_commit import GroupCommit
-from warren.durability.participant import FileEnd, LogFile
+from warren.durability.log_file import FileEnd, LogFile
 from warren.files.protocol import Files, join
-from warren.log.appender import LogAppender
-from warren.log.channel import LogChannel
-from warren.log.file_header import FileKind
-from warren.log.file_record import FileRecord, FileState
-from warren.log.layout import active_name, rotated_name
+from warren.log.file_record import FileKind, FileRecord, FileState, active_name, rotated_name
 from warren.log.log_files import LogFileFactory
-from warren.log.manifest import Manifest
-from warren.log.manifest_state import Change, file_change, set_change
-from warren.log.turn import EpochFileWriter
+from warren.log.manifest import Change, Manifest, file_change, set_change
+from warren.log.writer import EpochFileWriter, LogAppender, LogChannel
 
 if TYPE_CHECKING:
     from warren.log.session import Session

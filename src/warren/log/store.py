@@ -9,42 +9,42 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from warren.base.clock import Clock
+from warren.base.environment import Clock
 from warren.base.errors import Refused
 from warren.base.ids import ChannelId, Epoch, StreamId
 from warren.base.process import OwningProcess
 from warren.base.threads import Threads
 from warren.durability.group_commit import GroupCommit
-from warren.durability.participant import EpochWrite
-from warren.durability.wall_times import WallMarks
-from warren.files.lock import this_process
+from warren.durability.log_file import EpochWrite
+from warren.durability.timeline import WallMarks
+from warren.files.environment import Environment
+from warren.files.local import this_process
 from warren.files.protocol import DirectoryLock, Files, join
-from warren.files.recycle import RecyclePool
-from warren.log.appender import LogAppender
-from warren.log.ballast import DiskReserve, release_if_full
-from warren.log.channel import LogChannel
-from warren.log.compaction import Compaction
-from warren.log.compaction_catalog import check_has_state
-from warren.log.control import CompactionThread
-from warren.log.cut import Checkpoint, make_cut
-from warren.log.entries import KV_STREAM
-from warren.log.handover import Handover
-from warren.log.layout import LOCK, RECYCLE
-from warren.log.log_files import LogFileFactory
-from warren.log.machine import Environment
-from warren.log.manifest import Manifest
-from warren.log.manifest_state import StreamRecord, file_change, set_change, stream_change
-from warren.log.opening import OpenedLog, check_settings, create_if_missing, let_go, opening_edit, recover
-from warren.log.pins import Pins
-from warren.log.purge import FilePurge, PurgeResult
-from warren.log.quarantine import quarantine_alarm
+from warren.log.checkpoint import Checkpoint, make_cut
+from warren.log.compaction.compaction import Compaction, check_has_state
+from warren.log.compaction.control import CompactionThread
+from warren.log.compaction.handover import Handover
+from warren.log.compaction.startup_snapshot import StartupSnapshot, StartupSnapshots
+from warren.log.disk_reserve import DiskReserve, release_if_full
+from warren.log.file_record import LOCK, RECYCLE
+from warren.log.log_files import LogFileFactory, RecyclePool
+from warren.log.manifest import Manifest, StreamRecord, file_change, set_change, stream_change
+from warren.log.recovery import (
+    OpenedLog,
+    check_settings,
+    create_if_missing,
+    let_go,
+    opening_edit,
+    quarantine_alarm,
+    recover,
+)
+from warren.log.retention import FilePurge, Pins, PurgeResult
 from warren.log.rotation import Rotation, RotationResult
 from warren.log.session import Session
-from warren.log.settings import LogSettings
-from warren.log.snapshot import StartupSnapshot, StartupSnapshots
+from warren.log.settings import KV_STREAM, LogSettings
 from warren.log.streams import Stream, Streams
-from warren.log.turn import EpochFileWriter, LogCommitHooks
-from warren.log.worker import InlineWorker, MergeWorker, ProcessWorker, Progress, SizedWorker
+from warren.log.workers import InlineWorker, MergeWorker, ProcessWorker, Progress, SizedWorker
+from warren.log.writer import EpochFileWriter, LogAppender, LogChannel, LogCommitHooks
 
 __all__ = ["Environment", "LogStore"]
 

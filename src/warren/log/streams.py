@@ -23,14 +23,12 @@ from warren.base.errors import Damage, Gone, Misuse, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, lsn_of
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
-from warren.log.channel import LogChannel
-from warren.log.file_header import FileKind
-from warren.log.file_lookup import open_record
-from warren.log.file_record import FileRecord, FileState
-from warren.log.manifest import Manifest
-from warren.log.manifest_state import StreamRecord, file_change, stream_change
-from warren.log.scan import counted
+from warren.log.file_record import FileKind, FileRecord, FileState
+from warren.log.log_files import open_record
+from warren.log.manifest import Manifest, StreamRecord, file_change, stream_change
+from warren.log.read.blocks import counted
 from warren.log.session import Session
+from warren.log.writer import LogChannel
 from warren.records.block import Header
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries

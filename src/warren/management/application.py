@@ -29,13 +29,27 @@ from starlette.types import Receive, Scope, Send
 
 from warren.base.errors import WarrenError
 from warren.catalog.users import UserRow
-from warren.management.bodies import has_body, json_object, read_body
-from warren.management.refusals import HttpRefusal, login_failed, not_logged_in, refusal_of
-from warren.management.routing import JSON, FactsSource, HttpRequest, HttpResponse, HttpRoute, HttpRoutes, RouteMatch
-from warren.management.settings import ManagementSettings
-from warren.management.who import SOCKET_USER, AccessRule, entered
-from warren.server.authentication import LoginRefused
-from warren.server.sasl import Login
+from warren.management.requests import (
+    JSON,
+    SOCKET_USER,
+    AccessRule,
+    FactsSource,
+    HttpRefusal,
+    HttpRequest,
+    HttpResponse,
+    HttpRoute,
+    HttpRoutes,
+    ManagementSettings,
+    RouteMatch,
+    entered,
+    has_body,
+    json_object,
+    login_failed,
+    not_logged_in,
+    read_body,
+    refusal_of,
+)
+from warren.server.authentication import Login, LoginRefused
 
 _LOG = logging.getLogger(__name__)
 _KNOWN_METHODS: Final = ("GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE", "PATCH")

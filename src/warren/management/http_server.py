@@ -5,15 +5,34 @@
 uvicorn reads requests with h11. What it does not do is limit the time that a client takes to send the head of a request
 or to read its answer: `HttpProtocol` does. A request that is not valid HTTP, in its head or in its body, is answered
 by 400 in the API's form, and logged in one line.
+
+Sockets to listen at: an address and a port, or a name in a directory.
+
+A port that is taken is refused in words. The name of a socket that nobody listens at any more is replaced, a path that
+is longer than the system takes is reached through its directory, and the name goes when we do: all that is shared with
+the control socket of a database (`snapshot.control_socket`).
+
+The management, started and stopped: three sockets, one loop, a few threads.
+
+    management port      the API; whoever asks logs in
+    warren.sock          the same API for this machine; mode 0600, whoever can open it is an administrator
+    prometheus port      metrics; nobody logs in
+
+The loop is the broker's own. What is asked is found out in threads of ours, so that a long list delays no message.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
+import os
 import socket
 import sys
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 import h11
@@ -21,8 +40,14 @@ from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from warren.management.refusals import bad_request
-from warren.management.settings import ManagementSettings
+from warren.base.errors import Refused
+from warren.files.local import translated
+from warren.management.application import Application
+from warren.management.broker_facts import BrokerView, Listener, QueueFacts
+from warren.management.metrics import MetricsApplication
+from warren.management.requests import FactsSource, HttpRoute, ManagementSettings, bad_request
+from warren.management.routes import ROUTES
+from warren.snapshot.control_socket import listener_at
 
 _LOG = logging.getLogger(__name__)
 _BAD_REQUEST: Final = json.dumps(bad_request("The request is not valid HTTP").body).encode()
@@ -148,3 +173,92 @@ class HttpProtocol(H11Protocol):
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
+
+
+_WAITING_MAX = 128
+
+
+def tcp_listener(host: str, port: int) -> socket.socket:
+    with translated("listen at", f"{host}:{port}"):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            return socket.create_server((host, port), family=family, backlog=_WAITING_MAX)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise Refused(
+                f"somebody listens at {host}:{port} already", "stop that one, or choose another port"
+            ) from error
+
+
+class UnixListener:
+    """Whoever serves the directory holds its lock, so the name is his, whoever listens there."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with translated("listen at", path):
+            self.socket, self._inode = listener_at(path, takes_over=True)
+
+    def close(self) -> None:
+        self.socket.close()
+        with suppress(OSError):
+            if os.stat(self.path).st_ino == self._inode:
+                os.unlink(self.path)
+
+
+HTTP = "http"
+PROMETHEUS = "http/prometheus"
+
+
+class ManagementServer:
+    """What was started. `addresses`: (host, port) by protocol, `http` and `http/prometheus`."""
+
+    def __init__(self, addresses: dict[str, tuple[str, int]], stop: Callable[[], Awaitable[None]]) -> None:
+        self.addresses = addresses
+        self._stop = stop
+
+    async def stop(self) -> None:
+        """Requests that are under way are answered first, unless they take too long."""
+        await self._stop()
+
+
+async def start(
+    running: BrokerView,
+    host: str,
+    management_port: int | None,
+    prometheus_port: int | None,
+    socket_path: str | None,
+    settings: ManagementSettings | None = None,
+    routes: Sequence[HttpRoute] = ROUTES,
+) -> ManagementServer:
+    """Serve in the running loop. Port 0 picks one; None serves nothing there."""
+    settings = settings or ManagementSettings()
+    own: list[Listener] = []
+    source = FactsSource(running, QueueFacts(running), lambda: [*running.listeners, *own])
+    executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="warren-management")
+
+    async def listen(stack: AsyncExitStack, protocol: str, port: int, app: ASGIApp) -> None:
+        listener = tcp_listener(host, port)
+        stack.callback(listener.close)
+        bound_host, bound_port = listener.getsockname()[:2]
+        await _served(stack, HttpServer(app, settings), listener)
+        own.append(Listener(protocol, bound_host, bound_port))
+
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, executor.shutdown, cancel_futures=True)
+        if management_port is not None:
+            await listen(stack, HTTP, management_port, Application(source, routes, settings, executor))
+        if prometheus_port is not None:
+            await listen(stack, PROMETHEUS, prometheus_port, MetricsApplication(source, executor))
+        if socket_path is not None:
+            unix = UnixListener(socket_path)
+            stack.callback(unix.close)
+            local = Application(source, routes, settings, executor, is_local=True)
+            await _served(stack, HttpServer(local, settings), unix.socket)
+        return ManagementServer({each.protocol: (each.host, each.port) for each in own}, stack.pop_all().aclose)
+    raise AssertionError("an exit stack lets every error pass")
+
+
+async def _served(stack: AsyncExitStack, server: HttpServer, listener: socket.socket) -> None:
+    await server.start(listener)
+    stack.push_async_callback(server.stop)

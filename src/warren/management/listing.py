@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from warren.base.errors import Refused
-from warren.broker.patterns import matches
-from warren.management.refusals import bad_request
+from warren.broker.auth.patterns import matches
+from warren.management.requests import bad_request
 
 PAGE_SIZE = 100
 PAGE_SIZE_MAX = 500

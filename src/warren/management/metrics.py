@@ -7,27 +7,78 @@
 `rabbitmq_identity_info` and `rabbitmq_build_info` come first: every panel joins its numbers with them.
 
 Nothing is kept between two scrapes: counters are the broker's own (`MessageCounters`), everything else is looked at.
+
+Metrics of what only Warren has: epochs, the log, the memory of queues.
+
+What Prometheus asks: three paths, no login, text. Beside the API, at a port of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Final, NamedTuple
+from urllib.parse import parse_qs
 
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    Metric,
-    UntypedMetricFamily,
-)
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from warren.broker.counts import MessageCounters
-from warren.management.own_metrics import own_metrics
-from warren.management.process import process_facts
-from warren.management.queue_facts import QueueFact, QueueNumbers
-from warren.management.running import Alarm, BrokerView
-from warren.management.server import delivered, told_version
+from warren.base.errors import Refused
+from warren.broker.counters import MessageCounters
+from warren.files.protocol import join
+from warren.log.file_record import FileState
+from warren.log.store import LogStore
+from warren.management.broker_facts import Alarm, BrokerView, QueueFact, QueueNumbers, process_facts
+from warren.management.overview import delivered, told_version
+from warren.management.requests import FactsSource
+
+
+def own_metrics(running: BrokerView) -> Iterator[Metric]:
+    log, monitor, counts = running.database.log, running.realms.monitor, running.counts
+    facts = {
+        "epoch_durable": ("Everything up to this epoch is on disk", log.durable),
+        "snapshot_epoch": ("The snapshot store has everything up to this epoch", running.database.store.applied.epoch),
+        "catalog_epoch": ("Of the newest change that the SQL catalog has", running.catalog.applied),
+        "wal_bytes": ("What the files of the log take", wal_bytes(log)),
+        "queue_memory_bytes": ("What messages of all queues take in memory", monitor.used_bytes),
+        "queue_memory_limit_bytes": ("Above it messages are paged out", monitor.limit_bytes),
+        "damage": ("Damaged places of the store and of queues' messages: see /api/overview", len(running.damage)),
+        "problems": ("What an operator should look at: see /api/overview", len(running.problems)),
+    }
+    for name, (told, value) in facts.items():
+        yield GaugeMetricFamily(f"warren_{name}", told, value=value)
+    yield from _background(running)
+    yield CounterMetricFamily("warren_received_bytes", "Of messages published", value=counts.received_bytes)
+    yield CounterMetricFamily("warren_log_flushes", "Of max_write_buffers gathered blocks", value=log.appender.flushes)
+    yield CounterMetricFamily("warren_messages_refused", "Publishes answered by a nack", value=counts.refused)
+
+
+def _background(running: BrokerView) -> Iterator[Metric]:
+    background = running.machine.background
+    failing = {task.name for task in background.failing()}
+    now = GaugeMetricFamily("warren_background_failing", "1 while the task's last round failed", labels=["task"])
+    total = CounterMetricFamily("warren_background_failures", "Failed rounds since the start", labels=["task"])
+    for name, failures in sorted(background.failures().items()):
+        now.add_metric([name], float(name in failing))
+        total.add_metric([name], failures)
+    yield now
+    yield total
+
+
+def wal_bytes(log: LogStore) -> int:
+    files, total = log.machine.files, 0
+    for record in list(log.manifest.state.files.values()):
+        if record.state is not FileState.DOOMED:
+            with suppress(Refused):  # it has gone in this moment
+                total += files.stat(join(log.directory, record.name)).size_bytes
+    return total
+
 
 _NS: Final = 1_000_000_000
 _PROTOCOL: Final = (("protocol", "amqp091"),)
@@ -230,3 +281,71 @@ def _counter(name: str, told: str, value: float, labels: Sequence[tuple[str, str
     metric = CounterMetricFamily(name, told, labels=[label for label, _ in labels])
     metric.add_metric([each for _, each in labels], value)
     return metric
+
+
+_LOG = logging.getLogger(__name__)
+_QUERY_FIELDS_MAX = 100
+_HEADERS = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
+
+Query = dict[str, list[str]]
+
+
+class MetricsApplication:
+    """Is an ASGI application."""
+
+    def __init__(self, source: FactsSource, executor: Executor) -> None:
+        self._source = source
+        self._executor = executor
+        self._paths: dict[str, Callable[[Query], Iterable[Metric]]] = {
+            "/metrics": lambda query: all_metrics(source.running, self._facts()),
+            "/metrics/per-object": lambda query: all_metrics(source.running, self._facts(), is_per_object=True),
+            "/metrics/detailed": self._detailed,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._answered(scope)
+        if any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
+            response.headers["connection"] = "close"  # nobody reads a body here
+        await response(scope, receive, send)
+
+    async def _answered(self, scope: Scope) -> Response:
+        wanted = self._paths.get(scope["path"])
+        if wanted is None:
+            body = b'{"error":"Object Not Found","reason":"Not Found"}'
+            return Response(body, 404, {**_HEADERS, "connection": "close"}, "application/json")
+        if scope["method"] not in ("GET", "HEAD"):
+            return Response(b"", 405, {**_HEADERS, "allow": "GET, HEAD", "connection": "close"})
+        try:
+            query = parse_qs(scope["query_string"].decode("ascii", "replace"), max_num_fields=_QUERY_FIELDS_MAX)
+            loop = asyncio.get_running_loop()
+            text = await loop.run_in_executor(self._executor, lambda: _text(wanted(query)))
+        except ValueError:
+            return Response(b"", 400, _HEADERS)
+        except Exception:
+            _LOG.exception("metrics could not be found out")
+            return Response(b"", 500, _HEADERS)
+        headers = {**_HEADERS, "content-type": CONTENT_TYPE_PLAIN_0_0_4, "content-length": str(len(text))}
+        return Response(b"" if scope["method"] == "HEAD" else text, 200, headers)
+
+    def _facts(self, vhosts: Sequence[str] = ()) -> list[QueueFact]:
+        realms = self._source.running.realms.every()
+        return self._source.facts.of(realm for realm in realms if not vhosts or realm.vhost.name in vhosts)
+
+    def _detailed(self, query: Query) -> Iterable[Metric]:
+        return detailed(self._source.running, self._facts(query.get("vhost", [])), query.get("family", []))
+
+
+class _Found:
+    """Is a collector."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def _text(metrics: Iterable[Metric]) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Found(list(metrics)))
+    return generate_latest(registry)

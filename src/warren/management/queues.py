@@ -12,11 +12,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from warren.management.broker_facts import QueueFact
 from warren.management.listing import columns, listed
-from warren.management.queue_facts import QueueFact
-from warren.management.refusals import not_found
-from warren.management.routing import HttpRequest
-from warren.management.who import visible
+from warren.management.requests import HttpRequest, not_found, visible
 
 
 def every(asked: HttpRequest) -> Any:

@@ -1,4 +1,7 @@
-"""All routes: path, method, who may, and what answers. A test walks every row with every tag.
+"""The first pages of the HTTP port: `/` for a person with a browser, `/api` for a program. Both need no login, and tell
+nothing that `/api/version` and the service checks do not.
+
+All routes: path, method, who may, and what answers. A test walks every row with every tag.
 
 HEAD goes with GET, and OPTIONS with everything. Where the path names a {vhost}, only those get there who see it. A row
 that touches queues or exchanges asks `broker.permissions` besides what stands here.
@@ -6,12 +9,44 @@ that touches queues or exchanges asks `broker.permissions` besides what stands h
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from html import escape
+from typing import Any, Final
 
-from warren.management import health, index, queues, server
-from warren.management.aliveness import aliveness
-from warren.management.routing import Handler, HttpRoute
-from warren.management.who import AccessRule
+from warren.management import health, queues
+from warren.management import overview as server
+from warren.management.health import aliveness
+from warren.management.overview import told_version
+from warren.management.requests import AccessRule, Handler, HttpRequest, HttpRoute
+
+HTML = "text/html; charset=utf-8"
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{product}</title></head>
+<body>
+<h1>{product} {version}</h1>
+<p>{state}</p>
+<ul>
+<li><a href="/api/overview">/api/overview</a>: connections, queues, messages (asks for user and password)</li>
+<li><a href="/api/queues">/api/queues</a>: every queue</li>
+<li><a href="/api/health/checks/alarms">/api/health/checks/alarms</a>: whether publishers are blocked</li>
+<li><a href="/api">/api</a>: all routes</li>
+</ul>
+<p>There is no web interface: this port serves the HTTP API, in the shape of RabbitMQ's.</p>
+</body>
+</html>
+"""
+
+
+def page(asked: HttpRequest) -> Any:
+    running = asked.running
+    state = "The broker is stopping." if running.is_draining else "The broker is running."
+    return _PAGE.format(product=escape(running.settings.product), version=escape(told_version(running)), state=state)
+
+
+def listing(routes: Sequence[HttpRoute]) -> list[dict[str, str]]:
+    return [{"path": route.path, "method": route.method, "tag": route.who.name.lower()} for route in routes]
+
 
 _CHECKS: Final = "/api/health/checks"
 
@@ -21,8 +56,8 @@ def _get(path: str, who: AccessRule, handler: Handler) -> HttpRoute:
 
 
 ROUTES: Final[tuple[HttpRoute, ...]] = (
-    HttpRoute("/", "GET", AccessRule.ANYBODY, index.page, index.HTML),
-    _get("/api", AccessRule.ANYBODY, lambda asked: index.listing(ROUTES)),
+    HttpRoute("/", "GET", AccessRule.ANYBODY, page, HTML),
+    _get("/api", AccessRule.ANYBODY, lambda asked: listing(ROUTES)),
     _get("/api/overview", AccessRule.MANAGEMENT, server.overview),
     _get("/api/whoami", AccessRule.MANAGEMENT, server.whoami),
     _get("/api/version", AccessRule.ANYBODY, server.version),

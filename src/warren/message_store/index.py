@@ -11,14 +11,28 @@ runs, or was moved by the collector. So looking up what is not here is the usual
 Who may do what: only the store inserts and counts; the collector moves, which leaves the count alone, and removes an
 entry only if it is still exactly what the collector saw; queues only look. Each of these happens whole, or not at all.
 Another index can be put in: it must pass the suite in tests/message_store/index_suite.py.
+
+The index in memory: a dict. Every entry costs memory, which `facts` tells.
+
+The index over rows of the snapshot store: counts in memory, places that changed in storage 3.
+
+    storage 3     unit id u64, big-endian → where it is now, in the words of `format`
+
+A unit that the collector has moved is remembered by a row, however many there are, and costs no memory; a start reads
+none of them. Counts are of units that runs of this process share: after a start nobody needs them, for whether a unit
+is alive is asked of the rows of its holders. A row goes with the file it points into, when that is collected.
+
+Always true: `move` returns when its rows are durable, so what was moved may go from where it was. Only the collector,
+one at a time, moves and deletes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from warren.base.ids import Lsn
+from warren.base.ids import Epoch, Lsn
+from warren.base.threads import Condition
 
 
 class IndexEntry(NamedTuple):
@@ -59,3 +73,131 @@ class LocationIndex(Protocol):
     def facts(self) -> Mapping[str, int]:
         """What an operator may want to know of it; among it what its entries cost in memory."""
         ...
+
+
+ENTRY_BYTES = 180  # of the dict, the number, the tuple and the head of the location; measured by a test
+
+
+class MemoryIndex:
+    def __init__(self, lock: Condition) -> None:
+        self._lock = lock  # among those who change it: looking takes no lock, an entry is replaced as a whole
+        self._entries: dict[Lsn, IndexEntry] = {}
+        self._location_bytes = 0
+
+    def look_up(self, unit: Lsn) -> IndexEntry | None:
+        return self._entries.get(unit)
+
+    def look_up_many(self, units: Sequence[Lsn]) -> list[IndexEntry | None]:
+        return [self._entries.get(unit) for unit in units]
+
+    def insert(self, unit: Lsn, entry: IndexEntry) -> None:
+        with self._lock:
+            assert unit not in self._entries, "a unit is inserted once"
+            self._set(unit, entry)
+
+    def add_references(self, unit: Lsn, by: int) -> int | None:
+        with self._lock:
+            entry = self._entries.get(unit)
+            if entry is None:
+                return None
+            assert entry.references + by >= 0, "nobody lets go of what he does not hold"
+            self._set(unit, IndexEntry(entry.references + by, entry.location))
+            return entry.references + by
+
+    def move(self, moves: Sequence[BodyMove]) -> list[bool]:
+        return [self._move(each) for each in moves]
+
+    def delete_object(self, seen: Sequence[tuple[Lsn, IndexEntry]]) -> list[bool]:
+        return [self._delete(unit, entry) for unit, entry in seen]
+
+    def facts(self) -> Mapping[str, int]:
+        count = len(self._entries)
+        return {"entries": count, "memory_bytes": count * ENTRY_BYTES + self._location_bytes}
+
+    def _move(self, move: BodyMove) -> bool:
+        with self._lock:
+            entry = self._entries.get(move.unit)
+            if entry is not None and entry.location != move.old:
+                return False
+            self._set(move.unit, IndexEntry(1 if entry is None else entry.references, move.new))
+            return True
+
+    def _delete(self, unit: Lsn, seen: IndexEntry) -> bool:
+        with self._lock:
+            if self._entries.get(unit) != seen:
+                return False
+            del self._entries[unit]
+            self._location_bytes -= len(seen.location)
+            return True
+
+    def _set(self, unit: Lsn, entry: IndexEntry) -> None:
+        before = self._entries.get(unit)
+        self._location_bytes += len(entry.location) - (0 if before is None else len(before.location))
+        self._entries[unit] = entry
+
+
+MOVED_STORAGE = 3
+
+Row = tuple[bytes, bytes | None]  # key and value; None: the row goes
+ReadRows = Callable[[Sequence[bytes]], Sequence[bytes | None]]  # reads what was written, once `wait` has returned
+
+
+class RowIndex:
+    def __init__(
+        self,
+        counted: MemoryIndex,
+        read: ReadRows,
+        write_moved: Callable[[Sequence[Row]], Epoch],
+        wait: Callable[[Epoch], None],
+    ) -> None:
+        self._counted = counted
+        self._read = read
+        self._write = write_moved
+        self._wait = wait
+
+    def look_up(self, unit: Lsn) -> IndexEntry | None:
+        return self._counted.look_up(unit) or self.look_up_many([unit])[0]
+
+    def look_up_many(self, units: Sequence[Lsn]) -> list[IndexEntry | None]:
+        found = self._counted.look_up_many(units)
+        missing = [place for place, entry in enumerate(found) if entry is None]
+        if missing:
+            rows = self._read([row_key(units[place]) for place in missing])
+            for place, row in zip(missing, rows, strict=True):
+                found[place] = None if row is None else IndexEntry(1, row)
+        return found
+
+    def insert(self, unit: Lsn, entry: IndexEntry) -> None:
+        self._counted.insert(unit, entry)
+
+    def add_references(self, unit: Lsn, by: int) -> int | None:
+        return self._counted.add_references(unit, by)
+
+    def move(self, moves: Sequence[BodyMove]) -> list[bool]:
+        before = self.look_up_many([each.unit for each in moves])
+        is_there = [entry is None or entry.location == each.old for entry, each in zip(before, moves, strict=True)]
+        going = [each for each, is_so in zip(moves, is_there, strict=True) if is_so]
+        if going:
+            self._wait(self._write([(row_key(each.unit), each.new) for each in going]))
+            self._counted.move([each for each in going if self._counted.look_up(each.unit) is not None])
+        return is_there
+
+    def delete_object(self, seen: Sequence[tuple[Lsn, IndexEntry]]) -> list[bool]:
+        rows = self._read([row_key(unit) for unit, _ in seen]) if seen else []
+        gone = [self._is_deleted(unit, entry, row) for (unit, entry), row in zip(seen, rows, strict=True)]
+        told = [unit for (unit, _), row, is_gone in zip(seen, rows, gone, strict=True) if is_gone and row is not None]
+        if told:
+            self._wait(self._write([(row_key(unit), None) for unit in told]))
+        return gone
+
+    def _is_deleted(self, unit: Lsn, seen: IndexEntry, row: bytes | None) -> bool:
+        if self._counted.look_up(unit) is not None:
+            return self._counted.delete_object([(unit, seen)])[0]
+        return row is not None and IndexEntry(1, row) == seen
+
+    def facts(self) -> Mapping[str, int]:
+        return self._counted.facts()
+
+
+def row_key(unit: Lsn) -> bytes:
+    return unit.to_bytes(8, "big")

@@ -9,26 +9,85 @@ written before the session that names them begins, so a run that is durable has 
 
 Always true: a file is not judged by the collector before every run that names something in it is durable, or was never
 written (`is_settled`). Not here: which messages are alive (queue_index), what stands where in a queue (queues).
+
+The two message stores of a broker, wired: one for what must survive, one for what need not.
+
+    persistent   stream "bodies" of the log        index: counts in memory, moved units in storage 3
+    transient    <directory>/transient             index: in memory; everything is deleted at the start
+
+One thread collects the garbage of both. The index is handed in: any that passes the suite will do.
+
+Flying writes: contents that were submitted and are not written yet.
+
+    submit q1 ─┐
+    submit q2 ─┼─▶ flying: contents, who holds them ──before_end──▶ written once, each holder's run told where
+    submit q3 ─┘                                    ──nobody wants them any more──▶ cancelled: not a byte
+
+A publication flies once, however many queues submit it. Those who submit it in one `Changes` end together; if another
+`Changes` ends first, it writes for all who have submitted so far.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, FileNumber, Lsn, QueueId
-from warren.base.runs import QueuePlace, Run, Sizes
+from warren.base.messages import QueuePlace, Run, Sizes
 from warren.base.threads import Threads
-from warren.message_store.flying import HeldRun, JoinedBodies, Participation, PendingWrites
-from warren.message_store.format import CHUNK_BYTES, HOLDERS_MAX, Body, Reference, decode_stored, encode_stored
-from warren.message_store.heap import BodyFiles
-from warren.message_store.index import IndexEntry, LocationIndex
-from warren.message_store.ledger import FileStatistics
-from warren.message_store.reading import BodyReader, location_of
+from warren.files.protocol import join
+from warren.log.store import LogStore
+from warren.message_store.body_files import BodyFiles, LogBodyFiles, TransientBodyFiles
+from warren.message_store.body_format import CHUNK_BYTES, HOLDERS_MAX, Body, Reference, decode_stored, encode_stored
+from warren.message_store.collector import Collector, CollectorThread
+from warren.message_store.index import IndexEntry, LocationIndex, MemoryIndex
+from warren.message_store.liveness import CountCheck, FileStatistics, Liveness, ReferenceCheck
+from warren.message_store.read import BodyReader, location_of, shares, write_units
 from warren.message_store.settings import MessageStoreSettings
-from warren.message_store.units import shares
-from warren.message_store.writing import write_units
+from warren.message_store.transient import TransientStore
+
+HeldRun = tuple[QueuePlace, Run]
+
+
+class IndexBatchParticipant(Protocol):
+    """Somebody who writes elsewhere and ends together with changes. (queue_index/batch.py says the same.)"""
+
+    def before_end(self, runs: Sequence[HeldRun]) -> None: ...
+
+    def after_end(self, epoch: Epoch) -> None: ...
+
+    def aborted(self) -> None: ...
+
+
+class JoinedBodies(Protocol):
+    """What is used of changes."""
+
+    def join(self, participant: IndexBatchParticipant) -> None: ...
+
+
+class Participation:
+    """What one `Changes` has to do with the store."""
+
+    __slots__ = ("files", "flying", "writes_from")
+
+    def __init__(self) -> None:
+        self.flying: dict[object, list[Run]] = {}  # by publication: the runs that these changes gave it
+        self.writes_from: FileNumber | None = None  # it is writing now, into this file or later ones
+        self.files: set[FileNumber] = set()  # that hold contents of its runs
+
+
+class PendingWrites:
+    """Contents on their way."""
+
+    __slots__ = ("contents", "held", "sizes", "stored")
+
+    def __init__(self, contents: Sequence[bytes], sizes: Sizes) -> None:
+        self.contents = contents
+        self.sizes = sizes
+        self.held: dict[Run, tuple[QueuePlace, Participation]] = {}  # it is not written for these yet
+        self.stored: dict[Run, bytes] = {}  # it is for these: where
 
 
 class MessageStore:
@@ -239,3 +298,79 @@ class _OfChanges:
 
     def aborted(self) -> None:
         self._store.aborted(self._changes)
+
+
+TRANSIENT = "transient"
+
+
+class MessageStorePair:
+    def __init__(
+        self,
+        log: LogStore,
+        directory: str,
+        liveness: Liveness,
+        index: LocationIndex,
+        settings: MessageStoreSettings,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._threads = log.machine.threads
+        self._clock = log.machine.clock
+        self._background = log.machine.background
+        self._settings = settings
+        self._worker: CollectorThread | None = None
+        self._heaps = self._open_heaps(log, directory)
+        kept, plain = self._heaps
+        lock = self._threads.condition
+        ledger = FileStatistics(lock())
+        ledger.begin(kept.present_file())
+        self.persistent = MessageStore(kept, index, ledger, self._threads, lambda: log.durable, settings, chunk_bytes)
+        judge = ReferenceCheck(liveness, index)
+        told = self.persistent
+        self.collector = Collector(kept, index, judge, ledger, lock(), told.is_settled, told.ended)
+        memory, of_plain = MemoryIndex(lock()), FileStatistics(lock())
+        self.transient = TransientStore(plain, memory, of_plain, lock(), chunk_bytes)
+        judge_of_plain = CountCheck(memory)
+        paged = self.transient
+        self.transient_collector = Collector(
+            plain, memory, judge_of_plain, of_plain, lock(), paged.is_settled, paged.ended
+        )
+
+    def begin(self) -> None:
+        """Let garbage be collected: every file gets a census, and two at a time are joined where it is worth it."""
+        collectors = (self.collector, self.transient_collector)
+        settings = self._settings
+        seconds = settings.gc_seconds, settings.gc_census_seconds
+        self._worker = CollectorThread(self._threads, self._clock, self._background, collectors, *seconds)
+
+    def collect_soon(self, is_much_dead: bool = False) -> None:
+        """Look for garbage now. `is_much_dead`: more than was noted, like the runs of a queue that was deleted."""
+        if is_much_dead:
+            self.collector.count_again()
+        if self._worker is not None:
+            self._worker.ring()
+
+    def collect(self) -> None:
+        """Have garbage collected now, as far as it is worth it; it is done when this returns."""
+        if self._worker is not None:
+            self._worker.turn()
+
+    def alarms(self) -> list[str]:
+        return self._worker.alarms() if self._worker is not None else []
+
+    def facts(self) -> Mapping[str, int]:
+        """Of both, by their names."""
+        told = {"persistent": self.persistent.facts(), "transient": self.transient.facts()}
+        return {f"{store}_{name}": value for store, facts in told.items() for name, value in facts.items()}
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+        for heap in self._heaps:
+            heap.close()
+
+    def _open_heaps(self, log: LogStore, directory: str) -> tuple[LogBodyFiles, TransientBodyFiles]:
+        settings, kept_bytes = self._settings, self._settings.read_cache_bytes
+        transient = join(directory, TRANSIENT)
+        return LogBodyFiles(log, kept_bytes), TransientBodyFiles(
+            log.machine, transient, settings.transient_file_bytes, kept_bytes
+        )

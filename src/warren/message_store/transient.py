@@ -13,15 +13,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from warren.base.ids import FileNumber, Lsn
-from warren.base.runs import sizes_of
+from warren.base.messages import sizes_of
 from warren.base.threads import Condition
-from warren.message_store.format import CHUNK_BYTES, decode_stored, encode_stored
-from warren.message_store.heap import BodyFiles
+from warren.message_store.body_files import BodyFiles
+from warren.message_store.body_format import CHUNK_BYTES, decode_stored, encode_stored
 from warren.message_store.index import IndexEntry, LocationIndex
-from warren.message_store.ledger import FileStatistics
-from warren.message_store.reading import BodyReader, location_of
-from warren.message_store.units import shares
-from warren.message_store.writing import write_units
+from warren.message_store.liveness import FileStatistics
+from warren.message_store.read import BodyReader, location_of, shares, write_units
 
 
 class TransientStore:

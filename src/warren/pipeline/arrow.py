@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from warren.log.entries import EntryKind
-from warren.log.pool import joined
-from warren.log.scan_part import EntryBlock
-from warren.log.strings import Strings
+from warren.log.merge.pool import Strings, joined
+from warren.log.read.parts import EntryBlock
+from warren.log.settings import EntryKind
 from warren.pipeline.schema import SelectedColumn
-from warren.records.columns import EntryColumns, Texts
-from warren.records.numbers import NumberColumn
+from warren.records.columns import EntryColumns, NumberColumn, Texts
 
 BATCH_ROWS_MIN = 8192
 BATCH_BYTES_MIN = 4 << 20

@@ -6,34 +6,48 @@
 
 Planning touches headers only (`log/file_parts`); tasks check every block they read. The pin taken here holds the files
 until each task takes one of its own, which it renews while it lives and releases when it is done; the last task of a
-batch read releases the plan's pin as well (pipeline/plan_pin). A pin that is not renewed lapses: a dead reader holds
+batch read releases the plan's pin as well (pipeline/planning). A pin that is not renewed lapses: a dead reader holds
 nothing for long, and one that was too slow gets "gone, horizon is H".
 
 Always true: nothing beyond the durable witness is in a plan, and no entry is in two tasks.
+
+The pin of a batch read: one for the whole plan, renewed while tasks run, released by the last of them.
+
+    driver      share        pins/<id>.json of all files, and beside it pins/<id>.parts: a zero byte for each task
+    executors   shared_pin   renew every third of LINGER_SECONDS while the task runs; at its end write 1 to its byte;
+                             whoever then reads ones only has ended last, and releases the pin
+
+Spark plans a batch read in a process that ends before the first task begins, and calls nothing when a job is over: no
+part of the driver can release the pin. So the tasks do. A pin holds `pinSeconds` until the first task begins, and from
+then on LINGER_SECONDS behind the last sign of life: where tasks failed, or were never wanted (`limit`), it lapses.
+
+Always true: a task has a pin of its own on what it reads (pipeline/tasks), so no read depends on this one; it holds the
+files for tasks that have not begun. A lost write of a byte costs LINGER_SECONDS and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from os import getpid
 from typing import Any
 
-from warren.base.errors import Damage, Gone, Refused
+from warren.base.errors import Damage, Gone, NotFound, Refused, WarrenError
 from warren.base.ids import Epoch, FileNumber
-from warren.log.compaction_catalog import has_key_values
-from warren.log.cut import choose_files
-from warren.log.epoch_times import epoch_at_time
-from warren.log.file_header import FileKind
-from warren.log.file_lookup import open_by_name
-from warren.log.file_parts import Border, FilePart, cut_into_parts, epoch_sizes, last_within
-from warren.log.file_record import FileRecord, FileState
-from warren.log.pins import Pin, Pins, check_not_gone
-from warren.log.reading import ReadOnlyLog, open_for_reading
-from warren.log.store import Environment
+from warren.base.threads import repeatedly
+from warren.files.environment import Environment
+from warren.log.checkpoint import choose_files
+from warren.log.compaction.compaction import has_key_values
+from warren.log.file_record import FileKind, FileRecord, FileState
+from warren.log.log_files import open_by_name
+from warren.log.read.parts import Border, FilePart, cut_into_parts, epoch_sizes, last_within
+from warren.log.read.read_only import ReadOnlyLog, epoch_at_time, open_for_reading
+from warren.log.retention import Pin, Pins, check_not_gone
 from warren.pipeline.options import ENTRIES_PER_BUCKET, ReadOptions
 from warren.pipeline.schema import TableView
-from warren.snapshot.layout import log_directory
+from warren.snapshot.database import log_directory
 
 TRIES = 5
 _TWO_BUCKETS_FROM = 200_000  # entries; below it a second task costs more than it saves
@@ -53,7 +67,7 @@ class Task:
     pin_seconds: float
     bucket: int = 0
     buckets: int = 1
-    plan_pin: str = ""  # id of the pin that it shares with the other tasks of a batch read (pipeline/plan_pin) …
+    plan_pin: str = ""  # id of the pin that it shares with the other tasks of a batch read (pipeline/planning) …
     part: int = 0  # … and its number among them
     shows_credentials: bool = False
 
@@ -239,3 +253,69 @@ def _files_of_state(log: ReadOnlyLog, epoch: Epoch) -> list[FileRecord]:
 def _bucket_count(parts: tuple[FilePart, ...]) -> int:
     entries = sum(part.entries or part.size_bytes // _ENTRY_BYTES_GUESSED for part in parts)
     return max(-(-entries // ENTRIES_PER_BUCKET), 2 if entries >= _TWO_BUCKETS_FROM else 1)
+
+
+LINGER_SECONDS = 60.0
+_DONE = b"\1"
+_log = logging.getLogger("warren.pipeline")
+
+
+def share(machine: Environment, plan: Plan) -> list[Task]:
+    """The tasks of a plan, which release its pin together."""
+    if plan.pin is None:
+        return plan.tasks
+    pins = pins_of(machine, plan.tasks[0].directory)
+    try:
+        file = machine.files.create(pins.parts_path(plan.pin.id))
+        try:
+            file.write_at(0, [bytes(len(plan.tasks))])
+        finally:
+            file.close()
+    except BaseException:
+        pins.release(plan.pin)
+        raise
+    return [replace(task, plan_pin=plan.pin.id, part=part) for part, task in enumerate(plan.tasks)]
+
+
+@contextmanager
+def shared_pin(machine: Environment, task: Task) -> Iterator[None]:
+    """Keep the plan's pin while the body runs. A body that raises leaves it to lapse: the task may be tried again."""
+    if not task.plan_pin:
+        yield
+        return
+    pins, seconds = pins_of(machine, task.directory), min(task.pin_seconds, LINGER_SECONDS)
+
+    def renew() -> None:
+        try:
+            _renew(pins, task.plan_pin, seconds)
+        except WarrenError as error:  # the tasks to come take pins of their own, and get `Gone` if they are too late
+            _log.warning("pin of the plan not renewed: %s", error.what)
+
+    renew()
+    try:
+        with repeatedly(machine.threads, "warren-plan-pin", seconds / 3, renew):
+            yield
+    except GeneratorExit:  # Spark has all rows it wants
+        _end(machine, pins, task)
+        raise
+    _end(machine, pins, task)
+
+
+def _renew(pins: Pins, identity: str, seconds: float) -> None:
+    pin = pins.find(identity)
+    if pin is None:
+        return  # another run of the same plan has released it
+    if not seconds * 2 / 3 <= pins.seconds_left(pin) <= seconds:  # else another task has just renewed it
+        pins.renew(pin, seconds)
+
+
+def _end(machine: Environment, pins: Pins, task: Task) -> None:
+    with suppress(NotFound):  # released, or lapsed and removed
+        file = machine.files.open(pins.parts_path(task.plan_pin), writable=True)
+        try:
+            file.write_at(task.part, [_DONE])
+            ended = file.read_at(0, file.size())
+        finally:
+            file.close()
+        if ended == _DONE * len(ended):
+            pins.revoke(task.plan_pin)

@@ -2,15 +2,37 @@
 
     driver      WarrenSource ─▶ WarrenReader.partitions()     options and schema checked, a plan made and pinned
     executors   WarrenReader.read(partition)                  one task of the plan, as Arrow batches; the last one
-                                                              releases the pin (pipeline/plan_pin)
+                                                              releases the pin (pipeline/planning)
 
 Spark refuses a reader that knows `pushFilters` unless its own setting allows that, so filters are a class apart, made
 with option `pushdown=true`. Filters on `epoch` narrow the plan; Spark still applies every filter to the rows.
+
+`spark.readStream.format("warren")`: the raw log as it becomes durable.
+
+    offset    {"timeline": "9f3c…", "epoch": 4711}        everything up to this epoch has been read
+
+An offset names a past, not a place in a file: files rotate, are compacted and go, and the offset still says the same. A
+micro-batch is the epochs behind its start up to its end, each whole. Replayed after a crash it is the same again, so a
+sink that is idempotent by batch gets every durable entry exactly once.
+
+A stream that fell behind the horizon is told so, or goes on at the horizon and says that it did (`failOnDataLoss`). One
+that stands on a past which this store left — it was restored, or forked — is told the fork's epoch.
+
+Each micro-batch has a pin on the files it reads. Only what is planned is held: a stream that is slower than retention
+must not fill the disk. Spark's `commit` may come late or never, so nothing but the pin's early release depends on it.
+At the end of a query the last pin is released too (`ending`).
+
+How the process of a stream's reader ends. Spark does not call `stop` when a query ends, though its protocol has it:
+the process that plans the batches gets a SIGTERM and is gone, with its last pin left to lapse, an hour by default. So
+the reader is stopped when the signal comes, and then the process ends of it as it would have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,15 +49,32 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from warren.base.ids import Epoch
-from warren.pipeline.ending import call_at_sigterm
+from warren.base.errors import Misuse, Refused
+from warren.base.ids import Epoch, TimelineId
+from warren.files.environment import Environment
+from warren.log.read.read_only import ReadOnlyLog
+from warren.log.retention import Pin, check_not_gone
 from warren.pipeline.options import ReadOptions
-from warren.pipeline.plan_pin import share
-from warren.pipeline.planning import Planner
+from warren.pipeline.planning import Planner, Task, share
 from warren.pipeline.schema import TableView, fields_of, usual_schema
 from warren.pipeline.tasks import run
+
+
+def call_at_sigterm(stop: Callable[[], None]) -> None:
+    """Have this called before SIGTERM ends the process; only where nobody else listens to that signal."""
+
+    def end(number: int, frame: object) -> None:
+        stop()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        with suppress(ValueError):  # not the main thread, so not Spark's process for a reader
+            signal.signal(signal.SIGTERM, end)
+
 
 FORMAT = "warren"
 
@@ -56,7 +95,6 @@ class WarrenSource(DataSource):
         return (FilteringReader if takes_filters else WarrenReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from warren.pipeline.stream_source import WarrenStreamReader
 
         reader = WarrenStreamReader(ReadOptions.of(self.options), schema)
         call_at_sigterm(reader.stop)
@@ -100,3 +138,130 @@ def narrowed(options: ReadOptions, told: Filter) -> ReadOptions:
         high = value - 1 if isinstance(told, LessThan) else value
         options = replace(options, only_to=Epoch(max(min(options.only_to, high), 0)))
     return options
+
+
+Offset = dict[str, Any]
+_BYTES_WITHOUT_END = (1 << 63) - 1
+_log = logging.getLogger("warren.pipeline")
+
+
+class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: ReadOptions, schema: StructType, machine: Environment | None = None) -> None:
+        _check_for_stream(options)
+        self._options = options
+        self._schema = schema
+        self._fields = fields_of(options.view, schema)
+        self._begin(machine)
+
+    def _begin(self, machine: Environment | None = None) -> None:
+        self._planner = Planner(self._options, machine)
+        self._target: Epoch | None = None
+        self._pin: Pin | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Executors get what was asked for, nothing of what the driver holds."""
+        return {"_options": self._options, "_schema": self._schema, "_fields": self._fields}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    # -- what Spark asks on the driver ---------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:
+        log = self._planner.open()
+        asked = self._options.from_epoch
+        return _offset(log, log.state.horizon if asked is None else Epoch(max(asked, 1) - 1))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if not options.epochs_per_trigger_max and not options.bytes_per_trigger_max:
+            return ReadAllAvailable()
+        return ReadMaxBytes(options.bytes_per_trigger_max or _BYTES_WITHOUT_END)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._planner.open().durable
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        log = self._planner.open()
+        after = self._position(log, start)
+        newest = log.durable if self._target is None else min(log.durable, self._target)
+        if newest <= after:
+            return start
+        return _offset(log, newest if isinstance(limit, ReadAllAvailable) else self._limited(log, after, newest, limit))
+
+    def reportLatestOffset(self) -> Offset:
+        log = self._planner.open()
+        return _offset(log, log.durable)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        plan = self._planner.pinned(lambda log: self._between(log, start, end))
+        self._release()  # Spark plans a batch when the one before it is done
+        self._pin = plan.pin
+        return [InputPartition(task) for task in plan.tasks]
+
+    def commit(self, end: Offset) -> None:
+        """A hint that nothing up to here is asked for again; the batch under way has the pin that stands."""
+
+    def stop(self) -> None:
+        self._release()
+
+    # -- what executors do ---------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return run(partition.value, self._fields, to_arrow_schema(self._schema), self._planner.machine)
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _between(self, log: ReadOnlyLog, start: Offset, end: Offset) -> list[Task]:
+        after, last = self._position(log, start), _admitted(log, end)
+        if last > log.durable:
+            raise Refused(
+                f"the checkpoint has read up to epoch {last}, this store is durable up to {log.durable}",
+                "open the store first if it was stopped, or name the directory that the stream has read so far",
+            )
+        return self._planner.tasks_between(log, Epoch(after + 1), last) if after < last else []
+
+    def _position(self, log: ReadOnlyLog, start: Offset) -> Epoch:
+        """The epoch behind which the stream goes on."""
+        after = _admitted(log, start)
+        horizon = log.state.horizon
+        if self._options.fails_on_data_loss:
+            check_not_gone(log.state, Epoch(after + 1), ())
+        elif after < horizon:
+            _log.warning("epochs %d … %d are gone: the stream goes on at the horizon", after + 1, horizon)
+            return horizon
+        return after
+
+    def _limited(self, log: ReadOnlyLog, after: Epoch, newest: Epoch, limit: ReadLimit) -> Epoch:
+        epochs_max = self._options.epochs_per_trigger_max
+        last = min(newest, after + epochs_max) if epochs_max else newest
+        if isinstance(limit, ReadMaxBytes) and limit.max_bytes < _BYTES_WITHOUT_END:
+            last = min(last, self._planner.epoch_within(log, after, limit.max_bytes))
+        return Epoch(last)
+
+    def _release(self) -> None:
+        if self._pin is not None:
+            self._planner.pins.release(self._pin)
+            self._pin = None
+
+
+def _check_for_stream(options: ReadOptions) -> None:
+    if options.view is not TableView.ENTRIES:
+        raise Misuse(f"a stream shows view 'entries', not '{options.view}'", "read other views with spark.read")
+    if options.to_epoch is not None or options.as_of_epoch is not None or options.as_of_ns is not None:
+        raise Misuse("a stream has no last epoch", "use trigger(availableNow=True), or spark.read with toEpoch")
+
+
+def _offset(log: ReadOnlyLog, epoch: Epoch) -> Offset:
+    return {"timeline": f"{log.state.timeline.id:016x}", "epoch": epoch}
+
+
+def _admitted(log: ReadOnlyLog, offset: Offset) -> Epoch:
+    """The epoch of an offset, if it belongs to the past of this store."""
+    try:
+        timeline, epoch = TimelineId(int(offset["timeline"], 16)), Epoch(int(offset["epoch"]))
+    except (KeyError, ValueError, TypeError):
+        raise Refused(f"{offset} is no offset of a warren stream", "the checkpoint is another source's") from None
+    log.state.timeline.admit(timeline, epoch)
+    return epoch

@@ -14,17 +14,15 @@ import pyarrow as pa
 
 from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch
-from warren.catalog.credentials import without_credentials
-from warren.log.buckets import Bucket, newest_values
-from warren.log.entries import KV_STREAM
-from warren.log.file_parts import FilePart
-from warren.log.scan import refuse_damage
-from warren.log.scan_part import EntryBlock, PartInput, entry_blocks, missing, scan_part
-from warren.log.scan_verdict import FileScan, Problem
-from warren.log.store import Environment
+from warren.catalog.rows import without_credentials
+from warren.files.environment import Environment
+from warren.log.merge.external import Bucket, newest_values
+from warren.log.read.blocks import FileScan, Problem
+from warren.log.read.parts import EntryBlock, FilePart, PartInput, entry_blocks, missing, scan_part
+from warren.log.read.scan import refuse_damage
+from warren.log.settings import KV_STREAM
 from warren.pipeline.arrow import Chunk, batches_of
-from warren.pipeline.plan_pin import shared_pin
-from warren.pipeline.planning import Task, pins_of, take_pin
+from warren.pipeline.planning import Task, pins_of, shared_pin, take_pin
 from warren.pipeline.schema import SelectedColumn, TableView
 from warren.records.columns import EntryColumns
 

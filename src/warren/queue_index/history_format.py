@@ -1,4 +1,9 @@
-"""History: what happened to messages, when and why, as records of the message stream. Nobody needs them to recover.
+"""Why a message left its queue. The numbers are on disk: never change one, only add (DESIGN section 8).
+
+A message that is dead-lettered leaves for one of these reasons, whether somebody gets it or not; where it went is told
+by the run that it is in there. So there is no reason of its own for that: 8 was meant for it, and is not written.
+
+History: what happened to messages, when and why, as records of the message stream. Nobody needs them to recover.
 
     key      | "h" | queue u64 be | level u8 |                                          who reads may choose by it
     value    | format u8 | flags u8 | extension_bytes u16 | kind u8 | why u8 | detail_bytes u16 |
@@ -22,10 +27,22 @@ import numpy as np
 
 from warren.base.errors import Damage, Misuse, Refused
 from warren.base.ids import QueueId
-from warren.base.runs import QueuePlace
+from warren.base.messages import QueuePlace
 from warren.files.protocol import Buffer
-from warren.queue_index.format import FORMAT, HEAD, named, opened
-from warren.queue_index.why import DequeueReason
+from warren.queue_index.row_format import FORMAT, HEAD, named, opened
+
+
+class DequeueReason(IntEnum):
+    ACKED = 1  # a consumer has done with it
+    EXPIRED = 2  # its time, or its queue's, had come
+    OVER_LIMIT = 3  # the queue was full, and it stood at the head
+    REJECTED = 4  # a consumer did not want it
+    PURGED = 5  # somebody emptied the queue
+    QUEUE_DELETED = 6
+    MOVED = 7  # to another queue, by hand
+    TRANSACTION = 9  # by the outcome of a transaction
+    DELIVERY_LIMIT = 10  # it was given back too often
+
 
 Ranges = Sequence[tuple[int, int]]  # sequence ids: first, stop
 

@@ -7,7 +7,7 @@
                            └ run row, ack row, run row, …              `scan` reads a range of sequence ids
 
 A row of more than a few bytes stays in the log, and the store holds a pointer to it: order is read from the store,
-contents from the log's blocks, which are read whole, checked, and kept a while (log/pointed). So nothing is copied
+contents from the log's blocks, which are read whole, checked, and kept a while (log/pointers). So nothing is copied
 before a log file has to go, and reading a queue from its head reads every block about once.
 
 Recovery is the counters row and the runs that came after it, so it does not grow with the length of a queue. After an
@@ -26,29 +26,29 @@ from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from warren.base.clock import Clock
+from warren.base.environment import Clock
 from warren.base.errors import Damage, Gone, Misuse
 from warren.base.ids import Epoch, Lsn, SequenceId
-from warren.base.runs import QueuePlace, Run
+from warren.base.messages import QueuePlace, Run
 from warren.base.threads import SystemThreads
 from warren.files.protocol import Buffer
-from warren.log.referring import Pointer, is_pointer
-from warren.queue_index.changes import NOTHING, IndexBatch, MessageSession
-from warren.queue_index.format import (
+from warren.log.pointers import Pointer, is_pointer
+from warren.queue_index.batch import NOTHING, IndexBatch, MessageSession, StreamLock
+from warren.queue_index.row_format import (
     ACK_ROW,
     RUN_COUNT_MAX,
     Counters,
     counters_key,
+    decode_contents,
     decode_counters,
     decode_gone,
+    decode_run,
     named,
     read_key,
     run_key,
 )
-from warren.queue_index.run_format import decode_contents, decode_run
-from warren.queue_index.stream_writing import StreamLock
 from warren.snapshot.database import Database
-from warren.snapshot.snapshot_store import StoredVersion, StoreRow
+from warren.snapshot.store import StoredVersion, StoreRow
 
 MESSAGES = "messages"  # the stream
 TRIES = 4  # a row may be moved while it is read; then it is looked for again

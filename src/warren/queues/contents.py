@@ -8,7 +8,7 @@ A queue moves messages and asks these for what it has let go of (VQ-45). Reading
 read of the disk for each: so what is read for a fetch is read ahead a little, and kept until it is fetched.
 
 Always true: contents of a sequence id never change, so what was read ahead is right for as long as it is kept. Not
-here: who decides what leaves memory (paging), how anything is written to the log (queue_index/changes).
+here: who decides what leaves memory (paging), how anything is written to the log (queue_index/batch).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import numpy as np
 
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, SequenceId
-from warren.base.runs import QueuePlace, Run, Sizes, Slice
-from warren.queue_index.changes import IndexBatch
-from warren.queue_index.format import Counters
+from warren.base.messages import QueuePlace, Run, Sizes, Slice
+from warren.queue_index.batch import IndexBatch
 from warren.queue_index.index import IndexedRun, OnDamage, Piece
+from warren.queue_index.row_format import Counters
 
 AHEAD_SLICES_MAX = 256
 BULK_BYTES_MAX = 1 << 20

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from warren.base.runs import Slice
+from warren.base.messages import Slice
 from warren.queues.pending_acks import PendingAcks
-from warren.queues.subqueue import SubQueue
-from warren.queues.variable import VariableQueue
+from warren.queues.subqueues import SubQueue
+from warren.queues.variable_queue import VariableQueue
 
 
 def check(queue: VariableQueue, is_deep: bool = False) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from warren.base.clock import Clock
+from warren.base.environment import Clock
 
 SECOND_NS = 1_000_000_000
 MS_NS = 1_000_000

@@ -23,9 +23,9 @@ from warren.records.format import (
     HEADER,
     MAGIC,
     BlockKind,
+    BlockVerdict,
     padded,
 )
-from warren.records.verdict import BlockVerdict
 
 Buffer = bytes | bytearray | memoryview
 

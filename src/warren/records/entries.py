@@ -13,9 +13,8 @@ import numpy as np
 from warren.base.errors import Damage, Refused
 from warren.base.ids import StreamId
 from warren.records.block import BlockDraft, Buffer, Header, draft
-from warren.records.columns import EntryColumns, Texts
+from warren.records.columns import WIDTHS, EntryColumns, NumberColumn, Texts
 from warren.records.format import BODY_HEAD, COLUMN, COLUMNS_MAX, HEADER, BlockKind, ColumnTag, Encoding, padded
-from warren.records.numbers import WIDTHS, NumberColumn
 
 _IGNORABLE_FROM = 128
 

@@ -18,12 +18,20 @@ Body of `ENTRIES` and `SORTED` blocks:
 
     | columns u16 | 0 u16 | heap_at u32 | columns × ( tag u8, encoding u8, width u8, 0 u8, data_bytes u32, base u64 ) |
     | column data, each padded to 8 | heap: all keys, then all values | zeros to a multiple of 8 |
+
+What was found where a block was looked for.
+
+    EMPTY    zeros, or the end of the file: nothing was ever written here
+    STALE    a block of another life of the file, another timeline or another place: as good as nothing
+    TORN     something of ours begins here and does not end well: a wrong checksum, an impossible size, a cut
+
+Whether TORN is a power cut's doing or damage is not the block's to say: it depends on the durable witness (log/read/scan).
 """
 
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 MAGIC = 0x4E525257  # "WRRN" as bytes
 FORMAT_VERSION = 1
@@ -79,3 +87,10 @@ class Encoding(IntEnum):
 
 def padded(size: int) -> int:
     return (size + 7) & ~7
+
+
+class BlockVerdict(Enum):
+    GOOD = "good"
+    EMPTY = "empty"
+    STALE = "stale"
+    TORN = "torn"

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from warren.base.checksum import crc32
 from warren.records.block import FileIdentity, Header, look
-from warren.records.format import ALIGNMENT_BYTES, MAGIC
-from warren.records.verdict import BlockVerdict
+from warren.records.format import ALIGNMENT_BYTES, MAGIC, BlockVerdict
 
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _FIND_STEP_BYTES = 1 << 20

@@ -1,4 +1,37 @@
-"""Who comes in: a login checked against the users of the catalog.
+"""How a client says who it is: the responses of SASL, read into a name and a password.
+
+    PLAIN       [as whom] 0 name 0 password                      bytes, as RFC 4616 has them
+    AMQPLAIN    a table without its size: LOGIN, PASSWORD        the standard's own, which old clients use
+
+What is too long or of another shape is the client's fault, and is told as such; whether the password is right is found
+out elsewhere (`authentication`). Nobody acts as somebody else: where a name to act as is given, it is the same name.
+
+Not here: ANONYMOUS, which lets everybody in; EXTERNAL, which needs certificates.
+
+Who guesses passwords is answered ever more slowly, and at some point looked at only now and then.
+
+    failures of one address      answered after             hashed
+    1, 2, 3, 4 …                 1, 2, 3, 3 s, no longer    yes
+    more than `FREE_FAILURES`    3 s                        one login a second, the others are refused unseen
+
+Failures are forgotten a minute after the last one. An address of IPv6 counts by its network (64 bits), for who has one
+of them has them all. The table is bounded: the address that failed least recently is forgotten first.
+
+Only refusals wait, and a login that is known already (`known_logins`) is not looked at twice: others behind the same
+address get in, though a new one among them may have to try again. Not thread-safe: its owner has a lock.
+
+Logins that were found right a moment ago, so that a hundred connections of one user do not pay for a hundred hashes.
+
+    name ──▶ (hash in the catalog, HMAC of the password)         the least recently used goes first
+
+A password is remembered as an HMAC by a key that nobody but this process has, and only in memory. One that is known
+counts only as long as the catalog still has the hash it was checked against: a new password, or another user by the
+same name, and it is not known any more.
+
+Always true: what is not known is checked in full, so nobody learns from the time a refusal takes. Not thread-safe: its
+owner has a lock.
+
+Who comes in: a login checked against the users of the catalog.
 
     Login ──▶ a row of that name? ──▶ known since a moment ago? ──▶ hash it ──▶ may it come from there? ──▶ User
                                                                      └─ of RabbitMQ: hash it anew, as ours are
@@ -13,24 +46,188 @@ the log of events says why. The row is read for every login, so a changed passwo
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import logging
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from warren.amqp.errors import ReplyCode, reply_text
+from warren.amqp.errors import PeerError, ReplyCode, reply_text
+from warren.amqp.types import read_table
+from warren.base.environment import Clock, Random
 from warren.base.errors import Refused, WarrenError
-from warren.broker.passwords import Hashing, hashed, is_dated, verify
-from warren.broker.permissions import may_come_from
+from warren.broker.auth.passwords import PASSWORD_BYTES_MAX, Hashing, hashed, is_dated, verify
+from warren.broker.auth.permissions import may_come_from
 from warren.catalog import users
 from warren.catalog.catalog import Catalog
-from warren.catalog.change import Change
+from warren.catalog.rows import NAME_BYTES_MAX, Change
 from warren.catalog.users import UserRow
-from warren.log.machine import Environment
-from warren.server.back_off import BackOff
-from warren.server.known_logins import KnownLogins
-from warren.server.sasl import MECHANISMS, Login, read_login
+from warren.files.environment import Environment
 from warren.server.settings import ServerSettings
 
-__all__ = ["MECHANISMS", "Login", "LoginRefused", "UserAuthentication", "read_login"]
+RESPONSE_BYTES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Not checked yet. A password is in no `repr`, so that it gets into no log of events."""
+
+    user: str
+    password: str = field(repr=False)
+    mechanism: str = "PLAIN"
+
+
+def read_login(mechanism: str, response: bytes, offered: Collection[str]) -> Login:
+    """What `connection.start-ok` says. A `PeerError` if it cannot be understood, or was not offered."""
+    read = _READERS.get(mechanism)
+    if read is None or mechanism not in offered:
+        raise PeerError(ReplyCode.COMMAND_INVALID, f"unknown authentication mechanism '{mechanism[:40]}'")
+    if len(response) > RESPONSE_BYTES_MAX:
+        raise _bad(mechanism, f"has {len(response)} bytes, at most {RESPONSE_BYTES_MAX} are read")
+    user, password = read(response)
+    return Login(
+        _text(user, "name", NAME_BYTES_MAX, mechanism),
+        _text(password, "password", PASSWORD_BYTES_MAX, mechanism),
+        mechanism,
+    )
+
+
+def _read_plain(response: bytes) -> tuple[bytes, bytes]:
+    parts = response.split(b"\0")
+    if len(parts) != 3:
+        raise _bad("PLAIN", "is not `0 name 0 password`")
+    as_whom, user, password = parts
+    if as_whom not in (b"", user):
+        raise _bad("PLAIN", "asks to act as another user")
+    return user, password
+
+
+def _read_amqplain(response: bytes) -> tuple[bytes, bytes]:
+    sized = len(response).to_bytes(4, "big") + response
+    table, _ = read_table(sized, 0, len(sized))
+    user, password = table.get("LOGIN"), table.get("PASSWORD")
+    if not isinstance(user, str | bytes) or not isinstance(password, str | bytes):
+        raise _bad("AMQPLAIN", "has no LOGIN or no PASSWORD, as texts")
+    return _raw(user), _raw(password)
+
+
+_READERS: dict[str, Callable[[bytes], tuple[bytes, bytes]]] = {"PLAIN": _read_plain, "AMQPLAIN": _read_amqplain}
+MECHANISMS = tuple(_READERS)  # all that there are
+
+
+def _raw(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _text(raw: bytes, what: str, bytes_max: int, mechanism: str) -> str:
+    if len(raw) > bytes_max:
+        raise _bad(mechanism, f"has a {what} of {len(raw)} bytes, at most {bytes_max} are read")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise _bad(mechanism, f"has a {what} that is not UTF-8") from error
+
+
+def _bad(mechanism: str, why: str) -> PeerError:
+    return PeerError(ReplyCode.SYNTAX_ERROR, f"the {mechanism} response {why}")
+
+
+ADDRESSES_MAX = 4096
+FREE_FAILURES = 10
+DELAY_SECONDS_MAX = 3.0  # kombu, and so Celery, waits five for a connection: it shall hear why it does not get in
+_FORGOTTEN_NS = 60_000_000_000
+_PACE_NS = 1_000_000_000
+_NETWORK_BITS = 64
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int
+    last_ns: int
+    looked_at_ns: int
+
+
+class BackOff:
+    def __init__(self, clock: Clock, delay_seconds: float, addresses_max: int = ADDRESSES_MAX) -> None:
+        self._clock = clock
+        self._delay_seconds = delay_seconds
+        self._addresses_max = addresses_max
+        self._failed: OrderedDict[str, _Failures] = OrderedDict()
+
+    def may_try(self, peer: str) -> bool:
+        """Whether a login from there is worth a hash now. No address is a socket of this machine: always."""
+        now, found = self._clock.monotonic_ns(), self._failed.get(network_of(peer))
+        if not peer or found is None or found.count <= FREE_FAILURES or now - found.last_ns > _FORGOTTEN_NS:
+            return True
+        if now - found.looked_at_ns < _PACE_NS:
+            return False
+        found.looked_at_ns = now
+        return True
+
+    def failed(self, peer: str) -> float:
+        """Note a failure; after how many seconds it should be answered."""
+        now, network = self._clock.monotonic_ns(), network_of(peer)
+        found = self._failed.get(network)
+        if found is None or now - found.last_ns > _FORGOTTEN_NS:
+            found = self._failed[network] = _Failures(0, now, now)
+        found.count += 1
+        found.last_ns = now
+        self._failed.move_to_end(network)
+        if len(self._failed) > self._addresses_max:
+            self._failed.popitem(last=False)
+        doublings = min(found.count - 1, 10)
+        return min(self._delay_seconds * (1 << doublings), max(DELAY_SECONDS_MAX, self._delay_seconds))
+
+    def __len__(self) -> int:
+        return len(self._failed)
+
+
+def network_of(peer: str) -> str:
+    try:
+        address: IPv4Address | IPv6Address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        if not address.is_loopback:
+            return f"{int(address) >> _NETWORK_BITS:x}/64"
+    return str(address)
+
+
+LOGINS_MAX = 1024
+_KEY_IDS = 4
+
+
+class KnownLogins:
+    def __init__(self, chance: Random, count_max: int = LOGINS_MAX) -> None:
+        self._key = b"".join(chance.id64().to_bytes(8, "big") for _ in range(_KEY_IDS))
+        self._count_max = count_max
+        self._known: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+
+    def sign(self, password: str) -> bytes:
+        """What stands for a password here."""
+        return hmac.digest(self._key, password.encode(errors="surrogatepass"), hashlib.sha256)
+
+    def knows(self, user: UserRow, signed: bytes) -> bool:
+        found = self._known.get(user.name)
+        if found is None or found[0] != _proof(user) or not hmac.compare_digest(found[1], signed):
+            return False
+        self._known.move_to_end(user.name)
+        return True
+
+    def learn(self, user: UserRow, signed: bytes) -> None:
+        self._known[user.name] = _proof(user), signed
+        self._known.move_to_end(user.name)
+        if len(self._known) > self._count_max:
+            self._known.popitem(last=False)
+
+
+def _proof(user: UserRow) -> str:
+    return f"{user.id} {user.hashing_algorithm} {user.password_hash}"
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,20 +17,16 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from warren.amqp.connection import AcksReceived, PublishesReceived
+from warren.amqp.content import PERSISTENT
 from warren.amqp.errors import PeerError, ReplyCode
-from warren.amqp.events import AcksReceived, PublishesReceived
-from warren.amqp.kernels import ACK, NACK
+from warren.amqp.kernels import ACK, HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID, NACK
 from warren.amqp.methods import BasicPublish, BasicReturn
-from warren.amqp.properties import PERSISTENT
-from warren.amqp.property_walk import HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID
-from warren.broker.client import Client
-from warren.broker.routes import Route
-from warren.broker.turn import Settlement
-from warren.broker.unacked import Unacked, UnackedRange, UnknownTag
-from warren.server.consumer import DeliverySource, ServerConsumer
-from warren.server.shared_prefetch import SharedPrefetch
-from warren.server.special import OpenedMessages, special_of
-from warren.server.targets import PublishTarget
+from warren.broker.realm import Client
+from warren.broker.request_batch import Route, Settlement
+from warren.server.consumer import DeliverySource, ServerConsumer, SharedPrefetch
+from warren.server.publish import OpenedMessages, PublishTarget, special_of
+from warren.server.unacked import Unacked, UnackedRange, UnknownTag
 
 if TYPE_CHECKING:
     from warren.server.connection import ServerConnection

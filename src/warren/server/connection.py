@@ -11,47 +11,67 @@ with 541, and is logged. Nobody else is disturbed.
 
 Always true: events are acted upon in the order in which they came; what was gathered in the turn is done before
 anything that blocks is begun; once the socket has gone nothing is sent, and everything unsettled is ready again.
+
+How a connection is dropped so that its client learns of it: by RST, whatever waits to be sent.
+
+After a FIN the client's first write succeeds, and is lost without an error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from warren.amqp.connection import ConnectionProtocol, ProtocolLimits
-from warren.amqp.connection_states import ConnectionState
-from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
-from warren.amqp.events import (
+from warren.amqp.connection import (
     AcksReceived,
     ChannelViolated,
     ConnectionEnded,
+    ConnectionProtocol,
+    ConnectionState,
     ConnectionViolated,
     Event,
     HeartbeatReceived,
     MethodReceived,
     ProtocolHeaderReceived,
+    ProtocolLimits,
     PublishesReceived,
     ResponseReady,
+    Tuning,
 )
+from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
 from warren.amqp.frames import HEARTBEAT_FRAME
 from warren.amqp.methods import ChannelClose, ConnectionClose, Method
-from warren.amqp.tuning import Tuning
-from warren.base.clock import Clock
+from warren.base.environment import Clock
 from warren.base.errors import WarrenError
-from warren.broker.client import Owner
-from warren.broker.counts import MessageCounters
-from warren.broker.permissions import Access
+from warren.broker.auth.permissions import Access
+from warren.broker.counters import MessageCounters
+from warren.broker.realm import Owner
 from warren.server.channel import ServerChannel
-from warren.server.handlers import channel_methods, handshake
-from warren.server.reset import reset
-from warren.server.targets import PublishTargets
+from warren.server.handlers import channel as channel_methods
+from warren.server.handlers import connection as handshake
+from warren.server.publish import PublishTargets
 
 if TYPE_CHECKING:
-    from warren.server.served_realm import VhostLoop
     from warren.server.server import Server
+    from warren.server.vhost_loop import VhostLoop
+
+
+_LINGER_NONE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 seconds
+
+
+def reset(transport: asyncio.Transport) -> None:
+    socket_ = transport.get_extra_info("socket")  # None in the simulator
+    if socket_ is not None:
+        with suppress(OSError):  # the client has reset it already
+            socket_.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
+    transport.abort()
+
 
 _LOG = logging.getLogger(__name__)
 UNREAD_TIMES: Final = 4  # so many times `unsent_bytes_max` wait for a client: then we do not read it either

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
-from warren.server.back_off import network_of
+from warren.server.authentication import network_of
 
 Connection = TypeVar("Connection", bound=Hashable)
 

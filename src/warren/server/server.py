@@ -9,7 +9,7 @@ results back to the loop.
 
 Always true: no confirm is written before its epoch is durable, and confirms of a channel are in order. If the disk
 fails nothing is confirmed any more, and `failed` says why. An exception in the batch of a vhost, or in the output of a
-connection, concerns that vhost's batch or that connection alone, and is an alarm (base/background).
+connection, concerns that vhost's batch or that connection alone, and is an alarm (base/threads).
 """
 
 from __future__ import annotations
@@ -21,27 +21,26 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from warren.amqp.connection_states import ConnectionState
+from warren.amqp.connection import ConnectionState
 from warren.amqp.errors import ReplyCode
 from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose, ConnectionUnblocked
 from warren.base.ids import Epoch
 from warren.broker.confirms import Confirms
-from warren.broker.counts import MessageCounters
-from warren.broker.realms import Vhosts
+from warren.broker.counters import MessageCounters
+from warren.broker.declarations.dispatch import Declarations
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.request_batch import BatchResult
 from warren.broker.storage import QueueStorage
-from warren.broker.supervisor import QueueHandle
-from warren.broker.topology import Declarations
-from warren.broker.turn import BatchResult
+from warren.broker.vhosts import Vhosts
 from warren.catalog.catalog import Catalog
-from warren.log.machine import Environment
+from warren.files.environment import Environment
+from warren.server.alarms import BLOCKED, UNSAFE, PublisherPressure, ResourceMonitor
 from warren.server.authentication import UserAuthentication
 from warren.server.connection import ServerConnection
 from warren.server.consumer import ServerConsumer
 from warren.server.half_open import HalfOpenConnections
-from warren.server.pressure import BLOCKED, UNSAFE, PublisherPressure
-from warren.server.served_realm import ConfirmingChannel, VhostLoop
 from warren.server.settings import ServerSettings
-from warren.server.watch import ResourceMonitor
+from warren.server.vhost_loop import ConfirmingChannel, VhostLoop
 
 _LOG = logging.getLogger(__name__)
 POOL_SIZE: Final = 16  # they wait for the disk, mostly: as many declarations share one sync

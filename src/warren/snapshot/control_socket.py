@@ -7,14 +7,14 @@
 A Unix socket, mode 0600: whoever may own the directory may give orders. One connection is one order. One thread takes
 them one after another, so handlers never meet each other; an order that takes long lets the next one wait. Somebody who
 connects and says nothing, or does not listen, is hung up on after some seconds. An order that cannot be
-answered because of a defect is an alarm until a later one is answered (base/background).
+answered because of a defect is an alarm until a later one is answered (base/threads).
 
 The name of a socket outlives its process. A name at which nobody listens is replaced, one at which somebody does is not
 (`Locked`), unless the caller holds a lock that makes the name his. A path longer than the system takes (107 bytes) is
 reached through the open directory, /proc/self/fd/<n>/<name>.
 
 Always true: no more than the limit is ever held of what comes in; each order is answered, or the connection ends.
-Not here: what the orders mean (puller, app/embedded).
+Not here: what the orders mean (puller, embedded/database).
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from warren.base.background import Background
-from warren.base.clock import Clock, SystemClock
+from warren.base.environment import Clock, SystemClock
 from warren.base.errors import (
     Damage,
     DiskFailure,
@@ -42,9 +41,9 @@ from warren.base.errors import (
     Refused,
     WarrenError,
 )
-from warren.base.threads import SystemThreads, Threads
+from warren.base.threads import Background, SystemThreads, Threads
+from warren.files.local import translated
 from warren.files.protocol import base_name, parent
-from warren.files.system_errors import translated
 
 REQUEST_BYTES_MAX = 64 << 10
 ANSWER_BYTES_MAX = 16 << 20

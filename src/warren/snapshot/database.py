@@ -1,9 +1,9 @@
 """A log and the safe snapshot store behind it, wired: whatever stays leaves the log, and the log stays short.
 
     <directory>/log       the truth                                   (log/store)
-    <directory>/store     the newest value of every key, by key       (snapshot/rocksdb_store, or a stand-in)
-    <directory>/buffer    entries on their way, if they are too many  (snapshot/memory_buffer, or another)
-    <directory>/tables    tables of a large backlog, on their way     (snapshot/bulk)
+    <directory>/store     the newest value of every key, by key       (snapshot/rocksdb/store, or a stand-in)
+    <directory>/buffer    entries on their way, if they are too many  (snapshot/version_buffer/memory_buffer, or another)
+    <directory>/tables    tables of a large backlog, on their way     (snapshot/tables/bulk)
 
 Opening: log → store, is it ours, whole, and not ahead of the log? → replay of what lies behind its mark → reflection.
 A store that is missing, damaged, of another timeline, too new, or ahead of the log is set aside and built again from
@@ -14,6 +14,20 @@ stays in use, and readers of the damaged rows get the error.
 Freeing: the store is flushed, the mark is written into the log's manifest (`reflected`), and only then are files free
 to go (checklist X-03, C-15; DESIGN rule 14). The mark is that of the store at hand: nothing is purged before the store
 was judged on opening, for a lost one leaves a mark behind that says nothing any more.
+
+Names in the directory of a database, all but the log's own (log/file_record).
+
+log/         the truth                               store.lock        held by whoever has the store open for writing
+store/       the safe snapshot store                 reflection.sock   where reflection takes orders (control_socket)
+buffer/      entries on their way                    secondary/        RocksDB's diary of whoever reads beside the owner
+tables/      tables of a large backlog               set-aside/        stores that could not be used
+store.damaged   what a read of the store has found, until the store is built again
+
+The lock of the safe snapshot store: one process at a time has it open for writing.
+
+The lock of the log says who owns the directory. The store may be in the hands of another process that belongs to the
+owner (puller), and that one lives on for a moment when the owner is killed. So whoever opens the store waits some
+seconds for the lock, and is then told who holds it. A store that is locked is never touched: it is in use.
 """
 
 from __future__ import annotations
@@ -26,35 +40,90 @@ from dataclasses import replace
 from warren.base.errors import Damage, DiskFailure, Locked, Misuse, Refused, WarrenError
 from warren.base.ids import ChannelId, Epoch, Lsn, TimelineId
 from warren.base.threads import StartedThread
-from warren.durability.participant import EpochWrite
+from warren.durability.log_file import EpochWrite
 from warren.files.atomic import replace as replace_file
-from warren.files.protocol import Buffer, DirectoryLock, join
-from warren.log.machine import Environment
-from warren.log.manifest_state import Change, set_change
-from warren.log.pointed import PointerReader
-from warren.log.referring import Pointer, is_pointer
-from warren.log.scan import LogInput
+from warren.files.environment import Environment
+from warren.files.local import this_process
+from warren.files.protocol import Buffer, DirectoryLock, Files, base_name, join, parent
+from warren.log.file_record import MANIFEST
+from warren.log.manifest import Change, set_change
+from warren.log.pointers import Pointer, PointerReader, is_pointer
+from warren.log.read.scan import LogInput
+from warren.log.read.tail import LogTail, TailBlock
 from warren.log.session import Session
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
-from warren.log.tail import LogTail, TailBlock
-from warren.log.worker import Progress
-from warren.snapshot.applied import MINOR_MAX, Applied
-from warren.snapshot.bulk import BulkLoader
-from warren.snapshot.feeds import APPLIED_HERE, Mode, PullFeed, make_feed
-from warren.snapshot.layout import BUFFER, LOG, SET_ASIDE, STORE, STORE_DAMAGED, TABLES
-from warren.snapshot.memory_buffer import MemoryBuffer
-from warren.snapshot.now import LatestReader
-from warren.snapshot.reflecting import PullerConfig, ReflectionClient, ReflectionOwner, ViewedStore
-from warren.snapshot.reflection import Reflection, ReflectionSettings
-from warren.snapshot.snapshot_store import ReadView, SnapshotStore, StoreView
-from warren.snapshot.store_lock import take_store_lock
-from warren.snapshot.sync_orders import SyncJobs
-from warren.snapshot.table_worker import TableMaker
-from warren.snapshot.version_apply import VersionApply
-from warren.snapshot.version_buffer import VersionBuffer
+from warren.log.workers import Progress
+from warren.snapshot.apply import VersionApply
+from warren.snapshot.latest_view import LatestReader
+from warren.snapshot.puller.protocol import PullerConfig, ReflectionClient, ReflectionOwner, ViewedStore
+from warren.snapshot.reflection import APPLIED_HERE, Mode, PullFeed, Reflection, ReflectionSettings, make_feed
+from warren.snapshot.store import MINOR_MAX, Applied, ReadView, SnapshotStore, StoreView
+from warren.snapshot.tables.bulk import BulkLoader
+from warren.snapshot.tables.jobs import SyncJobs
+from warren.snapshot.tables.workers import TableMaker
+from warren.snapshot.version_buffer.buffer import VersionBuffer
+from warren.snapshot.version_buffer.memory_buffer import MemoryBuffer
 
-__all__ = ["LOG", "STORE", "TABLES", "Database", "OpenBuffer", "OpenOutside", "OpenStore"]
+LOG = "log"
+STORE = "store"
+BUFFER = "buffer"
+TABLES = "tables"
+SET_ASIDE = "set-aside"
+SECONDARY = "secondary"
+STORE_LOCK = "store.lock"
+STORE_DAMAGED = "store.damaged"
+REFLECTION_SOCKET = "reflection.sock"
+
+
+def log_directory(files: Files, directory: str) -> str:
+    """The log of a data directory, or the directory itself: commands on a log take either."""
+    inner = join(directory, LOG)
+    is_log = files.exists(join(directory, MANIFEST)) or not files.exists(join(inner, MANIFEST))
+    return directory if is_log else inner
+
+
+def data_directory(files: Files, directory: str) -> str:
+    """The data directory of a log, or the directory itself: commands on a database take either."""
+    is_log = files.exists(join(directory, MANIFEST)) and not files.exists(join(directory, LOG, MANIFEST))
+    outer = parent(directory.rstrip("/"))
+    is_inner = base_name(directory.rstrip("/")) == LOG and is_database(files, outer)
+    return outer if is_log and is_inner else directory
+
+
+def is_database(files: Files, directory: str) -> bool:
+    """Does a safe snapshot store belong to the log in this data directory?"""
+    return files.exists(join(directory, LOG, MANIFEST)) and files.exists(join(directory, STORE))
+
+
+def refuse_database(files: Files, log: str) -> None:
+    """The log of a database holds what its safe snapshot store has not taken yet: a merge would lose that."""
+    home = data_directory(files, log)
+    if is_database(files, home):
+        hint = (
+            f"start it and run `warren compact --data-dir {home}`; stopped, `warren pipeline sync {home}` shortens it"
+        )
+        raise Refused(f"{home} is a database: what stays goes from its log to the safe snapshot store", hint)
+
+
+WAIT_SECONDS = 10.0
+_PAUSE_SECONDS = 0.05
+
+
+def take_store_lock(
+    machine: Environment, directory: str, who: str, wait_seconds: float = WAIT_SECONDS
+) -> DirectoryLock:
+    """Take it, or be `Locked` out after some seconds with the name of its holder."""
+    path, holder = join(directory, STORE_LOCK), f"{who}, {this_process(machine.clock)}"
+    pausing = machine.threads.condition()
+    for _ in range(int(wait_seconds / _PAUSE_SECONDS)):
+        try:
+            return machine.files.lock(path, holder)
+        except Locked:
+            with pausing:
+                pausing.wait(_PAUSE_SECONDS)
+    return machine.files.lock(path, holder)
+
 
 _LOG = logging.getLogger(__name__)
 _ACTIVE_CONTAINERS = 2  # so much of the log, or as much as the store holds, may be in the store and lie in active files
@@ -196,7 +265,7 @@ class Database:
         return self.pointed.row(block, entry, storage, key)
 
     def resolve(self, value: bytes) -> Buffer:
-        """The value of a row; what it points to, if that is still in the log (log/referring)."""
+        """The value of a row; what it points to, if that is still in the log (log/pointers)."""
         return self.pointed.value(Pointer.decode(value)) if is_pointer(value) else value
 
     def catch_up_unless_paused(self) -> None:

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch
 from warren.log.session import Session
-from warren.snapshot.snapshot_store import StoreReader
+from warren.snapshot.store import StoreReader
 
 Pairs = Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]
 Hold = Callable[[], AbstractContextManager[StoreReader]]  # a reading that stays still while it is held

@@ -1,4 +1,46 @@
-"""A disk in memory that knows what was synced, and can be asked what a power cut would leave of it.
+"""What lies behind a name on the memory disk: bytes or names, as the program sees them and as the disk has them.
+
+    FileNode        current   what reads return
+                    synced    what the disk is sure to have
+                    unsynced  the writes between the two, in order
+    DirectoryNode   entries · synced · unsynced: the same for names; an operation is create, rename, link or remove
+
+Always true: `synced` with every unsynced step applied in order is `current` (unless a failed sync lost pages).
+Copies are lazy: nodes of different disks may share one bytearray; whoever writes first takes a copy. A view is the
+bytearray itself, as a mapping would be: it shows later writes inside its length, and growing leaves it behind.
+Which of the unsynced steps survive a power cut is decided in `memory_crash`.
+
+Names to inodes on the memory disk: every operation on names, as POSIX has it.
+
+Raises the system's own errors (OSError with its number); `memory_files` translates them. Each operation is one numbered
+change in one directory or, for a rename across directories, one change with a share in both.
+
+What a power cut leaves of a memory disk.
+
+    ALL         everything: the kernel happened to write it all in time (also what `kill -9` leaves)
+    SYNCED      synced bytes under synced names, and nothing else
+    REORDERED   any part of what was not synced, in any order
+
+REORDERED, for bytes: each unsynced write is kept, dropped or torn, alone; they reach the disk in their own order or in
+any other. A sector (512 bytes of the file) is written whole or not at all, so a torn write keeps a first part, a last
+part or a scatter of its sectors; only the last write may also be torn at any byte. Where the end was dropped, the size
+may have been kept: the file then ends in zeros.
+
+REORDERED, for names: each unsynced operation is kept or dropped, alone, so a rename may survive though the create
+before it and the rename after it did not. What is kept is atomic, and operations on one and the same name keep their
+order (a later one that is dropped gives the older state back). Bytes and names know nothing of each other: a name may
+lead to an inode none of whose bytes were synced. A rename between two directories is one operation, until one of the
+two is synced: then the other's share is kept or dropped for itself, and the file can have both names or none.
+
+How much survives is drawn anew for each file and for the names, so that "nearly all" and "nearly none" are as common as
+"half". Locks die with the power.
+
+The end of the machine, as seen from inside it: no operation returns any more.
+
+It is a BaseException, so that no `except Exception` of the product mistakes it for an error it may handle. Raised by
+`faulty_files` at the step it was told, and by `stepped_threads` in every other thread, at its next seam point.
+
+A disk in memory that knows what was synced, and can be asked what a power cut would leave of it.
 
     disk = MemoryFiles()
     …                                              a program writes, syncs, renames
@@ -18,19 +60,416 @@ from __future__ import annotations
 import errno
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
 from types import TracebackType
+from typing import TypeAlias
 
-from warren.base.chance import Random
+from warren.base.environment import Random
 from warren.base.errors import Misuse
-from warren.files.lock import held_by
+from warren.files.local import held_by, translate
 from warren.files.protocol import Buffer, FileStat
-from warren.files.system_errors import translate
-from warren.testing.memory_crash import ALL, REORDERED, SYNCED, CrashModel, Survivors
-from warren.testing.memory_inode import DirectoryNode, FileNode
-from warren.testing.memory_tree import Tree
 
-__all__ = ["ALL", "REORDERED", "SYNCED", "CrashModel", "MemoryFile", "MemoryFiles"]
+
+class FileNode:
+    """An inode with bytes."""
+
+    __slots__ = (
+        "_current",
+        "_is_current_shared",
+        "_is_synced_shared",
+        "_synced",
+        "handles",
+        "has_lost_pages",
+        "links",
+        "number",
+        "unsynced",
+    )
+
+    def __init__(self, number: int, contents: bytearray | None = None) -> None:
+        """`contents` are taken as synced, and shared with whoever passes them."""
+        self.number = number
+        self.links = 0
+        self.handles = 0
+        self.reset(bytearray() if contents is None else contents)
+
+    def reset(self, contents: bytearray) -> None:
+        """Let this be the file's bytes, all synced."""
+        self.unsynced: list[tuple[int, bytes]] = []
+        self.has_lost_pages = False
+        self._current = self._synced = contents
+        self._is_current_shared = self._is_synced_shared = True
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._current)
+
+    def read(self, offset: int, size: int) -> bytes:
+        return bytes(memoryview(self._current)[offset : offset + size])
+
+    def view(self) -> memoryview:
+        return memoryview(self._current).toreadonly()
+
+    def write(self, offset: int, data: bytes) -> None:
+        if self._is_current_shared:
+            self._current = bytearray(self._current)
+            self._is_current_shared = False
+        self._current = spliced(self._current, offset, data)
+        self.unsynced.append((offset, data))
+
+    def sync(self) -> None:
+        if not self.unsynced:
+            return
+        if self._is_synced_shared:
+            self._synced = bytearray(self._synced)
+            self._is_synced_shared = False
+        for offset, data in self.unsynced:
+            self._synced = spliced(self._synced, offset, data)
+        self.unsynced.clear()
+
+    def sync_range(self, start: int, end: int) -> None:
+        """Only these bytes, as the program sees them; what was written elsewhere may still be lost."""
+        if self._is_synced_shared:
+            self._synced = bytearray(self._synced)
+            self._is_synced_shared = False
+        self._synced = spliced(self._synced, start, self.read(start, end - start))
+        self.unsynced = [kept for step in self.unsynced for kept in _outside(step, start, end)]
+
+    def lose_unsynced(self, stays_readable: bool) -> None:
+        """What a failed sync may do: the pages count as clean, so nothing will ever write them. They are still read
+        from the cache until the cache drops them."""
+        self.unsynced.clear()
+        self.has_lost_pages = True
+        if not stays_readable:
+            self._current = bytearray(self._synced)
+            self._is_current_shared = False
+
+    def share_current(self) -> bytearray:
+        self._is_current_shared = True
+        return self._current
+
+    def share_synced(self) -> bytearray:
+        self._is_synced_shared = True
+        return self._synced
+
+
+def _outside(step: tuple[int, bytes], start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """What of a write lies before or behind a range."""
+    offset, data = step
+    if offset < start:
+        yield offset, data[: start - offset]
+    if offset + len(data) > end:
+        yield max(offset, end), data[max(0, end - offset) :]
+
+
+def spliced(buffer: bytearray, offset: int, data: bytes) -> bytearray:
+    """`buffer` with `data` at `offset`; a new one only where a view forbids the old one to grow."""
+    end = offset + len(data)
+    if end > len(buffer) and data:
+        try:
+            buffer.extend(bytes(end - len(buffer)))
+        except BufferError:
+            buffer = buffer + bytes(end - len(buffer))
+    buffer[offset:end] = data
+    return buffer
+
+
+@dataclass(frozen=True, slots=True)
+class NameChange:
+    """One directory's share of one operation: these names now lead there, or nowhere."""
+
+    operation: int  # a rename between two directories is one operation with a share in each
+    names: tuple[tuple[str, Node | None], ...]
+
+
+class DirectoryNode:
+    """An inode with names."""
+
+    __slots__ = ("entries", "number", "synced", "unsynced")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.entries: dict[str, Node] = {}
+        self.synced: dict[str, Node] = {}
+        self.unsynced: list[NameChange] = []
+
+    def change(self, operation: int, *names: tuple[str, Node | None]) -> None:
+        step = NameChange(operation, names)
+        renamed(self.entries, step)
+        self.unsynced.append(step)
+
+    def sync(self) -> None:
+        for step in self.unsynced:
+            renamed(self.synced, step)
+        self.unsynced.clear()
+
+
+Node: TypeAlias = FileNode | DirectoryNode
+
+
+def renamed(entries: dict[str, Node], step: NameChange) -> None:
+    for name, node in step.names:
+        if node is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = node
+
+
+class Tree:
+    """A root directory and what can be reached from it."""
+
+    __slots__ = ("inodes", "operations", "root")
+
+    def __init__(self, root: DirectoryNode | None = None, inodes: int = 1) -> None:
+        self.root = root or DirectoryNode(1)
+        self.inodes = inodes  # numbers given out so far; none is used again, also not after a crash
+        self.operations = 0
+
+    def find(self, path: str) -> Node:
+        node: Node = self.root
+        for name in _names(path):
+            entries = _as_directory(node).entries
+            if name not in entries:
+                raise FileNotFoundError(errno.ENOENT, "no such file")
+            node = entries[name]
+        return node
+
+    def file(self, path: str) -> FileNode:
+        node = self.find(path)
+        if isinstance(node, DirectoryNode):
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
+        return node
+
+    def directory(self, path: str) -> DirectoryNode:
+        return _as_directory(self.find(path))
+
+    def create(self, path: str) -> FileNode:
+        node = FileNode(self._next_inode())
+        self._enter(path, node)
+        return node
+
+    def make_directories(self, path: str, is_read_only: bool) -> None:
+        at = self.root
+        for name in _names(path):
+            node = at.entries.get(name)
+            if node is None:
+                if is_read_only:
+                    raise OSError(errno.EROFS, "read-only")
+                node = DirectoryNode(self._next_inode())
+                at.change(self._next_operation(), (name, node))
+                at.sync()
+            at = _as_directory(node)
+
+    def rename(self, old: str, new: str) -> FileNode | None:
+        """Returns the file that lost its name to the new one."""
+        node = self.find(old)
+        source, source_name = self._place(old)
+        target, target_name = self._place(new)
+        replaced = target.entries.get(target_name)
+        if replaced is node:
+            return None  # two names of one file: POSIX does nothing, and so do we
+        if isinstance(node, DirectoryNode) and _names(new)[: len(_names(old))] == _names(old):
+            raise OSError(errno.EINVAL, "into itself")
+        _may_replace(node, replaced)
+        operation = self._next_operation()
+        if source is target:
+            source.change(operation, (source_name, None), (target_name, node))
+        else:
+            source.change(operation, (source_name, None))
+            target.change(operation, (target_name, node))
+        return _unlinked(replaced)
+
+    def link(self, old: str, new: str) -> None:
+        self._enter(new, self.find(old))
+
+    def remove(self, path: str) -> FileNode:
+        node = self.file(path)
+        place, name = self._place(path)
+        place.change(self._next_operation(), (name, None))
+        _unlinked(node)
+        return node
+
+    def remove_directory(self, path: str) -> None:
+        if self.directory(path).entries:
+            raise OSError(errno.ENOTEMPTY, "not empty")
+        place, name = self._place(path)
+        place.change(self._next_operation(), (name, None))
+
+    def _enter(self, path: str, node: Node) -> None:
+        place, name = self._place(path)
+        if name in place.entries:
+            raise FileExistsError(errno.EEXIST, "exists")
+        if isinstance(node, DirectoryNode):
+            raise OSError(errno.EPERM, "a directory has one name")
+        place.change(self._next_operation(), (name, node))
+        node.links += 1
+
+    def _place(self, path: str) -> tuple[DirectoryNode, str]:
+        names = _names(path)
+        if not names:
+            raise OSError(errno.EBUSY, "the root")
+        return self.directory("/".join(names[:-1])), names[-1]
+
+    def _next_inode(self) -> int:
+        self.inodes += 1
+        return self.inodes
+
+    def _next_operation(self) -> int:
+        self.operations += 1
+        return self.operations
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def _as_directory(node: Node) -> DirectoryNode:
+    if isinstance(node, FileNode):
+        raise NotADirectoryError(errno.ENOTDIR, "is a file")
+    return node
+
+
+def _may_replace(node: Node, replaced: Node | None) -> None:
+    if isinstance(replaced, DirectoryNode):
+        if isinstance(node, FileNode):
+            raise OSError(errno.EISDIR, "a file over a directory")
+        if replaced.entries:
+            raise OSError(errno.ENOTEMPTY, "a directory over one that is not empty")
+    elif isinstance(replaced, FileNode) and isinstance(node, DirectoryNode):
+        raise OSError(errno.ENOTDIR, "a directory over a file")
+
+
+def _unlinked(node: Node | None) -> FileNode | None:
+    if not isinstance(node, FileNode):
+        return None
+    node.links -= 1
+    return node
+
+
+SECTOR_BYTES = 512
+KEEPING_CHANCES = (0.1, 0.5, 0.9)
+
+
+class CrashModel(Enum):
+    ALL = "all"
+    SYNCED = "synced"
+    REORDERED = "reordered"
+
+
+ALL, SYNCED, REORDERED = CrashModel.ALL, CrashModel.SYNCED, CrashModel.REORDERED
+
+
+class Survivors:
+    """Builds the tree of the next disk from the tree of the last one."""
+
+    def __init__(self, model: CrashModel, chance: random.Random) -> None:
+        self._model = model
+        self._chance = chance
+        self._keeping_chance = chance.choice(KEEPING_CHANCES)
+        self._is_kept: dict[int, bool] = {}  # by operation
+        self._files: dict[int, FileNode] = {}  # by inode number, so that hard links stay links
+        self._directories: set[int] = set()
+
+    def directory(self, old: DirectoryNode) -> DirectoryNode:
+        new = DirectoryNode(old.number)
+        self._directories.add(old.number)
+        for name, node in self._entries(old).items():
+            survivor = self._node(node)
+            if survivor is not None:
+                new.entries[name] = new.synced[name] = survivor
+        return new
+
+    def used_bytes(self) -> int:
+        return sum(file.size_bytes for file in self._files.values())
+
+    def _node(self, old: Node) -> Node | None:
+        if isinstance(old, DirectoryNode):  # with two names it would be a loop: the first name found has it
+            return None if old.number in self._directories else self.directory(old)
+        if old.number not in self._files:
+            self._files[old.number] = FileNode(old.number, self._contents(old))
+        file = self._files[old.number]
+        file.links += 1
+        return file
+
+    def _entries(self, old: DirectoryNode) -> dict[str, Node]:
+        if self._model is ALL or not old.unsynced:
+            return old.entries
+        entries = dict(old.synced)
+        if self._model is REORDERED:
+            for step in old.unsynced:
+                if self._keeps(step.operation):
+                    renamed(entries, step)
+        return entries
+
+    def _keeps(self, operation: int) -> bool:
+        if operation not in self._is_kept:
+            self._is_kept[operation] = self._chance.random() < self._keeping_chance
+        return self._is_kept[operation]
+
+    def _contents(self, old: FileNode) -> bytearray:
+        if self._model is ALL and not old.has_lost_pages:
+            return old.share_current()
+        if self._model is SYNCED or not old.unsynced:
+            return old.share_synced()
+        contents = bytearray(old.share_synced())
+        kept = old.unsynced if self._model is ALL else surviving_writes(old.unsynced, self._chance)
+        for offset, data in kept:
+            contents = spliced(contents, offset, data)
+        if self._model is REORDERED:
+            _extend_with_zeros(contents, old.unsynced, self._chance)
+        return contents
+
+
+def surviving_writes(writes: list[tuple[int, bytes]], chance: random.Random) -> list[tuple[int, bytes]]:
+    """Parts of the writes, in the order in which they reach the disk."""
+    keeping = chance.choice(KEEPING_CHANCES)
+    kept: list[list[tuple[int, bytes]]] = []
+    for index, (offset, data) in enumerate(writes):
+        drawn = chance.random()
+        if drawn < keeping:
+            kept.append([(offset, data)])
+        elif drawn < (1 + keeping) / 2:
+            kept.append(torn(offset, data, index == len(writes) - 1, chance))
+    if chance.random() < 0.5:
+        chance.shuffle(kept)
+    return [part for parts in kept for part in parts]
+
+
+def torn(offset: int, data: bytes, is_last: bool, chance: random.Random) -> list[tuple[int, bytes]]:
+    """A part of one write: whole sectors of it, or, if it is the last, perhaps any first part."""
+    if is_last and chance.random() < 0.5:
+        return [(offset, data[: chance.randrange(len(data) + 1)])]
+    sectors = _by_sector(offset, data)
+    cut = chance.randrange(len(sectors) + 1)
+    match chance.randrange(3):
+        case 0:
+            return sectors[:cut]
+        case 1:
+            return sectors[cut:]
+        case _:
+            return [sector for sector in sectors if chance.random() < 0.5]
+
+
+def _by_sector(offset: int, data: bytes) -> list[tuple[int, bytes]]:
+    first = SECTOR_BYTES - offset % SECTOR_BYTES
+    edges = [0, *range(first, len(data), SECTOR_BYTES), len(data)]
+    return [(offset + start, data[start:end]) for start, end in pairwise(edges)]
+
+
+def _extend_with_zeros(contents: bytearray, writes: list[tuple[int, bytes]], chance: random.Random) -> None:
+    """The size may have been kept where the bytes were not."""
+    if chance.random() < 0.5:
+        offset, data = chance.choice(writes)
+        size_bytes = offset + len(data)
+        if size_bytes > len(contents):
+            contents.extend(bytes(size_bytes - len(contents)))
+
+
+class PowerCut(BaseException):
+    """The power is gone. Only a test may catch this."""
+
 
 DEVICE = 1
 FREE_BYTES_UNLIMITED = 1 << 50

@@ -6,8 +6,7 @@ from tests.broker.exchanges.rows import binding, exchange, queue
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import ExchangeId, QueueId
 from warren.broker.exchanges.errors import InternalExchange, UnknownExchange, UnknownExchangeType
-from warren.broker.exchanges.route_cache import REMEMBERED_MAX
-from warren.broker.exchanges.routing import Routing, load
+from warren.broker.exchanges.routing import REMEMBERED_MAX, Routing, load
 from warren.catalog.bindings import BindingRow
 from warren.catalog.exchanges import ExchangeRow
 

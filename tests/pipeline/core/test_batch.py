@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.pipeline.ten_epochs import ENTRIES_PER_EPOCH, EPOCHS, SETTINGS, write
-from warren.log.store import Environment, LogStore
+from warren.files.environment import Environment
+from warren.log.store import LogStore
 from warren.pipeline import read
-from warren.testing.manual_clock import ManualClock
+from warren.testing.fakes import ManualClock
 
 pytestmark = pytest.mark.spark
 

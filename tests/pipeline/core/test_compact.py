@@ -8,11 +8,11 @@ import pytest
 
 from tests.log.ordering import TINY, TINY_AND_DEALT
 from warren.base.errors import WarrenError
-from warren.log.file_parts import FilePart
-from warren.log.range_tasks import PartitionTask
+from warren.log.compaction.ranges import PartitionTask
+from warren.log.read.parts import FilePart
 from warren.log.store import LogStore
 from warren.pipeline.jobs.compact import compact, compact_running, deal_task
-from warren.pipeline.jobs.running import run_tasks, workers_of
+from warren.pipeline.jobs.spark_tasks import run_tasks, workers_of
 from warren.pipeline.jobs.verify import verify
 
 pytestmark = pytest.mark.spark

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.pipeline.sync_stage import State, held_by, opened, stopped_store, tables, write, written
-from warren.pipeline.jobs import sync_tables
+from warren.pipeline.jobs import sync as sync_tables
 from warren.pipeline.jobs.sync import sync
-from warren.snapshot.table_ranges import RangeSizes
+from warren.snapshot.tables.tasks import RangeSizes
 
 pytestmark = pytest.mark.spark
 

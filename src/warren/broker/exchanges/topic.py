@@ -25,7 +25,7 @@ from collections.abc import Iterable
 
 from warren.amqp.types import Table
 from warren.base.ids import BindingId
-from warren.broker.exchanges.matching import Destination, destination_of
+from warren.broker.exchanges.simple import Destination, destination_of
 from warren.catalog.bindings import BindingRow
 
 ONE = "*"

@@ -1,9 +1,9 @@
 """Compaction as a Spark job: the same merge, the same commit, its key ranges dealt to tasks.
 
     owner     order                    the running process, asked through ctrl/, or this one, if nobody holds the store
-    driver    plan                     key ranges from a few blocks (log/range_plan)
-    tasks     deal, merge              log/range_tasks: sorted files below staging/<order>/, one for each range
-    owner     accept                   checks and one manifest edit (log/handover)
+    driver    plan                     key ranges from a few blocks (log/compaction/ranges)
+    tasks     deal, merge              log/compaction/ranges: sorted files below staging/<order>/, one for each range
+    owner     accept                   checks and one manifest edit (log/compaction/handover)
 
 No row crosses the JVM. Above a number of ranges the inputs are dealt into runs first, so that each entry is read twice
 and written twice, whatever the size. What a failed or second attempt of a task wrote is never named, and goes with
@@ -18,16 +18,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warren.base.errors import Locked, Misuse, Refused
-from warren.log.compaction import NOTHING_TO_DO
-from warren.log.handover import PLACES_MAX, CompactionJob
-from warren.log.range_plan import RangePlan, RangePlanSizes
-from warren.log.range_tasks import MergeTask, PartitionTask, deal, merge_range
-from warren.log.requests import request_compaction
+from warren.files.environment import Environment
+from warren.log.compaction.compaction import NOTHING_TO_DO
+from warren.log.compaction.control import request_compaction
+from warren.log.compaction.handover import PLACES_MAX, CompactionJob
+from warren.log.compaction.ranges import MergeTask, PartitionTask, RangePlan, RangePlanSizes, deal, merge_range
 from warren.log.settings import LogSettings
-from warren.log.store import Environment, LogStore
-from warren.pipeline.jobs.running import Told, attempt_name, run_tasks, workers_of
-from warren.pipeline.jobs.watching import Progress, nobody
-from warren.snapshot.layout import refuse_database
+from warren.log.store import LogStore
+from warren.pipeline.jobs.spark_tasks import Progress, Told, attempt_name, nobody, run_tasks, workers_of
+from warren.snapshot.database import refuse_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

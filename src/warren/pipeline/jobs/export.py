@@ -23,18 +23,28 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from warren.base.errors import Gone, Misuse, Refused
 from warren.base.ids import Epoch
-from warren.files.lock import this_process
+from warren.files.environment import Environment
+from warren.files.local import this_process
 from warren.files.protocol import join
-from warren.log.pins import check_not_gone
-from warren.log.reading import ReadOnlyLog
-from warren.log.store import Environment
-from warren.pipeline.jobs.delta_tables import DeltaExport
-from warren.pipeline.jobs.holding import held
-from warren.pipeline.jobs.parquet_file import task_of, write_rows
-from warren.pipeline.jobs.parquet_tables import ParquetExport
-from warren.pipeline.jobs.running import run_tasks
-from warren.pipeline.jobs.staging import Staging, staging, sweep
-from warren.pipeline.jobs.tables import LOCK, STAGING, Position, TableBatch, TableFormat, TablePart, check_paths
+from warren.log.read.read_only import ReadOnlyLog
+from warren.log.retention import check_not_gone
+from warren.pipeline.jobs.delta import DeltaExport
+from warren.pipeline.jobs.parquet import ParquetExport
+from warren.pipeline.jobs.spark_tasks import held, run_tasks
+from warren.pipeline.jobs.tables import (
+    LOCK,
+    STAGING,
+    Position,
+    Staging,
+    TableBatch,
+    TableFormat,
+    TablePart,
+    check_paths,
+    staging,
+    sweep,
+    task_of,
+    write_rows,
+)
 from warren.pipeline.options import ReadOptions
 from warren.pipeline.planning import Planner, Task
 from warren.pipeline.schema import TableView

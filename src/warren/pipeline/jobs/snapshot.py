@@ -19,16 +19,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from warren.base.ids import Epoch
 from warren.durability.timeline import Timeline
-from warren.log.reading import ReadOnlyLog
-from warren.log.store import Environment
-from warren.pipeline.jobs.delta_tables import DeltaSnapshot
-from warren.pipeline.jobs.holding import held
-from warren.pipeline.jobs.parquet_file import task_of, write_rows
-from warren.pipeline.jobs.parquet_tables import ParquetSnapshot
-from warren.pipeline.jobs.running import run_tasks
-from warren.pipeline.jobs.staging import Staging
-from warren.pipeline.jobs.tables import Position, TableBatch, TableFormat, TablePart, check_paths
-from warren.pipeline.jobs.watching import Progress, nobody
+from warren.files.environment import Environment
+from warren.log.read.read_only import ReadOnlyLog
+from warren.pipeline.jobs.delta import DeltaSnapshot
+from warren.pipeline.jobs.parquet import ParquetSnapshot
+from warren.pipeline.jobs.spark_tasks import Progress, held, nobody, run_tasks
+from warren.pipeline.jobs.tables import (
+    Position,
+    Staging,
+    TableBatch,
+    TableFormat,
+    TablePart,
+    check_paths,
+    task_of,
+    write_rows,
+)
 from warren.pipeline.options import ReadOptions, text_of
 from warren.pipeline.planning import Plan, Planner, Task
 from warren.pipeline.schema import TableView

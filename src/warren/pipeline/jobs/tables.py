@@ -5,20 +5,54 @@
     Batch       what one commit adds: parts, the epochs they cover, the past they were read from
 
 Nothing here touches a file or knows Arrow, so that the command line can name a format without loading either.
+
+A task's rows as one Parquet file, written where the task runs: no row of it passes the JVM or the driver.
+
+    driver      task_of(task, folder, number)     plain data
+    executors   write_rows(told)                  reads its part of the log as the source does, writes, syncs, answers
+
+The file has a name of the attempt's own. Spark may run a task twice, and an attempt that is given up may still write:
+the driver takes only the files that the answers name. Row groups are large enough to be worth reading one by one.
+
+Where files of a table stand until a commit takes them: nobody reads them there, and nobody misses them.
+
+    <prefix>-<id>/lock           held while the job lives
+    <prefix>-<id>/attempts/      tasks write here, each attempt under a name of its own
+    <prefix>-<id>/whole/         the files that count, under their last names: the commit renames this directory
+
+An attempt that was given up may go on writing after the job is done. It never reaches `whole`, so what a commit made
+visible stays as it is. A job that died leaves its directory behind; the next one sees that nobody holds the lock and
+clears it away.
+
+Always true: `whole` is complete and synced, names too, before a commit begins.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from warren.base.errors import Misuse, Refused
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from warren.base.errors import Misuse, Refused, WarrenError
 from warren.base.ids import Epoch, TimelineId
 from warren.durability.timeline import Timeline
-from warren.files.protocol import Files
+from warren.files.environment import Environment
+from warren.files.local import this_process, translated
+from warren.files.protocol import Files, base_name, join, parent
+from warren.log.compaction.jobs import clear_staging
+from warren.pipeline.jobs.spark_tasks import Told, attempt_name
+from warren.pipeline.planning import Task
+from warren.pipeline.schema import COLUMNS, SelectedColumn, TableView
+from warren.pipeline.tasks import run
 
 MANIFEST = "_MANIFEST.json"  # Spark and Delta pass over names that begin with an underscore
 LOCK = "_lock"
@@ -110,3 +144,150 @@ def names_in(files: Files, target: str) -> list[str]:
 
 def not_ours(target: str, names: Sequence[str], what: str) -> Refused:
     return Refused(f"{target} is no {what} of warren: it has {names[0]}", "name an empty directory, or a new one")
+
+
+GROUP_ROWS = 1 << 17
+GROUP_BYTES = 64 << 20
+_TYPES = {"bigint": pa.int64(), "int": pa.int32(), "binary": pa.binary(), "string": pa.string()}
+
+
+def usual_fields(view: TableView) -> list[SelectedColumn]:
+    return [SelectedColumn(column.name, column.types[0]) for column in COLUMNS[view] if column.is_usual]
+
+
+def table_schema(view: TableView) -> Any:
+    """The Arrow schema of a table that shows this view."""
+    return pa.schema([(field.name, _TYPES[field.type]) for field in usual_fields(view)])
+
+
+def task_of(task: Task, folder: str, number: int) -> Told:
+    return {"task": task.to_json(), "folder": folder, "number": number}
+
+
+def write_rows(told: Told) -> Told:
+    """What a Spark task does."""
+    task, machine = Task.from_json(told["task"]), Environment.real()
+    name = attempt_name(f"part-{told['number']:05d}") + ".parquet"
+    batches = run(task, usual_fields(task.view), table_schema(task.view), machine)
+    return write_file(machine.files, told["folder"], name, task.view, batches).to_json()
+
+
+def write_file(files: Files, folder: str, name: str, view: TableView, batches: Iterable[Any]) -> TablePart:
+    """A Parquet file of these batches; its bytes are synced, its name not."""
+    path, epochs = join(folder, name), _Epochs()
+    with (
+        translated("write", path),
+        pa.OSFile(path, "wb") as sink,
+        pq.ParquetWriter(sink, table_schema(view), compression="zstd") as writer,
+    ):
+        for group in _groups(epochs.seen_in(batches)):
+            writer.write_table(pa.Table.from_batches(group))
+    file = files.open(path, writable=True)
+    try:
+        file.sync()
+        return TablePart(name, epochs.rows, file.size(), epochs.first, epochs.last)
+    finally:
+        file.close()
+
+
+class _Epochs:
+    """How many rows went by, and of which epochs."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.first: Epoch | None = None
+        self.last: Epoch | None = None
+
+    def seen_in(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if batch.num_rows:
+                told = pc.min_max(batch.column("epoch")).as_py()
+                self.first = told["min"] if self.first is None else min(self.first, told["min"])
+                self.last = told["max"] if self.last is None else max(self.last, told["max"])
+                self.rows += batch.num_rows
+            yield batch
+
+
+def _groups(batches: Iterable[Any]) -> Iterator[Sequence[Any]]:
+    """Batches that make up a row group together."""
+    waiting, rows, size_bytes = list[Any](), 0, 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= GROUP_ROWS or size_bytes >= GROUP_BYTES:
+            yield waiting
+            waiting, rows, size_bytes = [], 0, 0
+    if waiting:
+        yield waiting
+
+
+_LOCK = "lock"
+_log = logging.getLogger("warren.pipeline")
+
+
+class Staging:
+    def __init__(self, files: Files, home: str) -> None:
+        self.files = files
+        self.home = home
+        self.attempts = join(home, "attempts")
+        self.whole = join(home, "whole")
+
+    @property
+    def id(self) -> str:
+        return self.home.rpartition("-")[2]
+
+    def gather(self, written: Sequence[TablePart], view: TableView) -> tuple[TablePart, ...]:
+        """Bring together what counts. There is always a file, if only to tell a reader the columns."""
+        files = self.files
+        files.make_directories(self.whole)
+        parts: list[TablePart] = []
+        for part in written:
+            if part.rows:
+                name = f"part-{len(parts):05d}.parquet"
+                files.rename(join(self.attempts, part.name), join(self.whole, name))
+                parts.append(TablePart(name, part.rows, part.size_bytes, part.first_epoch, part.last_epoch))
+        if not parts:
+            parts.append(write_file(files, self.whole, "part-00000.parquet", view, ()))
+        files.sync_directory(self.whole)
+        return tuple(parts)
+
+
+@contextmanager
+def staging(machine: Environment, prefix: str, rescue: Callable[[str], None] = lambda home: None) -> Iterator[Staging]:
+    """A place for one job. Dead ones' places are cleared first; `rescue` may take something out of each before."""
+    files = machine.files
+    files.make_directories(parent(prefix))
+    sweep(files, prefix, rescue)
+    made = Staging(files, f"{prefix}-{machine.chance.id64():016x}")
+    files.make_directories(made.home)
+    lock = files.lock(join(made.home, _LOCK), this_process(machine.clock))
+    try:
+        files.make_directories(made.attempts)
+        yield made
+    finally:
+        lock.release()
+        _clear(files, made.home)
+
+
+def sweep(files: Files, prefix: str, rescue: Callable[[str], None] = lambda home: None) -> None:
+    """Clear away the places of jobs that died."""
+    ours = re.compile(re.escape(base_name(prefix)) + "-[0-9a-f]{16}")
+    for name in files.list(parent(prefix)):
+        if ours.fullmatch(name):
+            home = join(parent(prefix), name)
+            try:
+                lock = files.lock(join(home, _LOCK), "a job that clears up")
+            except Refused:
+                continue  # it lives, or somebody else clears it away
+            rescue(home)
+            lock.release()
+            _clear(files, home)
+
+
+def _clear(files: Files, home: str) -> None:
+    """What cannot be cleared now — an attempt still writes — is left to the next job."""
+    try:
+        clear_staging(files, home)
+    except WarrenError as error:
+        _log.warning("%s is left behind: %s", home, error.what)

@@ -11,13 +11,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.log.store import Environment
-from warren.log.verify import verify_with
-from warren.log.verify_file import CheckedFile, FileChecks, check_files
-from warren.log.verify_plain import checked_of_plain, checked_to_plain, checks_of_plain, checks_to_plain
-from warren.log.verify_report import VerifyReport
-from warren.pipeline.jobs.running import Told, run_tasks
-from warren.pipeline.jobs.watching import Progress, nobody
+from warren.files.environment import Environment
+from warren.log.check.verify import (
+    CheckedFile,
+    FileChecks,
+    VerifyReport,
+    check_files,
+    checked_of_plain,
+    checked_to_plain,
+    checks_of_plain,
+    checks_to_plain,
+    verify_with,
+)
+from warren.pipeline.jobs.spark_tasks import Progress, Told, nobody, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

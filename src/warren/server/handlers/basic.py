@@ -26,12 +26,12 @@ from warren.amqp.methods import (
     Method,
 )
 from warren.base.errors import Damage, WarrenError
+from warren.broker.auth.permissions import AccessRefused, NameRole, Operation, authorize
+from warren.broker.consumers import InUse
 from warren.broker.errors import UnknownQueue
-from warren.broker.permissions import AccessRefused, NameRole, Operation, authorize
-from warren.broker.subscribers import InUse
-from warren.broker.supervisor import QueueHandle
-from warren.broker.turn import GetResult, Settlement
-from warren.broker.type_names import is_integer, type_of
+from warren.broker.queue_arguments import is_integer, type_of
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.request_batch import GetResult, Settlement
 from warren.server.channel import ServerChannel
 from warren.server.consumer import DeliverySource, ServerConsumer, contents_of
 

@@ -1,0 +1,74 @@
+"""What has happened since the start, in plain integers: whoever does it counts, by batches, and whoever asks adds up.
+
+There is no history here and no rate: two looks and the time between them make one. All are counted by the loop's own
+thread, so that nothing is locked.
+
+Bytes of all messages that are in a queue, ready or pending: one number per sub-queue, summed when it is read.
+
+Each sub-queue reports what it holds after a change, with its queue's lock held. A sub-queue that starts again in the
+same place replaces its last report. Reports are frequent; reads are rare (a pass of upkeep, a flush of the store), in
+background threads. Summing 100,000 queues takes 20 to 80 ms, without the lock.
+
+Invariants
+* A number has one writer at a time, the holder of its queue's lock, and nothing is derived from it before a read. So a
+  report that replaces one takes no lock.
+* Queues are added and removed under the lock. The dict of a queue never changes its size: a new level replaces it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warren.base.ids import QueueId
+from warren.base.messages import QueuePlace
+from warren.base.threads import Condition
+
+
+@dataclass(slots=True)
+class MessageCounters:
+    connections_opened: int = 0
+    connections_closed: int = 0
+    channels_opened: int = 0
+    channels_closed: int = 0
+    queues_declared: int = 0
+    queues_created: int = 0
+    queues_deleted: int = 0
+    received: int = 0  # messages published
+    received_bytes: int = 0
+    received_confirm: int = 0  # … on channels in confirm mode
+    routed: int = 0  # … to one queue at least
+    confirmed: int = 0
+    refused: int = 0  # nacked
+    unroutable_returned: int = 0
+    unroutable_dropped: int = 0
+    delivered_auto_ack: int = 0
+    delivered_manual_ack: int = 0
+    got_auto_ack: int = 0
+    got_manual_ack: int = 0
+    got_empty: int = 0
+    redelivered: int = 0
+    acknowledged: int = 0
+
+
+class AliveBytes:
+    def __init__(self, lock: Condition) -> None:
+        self._lock = lock
+        self._by_queue: dict[QueueId, dict[int, int]] = {}  # by level
+
+    def report(self, place: QueuePlace, size_bytes: int) -> None:
+        levels = self._by_queue.get(place.queue)
+        if levels is not None and place.level in levels:
+            levels[place.level] = size_bytes
+            return
+        with self._lock:
+            self._by_queue[place.queue] = {**self._by_queue.get(place.queue, {}), place.level: size_bytes}
+
+    def remove(self, queue: QueueId) -> None:
+        """The queue is deleted: nothing reports for it any more."""
+        with self._lock:
+            self._by_queue.pop(queue, None)
+
+    def total(self) -> int:
+        with self._lock:
+            queues = list(self._by_queue.values())
+        return sum([sum(levels.values()) for levels in queues])

@@ -1,0 +1,111 @@
+"""Queues, exchanges and bindings as clients ask for them: one method in, its answer out.
+
+    answer(client, method) ──▶ may he? ──▶ catalog: log, then SQL, durable ──▶ routing ──▶ the answer, or a refusal
+
+Any thread may call; it waits for the disk. Refusals are `PeerError`s with RabbitMQ's codes and texts, and leave nothing
+behind. What differs from RabbitMQ, and why, stands in docs/compatibility.md.
+
+Not here: messages (turn.py, traffic.py), consumers.
+"""
+
+from __future__ import annotations
+
+from warren.amqp.errors import PeerError
+from warren.amqp.methods import (
+    ExchangeBind,
+    ExchangeBindOk,
+    ExchangeDeclare,
+    ExchangeDelete,
+    ExchangeUnbind,
+    ExchangeUnbindOk,
+    Method,
+    QueueBind,
+    QueueBindOk,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+    QueueUnbind,
+    QueueUnbindOk,
+)
+from warren.base.environment import Random, SystemRandom
+from warren.base.errors import Misuse, WarrenError
+from warren.base.ids import QueueId
+from warren.broker.counters import MessageCounters
+from warren.broker.declarations.bindings import BindingDeclarations, BindingRequest
+from warren.broker.declarations.errors import plain, told
+from warren.broker.declarations.exchanges import ExchangeDeclarations
+from warren.broker.declarations.queues import QueueDeclarations
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.realm import Client, Owner, Vhost
+
+
+class Declarations:
+    """Of one vhost."""
+
+    def __init__(self, realm: Vhost, counts: MessageCounters, chance: Random | None = None) -> None:
+        realm.counts = counts
+        self._queues = QueueDeclarations(realm, chance or SystemRandom())
+        self._exchanges = ExchangeDeclarations(realm)
+        self._bindings = BindingDeclarations(realm)
+
+    def answer(self, client: Client, method: Method) -> Method | None:
+        """What the client is told; None if it does not want to be."""
+        try:
+            answer = self._answer(client, method)
+        except WarrenError as error:
+            refusal = told(error)
+            if isinstance(refusal, PeerError):
+                refusal.class_id, refusal.method_id = method.SPEC.class_id, method.SPEC.method_id
+            if refusal is error:
+                raise
+            raise refusal from error
+        return None if getattr(method, "no_wait", False) else answer
+
+    def release(self, owner: Owner) -> None:
+        """A connection has gone: so do its exclusive queues."""
+        self._queues.release(owner)
+
+    def consumer_left(self, id_: QueueId) -> None:
+        """The last consumer of a queue has gone: so does the queue, if it was declared with auto-delete."""
+        self._queues.consumer_left(id_)
+
+    def check_owner(self, client: Client, child: QueueHandle) -> None:
+        """For whoever consumes or gets: refused if the queue is exclusive to another connection."""
+        self._queues.check_owner(client, child)
+
+    def _answer(self, client: Client, method: Method) -> Method:
+        match method:
+            case QueueDeclare():
+                return self._queues.declare(client, method)
+            case QueueDelete():
+                return self._queues.delete(client, method)
+            case QueuePurge():
+                return self._queues.purge(client, method)
+            case QueueBind():
+                self._bindings.bind(client, self._of_queue(client, method))
+                return QueueBindOk()
+            case QueueUnbind():
+                self._bindings.unbind(client, self._of_queue(client, method))
+                return QueueUnbindOk()
+            case ExchangeDeclare():
+                return self._exchanges.declare(client, method)
+            case ExchangeDelete():
+                return self._exchanges.delete(client, method)
+            case ExchangeBind():
+                self._bindings.bind(client, _of_exchange(method))
+                return ExchangeBindOk()
+            case ExchangeUnbind():
+                self._bindings.unbind(client, _of_exchange(method))
+                return ExchangeUnbindOk()
+        raise Misuse(f"{method.SPEC.name} is not about queues and exchanges")
+
+    def _of_queue(self, client: Client, method: QueueBind | QueueUnbind) -> BindingRequest:
+        """Who names neither queue nor key means the queue declared last, and its name."""
+        queue = self._queues.named(client, plain(method.queue))
+        key = queue if not method.queue and not method.routing_key else method.routing_key
+        return BindingRequest(plain(method.exchange), queue, True, key, method.arguments)
+
+
+def _of_exchange(method: ExchangeBind | ExchangeUnbind) -> BindingRequest:
+    source, target = plain(method.source), plain(method.destination)
+    return BindingRequest(source, target, False, method.routing_key, method.arguments)

@@ -1,0 +1,268 @@
+"""Upkeep: what is garbage goes as fast as it comes, so that the disk holds little more than what is alive.
+
+    messages leave ──▶ their bytes are noted ──▶ an eighth of what is alive? ──▶ one pass, in a thread of its own
+
+    a pass     1  the files being written are sealed
+               2  everything durable is in the store, on its disk: no row is unknown
+               3  files of which little is alive are cleaned (queue_index/cleaner), two at a time joined
+                  (message_store/collector)
+               4  what nobody needs, retains or pins is purged
+
+Whoever puts more while there is twice as much waits for the pass that is under way: a disk that fills with what nobody
+wants helps nobody (DESIGN promise 5). Whoever gets and acknowledges never waits. While passes fail, or when the thread
+is gone, no publisher is held back: the failure is an alarm, and the pass is tried again after a back-off.
+
+Always true: nothing is lost by a pass that is cut short at any point; each of its steps is safe by itself.
+
+The scrub: every message on disk is read now and then, so that damage is known before somebody wants the message.
+
+    rows of the queues ──▶ block in the log, checked once for all runs in it ──▶ large contents, checked
+
+It follows the rows, so that what it reads is what queues hold, and damage has the name of a queue. A step reads about
+a given number of bytes and leaves the rest to the next one: the caller's pace bounds what it takes from the disk.
+
+Invariants: nothing is kept in memory of what was read; a scrub changes nothing. Damage of the store's own blocks is met
+by reading the rows, and noted by the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
+
+from warren.base.environment import Clock
+from warren.base.errors import Damage, Gone
+from warren.base.ids import Epoch, Lsn, QueueId, SequenceId
+from warren.base.messages import QueuePlace
+from warren.base.threads import StartedThread
+from warren.files.environment import Environment
+from warren.log.pointers import Pointer, is_pointer
+from warren.message_store.store import MessageStore
+from warren.queue_index.cleaner import Cleaner
+from warren.queue_index.row_format import ACK_ROW, KEY, decode_run
+from warren.snapshot.database import Database
+
+GARBAGE_BYTES_MIN = 1 << 20  # less than this is not worth a pass
+FILE_BYTES_MIN = 8 << 20  # files are sealed when they are this large, or …
+ALIVE_SHARE = 8  # … hold such a share of what is alive: garbage is found in whole files, or in two at a time
+HISTORY_SHARE = 16  # such a share of what is kept as history may be garbage, too: a pass could not free it yet
+HOLD_SECONDS_MAX = 1.0  # longest that anybody is held back at a time
+
+
+class GarbageUpkeep:
+    def __init__(
+        self,
+        machine: Environment,
+        database: Database,
+        cleaning: Cleaner,
+        collect: Callable[[], None],
+        alive_bytes: Callable[[], int],
+        scrub: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`collect` has the message stores collect their garbage; `alive_bytes` tells how much is in the queues;
+        `scrub` reads a little of what is alive, to find damage."""
+        self._threads = machine.threads
+        self._clock = machine.clock
+        self._task = machine.background.task("upkeep", "garbage is not cleared away")
+        self._scrub_task = machine.background.task("scrub", "messages on disk are not checked")
+        self._database = database
+        self._cleaning = cleaning
+        self._collect = collect
+        self._alive_bytes = alive_bytes
+        self._scrub = scrub
+        self._bell = machine.threads.condition()
+        self._is_rung = self._is_stopping = False
+        self._garbage_bytes = 0  # noted since the last pass began
+        self._due_bytes = self._file_bytes = 0
+        self._running: StartedThread | None = None
+        self.passes = 0
+        self._measure()
+
+    def begin(self, seconds: float) -> None:
+        """Look at it so often; between that, when enough has gone."""
+        self._running = self._threads.start("warren-upkeep", lambda: self._run(seconds))
+
+    def stop(self) -> None:
+        with self._bell:
+            self._is_stopping = True
+            self._bell.notify_all()
+        if self._running is not None:
+            self._running.join()
+
+    # -- for whoever puts and lets go ----------------------------------------------------------------------------
+
+    def note_dead(self, size_bytes: int) -> None:
+        """So much is no longer wanted. Any thread; asks for no lock until it is time for a pass."""
+        self._garbage_bytes += size_bytes
+        if self._garbage_bytes >= self._due_bytes and not self._is_rung:
+            self.ring()
+
+    def ring(self) -> None:
+        """Have a pass soon."""
+        with self._bell:
+            self._is_rung = True
+            self._bell.notify_all()
+
+    def is_behind(self) -> bool:
+        """Whether garbage comes much faster than it goes; then a pass is under way, or soon. Waits for nobody."""
+        if self._database.log.rotation.active_bytes > self._file_bytes:
+            self._measure()
+            if self._database.log.rotation.active_bytes > self._file_bytes:
+                self._database.log.rotation.rotate_soon()
+        if self._garbage_bytes < 2 * self._due_bytes or self._task.failure is not None:
+            return False
+        if self._running is None or not self._running.is_alive():
+            return False
+        if not self._is_rung:
+            self.ring()
+        return True
+
+    def hold_back(self) -> None:
+        """Wait, if that is so, until a pass has ended."""
+        if not self.is_behind():
+            return
+        with self._bell:
+            passes = self.passes
+            while self.passes == passes and not self._is_stopping:
+                if not self._bell.wait(HOLD_SECONDS_MAX):
+                    return
+
+    # -- the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self, seconds: float) -> None:
+        scrubbed_ns = self._clock.monotonic_ns()
+        while True:
+            with self._bell:
+                if not self._is_rung and not self._is_stopping:
+                    self._bell.wait(seconds)
+                is_asked, self._is_rung = self._is_rung, False
+                if self._is_stopping:
+                    return
+            if is_asked or self._cleaning.is_due():
+                self._pass()
+            if self._clock.monotonic_ns() - scrubbed_ns >= seconds * 1e9:  # however often passes are asked for
+                self._scrub_task.run(self._scrub)
+                scrubbed_ns = self._clock.monotonic_ns()
+
+    def _pass(self) -> None:
+        is_good = self._task.run(self.run)
+        with self._bell:
+            self.passes += 1
+            self._bell.notify_all()
+            if not is_good:
+                self._task.back_off(self._bell, self._clock, lambda: self._is_stopping)
+                self._is_rung = True
+
+    def run(self) -> None:
+        """One pass."""
+        database, log = self._database, self._database.log
+        self._garbage_bytes = 0
+        log.rotate()
+        if database.reflection is not None and not database.reflection.is_paused:
+            database.reflection.catch_up()
+            database.reflection.flush()
+        self._cleaning.run()
+        self._collect()
+        log.purge()
+        self._measure()
+
+    def _measure(self) -> None:
+        """How much is much."""
+        settings = self._database.log.settings
+        kept_bytes = settings.retention_bytes if settings.retention_seconds else 0
+        share = max(self._alive_bytes() // ALIVE_SHARE, kept_bytes // HISTORY_SHARE)
+        self._due_bytes = max(GARBAGE_BYTES_MIN, share)
+        self._file_bytes = max(FILE_BYTES_MIN, share)
+
+    def alarms(self) -> list[str]:
+        return self._task.alarms()
+
+
+STEP_BYTES = 32 << 20
+EVERY_SECONDS = 24 * 3600.0
+ROW_BYTES = 64  # about what a row costs that points nowhere
+_RUN = b"r"
+
+TellDamage = Callable[[QueuePlace, SequenceId, Damage], None]
+
+
+class Scrub:
+    def __init__(
+        self,
+        database: Database,
+        bodies: MessageStore,
+        queues: Callable[[], Collection[QueueId]],
+        clock: Clock,
+        tell: TellDamage,
+    ) -> None:
+        self._database = database
+        self._bodies = bodies
+        self._queues = queues
+        self._clock = clock
+        self._tell = tell
+        self._steps: Iterator[int] | None = None
+        self._begun_ns: int | None = None
+        self.passes = 0  # that came to their end
+
+    def step(self, bytes_max: int = STEP_BYTES) -> None:
+        """Go on with a pass, or begin one if it is time for it."""
+        now_ns = self._clock.monotonic_ns()
+        if self._steps is None:
+            if self._begun_ns is not None and now_ns - self._begun_ns < EVERY_SECONDS * 1e9:
+                return
+            self._steps, self._begun_ns = self._pass(), now_ns
+        for size_bytes in self._steps:
+            bytes_max -= size_bytes
+            if bytes_max <= 0:
+                return
+        self._steps = None
+        self.passes += 1
+
+    def _pass(self) -> Iterator[int]:
+        """One for each row: about how many bytes it took."""
+        for queue in sorted(self._queues()):
+            after = b""
+            try:
+                while rows := self._rows_behind(queue, after):
+                    after = rows[-1][0]
+                    yield from self._check(queue, rows)
+            except Damage:
+                continue  # the database has noted it: the store itself is damaged
+
+    def _rows_behind(self, queue: QueueId, after: bytes) -> list[tuple[bytes, bytes, int]]:
+        """Some rows, so that no view is held from step to step."""
+        found = []
+        with closing(self._database.view()) as view:
+            for row in view.range(queue, after + b"\x00" if after else b""):
+                found.append((row.key, row.value, row.version[0]))
+                if len(found) == 512:
+                    break
+        return found
+
+    def _check(self, queue: QueueId, rows: list[tuple[bytes, bytes, int]]) -> Iterator[int]:
+        last = Lsn(0)
+        for key, value, epoch in rows:
+            if len(key) != KEY.size or key[:1] != _RUN or key[-1] == ACK_ROW:
+                continue
+            place, first = QueuePlace(queue, key[1]), SequenceId(KEY.unpack(key)[2])
+            size_bytes = ROW_BYTES
+            try:
+                if is_pointer(value):
+                    block = Pointer.decode(value).block
+                    size_bytes, last = (Pointer.decode(value).block_bytes if block != last else ROW_BYTES), block
+                run = decode_run(place, first, self._database.resolve(value), Epoch(epoch))
+                if run.stored:
+                    size_bytes += run.size_of(0, run.count)
+                    self._bodies.check(run.stored)
+            except Gone:
+                pass  # cleaned or collected meanwhile: what is alive of it stands elsewhere, and is read there
+            except Damage as damage:
+                if self._is_still_there(queue, key, value):
+                    self._tell(place, first, damage)
+            yield size_bytes
+
+    def _is_still_there(self, queue: QueueId, key: bytes, value: bytes) -> bool:
+        """A message that was acknowledged meanwhile may be gone from disk: that is no damage."""
+        with closing(self._database.view_now()) as view:
+            found = view.get(queue, key)
+        return found is not None and found.value == value

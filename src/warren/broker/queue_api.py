@@ -1,0 +1,173 @@
+"""What is done with messages: put, got, settled, looked at. Plain data in and out; any thread may call.
+
+    put ──▶ epoch                              into several queues at once: all of them or none, stored once
+    get ──▶ delivery (queue, life, fetched)    at once, or after waiting in line for the first
+    ack · requeue · reject ──▶ how many        what was delivered, by its tags, in the life that delivered it
+
+A put returns the epoch to wait for: nobody waits for the disk with a lock held. Acknowledgements that nobody waits for
+are durable a moment later; one that a crash takes back means one more delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from warren.base.ids import Epoch
+from warren.base.messages import Publication
+from warren.base.threads import Threads
+from warren.broker.dead_letters import behind
+from warren.broker.errors import NotYours, QueueFull
+from warren.broker.getters import Delivery, Getter, WaitingThread
+from warren.broker.queue import Queue
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.unit_of_work import UnitOfWork
+from warren.broker.vhost import VhostQueues
+from warren.queues.backing_queue import Fetched, TagRange
+
+Settle = Callable[[Queue, Sequence[TagRange], UnitOfWork], int]
+
+
+class SettleCall(NamedTuple):
+    """Messages that somebody has done with."""
+
+    life: int  # of the queue, when it delivered them
+    tags: Sequence[TagRange]
+
+
+class QueueApi:
+    def __init__(self, host: VhostQueues, threads: Threads) -> None:
+        self.host = host
+        self._threads = threads
+
+    def put(self, publication: Publication, children: Sequence[QueueHandle]) -> Epoch:
+        def act(work: UnitOfWork) -> QueueFull | None:
+            lives = [child.serving() for child in children]
+            try:
+                for queue in lives:
+                    queue.check(publication, work)
+            except QueueFull as full:
+                queue.leaving.turn_away(publication, work)
+                return full
+            for queue in lives:
+                queue.put(publication, work)
+            return None
+
+        host = self.host
+        host.storage.hold_back()
+        full, epoch = host.do(children, act)
+        if full is not None:
+            raise full
+        if host.monitor.is_over:
+            host.storage.wait(epoch)  # what is not durable cannot leave memory
+            host.monitor.relieve()
+        return epoch
+
+    def get(
+        self, child: QueueHandle, count: int, bytes_max: int | None = None, seconds: float | None = 0.0
+    ) -> Delivery | None:
+        """Up to so many from the head, or None; waits so long for the first (None: as long as it takes)."""
+        delivery = self._taken(child, count, bytes_max)
+        if delivery is not None or seconds == 0.0:
+            return delivery
+        waiting = WaitingThread(self._threads, count, bytes_max)
+        try:
+            self.stand(child, waiting)
+            waiting.sleep(seconds)
+        except BaseException:
+            self.give_back(child, waiting.go())
+            self.leave(child, waiting)
+            raise
+        outcome = waiting.go()
+        if outcome is None:
+            self.leave(child, waiting)
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def stand(self, child: QueueHandle, getter: Getter) -> None:
+        """Wait in line: it is handed messages, or an error."""
+        self.host.do([child], lambda work: child.serving().stand(getter, work))
+
+    def leave(self, child: QueueHandle, getter: Getter) -> None:
+        """It does not take anything any more."""
+
+        def act(work: UnitOfWork) -> None:
+            if child.queue is not None:
+                child.queue.leave(getter, work)
+
+        self.host.do([child], act)
+
+    def give_back(self, child: QueueHandle, outcome: object) -> None:
+        """What was handed to somebody who has gone."""
+        if isinstance(outcome, Delivery):
+            self.requeue(child, SettleCall(outcome.life, [each.tags for each in outcome.fetched]))
+
+    def ack(self, child: QueueHandle, settling: SettleCall) -> int:
+        return self._settled(child, settling, Queue.ack)
+
+    def requeue(self, child: QueueHandle, settling: SettleCall) -> int:
+        """Ready again, where they stood."""
+        return self._settled(child, settling, Queue.requeue)
+
+    def reject(self, child: QueueHandle, settling: SettleCall) -> int:
+        """Gone, or moved to the dead-letter target: very many, or very large ones, in several sessions."""
+        count, left = 0, behind(settling.tags, 0)
+        while left:
+            done = self._settled(child, SettleCall(settling.life, left), Queue.reject)
+            count += done
+            left = behind(left, done)  # none may have gone, if the routing changed in this moment
+        return count
+
+    def purge(self, child: QueueHandle) -> tuple[int, Epoch]:
+        return self.host.do([child], lambda work: child.serving().purge(work))
+
+    def browse(self, child: QueueHandle) -> Iterator[list[bytes]]:
+        """Bodies of what is ready, in order, without taking them: piece by piece, with the lock held for one piece.
+        Ends early if the queue changes meanwhile."""
+        with child.lock:
+            queue = child.serving()
+            slices = queue.browse()
+        while True:
+            with child.lock:
+                piece = next(slices, None) if child.queue is queue else None
+                queue.use.note()
+            if piece is None:
+                return
+            assert piece.contents is not None, "what is browsed has contents"
+            yield piece.contents
+
+    def length(self, child: QueueHandle) -> int:
+        """How many are ready."""
+        with child.lock:
+            return len(child.serving().backing)
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _taken(self, child: QueueHandle, count: int, bytes_max: int | None) -> Delivery | None:
+        def act(work: UnitOfWork) -> tuple[int, list[Fetched] | None]:
+            queue = child.serving()
+            if queue.expire(work):
+                return queue.life, None
+            return queue.life, queue.get(count, bytes_max, work)
+
+        while True:
+            (life, fetched), epoch = self.host.do([child], act)
+            if epoch:
+                self.host.settle_soon()
+            if fetched is not None:
+                return Delivery(child.id, life, fetched) if fetched else None
+
+    def _settled(self, child: QueueHandle, settling: SettleCall, settle: Settle) -> int:
+        def act(work: UnitOfWork) -> int:
+            queue = child.serving()
+            if queue.life != settling.life:
+                raise NotYours(
+                    f"queue {child.name!r} was made again since it delivered this message",
+                    "it is ready again: get it once more",
+                )
+            return settle(queue, settling.tags, work)
+
+        count, _ = self.host.do([child], act)
+        self.host.settle_soon()
+        return count

@@ -1,0 +1,217 @@
+"""Bodies as callers hand them in: checked, and cut into what goes into one session; and as they get them out.
+
+Judging a thousand bodies costs a few microseconds: their types and sizes are looked at in bulk, and one by one only to
+say which is wrong.
+
+What a queue hands out: one message, or many as one batch.
+
+Both are acknowledged or given back once. As a `with` block they are acknowledged at its end, and ready again if it ends
+in an error, unless the block has settled them itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, TypeAlias
+
+from warren.amqp.content import body_of
+from warren.base.errors import Misuse, Refused
+from warren.base.ids import QueueId
+from warren.base.messages import RAW, Slice
+from warren.broker.errors import NotYours
+from warren.broker.getters import Delivery
+from warren.broker.queue_api import SettleCall
+from warren.queues.backing_queue import TagRange
+
+
+def plain_bodies(slice_: Slice) -> list[bytes]:
+    """What a program gets: of a message that came by AMQP only its body."""
+    assert slice_.contents is not None, "what is fetched has contents"
+    if slice_.run.origin.content_kind == RAW:
+        return slice_.contents
+    return [body_of(content) for content in slice_.contents]
+
+
+def checked_body(body: bytes, bytes_max: int) -> bytes:
+    if not isinstance(body, bytes):
+        raise Misuse(f"a message is bytes, not {type(body).__name__}", "encode it: text.encode()")
+    if len(body) > bytes_max:
+        raise Refused(
+            f"a message of {len(body)} bytes: at most {bytes_max} are taken",
+            "put its parts, or raise `max_message_size` (MessageStoreSettings)",
+        )
+    return body
+
+
+def pieces(bodies: Iterable[bytes], bytes_max: int, count_max: int, piece_bytes_max: int) -> Iterator[list[bytes]]:
+    """Up to so many messages of so many bytes, or one that is larger. A list is checked as a whole before any of it is
+    handed on; what comes from an iterator as far as it was read."""
+    if isinstance(bodies, bytes | bytearray | memoryview | str):
+        raise Misuse("many messages are a list of bytes, not one of them", "use put() for one")
+    if isinstance(bodies, list | tuple):
+        bodies = list(bodies)  # whatever the caller does with his own meanwhile
+        if _checked_bytes(bodies, bytes_max) <= piece_bytes_max and len(bodies) <= count_max:
+            if bodies:
+                yield bodies
+            return
+    left = iter(bodies)
+    while piece := list(islice(left, count_max)):
+        if _checked_bytes(piece, bytes_max) <= piece_bytes_max:
+            yield piece
+        else:
+            yield from _cut(piece, piece_bytes_max)
+
+
+def _checked_bytes(bodies: list[bytes], bytes_max: int) -> int:
+    """How many bytes they have together; if those are few, so are the bytes of each."""
+    size_bytes = sum(list(map(len, bodies))) if list(map(type, bodies)).count(bytes) == len(bodies) else bytes_max + 1
+    if size_bytes > bytes_max:
+        for body in bodies:
+            checked_body(body, bytes_max)
+        size_bytes = sum(map(len, bodies))
+    return size_bytes
+
+
+def _cut(bodies: list[bytes], piece_bytes_max: int) -> Iterator[list[bytes]]:
+    begin, size_bytes = 0, 0
+    for at, body in enumerate(bodies):
+        if size_bytes + len(body) > piece_bytes_max and at > begin:
+            yield bodies[begin:at]
+            begin, size_bytes = at, 0
+        size_bytes += len(body)
+    yield bodies[begin:]
+
+
+class DeliveryTag(NamedTuple):
+    """Names a message that was delivered, as long as it is not settled: plain data, to be kept wherever you like. When
+    it is requeued and delivered once more, whoever got it then has the same tag."""
+
+    queue: QueueId
+    life: int
+    number: int
+
+
+Settled: TypeAlias = "DeliveredMessages | DeliveryTag"
+
+
+class Settler(Protocol):
+    """The queue that has delivered something."""
+
+    @property
+    def name(self) -> str: ...
+
+    def ack(self, what: Settled) -> int: ...
+
+    def nack(self, what: Settled, requeue: bool = True) -> int: ...
+
+
+class DeliveredMessages:
+    """What both have in common."""
+
+    __slots__ = ("_is_settled", "_life", "_queue", "_tags", "queue_id")
+
+    def __init__(self, queue: Settler, queue_id: QueueId, life: int, tags: list[TagRange]) -> None:
+        self._queue = queue
+        self.queue_id = queue_id
+        self._life = life
+        self._tags = tags
+        self._is_settled = not tags
+
+    def ack(self) -> None:
+        """Done with it."""
+        if self._tags:
+            self._queue.ack(self)
+
+    def nack(self, requeue: bool = True) -> None:
+        """Not done with it: ready again, or with `requeue=False` gone (to the dead-letter queue, if there is one)."""
+        if self._tags:
+            self._queue.nack(self, requeue)
+
+    @property
+    def is_settled(self) -> bool:
+        return self._is_settled
+
+    def settling(self) -> SettleCall:
+        """Used by the queue: its tags, once."""
+        if self._is_settled and self._tags:
+            raise NotYours(
+                f"queue {self._queue.name!r}: this was acknowledged or given back before", "settle each message once"
+            )
+        self._is_settled = True
+        return SettleCall(self._life, self._tags)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_settled:
+            if error is None:
+                self.ack()
+            else:
+                self.nack()
+
+
+class Message(DeliveredMessages):
+    """One message in your hands."""
+
+    __slots__ = ("body", "redelivered")
+
+    def __init__(self, queue: Settler, queue_id: QueueId, life: int, tag: int, body: bytes, redelivered: bool) -> None:
+        super().__init__(queue, queue_id, life, [(tag, tag + 1)])
+        self.body = body
+        self.redelivered = redelivered  # it was delivered before, or may have been
+
+    @classmethod
+    def of(cls, queue: Settler, delivery: Delivery) -> Message:
+        [fetched] = delivery.fetched
+        [body] = plain_bodies(fetched.slice)
+        return cls(queue, delivery.queue, delivery.life, fetched.tag, body, fetched.is_redelivered)
+
+    @property
+    def tag(self) -> DeliveryTag:
+        return DeliveryTag(self.queue_id, self._life, self._tags[0][0])
+
+    def __repr__(self) -> str:
+        body = self.body if len(self.body) <= 32 else self.body[:32] + b"..."
+        return f"<message {body!r}{', redelivered' if self.redelivered else ''}>"
+
+
+class MessageBatch(DeliveredMessages):
+    """Messages that were got together: their bodies in a list, settled in one go."""
+
+    __slots__ = ("bodies", "fetched")
+
+    def __init__(self, queue: Settler, delivery: Delivery | None) -> None:
+        fetched = delivery.fetched if delivery is not None else []
+        id_, life = (delivery.queue, delivery.life) if delivery is not None else (QueueId(0), 0)
+        super().__init__(queue, id_, life, [each.tags for each in fetched])
+        self.fetched = fetched
+        self.bodies: list[bytes] = []
+        for each in fetched:
+            self.bodies += plain_bodies(each.slice)
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.bodies)
+
+    def __repr__(self) -> str:
+        return f"<batch of {len(self)} messages>"
+
+    @property
+    def redelivered(self) -> list[bool]:
+        """Of each message whether it was delivered before, or may have been."""
+        return [each.is_redelivered for each in self.fetched for _ in range(len(each.slice))]
+
+    @property
+    def tags(self) -> list[DeliveryTag]:
+        """Of each message, to settle some of them alone."""
+        ranges = (each.tags for each in self.fetched)
+        return [
+            DeliveryTag(self.queue_id, self._life, number) for first, stop in ranges for number in range(first, stop)
+        ]

@@ -1,0 +1,106 @@
+"""The queues of a database, put together: catalog, storage, every vhost, and whoever tells of durable puts.
+
+    embedded   opened when a program first asks for a queue; it uses vhost "/" alone, which is made if it is not there
+    broker     opened at the start, before anybody listens; what a first start needs is made then (app/broker)
+
+What did not outlive its process (queues that are not durable) is removed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+from warren.broker.confirms import Confirms
+from warren.broker.memory_monitor import MemoryMonitor
+from warren.broker.queue_api import QueueApi
+from warren.broker.sql_backing import SQL, SqlKind
+from warren.broker.storage import MakeOne, QueueStorage
+from warren.broker.vhost import VhostQueues
+from warren.broker.vhosts import Vhosts
+from warren.catalog import vhosts
+from warren.catalog.catalog import Catalog
+from warren.catalog.database import place_of
+from warren.catalog.rebuild import remove_leftovers
+from warren.catalog.settings import CatalogSettings
+from warren.files.environment import Environment
+from warren.message_store.settings import MessageStoreSettings
+from warren.queues.settings import QueueSettings, VariableQueueSettings
+from warren.snapshot.database import Database
+
+HOME = "/"
+
+
+def make_home(catalog: Catalog) -> None:
+    catalog.change(lambda change: vhosts.declare(change, HOME))
+
+
+class OpenQueues:
+    """Open from the beginning on; closed before the database."""
+
+    def __init__(
+        self,
+        database: Database,
+        machine: Environment,
+        queue_settings: QueueSettings | None = None,
+        variable_queue_settings: VariableQueueSettings | None = None,
+        message_store_settings: MessageStoreSettings | None = None,
+        catalog_settings: CatalogSettings | None = None,
+        backing_kinds: Mapping[str, MakeOne] | None = None,
+        prepare: Callable[[Catalog], None] = make_home,
+    ) -> None:
+        """`prepare` makes what must be in the catalog before vhosts are opened."""
+        self.settings = settings = queue_settings or QueueSettings()
+        of_queues = variable_queue_settings or VariableQueueSettings()
+        of_stores = message_store_settings or MessageStoreSettings()
+        self._owner = database.log.owner
+        self.clock = machine.clock
+        self.threads = machine.threads
+        self._close = ExitStack()
+        with ExitStack() as opened:
+            of_catalog = catalog_settings or CatalogSettings()
+            place = place_of(machine.files, machine.chance, database.directory, of_catalog)
+            self.catalog = Catalog.open(database, place, machine.threads, of_catalog.is_forced)
+            opened.callback(self.catalog.close)
+            prepare(self.catalog)
+            gone = self.catalog.change(remove_leftovers)
+            log = database.log
+            sql = SqlKind(machine.files, machine.threads, database.directory, self.catalog.queue_ids, log.wait)
+            opened.callback(sql.close)
+            kinds = {SQL: sql.make, **(backing_kinds or {})}
+            self.storage = QueueStorage(database, self.catalog, settings, of_queues, of_stores, kinds)
+            opened.callback(self.storage.close)
+            self.storage.forget(gone)
+            self.realms = Vhosts(self.storage, machine, settings)
+            opened.callback(self.realms.close)
+            self.confirms = Confirms(machine.threads, database.log.wait, machine.background)
+            opened.callback(self.confirms.stop)
+            self.storage.begin_upkeep(settings.cleaning_seconds)
+            self.realms.begin()
+            self._close = opened.pop_all()
+
+    def check(self) -> None:
+        """Raise in a forked child."""
+        self._owner.check()
+
+    @property
+    def host(self) -> VhostQueues:
+        """The queues of the home vhost."""
+        self.check()
+        return self.realms.find(HOME).queues
+
+    @property
+    def traffic(self) -> QueueApi:
+        self.check()
+        return self.realms.find(HOME).traffic
+
+    @property
+    def monitor(self) -> MemoryMonitor:
+        return self.realms.monitor
+
+    def alarms(self) -> list[str]:
+        return [*self.catalog.problems, *self.storage.alarms(), *self.realms.problems()]
+
+    def close(self) -> None:
+        if self._owner.is_this:
+            self._close.close()

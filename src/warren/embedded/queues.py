@@ -1,0 +1,321 @@
+"""A queue in your program: durable, ordered, acknowledged, and never larger in memory than it may be.
+
+    jobs = db.queue("jobs")
+    jobs.put(b"resize 7")                       durable when it returns
+    with jobs.get(timeout=1) as message:        acknowledged at the end of the block, ready again if it raises
+        work(message.body)
+
+    jobs.put_many(bodies)                       one sync for all of them
+    batch = jobs.get_many(1000)                 a list of bodies, no object for each message
+    batch.ack()
+
+What was got is nobody else's until it is acknowledged (`ack`) or given back (`nack`). An acknowledgement does not wait
+for the disk: one that a crash takes back means one more delivery, flagged `redelivered`; `sync` waits for it.
+
+Any thread may use a queue, and several may share one. Not here: coroutines (queues_async), what happens underneath
+(broker/queue_api).
+
+Queues by name: declared, opened, listed, and several put to at once. `db.queue` and its siblings end up here.
+
+declare    the queue of this name, made if there is none; refused if it was declared with other arguments
+find       the queue that is there, however it was declared; refused if there is none
+publish    the same messages to several queues: in all of them or in none, stored once
+
+Publications of an embedded program, and futures that are done when they are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import TypedDict
+
+from warren.base.errors import Misuse
+from warren.base.ids import Epoch
+from warren.base.messages import NOWHERE, Origin, Publication
+from warren.base.threads import Threads
+from warren.broker.errors import NotYours
+from warren.broker.getters import Delivery
+from warren.broker.queue_api import QueueApi, SettleCall
+from warren.broker.queue_arguments import Overflow, QueueArguments, wall_ms
+from warren.broker.queue_handle import QueueHandle
+from warren.embedded.messages import (
+    DeliveredMessages,
+    DeliveryTag,
+    Message,
+    MessageBatch,
+    Settled,
+    checked_body,
+    pieces,
+)
+from warren.embedded.queue_assembly import OpenQueues
+
+_MS = 1000
+_PRIORITY_MAX = 255
+
+
+def publication_of(
+    queues: OpenQueues,
+    contents: list[bytes],
+    ttl: float | None,
+    priority: int,
+    persistent: bool,
+    origin: Origin,
+    fan_out: int = 1,
+) -> Publication:
+    now_ms = wall_ms(queues.clock)
+    if ttl is not None and ttl < 0:
+        raise Misuse(f"a message cannot expire {-ttl} seconds ago", "give a ttl in seconds from now")
+    if not 0 <= priority <= _PRIORITY_MAX:
+        raise Misuse(f"{priority} is no priority", f"0 … {_PRIORITY_MAX}")
+    expires_ms = 0 if ttl is None else now_ms + round(ttl * _MS)
+    return Publication(contents, persistent, expires_ms, now_ms, priority, origin, fan_out)
+
+
+def when_durable(queues: OpenQueues, epoch: Epoch) -> Future[None]:
+    future: Future[None] = Future()
+    future.set_running_or_notify_cancel()  # it is under way: nobody can call it back
+
+    def told(error: BaseException | None) -> None:
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    queues.confirms.add(epoch, told)
+    return future
+
+
+class Queue:
+    """Handed out by `db.queue(name)`."""
+
+    def __init__(self, queues: OpenQueues, child: QueueHandle) -> None:
+        self._queues = queues
+        self._traffic = queues.traffic
+        self.child = child
+        self._origin = Origin(routing_key=child.name)
+
+    @property
+    def traffic(self) -> QueueApi:
+        """Raises in a forked child."""
+        self._queues.check()
+        return self._traffic
+
+    @property
+    def threads(self) -> Threads:
+        return self._queues.threads
+
+    @property
+    def name(self) -> str:
+        return self.child.name
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name!r}>"
+
+    # -- putting -------------------------------------------------------------------------------------------------
+
+    def put(self, body: bytes, *, ttl: float | None = None, priority: int = 0, persistent: bool = True) -> None:
+        """One message; durable when it returns. `ttl`: seconds after which it is not delivered any more."""
+        self._wait(self._put([checked_body(body, self._bytes_max)], ttl, priority, persistent))
+
+    def put_many(
+        self, bodies: Iterable[bytes], *, ttl: float | None = None, priority: int = 0, persistent: bool = True
+    ) -> int:
+        """Many messages, durable when it returns; how many. Up to `put_count_max` and `put_bytes_max` (QueueSettings)
+        they are one session: all of them or none. More than that are put piece by piece."""
+        count, epoch = self._put_many(bodies, ttl, priority, persistent)
+        self._wait(epoch)
+        return count
+
+    def put_later(
+        self, body: bytes, *, ttl: float | None = None, priority: int = 0, persistent: bool = True
+    ) -> Future[None]:
+        """One message, without waiting for the disk: the future is done when it is durable."""
+        return when_durable(self._queues, self._put([checked_body(body, self._bytes_max)], ttl, priority, persistent))
+
+    def put_many_later(
+        self, bodies: Iterable[bytes], *, ttl: float | None = None, priority: int = 0, persistent: bool = True
+    ) -> Future[None]:
+        return when_durable(self._queues, self._put_many(bodies, ttl, priority, persistent)[1])
+
+    # -- getting -------------------------------------------------------------------------------------------------
+
+    def get(self, timeout: float | None = 0.0) -> Message | None:
+        """The next message; None if none comes within `timeout` seconds (None: wait as long as it takes). Who waits is
+        served in the order of asking."""
+        delivery = self._delivered(1, timeout)
+        return None if delivery is None else Message.of(self, delivery)
+
+    def get_many(self, count: int, timeout: float | None = 0.0, *, bytes_max: int | None = None) -> MessageBatch:
+        """Up to so many messages, as soon as there is one; an empty batch if none comes. `bytes_max`: no more than so
+        many bytes, unless the first message alone has more."""
+        if count < 1:
+            raise Misuse(f"{count} messages cannot be got", "ask for one at least")
+        return MessageBatch(self, self._delivered(count, timeout, bytes_max))
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages until none is ready. Acknowledge each."""
+        while (message := self.get()) is not None:
+            yield message
+
+    def browse(self) -> Iterator[bytes]:
+        """Bodies of what is ready, in order, without taking them. Ends early if the queue changes meanwhile."""
+        for contents in self.traffic.browse(self.child):
+            yield from contents
+
+    # -- settling ------------------------------------------------------------------------------------------------
+
+    def ack(self, what: Settled) -> int:
+        """Done with a message or a batch, which may be named by its tag; how many messages that were. Does not wait for
+        the disk."""
+        return self.traffic.ack(self.child, self._settling(what))
+
+    def nack(self, what: Settled, requeue: bool = True) -> int:
+        """Not done with it. Ready again where it stood, or with `requeue=False` gone: to the dead-letter queue, if this
+        one has one."""
+        settling = self._settling(what)
+        return (self.traffic.requeue if requeue else self.traffic.reject)(self.child, settling)
+
+    def sync(self) -> None:
+        """Return when everything that was done to this queue so far is durable, acknowledgements too."""
+        self._wait(self.child.epoch)
+
+    # -- all of it -----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """How many messages are ready; at once, however many that is."""
+        return self.traffic.length(self.child)
+
+    def __bool__(self) -> bool:
+        """A queue is there, also when it is empty."""
+        return True
+
+    def purge(self) -> int:
+        """Let go of everything that is ready; how many. Durable when it returns."""
+        count, epoch = self.traffic.purge(self.child)
+        self._wait(epoch)
+        return count
+
+    def delete(self) -> int:
+        """The queue and everything in it; how many messages that were. Durable when it returns."""
+        return self._queues.host.delete(self.child)
+
+    def facts(self) -> Mapping[str, int | float | str]:
+        """What an operator may want to know."""
+        self._queues.check()
+        with self.child.lock:
+            return self.child.serving().backing.facts()
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    @property
+    def _bytes_max(self) -> int:
+        return self._queues.storage.message_bytes_max
+
+    def _put(self, contents: list[bytes], ttl: float | None, priority: int, persistent: bool) -> Epoch:
+        publication = publication_of(self._queues, contents, ttl, priority, persistent, self._origin)
+        return self.traffic.put(publication, [self.child])
+
+    def _put_many(
+        self, bodies: Iterable[bytes], ttl: float | None, priority: int, persistent: bool
+    ) -> tuple[int, Epoch]:
+        count, epoch, settings = 0, Epoch(0), self._queues.settings
+        for contents in pieces(bodies, self._bytes_max, settings.put_count_max, settings.put_bytes_max):
+            epoch = max(epoch, self._put(contents, ttl, priority, persistent))
+            count += len(contents)
+        return count, epoch
+
+    def _delivered(self, count: int, timeout: float | None, bytes_max: int | None = None) -> Delivery | None:
+        return self.traffic.get(self.child, count, bytes_max, timeout)
+
+    def _settling(self, what: Settled) -> SettleCall:
+        if isinstance(what, DeliveryTag):
+            queue, settling = what.queue, SettleCall(what.life, [(what.number, what.number + 1)])
+        elif isinstance(what, DeliveredMessages):
+            queue, settling = what.queue_id, what.settling()
+        else:
+            raise Misuse(f"a message, a batch or a tag is settled, not a {type(what).__name__}")
+        if queue != self.child.id:
+            raise NotYours(f"queue {self.name!r} did not deliver this message", "settle it with the queue it came from")
+        return settling
+
+    def _wait(self, epoch: Epoch) -> None:
+        self._queues.storage.wait(epoch)
+
+
+class QueueOptions(TypedDict, total=False):
+    """What a queue may be asked for."""
+
+    durable: bool  # True: it and its persistent messages outlive a stop
+    max_priority: int | None  # messages of a higher priority, up to this one, go first
+    message_ttl: float | None  # seconds after which a message is not delivered any more
+    max_length: int | None  # most ready messages …
+    max_length_bytes: int | None  # … or bytes of them
+    overflow: str  # what happens to what is over that: "drop-head" (default), or "reject-publish"
+    dead_letter: str | None  # name of the queue that gets what expires, is over the limit, or is rejected
+    expires: float | None  # seconds without a get after which the queue is deleted
+    backing: str | None  # another kind of backing queue
+
+
+class OpenQueueNames:
+    """Of one open database."""
+
+    def __init__(self, queues: OpenQueues) -> None:
+        self.queues = queues
+
+    def declare(self, name: str, options: QueueOptions) -> Queue:
+        arguments = QueueArguments(
+            _ms("message_ttl", options.get("message_ttl")),
+            _ms("expires", options.get("expires")),
+            options.get("max_length"),
+            options.get("max_length_bytes"),
+            _overflow(options.get("overflow", Overflow.DROP_HEAD)),
+            options.get("dead_letter"),
+            options.get("max_priority"),
+            options.get("backing"),
+        )
+        if unknown := set(options) - set(QueueOptions.__annotations__):
+            raise Misuse(f"a queue has no option {sorted(unknown)[0]!r}", f"{', '.join(QueueOptions.__annotations__)}")
+        return Queue(self.queues, self.queues.host.declare(name, options.get("durable", True), arguments))
+
+    def find(self, name: str) -> Queue:
+        return Queue(self.queues, self.queues.host.find(name))
+
+    def names(self) -> list[str]:
+        return self.queues.host.names()
+
+    def publish(
+        self, bodies: bytes | Iterable[bytes], names: Iterable[str], ttl: float | None, priority: int, persistent: bool
+    ) -> tuple[int, Epoch]:
+        """How many messages, and the epoch to wait for."""
+        queues, settings = self.queues, self.queues.settings
+        children = [queues.host.find(name) for name in dict.fromkeys(names)]
+        if not children:
+            raise Misuse("no queue was named", "name at least one")
+        bytes_max = queues.storage.message_bytes_max
+        many = [checked_body(bodies, bytes_max)] if isinstance(bodies, bytes) else bodies
+        count, epoch = 0, Epoch(0)
+        for contents in pieces(many, bytes_max, settings.put_count_max, settings.put_bytes_max):
+            publication = publication_of(queues, contents, ttl, priority, persistent, NOWHERE, len(children))
+            epoch = max(epoch, queues.traffic.put(publication, children))
+            count += len(contents)
+        return count, epoch
+
+    def wait(self, epoch: Epoch) -> None:
+        self.queues.storage.wait(epoch)
+
+    def when_durable(self, epoch: Epoch) -> Future[None]:
+        return when_durable(self.queues, epoch)
+
+
+def _ms(name: str, seconds: float | None) -> int | None:
+    told: object = seconds
+    if told is not None and not (isinstance(told, int | float) and told >= 0):
+        raise Misuse(f"{name} cannot be {told!r}", "seconds, as a number")
+    return None if seconds is None else round(seconds * _MS)
+
+
+def _overflow(told: str) -> Overflow:
+    if told not in tuple(Overflow):
+        raise Misuse(f"overflow cannot be {told!r}", f"it is {' or '.join(Overflow)}")
+    return Overflow(told)

@@ -1,0 +1,129 @@
+"""A queue for coroutines: the same calls, so that the event loop goes on meanwhile.
+
+Calls that may wait for the disk run in a thread each; those that wait at the same time share its syncs. Waiting for a
+message takes no thread: however many coroutines wait, each stands in the queue's line and is woken alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from itertools import islice
+
+from warren.base.threads import Threads
+from warren.broker.getters import Delivery, Outcome
+from warren.embedded.messages import Message, MessageBatch, Settled
+from warren.embedded.queues import Queue
+
+_PIECE_ROWS = 512
+
+
+class AsyncQueue:
+    """Handed out by `db.aqueue(name)`."""
+
+    def __init__(self, inner: Queue) -> None:
+        self.inner = inner
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    async def put(self, body: bytes, *, ttl: float | None = None, priority: int = 0, persistent: bool = True) -> None:
+        """Durable when it returns."""
+        await asyncio.to_thread(self.inner.put, body, ttl=ttl, priority=priority, persistent=persistent)
+
+    async def put_many(
+        self, bodies: Iterable[bytes], *, ttl: float | None = None, priority: int = 0, persistent: bool = True
+    ) -> int:
+        return await asyncio.to_thread(self.inner.put_many, bodies, ttl=ttl, priority=priority, persistent=persistent)
+
+    async def get(self, timeout: float | None = 0.0) -> Message | None:
+        delivery = await self._delivered(1, timeout, None)
+        return None if delivery is None else Message.of(self.inner, delivery)
+
+    async def get_many(self, count: int, timeout: float | None = 0.0, *, bytes_max: int | None = None) -> MessageBatch:
+        return MessageBatch(self.inner, await self._delivered(count, timeout, bytes_max))
+
+    async def ack(self, what: Settled) -> int:
+        return await asyncio.to_thread(self.inner.ack, what)
+
+    async def nack(self, what: Settled, requeue: bool = True) -> int:
+        return await asyncio.to_thread(self.inner.nack, what, requeue)
+
+    async def length(self) -> int:
+        return await asyncio.to_thread(len, self.inner)
+
+    async def sync(self) -> None:
+        await asyncio.to_thread(self.inner.sync)
+
+    async def purge(self) -> int:
+        return await asyncio.to_thread(self.inner.purge)
+
+    async def delete(self) -> int:
+        return await asyncio.to_thread(self.inner.delete)
+
+    async def browse(self) -> AsyncIterator[bytes]:
+        """Bodies of what is ready, in order, without taking them. Ends early if the queue changes meanwhile."""
+        bodies = self.inner.browse()
+        while piece := await asyncio.to_thread(lambda: list(islice(bodies, _PIECE_ROWS))):
+            for body in piece:
+                yield body
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages until none is ready. Acknowledge each."""
+        while (message := await self.get()) is not None:
+            yield message
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    async def _delivered(self, count: int, timeout: float | None, bytes_max: int | None) -> Delivery | None:
+        child, traffic = self.inner.child, self.inner.traffic
+        delivery = await asyncio.to_thread(traffic.get, child, count, bytes_max)
+        if delivery is not None or timeout == 0.0:
+            return delivery
+        waiting = WaitingCoroutine(self.inner.threads, asyncio.get_running_loop(), count, bytes_max)
+        try:
+            await asyncio.to_thread(traffic.stand, child, waiting)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(waiting.woken.wait(), timeout)
+        except BaseException:  # it was cancelled: nothing here waits for the disk
+            traffic.give_back(child, waiting.go())
+            traffic.leave(child, waiting)
+            raise
+        outcome = waiting.go()
+        if outcome is None:
+            await asyncio.to_thread(traffic.leave, child, waiting)
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+class WaitingCoroutine:
+    """A coroutine that sleeps until it is handed something. Is a `Getter`."""
+
+    def __init__(self, threads: Threads, loop: asyncio.AbstractEventLoop, count: int, bytes_max: int | None) -> None:
+        self.count = count
+        self.bytes_max = bytes_max
+        self.woken = asyncio.Event()
+        self._loop = loop
+        self._lock = threads.condition()
+        self._outcome: Outcome | None = None
+        self._has_gone = False
+
+    def hand(self, outcome: Outcome) -> bool:
+        with self._lock:
+            if self._has_gone:
+                return False
+            try:
+                self._loop.call_soon_threadsafe(self.woken.set)
+            except RuntimeError:  # the loop was closed under it
+                return False
+            self._outcome = outcome
+            return True
+
+    def go(self) -> Outcome | None:
+        """Nothing is taken any more; what was."""
+        with self._lock:
+            self._has_gone = True
+            return self._outcome

@@ -1,0 +1,296 @@
+"""The compaction thread and its `ctrl` directory.
+
+    ctrl/start_compaction    whoever makes this file asks for a compaction; it is deleted when it is seen, so that one
+                             made during a run starts another run
+    ctrl/compaction_result   what came of it, one JSON object (`comaction_result`, the seed's spelling, is a link to it)
+
+An empty request means: compact. One JSON object in it asks for something else: {"order": {…}} for a compaction to be
+done elsewhere, {"accept": {…}} to put it in force, {"cancel": {…}} to give it up (log/compaction/handover). A `request` in it is
+repeated in the result, so that everybody finds the answer to his own.
+
+One thread, made when opening ends and ended by `close`, or when nobody has the store any more: so two compactions never
+run at once. It also starts one by itself when too much of the log may be superseded, purges what nobody holds, and lays
+the ballast again when the disk has room. A poll that fails is an alarm until a later one is good (base/threads), and
+its work is tried less often meanwhile; a request is always answered.
+
+Asking a running store for something through its `ctrl` directory, from another process (log/compaction/control answers).
+
+    ctrl/start_compaction     written under a name of our own, then renamed: the store never sees half of it
+    ctrl/compaction_result    ours is the one that repeats our request's name
+
+One request at a time: whoever finds another's waiting waits until the store has taken it up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+from weakref import ref
+
+from warren.base.environment import Clock
+from warren.base.errors import Refused, WarrenError
+from warren.base.threads import Background, Threads
+from warren.files import atomic
+from warren.files.environment import Environment
+from warren.files.protocol import Files, join
+from warren.log.compaction.compaction import NOTHING_TO_DO
+from warren.log.compaction.handover import CompactionJob
+from warren.log.disk_reserve import DiskReserve
+from warren.log.file_record import CTRL, MANIFEST
+
+START = "start_compaction"
+RESULT = "compaction_result"
+RESULT_ALIAS = "comaction_result"
+REQUEST_BYTES_MAX = 1 << 20
+
+
+class CompactionOrdering(Protocol):
+    """Compaction that others do (log/compaction/handover)."""
+
+    def order(self, places: int, seconds: float) -> CompactionJob | None: ...
+
+    def accept(self, name: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]: ...
+
+    def cancel(self, name: str) -> None: ...
+
+    def is_out(self) -> bool: ...
+
+
+class MaintenanceResult(Protocol):
+    """What the thread calls."""
+
+    def compact(self) -> dict[str, Any]: ...
+
+    def is_compaction_due(self) -> bool: ...
+
+    def purge(self) -> object: ...
+
+    def is_short_of_room(self) -> bool:
+        """Whether history is to yield before anything else is done."""
+        ...
+
+    @property
+    def handover(self) -> CompactionOrdering: ...
+
+    @property
+    def ballast(self) -> DiskReserve: ...
+
+
+class CompactionThread:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        clock: Clock,
+        threads: Threads,
+        maintained: MaintenanceResult,
+        poll_seconds: float,
+        background: Background | None = None,
+    ) -> None:
+        self._files = files
+        self._home = join(directory, CTRL)
+        self._clock = clock
+        self._maintained = ref(maintained)
+        self._poll_seconds = poll_seconds
+        self._due_ns = 0  # a poll that failed is repeated then, or when there is a request
+        self._bell = threads.condition()
+        self._is_stopping = self._is_rung = False
+        background = background or Background()
+        self._task = background.task("compaction", "the log is not compacted or purged", poll_seconds)
+        files.make_directories(self._home)
+        self._thread = threads.start("warren-compaction", self._run)
+
+    def ring(self) -> None:
+        """Poll at once, also behind a poll that failed."""
+        with self._bell:
+            self._is_rung, self._due_ns = True, 0
+            self._bell.notify_all()
+
+    def stop(self, give_up: Callable[[], None] = lambda: None) -> None:
+        """End the thread; `give_up` ends the job it may be waiting for."""
+        with self._bell:
+            self._is_stopping = True
+            self._bell.notify_all()
+        give_up()
+        self._thread.join()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def alarms(self) -> list[str]:
+        return self._task.alarms()
+
+    def _run(self) -> None:
+        while True:
+            with self._bell:
+                if not self._is_stopping and not self._is_rung:
+                    self._bell.wait(self._poll_seconds)
+                self._is_rung = False
+                if self._is_stopping:
+                    return
+            if not self._looks():
+                return
+
+    def _looks(self) -> bool:
+        """Look once. False: what we maintain was dropped by everybody else, unclosed."""
+        maintained = self._maintained()
+        if maintained is None:
+            return False
+        try:
+            if self._clock.monotonic_ns() >= self._due_ns or self._files.exists(join(self._home, START)):
+                self._look(maintained)
+                self._task.succeeded()
+        except Exception as error:
+            self._task.failed(error)
+            self._due_ns = self._clock.monotonic_ns() + int(self._task.retry_seconds * 1e9)
+        return True
+
+    def _look(self, maintained: MaintenanceResult) -> None:
+        if maintained.is_short_of_room():
+            maintained.purge()
+        maintained.ballast.lay()
+        start = join(self._home, START)
+        if self._files.exists(start):
+            raw = self._read(start)
+            self._files.remove(start)
+            self._write_result(answered(maintained, raw))
+            return
+        if maintained.is_compaction_due() and not maintained.handover.is_out():
+            maintained.compact()
+        maintained.purge()
+
+    def _read(self, path: str) -> bytes:
+        file = self._files.open(path)
+        try:
+            return file.read_at(0, min(self._files.stat(path).size_bytes, REQUEST_BYTES_MAX))
+        finally:
+            file.close()
+
+    def _write_result(self, result: dict[str, Any]) -> None:
+        told = {"finished_ns": self._clock.wall_ns(), **result}
+        path, alias = join(self._home, RESULT), join(self._home, RESULT_ALIAS)
+        atomic.replace(self._files, path, [json.dumps(told).encode() + b"\n"])
+        if self._files.exists(alias):
+            self._files.remove(alias)
+        self._files.link(path, alias)
+
+
+def answered(maintained: MaintenanceResult, raw: bytes) -> dict[str, Any]:
+    """Do what a request asks for. Whoever asked waits for an answer, so that nothing that went wrong passes by."""
+    request: dict[str, Any] = {}
+    try:
+        request = _request_of(raw)
+        return {"status": "ok", **_named(request), **_done(maintained, request)}
+    except WarrenError as error:
+        return {"status": "failed", **_named(request), "error": error.what, "hint": error.hint}
+    except Exception as error:
+        hint = "this is a fault of warren: please report it"
+        return {"status": "failed", **_named(request), "error": f"{error!r}", "hint": hint}
+
+
+def _request_of(raw: bytes) -> dict[str, Any]:
+    if not raw.strip():
+        return {}
+    try:
+        request = json.loads(raw)
+    except (ValueError, RecursionError):
+        request = None
+    if not isinstance(request, dict):
+        raise Refused(f"{CTRL}/{START} holds neither nothing nor a JSON object", "an empty file asks for a compaction")
+    return request
+
+
+def _named(request: dict[str, Any]) -> dict[str, Any]:
+    return {"request": request["request"]} if isinstance(request.get("request"), str) else {}
+
+
+def _done(maintained: MaintenanceResult, request: dict[str, Any]) -> dict[str, Any]:
+    handover = maintained.handover
+    match request:
+        case {"order": {"places": int(places), "seconds": int(seconds)}}:
+            order = handover.order(places, seconds)
+            return {"order": order.to_json()} if order else dict(NOTHING_TO_DO)
+        case {"accept": {"name": str(name), "made": list(made)}} if all(isinstance(each, dict) for each in made):
+            result = handover.accept(name, made)
+        case {"cancel": {"name": str(name)}}:
+            handover.cancel(name)
+            return {"message": "cancelled"}
+        case _ if set(request) <= {"request"}:
+            result = maintained.compact()
+        case _:
+            raise Refused(f"{CTRL}/{START} asks for {sorted(request)}", "it may ask for order, accept or cancel")
+    maintained.purge()
+    return result
+
+
+POLL_SECONDS = 0.05
+
+
+def request_compaction(
+    machine: Environment, directory: str, wanted: dict[str, Any], timeout_seconds: float
+) -> dict[str, Any]:
+    """What the store running in a directory answers. A request that nobody takes up is withdrawn."""
+    if not machine.files.exists(join(directory, MANIFEST)):
+        raise Refused(f"{directory} is no log directory: it has no {MANIFEST}", "name the directory of a log store")
+    return _Request(machine, directory, wanted).answered(timeout_seconds)
+
+
+class _Request:
+    def __init__(self, machine: Environment, directory: str, wanted: dict[str, Any]) -> None:
+        self._machine = machine
+        self._files = machine.files
+        self._home = join(directory, CTRL)
+        self._start, self._result = join(self._home, START), join(self._home, RESULT)
+        self._name = f"{machine.chance.id64():016x}"
+        self._raw = json.dumps({"request": self._name, **wanted}).encode()
+
+    def answered(self, timeout_seconds: float) -> dict[str, Any]:
+        deadline_ns = self._machine.clock.monotonic_ns() + int(timeout_seconds * 1e9)
+        is_asked = False
+        bell = self._machine.threads.condition()
+        while True:
+            if not is_asked and not self._files.exists(self._start):
+                self._write()
+                is_asked = True
+            answer = self._answer()
+            if answer is not None:
+                return answer
+            if self._machine.clock.monotonic_ns() >= deadline_ns:
+                break
+            with bell:
+                bell.wait(POLL_SECONDS)
+        if not is_asked or self._withdrawn():
+            hint = "start it, or compact the stopped directory with `warren log compact`"
+            raise Refused(f"nobody took up the request within {timeout_seconds:g} s: is a store running there?", hint)
+        raise Refused(
+            f"the compaction was not done within {timeout_seconds:g} s", f"its result will be in {self._result}"
+        )
+
+    def _write(self) -> None:
+        self._files.make_directories(self._home)
+        own = f"{self._start}.{self._name}"
+        file = self._files.create(own)
+        try:
+            file.write_at(0, [self._raw])
+        finally:
+            file.close()
+        self._files.rename(own, self._start)
+
+    def _withdrawn(self) -> bool:
+        """Take the request back, if nobody has taken it up."""
+        if not self._files.exists(self._start):
+            return False
+        self._files.remove(self._start)
+        return True
+
+    def _answer(self) -> dict[str, Any] | None:
+        if not self._files.exists(self._result):
+            return None
+        file = self._files.open(self._result)
+        try:
+            told = json.loads(file.read_at(0, self._files.stat(self._result).size_bytes))
+        finally:
+            file.close()
+        return told if told.get("request") == self._name else None

@@ -1,0 +1,339 @@
+"""What a scan says of a log file, in the seed's own words, and where exactly something is wrong.
+
+    OK                      every block that counts is good
+    REPAIRED                blocks beyond the durable epoch were marked as void by this scan
+    BROKEN_AFTER_TOBE_CUT   only ever inside a cut; a scan never shows it
+    BROKEN_AFTER_MARKED     what is broken stands behind a mark: do not append to this file
+    NONDURABLE_ENTRIES      whole blocks beyond the durable epoch, not marked
+    BROKEN_AFTER            the tail is broken, not marked
+    UNEXPECTED              a block that was durable is not what was written: damage
+    FAILED                  the file could not be read at all
+
+Ordered by how bad they are, as limestone numbers them. A mark is a voided range in the manifest: no scan changes a
+file.
+
+From block to block through one log file, over what is bad, adding up what is good.
+
+The walk decides nothing about tails or repairs: it says where blocks that count stand, and where one that must be good
+is not (log/read/blocks says what that hits).
+
+What does a bad range of bytes hit? The neighbours tell, and what is left of the block's own header.
+
+    | entries 7 | closing 7 | ??????????? | entries 8 | closing 8 |
+                              ^ a block of epoch 8; its first entry is number 0, the next good one begins with number 40
+
+Nothing here is believed for more than a message: a header whose checksum does not hold may say anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+from warren.base.checksum import crc32
+from warren.base.errors import Refused, WarrenError
+from warren.base.ids import UINT64_MAX, Epoch
+from warren.durability.log_file import FileEnd
+from warren.log.file_record import FILE_HEADER_BYTES, FileKind, FileRecord, FileState, Voided
+from warren.records.block import FileIdentity, Header, look
+from warren.records.entries import read_entries
+from warren.records.format import BLOCK_BYTES_MAX, FORMAT_VERSION, HEADER, MAGIC, BlockKind, BlockVerdict
+from warren.records.walk import next_good
+
+Range = tuple[int, int]  # from this byte to that one, the latter not included
+
+
+class ScanVerdict(IntEnum):
+    OK = 0
+    REPAIRED = 0x01
+    BROKEN_AFTER_TOBE_CUT = 0x08
+    BROKEN_AFTER_MARKED = 0x11
+    NONDURABLE_ENTRIES = 0x40
+    BROKEN_AFTER = 0x41
+    UNEXPECTED = 0x81
+    FAILED = 0xFF
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+class AtNondurable(Enum):
+    """What to do with whole blocks beyond the durable epoch."""
+
+    REPAIR_BY_MARK = "mark them as void"
+    REPORT = "report them"
+    IGNORE = "pass over them: the file is being written"
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What a bad range of bytes hits, as far as its neighbours and what is left of its own header tell."""
+
+    first_epoch: Epoch
+    last_epoch: Epoch
+    kind: str  # of the first block in it
+    entries_max: int | None  # at most so many entries; None: nothing tells
+    storages: tuple[int, ...]  # that it, or its neighbours, spoke of
+
+    def __str__(self) -> str:
+        epochs = f"epoch {self.first_epoch}"
+        if self.last_epoch != self.first_epoch:
+            epochs = f"epochs {self.first_epoch} … {self.last_epoch}"
+        entries = f", at most {self.entries_max} entries" if self.entries_max else ""
+        storages = f", storage {', '.join(map(str, self.storages))}" if self.storages else ""
+        return f"{self.kind} block of {epochs}{entries}{storages}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong, from which byte to which, and what it hits."""
+
+    what: str
+    offset: int
+    end: int
+    hit: Hit | None = None
+    is_tail: bool = False  # stands behind everything that counts: a power cut's doing, or a writer's
+
+    def __str__(self) -> str:
+        hits = f"; hits {self.hit}" if self.hit else ""
+        return f"{self.what}, bytes {self.offset} … {self.end}{hits}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileScan:
+    """One file, scanned."""
+
+    record: FileRecord
+    path: str
+    view: memoryview
+    verdict: ScanVerdict
+    good: tuple[Range, ...] = ()  # where the blocks that count stand, one behind the other
+    blocks: int = 0
+    entries: int = 0
+    max_epoch: Epoch = Epoch(0)  # highest epoch that appeared, durable or not
+    running: int = 0  # checksum over the checksums of the good blocks
+    problems: tuple[Problem, ...] = field(default=())
+    marks: tuple[Voided, ...] = ()  # what this scan marks: for the owner of the manifest to commit
+
+    @property
+    def is_detached(self) -> bool:
+        return self.record.state is not FileState.ACTIVE
+
+    @property
+    def end(self) -> int:
+        return self.good[-1][1] if self.good else 0
+
+    @property
+    def is_modified(self) -> bool:
+        return bool(self.marks)
+
+
+_STORAGES_SHOWN_MAX = 8
+_WITH_ENTRIES = (BlockKind.ENTRIES, BlockKind.SORTED)
+
+
+def peek(view: memoryview, offset: int) -> Header | None:
+    """What stands at `offset` read as a header, its checksum not looked at. None where there is none."""
+    if offset + HEADER.size > len(view):
+        return None
+    raw = HEADER.unpack_from(view, offset)
+    return Header(raw[1], raw[2], raw[4], raw[5], *raw[6:]) if raw[0] == MAGIC else None
+
+
+def bad_range(
+    view: memoryview, identity: FileIdentity, start: int, end: int, before: Header | None, behind: Header | None
+) -> Problem:
+    """The problem of the bytes between two good blocks."""
+    own = peek(view, start)
+    if own is not None and (own.offset != start or (own.timeline, own.incarnation) != identity):
+        own = None
+    what = "a block's checksum does not hold" if own else "there is no block where one was written"
+    if start == 0 and behind is not None and end == FILE_HEADER_BYTES:
+        return Problem(what, start, end, Hit(Epoch(0), Epoch(0), "file header", 0, ()))
+    return Problem(what, start, end, _hit(view, own, before, behind))
+
+
+def _hit(view: memoryview, own: Header | None, before: Header | None, behind: Header | None) -> Hit:
+    first = _epoch_behind(before)
+    last = behind.epoch if behind else first
+    if own is not None and first <= own.epoch <= max(last, first + 1):
+        first = own.epoch
+    entries, storages = _entries_max(own, before, behind), _storages(view, own, before, behind)
+    return Hit(first, max(first, last), _kind_of(own), entries, storages)
+
+
+def _epoch_behind(before: Header | None) -> Epoch:
+    """The epoch that the block behind this one belongs to, at the earliest."""
+    if before is None:
+        return Epoch(0)
+    return Epoch(before.epoch + 1) if before.kind == BlockKind.CLOSING else before.epoch
+
+
+def _kind_of(own: Header | None) -> str:
+    if own is not None and own.kind in BlockKind._value2member_map_:
+        return BlockKind(own.kind).name.lower().replace("_", " ")
+    return "unreadable"
+
+
+def _entries_max(own: Header | None, before: Header | None, behind: Header | None) -> int | None:
+    """Entries of an epoch are numbered one by one, so the gap between two blocks bounds what stood there."""
+    if own is not None and own.kind == BlockKind.CLOSING:
+        return 0
+    if before is not None and behind is not None and behind.kind in _WITH_ENTRIES:
+        if before.kind in _WITH_ENTRIES and before.epoch == behind.epoch:
+            return max(0, behind.first - before.first - before.entries)
+        if before.kind == BlockKind.CLOSING and behind.epoch == before.epoch + 1:
+            return behind.first
+    if own is not None and own.kind in _WITH_ENTRIES and own.entries <= BLOCK_BYTES_MAX:
+        return own.entries
+    return None
+
+
+def _storages(view: memoryview, own: Header | None, before: Header | None, behind: Header | None) -> tuple[int, ...]:
+    found = _storages_in(view, own)
+    if not found and own is None:
+        found = _storages_in(view, before) | _storages_in(view, behind)
+    return tuple(sorted(found)[:_STORAGES_SHOWN_MAX])
+
+
+def _storages_in(view: memoryview, header: Header | None) -> set[int]:
+    if header is None or header.kind not in _WITH_ENTRIES or header.end > len(view) or not header.entries:
+        return set()
+    if header.entries > header.body_bytes:
+        return set()
+    try:
+        storages = read_entries(view, header).storages
+    except WarrenError:
+        return set()
+    return {storages.base} if storages.is_constant else set(map(int, storages.array()))
+
+
+EVERY_EPOCH = Epoch(UINT64_MAX)
+WITH_ENTRIES = (BlockKind.ENTRIES, BlockKind.SORTED)
+
+
+def counted(record: FileRecord, stop: int) -> list[Range]:
+    """The ranges of [0, stop) that are not voided."""
+    ranges: list[Range] = []
+    at = 0
+    for voided in sorted(record.voided, key=lambda voided: voided.start):
+        if at < min(voided.start, stop):
+            ranges.append((at, min(voided.start, stop)))
+        at = max(at, voided.end)
+    return [*ranges, (at, stop)] if at < stop else ranges
+
+
+def trusted(view: memoryview, good: Collection[Range]) -> Iterator[Header]:
+    """The headers of ranges that were scanned before and found good."""
+    for start, stop in good:
+        at = start
+        while at < stop:
+            header = peek(view, at)
+            assert header is not None, "a good range holds nothing but good blocks"
+            yield header
+            at = header.end
+
+
+class ScanWalk:
+    """From block to block, over what is bad, adding up what is good."""
+
+    def __init__(self, view: memoryview, record: FileRecord) -> None:
+        self._view = view
+        self._record = record
+        self._good: list[Range] = []
+        self._blocks = self._entries = self._running = 0
+        self._last: Header | None = None  # the last good block
+        self._problems: list[Problem] = []
+
+    def sealed(self) -> None:
+        record = self._record
+        for start, stop in counted(record, record.end):
+            self._over(start, stop)
+        if not self._problems and self._running != record.running:
+            what = "the blocks are not those that were sealed: their running checksum differs"
+            self._problems.append(Problem(what, 0, record.end))
+
+    def active(self, durable: Epoch, witnessed: FileEnd | None) -> None:
+        """As far as blocks are good and durable; then over what is bad, if something durable stands behind it."""
+        voided = min((voided.start for voided in self._record.voided), default=UINT64_MAX)
+        at = self._follow(0, min(voided, len(self._view)), durable)
+        wanted = min(max(witnessed.end if witnessed else 0, self._last_durable(at, durable)), voided)
+        self._over(at, wanted, durable)
+        if witnessed and not self._problems and self._running_at(witnessed.end) != witnessed.running:
+            what = "the blocks are not those that were synced: their running checksum differs"
+            self._problems.append(Problem(what, 0, witnessed.end))
+
+    def result(self, path: str) -> FileScan:
+        verdict = ScanVerdict.UNEXPECTED if self._problems else ScanVerdict.OK
+        max_epoch = self._last.epoch if self._last else Epoch(0)
+        return FileScan(
+            self._record,
+            path,
+            self._view,
+            verdict,
+            tuple(self._good),
+            self._blocks,
+            self._entries,
+            max_epoch,
+            self._running,
+            tuple(self._problems),
+        )
+
+    def _over(self, start: int, stop: int, durable: Epoch = EVERY_EPOCH) -> None:
+        """Everything from `start` to `stop` must be good: whatever is not becomes a problem."""
+        at = start
+        while at < stop:
+            at = self._follow(at, stop, durable)
+            if at > stop:
+                self._problems.append(Problem("a block reaches beyond the file's valid end", stop, at))
+            if at >= stop:
+                return
+            behind = next_good(self._view[:stop], self._record.identity, at + 8)
+            end = behind.offset if behind else stop
+            self._problems.append(bad_range(self._view, self._record.identity, at, end, self._last, behind))
+            at = end
+
+    def _follow(self, start: int, stop: int, durable: Epoch) -> int:
+        """Good blocks from `start` on, up to `stop` or to the durable epoch's end; where they end."""
+        at = start
+        while at < stop:
+            found = look(self._view, at, self._record.identity)
+            if isinstance(found, BlockVerdict) or found.epoch > durable:
+                break
+            self._add(found)
+            at = found.end
+        if at > start:
+            self._good.append((start, at))
+        return at
+
+    def _add(self, header: Header) -> None:
+        if header.format > FORMAT_VERSION:
+            what = f"log file {self._record.number} has blocks of format {header.format}"
+            raise Refused(f"{what}, this warren reads up to {FORMAT_VERSION}", "use a newer warren")
+        if self._last is not None and header.epoch < self._last.epoch and self._record.purpose is FileKind.LOG:
+            what = f"epoch {header.epoch} stands behind epoch {self._last.epoch}"
+            self._problems.append(Problem(what, header.offset, header.end))
+        if (header.kind == BlockKind.FILE_HEADER) != (header.offset == 0):
+            self._problems.append(Problem("a file header is missing or misplaced", header.offset, header.end))
+        self._blocks += 1
+        self._entries += header.entries if header.kind in WITH_ENTRIES else 0
+        self._running = crc32(header.checksum.to_bytes(4, "little"), self._running)
+        self._last = header
+
+    def _last_durable(self, start: int, durable: Epoch) -> int:
+        """The end of the last durable block behind `start`, or `start`."""
+        end, found = start, next_good(self._view, self._record.identity, start)
+        while found is not None:
+            end = found.end if found.epoch <= durable else end
+            found = next_good(self._view, self._record.identity, found.end)
+        return end
+
+    def _running_at(self, end: int) -> int | None:
+        running = 0
+        for header in trusted(self._view, self._good):
+            running = crc32(header.checksum.to_bytes(4, "little"), running)
+            if header.end == end:
+                return running
+        return None

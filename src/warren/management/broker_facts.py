@@ -1,0 +1,280 @@
+"""What the management reads of a running server: nothing more is asked of whoever starts it.
+
+    app ──makes──▶ Running ◀──reads── routes, metrics
+
+All of it may be asked for in any thread, and none of it waits.
+
+How queues stand, asked of all of them at once: rows from the catalog, numbers from the queues themselves.
+
+    catalog rows       one statement for all, and none at all while nothing was declared or deleted
+    queues at work     a look under each one's lock
+    queues at rest     nobody has asked for them since the start: what the index says, looked up once
+
+No statistics are gathered here and nothing is done for each message. A queue that nobody has used yet is not started by
+being looked at: everything in it is ready, and stays so until it is started.
+
+Always true: `messages` is ready + unacknowledged; the numbers of one queue belong together.
+
+The process as the system sees it: memory, open files. Read from /proc, through the one door to files.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from warren.base.errors import WarrenError
+from warren.base.ids import Epoch, QueueId, VhostId
+from warren.broker.counters import MessageCounters
+from warren.broker.queue_arguments import QueueArguments
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.realm import Vhost
+from warren.broker.storage import VARIABLE, places_of
+from warren.broker.vhosts import Vhosts
+from warren.catalog import queues
+from warren.catalog.catalog import Catalog
+from warren.catalog.queues import QueueRow as Row
+from warren.catalog.users import UserRow
+from warren.files.environment import Environment
+from warren.files.protocol import Files
+from warren.queues.backing_queue import MessageSizes
+from warren.server.authentication import Login
+from warren.server.settings import ServerSettings
+from warren.snapshot.database import Database
+
+
+class Alarm(StrEnum):
+    """What blocks publishers; the value is RabbitMQ's name for what is short. RabbitMQ has no alarm for cleanup."""
+
+    MEMORY = "memory"
+    DISK = "disk"
+    CLEANUP = "cleanup"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where somebody is listened to."""
+
+    protocol: str  # amqp, http, http/prometheus
+    host: str
+    port: int
+
+
+class UserDirectory(Protocol):
+    """Who may log in (`server.authentication.Users`)."""
+
+    def check(self, login: Login, peer: str) -> UserRow:
+        """Refused (`LoginRefused`) if it is not right. May take long: never in the loop."""
+        ...
+
+
+class BrokerView(Protocol):
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def node(self) -> str:
+        """What this server calls itself: warren@host."""
+        ...
+
+    @property
+    def started_ns(self) -> int:
+        """By the wall clock."""
+        ...
+
+    @property
+    def machine(self) -> Environment: ...
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    @property
+    def realms(self) -> Vhosts: ...
+
+    @property
+    def users(self) -> UserDirectory: ...
+
+    @property
+    def counts(self) -> MessageCounters: ...
+
+    @property
+    def settings(self) -> ServerSettings: ...
+
+    @property
+    def listeners(self) -> Sequence[Listener]:
+        """For clients; the management adds its own."""
+        ...
+
+    @property
+    def alarms(self) -> Sequence[Alarm]:
+        """That are raised now."""
+        ...
+
+    @property
+    def damage(self) -> Sequence[str]:
+        """What cannot be read on disk, by queue and file; part of `problems`."""
+        ...
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What an operator should look at, in words."""
+        ...
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """Of the process; above it publishers are blocked."""
+        ...
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it is being stopped: no new clients are taken."""
+        ...
+
+    @property
+    def connection_count(self) -> int: ...
+
+    @property
+    def channel_count(self) -> int: ...
+
+
+_NEVER = Epoch(0)
+
+
+class QueueNumbers(NamedTuple):
+    state: str  # running, or down: it failed too often
+    ready: int = 0
+    unacked: int = 0
+    ready_bytes: int = 0
+    memory_bytes: int = 0
+    consumers: int = 0
+    sizes: MessageSizes = MessageSizes()
+
+    @property
+    def size_bytes(self) -> int:
+        return self.ready_bytes + self.sizes.pending_bytes
+
+    @property
+    def paged_out(self) -> int:
+        """Messages whose contents are on disk only."""
+        return self.ready + self.unacked - self.sizes.ready_ram - self.sizes.pending_ram
+
+
+class QueueFact(NamedTuple):
+    vhost: str
+    row: Row
+    numbers: QueueNumbers
+
+
+class QueueFacts:
+    """Any thread may ask; what two find out at the same time is found out twice."""
+
+    def __init__(self, running: BrokerView) -> None:
+        self._running = running
+        self._rows: tuple[Epoch, dict[VhostId, list[Row]]] = _NEVER, {}
+        self._resting: dict[QueueId, QueueNumbers] = {}
+
+    def of(self, realms: Iterable[Vhost]) -> list[QueueFact]:
+        """Of all queues in these vhosts, by vhost and name."""
+        rows = self.rows()
+        return [fact for realm in realms for fact in self._of_realm(realm, rows.get(realm.vhost.id, []))]
+
+    def one(self, realm: Vhost, name: str) -> QueueFact | None:
+        with self._running.catalog.reading() as connection:
+            row = queues.get(connection, realm.vhost.id, name)
+        return next(iter(self._of_realm(realm, [row] if row is not None else [])), None)
+
+    def rows(self) -> dict[VhostId, list[Row]]:
+        """What the catalog says; read again only when it has changed."""
+        applied = self._running.catalog.applied
+        known, rows = self._rows
+        if known == applied and known != _NEVER:
+            return rows
+        rows = {}
+        with self._running.catalog.reading() as connection:
+            for row in queues.every(connection):
+                rows.setdefault(row.vhost_id, []).append(row)
+        self._rows = applied, rows  # at least as new as that
+        there = {row.id for some in rows.values() for row in some}
+        self._resting = {id_: numbers for id_, numbers in list(self._resting.items()) if id_ in there}
+        return rows
+
+    def _of_realm(self, realm: Vhost, rows: list[Row]) -> list[QueueFact]:
+        started, name = realm.queues.started(), realm.vhost.name
+        facts = []
+        for row in rows:
+            child = started.get(row.id)
+            if child is not None and child.is_deleted:  # its name goes in a moment
+                continue
+            numbers = self._at_rest(realm, row) if child is None else _at_work(child)
+            facts.append(QueueFact(name, row, numbers))
+        return facts
+
+    def _at_rest(self, realm: Vhost, row: Row) -> QueueNumbers:
+        found = self._resting.get(row.id)
+        if found is None:
+            try:
+                found = self._looked_up(realm, row)
+            except WarrenError:
+                return QueueNumbers("down")
+            self._resting[row.id] = found
+        return found
+
+    def _looked_up(self, realm: Vhost, row: Row) -> QueueNumbers:
+        storage = realm.queues.storage
+        arguments = QueueArguments.from_table(row.arguments)
+        if (arguments.backing or realm.queues.settings.backing) != VARIABLE:  # only the queue itself knows
+            return _at_work(realm.queues.find(row.name))
+        if not row.durable:
+            return QueueNumbers("running")
+        counters = [storage.recover(place, _NEVER) for place in places_of(row.id, arguments)]
+        count, size_bytes = sum(each.count for each in counters), sum(each.size_bytes for each in counters)
+        sizes = MessageSizes(persistent=count, persistent_bytes=size_bytes)
+        return QueueNumbers("running", count, ready_bytes=size_bytes, sizes=sizes)
+
+
+def _at_work(child: QueueHandle) -> QueueNumbers:
+    with child.lock:
+        queue = child.queue
+        if queue is None:
+            return QueueNumbers("down")
+        backing = queue.backing
+        return QueueNumbers(
+            "running",
+            len(backing),
+            backing.pending_count,
+            backing.ready_bytes,
+            backing.ram_bytes,
+            len(queue.subscribers),
+            backing.sizes(),
+        )
+
+
+_PROC = "/proc/self"
+_STATUS_BYTES_MAX = 16 << 10
+
+
+class ProcessFacts(NamedTuple):
+    resident_bytes: int
+    open_files: int
+    open_files_max: int
+
+
+def process_facts(files: Files) -> ProcessFacts:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return ProcessFacts(_resident_bytes(files), len(files.list(f"{_PROC}/fd")), soft)
+
+
+def _resident_bytes(files: Files) -> int:
+    file = files.open(f"{_PROC}/status")
+    try:
+        told = file.read_at(0, _STATUS_BYTES_MAX).decode(errors="replace")
+    finally:
+        file.close()
+    line = next((line for line in told.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0 kB")
+    return int(line.split()[1]) * 1024

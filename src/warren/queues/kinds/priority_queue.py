@@ -1,0 +1,203 @@
+"""Priorities: one backing queue made of several, one for each level (S1, `rabbit_priority_queue`; BQ-05, BQ-06).
+
+    publish, priority 7 of max 2 ──▶ level 2  ▪▪▪        fetch: level 2 while it has some,
+                          1      ──▶ level 1  ▪                 then level 1,
+                          none   ──▶ level 0  ▪▪▪▪▪             then level 0
+
+    tag = level << 56 | tag of the level
+
+The levels may be of any kind; each has the sub-queue `QueuePlace(queue, level)`. What is delivered, browsed and
+dropped comes in one order: the highest level first, within a level as it came. So a low level starves while higher
+ones are fed: that is what was asked for.
+
+*Dropping from the head* drops what would be delivered next, the highest priority first, whatever the reason. A queue
+over its length limit thus loses its most urgent messages first. RabbitMQ does so (its `drop` runs through the levels
+as its `fetch` does, and its page on priorities warns of it); and whoever looked at the `head` before must find that a
+drop takes this very message. Who wants it otherwise asks for reject-publish.
+
+*Time to live* is judged at the head of a level when that level's turn comes. An expired message behind a higher one
+that has not expired stays, is counted, and is never delivered. RabbitMQ again.
+
+*Memory*: every level gets the whole target. If each holds what lasts so long at its own rates, all together last so
+long at the rates of all; a level that rests holds nothing. Of several that hold too much the lowest is paged first.
+
+Always true: a tag of a level is below 2^56. A call that names a wrong tag reaches no level. Not here: how many levels
+there are (the queue's arguments); whoever moves a message elsewhere finds its priority in its tag.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import groupby
+
+from warren.base.errors import Damage, Misuse
+from warren.base.messages import Publication, Slice
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.history_format import DequeueReason
+from warren.queue_index.row_format import LEVEL_MAX
+from warren.queues.backing_queue import BackingQueue, Fetched, MessageSizes, RollbackQueue, SetAsideQueue, TagRange
+from warren.queues.pending_acks import TagRanges
+
+LEVEL_SHIFT = 56
+
+
+class PriorityQueue:
+    """Is a `BackingQueue`."""
+
+    def __init__(self, levels: Sequence[BackingQueue]) -> None:
+        """Level n takes what is published with priority n; the last one what is published with more."""
+        if not 0 < len(levels) <= LEVEL_MAX + 1:
+            raise Misuse(f"a queue has 1 to {LEVEL_MAX + 1} levels, not {len(levels)}")
+        self._levels = list(levels)
+        self._descending = list(enumerate(levels))[::-1]
+        self._pending = TagRanges()
+        self._version = 0  # of what is ready: tells a browser that it changed
+
+    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+        self._version += 1
+        self._levels[min(publication.priority, len(self._levels) - 1)].publish(publication, changes)
+
+    def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
+        self._version += 1
+        fetched: list[Fetched] = []
+        for number, level in self._descending:
+            if count <= 0 or not _fits(level, bytes_max, bool(fetched)):
+                break
+            try:
+                found = level.fetch(count, bytes_max) if len(level) else []
+            except Damage:
+                if fetched:
+                    break  # what could be read is served; whoever asks next is told
+                raise
+            for each in found:
+                count -= len(each.slice)
+                bytes_max = None if bytes_max is None else bytes_max - each.slice.size_bytes
+                fetched.append(each._replace(tag=number << LEVEL_SHIFT | each.tag))
+                self._pending.add(*fetched[-1].tags)
+            if len(level):  # it stopped for a reason
+                break
+        return fetched
+
+    def set_aside(self, count: int) -> int:
+        """At the head, if what stands there can: see `SetAsideQueue`. The level has them, nobody else knows their tags."""
+        self._version += 1
+        first: object = next((level for _, level in self._descending if len(level)), None)
+        return first.set_aside(count) if isinstance(first, SetAsideQueue) else 0
+
+    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
+        taken = self._pending.take(tags)
+        return sum(self._levels[level].ack(own, why, changes) for level, own in _by_level(taken))
+
+    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+        self._pending.checked(tags)
+        return [slice_ for level, own in _by_level(tags) for slice_ in self._levels[level].look(own)]
+
+    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
+        taken = self._pending.take(tags)
+        self._version += 1
+        return sum(self._levels[level].requeue(own, changes) for level, own in _by_level(taken))
+
+    def head(self) -> Slice | None:
+        """Of the highest level that has something ready. What has expired is found here, level by level: when the head
+        has gone the next look is at what comes then."""
+        return next((level.head() for _, level in self._descending if len(level)), None)
+
+    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
+        """What would be delivered next, the highest priority first: see the top of this module."""
+        self._version += 1
+        dropped = 0
+        for _, level in self._descending:
+            if dropped < count and len(level):
+                dropped += level.drop(count - dropped, why, changes)
+        return dropped
+
+    def purge(self, changes: IndexBatch) -> int:
+        self._version += 1
+        return sum(level.purge(changes) for level in self._levels)
+
+    def browse(self) -> Iterator[Slice]:
+        version = self._version
+        for _, level in self._descending:
+            for slice_ in level.browse():
+                yield slice_
+                if self._version != version:
+                    return
+
+    def __len__(self) -> int:
+        return sum(map(len, self._levels))
+
+    @property
+    def ready_bytes(self) -> int:
+        return sum(level.ready_bytes for level in self._levels)
+
+    @property
+    def pending_count(self) -> int:
+        return self._pending.count
+
+    @property
+    def ram_bytes(self) -> int:
+        return sum(level.ram_bytes for level in self._levels)
+
+    def sizes(self) -> MessageSizes:
+        return reduce(MessageSizes.plus, (level.sizes() for level in self._levels))
+
+    @property
+    def is_astray(self) -> bool:
+        return any(not isinstance(level, RollbackQueue) or level.is_astray for level in self._levels)
+
+    def set_ram_duration_target(self, seconds: float | None) -> None:
+        for level in self._levels:
+            level.set_ram_duration_target(seconds)
+
+    def ram_duration(self) -> float:
+        """Of all levels together: what is in memory, by the sum of the rates at which each level's would be used up."""
+        held = [(level.ram_bytes, level.ram_duration()) for level in self._levels]
+        if any(ram_bytes and not seconds for ram_bytes, seconds in held):
+            return 0.0
+        rate = sum(ram_bytes / seconds for ram_bytes, seconds in held if ram_bytes)
+        if rate:
+            return sum(ram_bytes for ram_bytes, _ in held) / rate
+        return math.inf if any(ram_bytes for ram_bytes, _ in held) else min(seconds for _, seconds in held)
+
+    def page(self) -> bool:
+        """A step of the lowest level that needs one."""
+        return any(level.page() for level in self._levels)
+
+    def stop(self, changes: IndexBatch) -> None:
+        for level in self._levels:
+            level.stop(changes)
+
+    def delete(self, changes: IndexBatch) -> None:
+        self._version += 1
+        self._pending.clear()
+        for level in self._levels:
+            level.delete(changes)
+
+    def facts(self) -> Mapping[str, int | float | str]:
+        """Of all levels; how many are ready at each that has some, too."""
+        by_level = {f"ready_at_{number}": len(level) for number, level in self._descending if len(level)}
+        return {
+            "kind": "priority",
+            "levels": len(self._levels),
+            "levels_kind": self._levels[0].facts()["kind"],
+            "ready": len(self),
+            "ready_bytes": self.ready_bytes,
+            "pending": self.pending_count,
+            **by_level,
+        }
+
+
+def _fits(level: BackingQueue, bytes_max: int | None, has_some: bool) -> bool:
+    """Whether its first message may go along. A level that is asked gives at least one."""
+    if bytes_max is None or not has_some or (head := level.head()) is None:
+        return True
+    return head.run.size_of(head.start, head.start + 1) <= bytes_max
+
+
+def _by_level(tags: Sequence[TagRange]) -> Iterator[tuple[int, list[TagRange]]]:
+    """Ranges that follow one another in one level together, in the level's own tags."""
+    for level, ranges in groupby((each for each in tags if each[0] < each[1]), lambda each: each[0] >> LEVEL_SHIFT):
+        base = level << LEVEL_SHIFT
+        yield level, [(first - base, stop - base) for first, stop in ranges]

@@ -1,0 +1,766 @@
+"""The SQL-backed queue: a backing queue whose messages are rows of a table (S1's "alternate"; BQ-02, HS-04).
+
+    SQL       every message, ready or pending, one row each
+    memory    which of them are ready, as ranges:     requeued ranges │ from `fetched_to` on, all there is
+              what the changes under way publish:     not in SQL before their end
+
+What it is for: a queue that anybody can look into with SQL (BQ-03), whose moves are plain SQL transactions (BQ-04), on
+a machine that cannot run the log. What it costs: speed, above all one sync for each `IndexBatch` (HS-03 measures it).
+
+Fetching changes nothing in SQL. Fetches go in order, so all below `delivered_to` was delivered before. A clean stop
+writes it down; after any other stop everything that is found counts as delivered.
+
+Always true: of what is ready, requeued ones come first; they are all below `fetched_to`. Belongs to one caller at a
+time, with one `IndexBatch` at a time. If changes that took messages are aborted it refuses to go on and has to be opened
+again. Not here: a history of what happened, a limit for memory (it holds no contents).
+
+What one `IndexBatch` does to SQL-backed queues: gathered, then one SQL transaction (BQ-04).
+
+    queue a: ack 3…5  ─┐
+    queue b: publish  ─┴─▶ Changes ─▶ before_end ─▶ BEGIN … COMMIT           a move is in both queues or in neither
+
+Queues of one database share the session of a `IndexBatch`. If nothing else takes part, that is all: nothing is written to
+the log, and atomic it is because SQL is.
+
+If the log takes part as well there are two writes. A transaction that publishes is made before the log's session, one
+that only lets go after that session is durable: so whatever moves between an SQL-backed queue and one in the log is in
+one of them at any time, and after a power cut between the two writes it may be in both. (A `IndexBatch` that does both to
+SQL, and moves to the log besides, could lose that last move so: keep the two kinds apart.)
+
+A message as a row of SQL, and rows as slices.
+
+    row   sequence, size, is_persistent, expires_ms, published_ms, exchange, routing_key, user, content kind, content
+
+Rows that follow one another and are alike in all but size and content are one slice with a run of its own: what was
+published together comes out together, though nothing in the table says so.
+
+The SQL database behind SQL-backed queues: two tables, and one transaction for each `Changes` (BQ-03, BQ-04, HS-04).
+
+    queue_messages   queue, level, sequence ▸ size, is_persistent, expires_ms, published_ms,
+                                              exchange, routing_key, user_name, content_kind, content
+    queue_places     queue, level           ▸ next, delivered_to, is_clean
+
+One row for each message, in the order in which the queue has it: so anybody can look at a queue with plain SQL. SQLite
+keeps it safe by itself: a write-ahead log of its own and `synchronous = FULL`, a sync for each commit. Nothing of it is
+in our log, and no simulator knows of its files: hence a room of its own, and kill drills instead.
+
+Bulk statements throughout: many messages are one `executemany`, acknowledgements are ranges.
+
+Always true: what one `Batch` says is there as a whole or not at all. Safe to use from several threads: one at a time.
+Not here: what is ready or pending (sql), when a transaction is made (sql_session).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+from sqlalchemy import URL, create_engine, event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
+
+from warren.base.errors import Damage, DiskFailure, Locked, OutOfRoom, Refused, WarrenError
+from warren.base.ids import Epoch, QueueId, SequenceId
+from warren.base.messages import Origin, Publication, QueuePlace, Run, Slice
+from warren.base.process import call_in_children, never_destroy
+from warren.base.threads import Threads
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.history_format import DequeueReason
+from warren.queues.backing_queue import Fetched, MessageSizes, TagRange
+from warren.queues.pending_acks import TagRanges
+
+Row = tuple[Any, ...]
+
+COLUMNS_BARE = "sequence, size, is_persistent, expires_ms, published_ms, exchange, routing_key, user_name, content_kind"
+COLUMNS = f"{COLUMNS_BARE}, content"
+SEQUENCE, SIZE, PERSISTENT, CONTENT = 0, 1, 2, 9
+_TOLD = slice(2, 9)  # what is said of a message
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFilter:
+    """Which messages to look at; None: all. Texts with % and _ as SQL's LIKE has them."""
+
+    exchange_like: str | None = None
+    routing_key_like: str | None = None
+    user_like: str | None = None
+    published_from_ms: int | None = None
+    published_before_ms: int | None = None
+    expires_before_ms: int | None = None  # those that expire at all
+    size_from: int | None = None
+    content_has: bytes | None = None
+
+    def condition(self) -> tuple[str, list[object]]:
+        """As SQL, to be put behind another condition, and its values."""
+        wanted = [
+            ("exchange LIKE ?", self.exchange_like),
+            ("routing_key LIKE ?", self.routing_key_like),
+            ("user_name LIKE ?", self.user_like),
+            ("published_ms >= ?", self.published_from_ms),
+            ("published_ms < ?", self.published_before_ms),
+            ("expires_ms > 0 AND expires_ms < ?", self.expires_before_ms),
+            ("size >= ?", self.size_from),
+            ("instr(content, ?) > 0", self.content_has),
+        ]
+        chosen = [(text, value) for text, value in wanted if value is not None]
+        return "".join(f" AND {text}" for text, _ in chosen), [value for _, value in chosen]
+
+
+def rows_of(publication: Publication, first: int, is_persistent: bool) -> list[Row]:
+    p, origin = publication, publication.origin
+    told = (
+        int(is_persistent),
+        p.expires_ms,
+        p.published_ms,
+        origin.exchange,
+        origin.routing_key,
+        origin.user,
+        origin.content_kind,
+    )
+    return [(sequence, len(content), *told, content) for sequence, content in enumerate(p.contents, first)]
+
+
+def slices_of(rows: Sequence[Row], edge: int = -1) -> list[Slice]:
+    """With contents if the rows have them. None of them goes on over the sequence id `edge`."""
+    slices = []
+    start = 0
+    for at in range(1, len(rows) + 1):
+        if at == len(rows) or not _is_next(rows[at - 1], rows[at], edge):
+            slices.append(_slice(rows[start:at]))
+            start = at
+    return slices
+
+
+def _is_next(row: Row, following: Row, edge: int) -> bool:
+    sequence = following[SEQUENCE]
+    return sequence == row[SEQUENCE] + 1 and sequence != edge and following[_TOLD] == row[_TOLD]
+
+
+def _slice(rows: Sequence[Row]) -> Slice:
+    is_persistent, expires_ms, published_ms, *origin = rows[0][_TOLD]
+    sizes = {row[SIZE] for row in rows}
+    run = Run(
+        first=SequenceId(rows[0][SEQUENCE]),
+        count=len(rows),
+        sizes=sizes.pop() if len(sizes) == 1 else np.array([row[SIZE] for row in rows], dtype=np.uint32),
+        is_persistent=bool(is_persistent),
+        expires_ms=expires_ms,
+        published_ms=published_ms,
+        origin=Origin(*origin),
+    )
+    return Slice(run, 0, len(rows), [row[CONTENT] for row in rows] if len(rows[0]) > CONTENT else None)
+
+
+VERSION = 1
+IN_MEMORY = ""  # a path: for tests and for what need not last
+_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 5000", "cache_size = -16384")
+_SCHEMA = (
+    """CREATE TABLE queue_messages (
+        queue INTEGER NOT NULL, level INTEGER NOT NULL, sequence INTEGER NOT NULL,
+        size INTEGER NOT NULL, is_persistent INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL, published_ms INTEGER NOT NULL,
+        exchange TEXT NOT NULL, routing_key TEXT NOT NULL, user_name TEXT NOT NULL, content_kind INTEGER NOT NULL,
+        content BLOB NOT NULL,
+        PRIMARY KEY (queue, level, sequence)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX transient_messages ON queue_messages (queue, level) WHERE is_persistent = 0",
+    """CREATE TABLE queue_places (
+        queue INTEGER NOT NULL, level INTEGER NOT NULL,
+        next INTEGER NOT NULL, delivered_to INTEGER NOT NULL, is_clean INTEGER NOT NULL,
+        PRIMARY KEY (queue, level)
+    ) WITHOUT ROWID""",
+    f"PRAGMA user_version = {VERSION}",
+)
+_OF_PLACE = "queue = ? AND level = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredQueue:
+    """What a start finds of a queue."""
+
+    next: int
+    delivered_to: int
+    count: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class SqlPlaceStore:
+    """What one transaction does to one sub-queue, in this order."""
+
+    is_removed: bool = False
+    rows: list[Row] = field(default_factory=list)
+    gone: list[TagRange] = field(default_factory=list)
+    counters: tuple[int, int, bool] | None = None  # next, delivered_to, is_clean
+
+
+Batch = dict[QueuePlace, SqlPlaceStore]
+
+
+class SqlStore:
+    """Open from the beginning on."""
+
+    def __init__(self, path: str, threads: Threads, wait: Callable[[Epoch], None] = lambda epoch: None) -> None:
+        """`path`: a file in a directory that is there, or `IN_MEMORY`. `wait`: until an epoch of the log is durable."""
+        self.where = path or "in memory"
+        self.wait = wait
+        self.sessions: dict[int, Any] = {}  # by the identity of their changes
+        self.lock = threads.condition()
+        self._engine = _engine(path)
+        try:
+            with _told_plainly(self.where):
+                self._connection: Connection = self._engine.connect()
+                self._make_tables()
+        except BaseException:
+            self._engine.dispose()
+            raise
+        call_in_children(self)
+
+    def forked(self) -> None:
+        never_destroy(self)
+
+    def recover(self, place: QueuePlace, is_durable: bool) -> RecoveredQueue:
+        """What there is of a queue. What does not outlive a stop goes, and a stop that was clean is one no more."""
+        of_place = (place.queue, place.level)
+        passing = "AND is_persistent = 0" if is_durable else ""
+        with self.lock, self._transaction() as connection:
+            connection.exec_driver_sql(f"DELETE FROM queue_messages WHERE {_OF_PLACE} {passing}", of_place)
+            counted = f"SELECT count(*), coalesce(sum(size), 0) FROM queue_messages WHERE {_OF_PLACE}"
+            count, size_bytes = connection.exec_driver_sql(counted, of_place).one()
+            told = f"SELECT next, delivered_to, is_clean FROM queue_places WHERE {_OF_PLACE}"
+            next_, delivered_to, is_clean = connection.exec_driver_sql(told, of_place).first() or (0, 0, 0)
+            if is_clean:
+                connection.exec_driver_sql(f"UPDATE queue_places SET is_clean = 0 WHERE {_OF_PLACE}", of_place)
+        return RecoveredQueue(next_, delivered_to if is_clean else next_, count, size_bytes)
+
+    def keep_only(self, queues: Collection[QueueId]) -> None:
+        """Remove what there is of any other queue."""
+        with self.lock, self._transaction() as connection:
+            found = connection.exec_driver_sql("SELECT DISTINCT queue FROM queue_places").scalars().all()
+            for queue in [each for each in found if each not in queues]:
+                for table in ("queue_messages", "queue_places"):
+                    connection.exec_driver_sql(f"DELETE FROM {table} WHERE queue = ?", (queue,))
+
+    def write(self, batch: Batch) -> None:
+        """All of it in one transaction; it is durable afterwards."""
+        with self.lock, self._transaction() as connection:
+            for place, of_place in batch.items():
+                _write(connection, place, of_place)
+
+    def rows(
+        self,
+        place: QueuePlace,
+        first: int,
+        stop: int,
+        limit: int,
+        has_contents: bool = True,
+        where: SqlFilter | None = None,
+    ) -> list[Row]:
+        """Up to so many messages from one sequence id on, below another, in order."""
+        condition, values = where.condition() if where is not None else ("", [])
+        columns = COLUMNS if has_contents else COLUMNS_BARE
+        statement = (
+            f"SELECT {columns} FROM queue_messages"
+            f" WHERE {_OF_PLACE} AND sequence >= ? AND sequence < ?{condition} ORDER BY sequence LIMIT ?"
+        )
+        with self.lock, _told_plainly(self.where):
+            parameters = (place.queue, place.level, first, stop, *values, limit)
+            return [tuple(row) for row in self._connection.exec_driver_sql(statement, parameters)]
+
+    def size_of(self, place: QueuePlace, first: int, stop: int) -> int:
+        """Bytes of what there is between two sequence ids."""
+        range_ = f"{_OF_PLACE} AND sequence >= ? AND sequence < ?"
+        statement = f"SELECT coalesce(sum(size), 0) FROM queue_messages WHERE {range_}"
+        with self.lock, _told_plainly(self.where):
+            found = self._connection.exec_driver_sql(statement, (place.queue, place.level, first, stop))
+            return int(found.scalar_one())
+
+    def close(self) -> None:
+        with self.lock, suppress(SQLAlchemyError):
+            self._connection.close()
+            self._engine.dispose()
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _make_tables(self) -> None:
+        found = int(self._connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+        if found > VERSION:
+            raise Refused(
+                f"the SQL queues of {self.where} are of version {found}, this version of warren reads up to {VERSION}",
+                "use the version that wrote them",
+            )
+        if found < VERSION:
+            with self._transaction() as connection:
+                for statement in _SCHEMA:
+                    connection.exec_driver_sql(statement)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        connection = self._connection
+        with _told_plainly(self.where):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.exec_driver_sql("COMMIT")
+            except BaseException:
+                with suppress(SQLAlchemyError):
+                    connection.exec_driver_sql("ROLLBACK")
+                raise
+
+
+def _write(connection: Connection, place: QueuePlace, of_place: SqlPlaceStore) -> None:
+    own = (place.queue, place.level)
+    if of_place.is_removed:
+        for table in ("queue_messages", "queue_places"):
+            connection.exec_driver_sql(f"DELETE FROM {table} WHERE {_OF_PLACE}", own)
+    if of_place.rows:
+        values = f"{place.queue:d}, {place.level:d}, " + ", ".join("?" * len(of_place.rows[0]))
+        connection.exec_driver_sql(f"INSERT INTO queue_messages VALUES ({values})", of_place.rows)
+    if of_place.gone:
+        gone = f"DELETE FROM queue_messages WHERE queue = {place.queue:d} AND level = {place.level:d}"
+        connection.exec_driver_sql(f"{gone} AND sequence >= ? AND sequence < ?", joined(of_place.gone))
+    if of_place.counters is not None:
+        connection.exec_driver_sql("REPLACE INTO queue_places VALUES (?, ?, ?, ?, ?)", (*own, *of_place.counters))
+
+
+def joined(ranges: Sequence[TagRange]) -> list[TagRange]:
+    """The same tags in as few ranges as there can be."""
+    found: list[TagRange] = []
+    for first, stop in sorted(ranges):
+        if found and found[-1][1] == first:
+            found[-1] = (found[-1][0], stop)
+        else:
+            found.append((first, stop))
+    return found
+
+
+def _engine(path: str) -> Engine:
+    """SQLite begins and ends a transaction when we say so, and at no other time."""
+    engine = create_engine(
+        URL.create("sqlite", database=path or None),
+        poolclass=StaticPool,
+        connect_args={"check_same_thread": False},
+        isolation_level="AUTOCOMMIT",
+    )
+
+    @event.listens_for(engine, "connect")
+    def connected(raw: Any, record: object) -> None:
+        cursor = raw.cursor()
+        for pragma in _PRAGMAS:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    return engine
+
+
+@contextmanager
+def _told_plainly(where: str) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        raise _told(where, str(error.orig)) from error
+
+
+def _told(where: str, text: str) -> WarrenError:
+    if any(sign in text for sign in ("not a database", "malformed", "file is encrypted")):
+        return Damage(f"the SQL queues are damaged: {text}", where, 0, "restore the file from a backup")
+    if "full" in text:
+        return OutOfRoom(f"the SQL queues of {where} have no room: {text}", "make room")
+    if "locked" in text:
+        return Locked(f"the SQL queues of {where} are held by somebody else: {text}", "stop whoever has them open")
+    return DiskFailure(f"the SQL queues of {where} cannot go on: {text}", "see to it, and open them again")
+
+
+class SqlSessionMember(Protocol):
+    """A queue that takes part."""
+
+    @property
+    def place(self) -> QueuePlace: ...
+
+    def counters(self) -> tuple[int, int, bool] | None: ...
+
+    def written(self) -> None: ...
+
+    def given_up(self) -> None: ...
+
+
+class SqlSession:
+    """Is a `Joining`."""
+
+    def __init__(self, store: SqlStore, key: int) -> None:
+        self._store = store
+        self._key = key
+        self._batch: Batch = {}
+        self._members: list[SqlSessionMember] = []
+        self._is_written = False
+
+    @classmethod
+    def of(cls, store: SqlStore, changes: IndexBatch) -> SqlSession:
+        """The one of these changes."""
+        with store.lock:
+            found = store.sessions.get(id(changes))
+            if found is None:
+                found = store.sessions[id(changes)] = cls(store, id(changes))
+        assert isinstance(found, SqlSession)
+        changes.join(found)
+        return found
+
+    def of_member(self, member: SqlSessionMember) -> SqlPlaceStore:
+        """What happens to one queue, to be added to."""
+        if member not in self._members:
+            self._members.append(member)
+        return self._batch.setdefault(member.place, SqlPlaceStore())
+
+    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+        if any(of_place.rows for of_place in self._batch.values()):
+            self._write()
+
+    def after_end(self, epoch: Epoch) -> None:
+        try:
+            if not self._is_written:
+                if epoch:
+                    self._store.wait(epoch)
+                self._write()
+        except BaseException:
+            self.aborted()
+            raise
+        self._forget()
+        for member in self._members:
+            member.written()
+
+    def aborted(self) -> None:
+        self._forget()
+        for member in self._members:
+            member.given_up()
+
+    def _write(self) -> None:
+        for member in self._members:
+            self._batch[member.place].counters = member.counters()
+        self._store.write(self._batch)
+        self._is_written = True
+
+    def _forget(self) -> None:
+        with self._store.lock:
+            self._store.sessions.pop(self._key, None)
+
+
+HEAD_ROWS = 128  # looked at for the head
+BROWSE_ROWS = 256  # read at once
+LARGE_ROWS = 64  # read at once where bytes are limited
+
+
+class SqlQueue:
+    """Is a `BackingQueue`."""
+
+    def __init__(self, place: QueuePlace, is_durable: bool, store: SqlStore) -> None:
+        self.place = place
+        self._is_durable = is_durable
+        self._store = store
+        found = store.recover(place, is_durable)
+        self._next = found.next
+        self._delivered_to = found.delivered_to
+        self._count, self._ready_bytes = found.count, found.size_bytes
+        self._fetched_to = 0
+        self._requeued = TagRanges()
+        self._pending = TagRanges()
+        self._pending_rows: dict[int, tuple[int, int]] = {}  # tag → size, and 1 if it is persistent
+        self._pending_bytes = 0
+        self._persistent, self._persistent_bytes = (found.count, found.size_bytes) if is_durable else (0, 0)
+        self._unwritten: list[Row] = []  # published by the changes under way
+        self._unwritten_bytes = 0
+        self._has_taken = False  # the changes under way did more than publish
+        self._is_astray = False
+        self._is_stopping = False  # by the changes under way
+        self._is_removed = False
+        self._told_next = found.next  # what SQL says; -1: something else than it should
+        self._version = 0  # of what is ready
+        self._head: tuple[int, Slice | None] = (-1, None)  # and the version it belongs to
+
+    # -- publishing and fetching ---------------------------------------------------------------------------------
+
+    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+        if not publication.contents:
+            return
+        rows = rows_of(publication, self._next, self._is_durable and publication.is_persistent)
+        self._of(changes).rows += rows
+        self._count_persistent(rows, 1)
+        size_bytes = sum(map(len, publication.contents))
+        self._is_removed = False
+        self._unwritten += rows
+        self._unwritten_bytes += size_bytes
+        self._next += len(rows)
+        self._count += len(rows)
+        self._ready_bytes += size_bytes
+        self._version += 1
+
+    def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
+        self._check_astray()
+        delivered_to = self._delivered_to
+        rows = self._take(count, bytes_max)
+        for row in rows:
+            self._pending_rows[row[SEQUENCE]] = row[SIZE], row[PERSISTENT]
+            self._pending_bytes += row[SIZE]
+        slices = slices_of(rows, edge=delivered_to)
+        for each in slices:
+            self._pending.add(each.first, each.end)
+            self._delivered_to = max(self._delivered_to, each.end)
+        return [Fetched(each.first, each, each.first < delivered_to) for each in slices]
+
+    # -- pending messages ----------------------------------------------------------------------------------------
+
+    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
+        self._check_astray()
+        taken = self._pending.take(tags)
+        if taken:
+            self._let_go(taken, changes)
+            self._settled(taken, is_gone=True)
+        return sum(stop - first for first, stop in taken)
+
+    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+        self._pending.checked(tags)
+        return [slice_ for first, stop in tags for slice_ in slices_of(self._between(first, stop, stop - first))]
+
+    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
+        self._check_astray()
+        taken = self._pending.take(tags)
+        for first, stop in taken:
+            self._requeued.add(first, stop)
+            self._count += stop - first
+            self._ready_bytes += self._size_of(first, stop)
+        self._settled(taken, is_gone=False)
+        self._version += 1
+        return sum(stop - first for first, stop in taken)
+
+    # -- letting go ----------------------------------------------------------------------------------------------
+
+    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
+        self._check_astray()
+        rows = self._take(count, has_contents=False)
+        if rows:
+            self._let_go([(each.first, each.end) for each in slices_of(rows)], changes)
+            self._count_persistent(rows, -1)
+        return len(rows)
+
+    def purge(self, changes: IndexBatch) -> int:
+        self._check_astray()
+        purged = self._count
+        ready = [each for each in self._ready_ranges() if each[0] < each[1]]
+        if purged:
+            self._let_go(ready, changes)
+        self._requeued.clear()
+        self._fetched_to = self._next
+        self._count = self._ready_bytes = 0
+        sizes = [size for size, is_persistent in self._pending_rows.values() if is_persistent]
+        self._persistent, self._persistent_bytes = len(sizes), sum(sizes)
+        self._version += 1
+        return purged
+
+    def delete(self, changes: IndexBatch) -> None:
+        of_place = self._of(changes)
+        of_place.is_removed, of_place.rows, of_place.gone = True, [], []
+        self._has_taken = self._is_removed = True
+        self._unwritten, self._unwritten_bytes = [], 0
+        self._requeued.clear()
+        self._pending.clear()
+        self._pending_rows.clear()
+        self._pending_bytes = self._persistent = self._persistent_bytes = 0
+        self._fetched_to = self._next
+        self._count = self._ready_bytes = 0
+        self._version += 1
+
+    # -- looking at it -------------------------------------------------------------------------------------------
+
+    def head(self) -> Slice | None:
+        if self._head[0] != self._version:
+            rows = self._upcoming(HEAD_ROWS, has_contents=False)
+            self._head = self._version, next(iter(slices_of(rows)), None)
+        return self._head[1]
+
+    def browse(self) -> Iterator[Slice]:
+        return self._browse(None)
+
+    def search(self, where: SqlFilter) -> Iterator[Slice]:
+        """Those of the ready messages that fit, in order, as `browse` does; only what is written. SQL does the work."""
+        return self._browse(where)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def ready_bytes(self) -> int:
+        return self._ready_bytes
+
+    @property
+    def pending_count(self) -> int:
+        return self._pending.count
+
+    @property
+    def ram_bytes(self) -> int:
+        return self._unwritten_bytes
+
+    def sizes(self) -> MessageSizes:
+        in_ram, ram_bytes = len(self._unwritten), self._unwritten_bytes
+        return MessageSizes(self._pending_bytes, in_ram, 0, ram_bytes, self._persistent, self._persistent_bytes)
+
+    def set_ram_duration_target(self, seconds: float | None) -> None:
+        """Nothing stays in memory, whatever the target."""
+
+    def ram_duration(self) -> float:
+        return math.inf
+
+    def page(self) -> bool:
+        return False
+
+    def facts(self) -> Mapping[str, int | float | str]:
+        return {
+            "kind": "sql",
+            "ready": self._count,
+            "ready_bytes": self._ready_bytes,
+            "pending": self.pending_count,
+            "where": self._store.where,
+            "next": self._next,
+            "delivered_to": self._delivered_to,
+        }
+
+    # -- the end of changes --------------------------------------------------------------------------------------
+
+    def stop(self, changes: IndexBatch) -> None:
+        self._of(changes)
+        self._is_stopping = True
+
+    def counters(self) -> tuple[int, int, bool] | None:
+        """What a start should know, if it would not find it so: next, delivered_to, is_clean."""
+        if self._is_removed or (self._next == self._told_next and not self._is_stopping):
+            return None
+        return self._next, self._delivered_to, self._is_stopping
+
+    def written(self) -> None:
+        self._unwritten, self._unwritten_bytes, self._has_taken = [], 0, False
+        self._told_next = -1 if self._is_stopping or self._is_removed else self._next
+        self._is_stopping = False
+
+    def given_up(self) -> None:
+        """What was published never was. What was taken cannot be brought back."""
+        rows = self._unwritten
+        if self._has_taken or (rows and self._fetched_to > rows[0][SEQUENCE]):
+            self._is_astray = True
+            return
+        self._count_persistent(rows, -1)
+        self._next -= len(rows)
+        self._count -= len(rows)
+        self._ready_bytes -= self._unwritten_bytes
+        self._version += 1
+        self.written()
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _of(self, changes: IndexBatch) -> SqlPlaceStore:
+        """What the changes do here."""
+        self._check_astray()
+        return SqlSession.of(self._store, changes).of_member(self)
+
+    def _let_go(self, ranges: Sequence[TagRange], changes: IndexBatch) -> None:
+        self._of(changes).gone += ranges
+        self._has_taken = True
+
+    def _settled(self, ranges: Sequence[TagRange], is_gone: bool) -> None:
+        for tag in chain.from_iterable(range(first, stop) for first, stop in ranges):
+            size_bytes, is_persistent = self._pending_rows.pop(tag)
+            self._pending_bytes -= size_bytes
+            if is_gone and is_persistent:
+                self._persistent -= 1
+                self._persistent_bytes -= size_bytes
+
+    def _count_persistent(self, rows: Sequence[Row], sign: int) -> None:
+        sizes = [row[SIZE] for row in rows if row[PERSISTENT]]
+        self._persistent += sign * len(sizes)
+        self._persistent_bytes += sign * sum(sizes)
+
+    @property
+    def is_astray(self) -> bool:
+        return self._is_astray
+
+    def _check_astray(self) -> None:
+        if self._is_astray:
+            what = f"queue {self.place.queue}: changes that took messages from it were not written"
+            raise Refused(what, "open the queue again: it will be as SQL says")
+
+    def _ready_ranges(self) -> Iterator[TagRange]:
+        return chain(self._requeued, [(self._fetched_to, self._next)])
+
+    def _take(self, count: int, bytes_max: int | None = None, has_contents: bool = True) -> list[Row]:
+        """Take from the head what is ready."""
+        rows = self._upcoming(count, bytes_max, has_contents)
+        left = len(rows)
+        while left and self._requeued:
+            first, stop = self._requeued.take_first(left)
+            left -= stop - first
+        if left:
+            self._fetched_to = rows[-1][SEQUENCE] + 1
+        self._count -= len(rows)
+        self._ready_bytes -= sum(row[SIZE] for row in rows)
+        self._version += 1
+        return rows
+
+    def _upcoming(self, count: int, bytes_max: int | None = None, has_contents: bool = True) -> list[Row]:
+        """From the head, as many as are asked for and fit, and at least one; they stay where they are."""
+        found: list[Row] = []
+        room = math.inf if bytes_max is None else bytes_max
+        for first, stop in self._ready_ranges():
+            while first < stop and len(found) < count:
+                limit = count - len(found) if bytes_max is None else min(count - len(found), LARGE_ROWS)
+                rows = self._between(first, stop, limit, has_contents)
+                for row in rows:
+                    room -= row[SIZE]
+                    if room < 0 and found:
+                        return found
+                    found.append(row)
+                if not rows:
+                    break
+                first = rows[-1][SEQUENCE] + 1
+        return found
+
+    def _between(self, first: int, stop: int, limit: int, has_contents: bool = True) -> list[Row]:
+        """Up to so many of what there is between two sequence ids: from SQL, then from what is not written yet."""
+        written_to = self._unwritten[0][SEQUENCE] if self._unwritten else self._next
+        rows: list[Row] = []
+        if first < written_to:
+            rows = self._store.rows(self.place, first, min(stop, written_to), limit, has_contents)
+        if stop > written_to and len(rows) < limit:
+            start = bisect_left(self._unwritten, max(first, written_to), key=_sequence_of)
+            end = min(bisect_left(self._unwritten, stop, key=_sequence_of), start + limit - len(rows))
+            rows += (
+                self._unwritten[start:end] if has_contents else [row[:CONTENT] for row in self._unwritten[start:end]]
+            )
+        return rows
+
+    def _size_of(self, first: int, stop: int) -> int:
+        unwritten: int = sum(row[SIZE] for row in self._unwritten if first <= row[SEQUENCE] < stop)
+        return unwritten + self._store.size_of(self.place, first, stop)
+
+    def _browse(self, where: SqlFilter | None) -> Iterator[Slice]:
+        version = self._version
+        for first, stop in list(self._ready_ranges()):
+            while first < stop:
+                if where is None:
+                    rows = self._between(first, stop, BROWSE_ROWS)
+                else:
+                    rows = self._store.rows(self.place, first, stop, BROWSE_ROWS, where=where)
+                for slice_ in slices_of(rows):
+                    yield slice_
+                    if self._version != version:
+                        return
+                if not rows:
+                    break
+                first = rows[-1][SEQUENCE] + 1
+
+
+def _sequence_of(row: Row) -> int:
+    return int(row[SEQUENCE])

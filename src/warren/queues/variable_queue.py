@@ -1,0 +1,634 @@
+"""The variable queue: ordered, acknowledged, and never larger in memory than it is told to be (seeds 000 and 001).
+
+                    ┌──────────── lanes ─────────────┐
+    publish ──────▶ │ q1 ▸ q2 ▸ delta ▸ q3 ▸ q4      │ ──fetch──▶ pending_acks ──ack──▶ gone (ledger)
+       │            └───┬──────────────▲─────────────┘                 │
+       │                │ paging       └──────────requeue──────────────┘
+       ▼                ▼
+    changes          transients                what is persistent is written when it comes, whatever memory there is
+
+A message is persistent if the queue is durable and the message says so (VQ-02). Then it goes to the queue index, or if
+it is large or shared to the message store, before anybody has fetched it (VQ-04 … VQ-06); a transient one touches the
+disk only if memory runs out. Messages that came together stay one slice until something splits it: nothing on the way
+makes an object for each of them.
+
+Fetches go in order, so all that is below the end of the last new one fetched was delivered before, and nothing above
+it: `delivered_to` says of each message whether it is a redelivery.
+
+Always true: `invariants.check`. Belongs to one caller at a time, with one `IndexBatch` at a time. If changes that dequeue
+are aborted the queue and the log differ: it refuses to go on and has to be opened again. Changes that only publish can
+be aborted: their messages never were.
+
+Looking at a queue without changing it: browsing what is ready, and asking about one message.
+
+Where a message is: the four words of the seeds, and all that is known of one message.
+
+              contents      position                              in
+    alpha     memory        memory                                q1, q4
+    beta      disk          memory                                q2, q3
+    gamma     disk          memory and disk                       q2, q3
+    delta     disk          disk                                  delta
+
+A persistent message is written when it is published, position and contents: as soon as its contents leave memory it is
+a gamma. A transient one that had to leave memory is a beta, since nobody but the queue knows where it stands (C-05).
+
+`MessageStatus` is the record that the seed keeps for each message (VQ-03). Here a run holds what messages have in
+common and a slice where some of them are, so the record is made when somebody asks about one message, and not before.
+
+When to page, and how much: quotas from the memory in use against a target (VQ-34).
+
+    target      seconds × (messages that come and go in a second)
+    in memory   contents of ready and of pending messages, and positions beyond what may stay anyway
+    quota       in memory − target: spent on contents (q1, then q4), then on those of pending ones, then on positions
+
+What is delivered last goes first, and as soon as the quota is spent it ends: what is to be sent soon stays in memory
+(VQ-38). One shared quota goes through all of it, q1 first (C-03). A step is bounded in messages and, about, in bytes,
+so a queue that is told to shrink does not keep others waiting: `page` until it says that it is enough.
+
+Always true: without a target nothing is paged. Not here: how a slice is moved (lanes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+from typing import NamedTuple
+
+from warren.base.environment import Clock
+from warren.base.errors import Damage, Refused
+from warren.base.ids import Epoch, SequenceId
+from warren.base.messages import Origin, Publication, QueuePlace, Run, Slice, sizes_of
+from warren.queue_index.batch import NOTHING, IndexBatch
+from warren.queue_index.history_format import DequeueReason
+from warren.queue_index.row_format import FIRST, Counters, cuts
+from warren.queues.backing_queue import Fetched, MessageSizes, TagRange
+from warren.queues.contents import ContentReader, Stores, fitting
+from warren.queues.index_counters import IndexCounters
+from warren.queues.pending_acks import PendingAcks
+from warren.queues.rates import Rates
+from warren.queues.settings import VariableQueueSettings
+from warren.queues.subqueues import Delta, SubQueues, Transients, pass_over
+
+
+class Residence(Enum):
+    ALPHA = "alpha"
+    BETA = "beta"
+    GAMMA = "gamma"
+    DELTA = "delta"
+
+
+class PersistTo(Enum):
+    """Where the contents of a message go when they must be on disk."""
+
+    QUEUE_INDEX = "queue index"
+    MESSAGE_STORE = "message store"
+    TRANSIENT_STORE = "transient store"
+
+
+class MessageId(NamedTuple):
+    """Names a message for ever: sequence ids of a queue are given once."""
+
+    place: QueuePlace
+    sequence_id: SequenceId
+
+
+@dataclass(frozen=True, slots=True)
+class MessageProperties:
+    size_bytes: int
+    expires_ms: int
+    published_ms: int
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStatus:
+    seq_id: SequenceId
+    msg_id: MessageId
+    msg: bytes | None  # None: not in memory
+    is_persistent: bool
+    is_delivered: bool
+    msg_in_store: bool  # its contents are in a message store
+    index_on_disk: bool  # its position is in the queue index
+    persist_to: PersistTo
+    msg_props: MessageProperties
+    residence: Residence
+
+
+def residence_of(slice_: Slice, is_in_delta: bool = False) -> Residence:
+    if is_in_delta:
+        return Residence.DELTA
+    if slice_.contents is not None:
+        return Residence.ALPHA
+    return Residence.GAMMA if slice_.run.epoch else Residence.BETA
+
+
+def status_of(
+    place: QueuePlace, slice_: Slice, sequence_id: SequenceId, delivered_to: int, to: PersistTo, is_in_delta: bool
+) -> MessageStatus:
+    """One message of a slice."""
+    run, index = slice_.run, sequence_id - slice_.run.first
+    contents = slice_.contents
+    return MessageStatus(
+        seq_id=sequence_id,
+        msg_id=MessageId(place, sequence_id),
+        msg=None if contents is None else contents[index - slice_.start],
+        is_persistent=run.is_persistent,
+        is_delivered=sequence_id < delivered_to,
+        msg_in_store=bool(run.stored),
+        index_on_disk=run.is_persistent and run.epoch > 0,
+        persist_to=to,
+        msg_props=MessageProperties(run.size_of(index, index + 1), run.expires_ms, run.published_ms, run.origin),
+        residence=residence_of(slice_, is_in_delta),
+    )
+
+
+MESSAGES_MAX = 1024  # that are read together
+
+
+def browse(lanes: SubQueues, reader: ContentReader, is_changed: Callable[[], bool]) -> Iterator[Slice]:
+    """What is ready, in order, with contents, until it changes. Contents are read when their turn has come."""
+    for slices in _ready(lanes):
+        for slice_ in slices:
+            for start in range(slice_.start, slice_.stop, MESSAGES_MAX):
+                stop, contents = min(slice_.stop, start + MESSAGES_MAX), slice_.contents
+                held = None if contents is None else contents[start - slice_.start : stop - slice_.start]
+                part = Slice(slice_.run, start, stop, held)
+                part.contents = reader.read([part])[0]
+                yield part
+                if is_changed():
+                    return
+
+
+def status(
+    place: QueuePlace,
+    sequence_id: SequenceId,
+    lanes: SubQueues,
+    pending: PendingAcks,
+    delivered_to: SequenceId,
+    embed_below: int,
+) -> MessageStatus | None:
+    """All that is known of one message; None if it is gone, or never was."""
+    in_memory = chain(lanes, pending)
+    found = _holder(in_memory, sequence_id)
+    is_in_delta = found is None
+    if found is None:
+        found = _holder(chain.from_iterable(lanes.delta.walk(MESSAGES_MAX)), sequence_id)
+    if found is None:
+        return None
+    to = _persist_to(found.run, sequence_id, embed_below)
+    return status_of(place, found, sequence_id, delivered_to, to, is_in_delta)
+
+
+def _ready(lanes: SubQueues) -> Iterator[list[Slice]]:
+    yield [*lanes.q4, *lanes.q3]
+    yield from lanes.delta.walk(MESSAGES_MAX)
+    yield [*lanes.q2, *lanes.q1]
+
+
+def _holder(slices: Iterator[Slice], sequence_id: SequenceId) -> Slice | None:
+    return next((slice_ for slice_ in slices if slice_.first <= sequence_id < slice_.end), None)
+
+
+def _persist_to(run: Run, sequence_id: SequenceId, embed_below: int) -> PersistTo:
+    if not run.is_persistent:
+        return PersistTo.TRANSIENT_STORE
+    index = sequence_id - run.first
+    is_large = bool(run.stored) or run.size_of(index, index + 1) >= embed_below
+    return PersistTo.MESSAGE_STORE if is_large else PersistTo.QUEUE_INDEX
+
+
+class Paging:
+    def __init__(
+        self,
+        lanes: SubQueues,
+        pending: PendingAcks,
+        reader: ContentReader,
+        rates: Rates,
+        is_written: Callable[[Run], bool],
+        settings: VariableQueueSettings,
+    ) -> None:
+        self._lanes = lanes
+        self._pending = pending
+        self._reader = reader
+        self._rates = rates
+        self._is_written = is_written
+        self._settings = settings
+        self.target_count: int | None = None  # of messages that may be in memory; None: no limit
+
+    def set_ram_duration_target(self, seconds: float | None) -> None:
+        self.target_count = None if seconds is None else int(seconds * self._rates.both)
+
+    def ram_duration(self) -> float:
+        return self._rates.duration(self.count)
+
+    @property
+    def count(self) -> int:
+        """Messages in memory: those whose contents are, and positions that are too many."""
+        betas = max(0, self._lanes.beta_count - self._settings.beta_messages_max)
+        return self._lanes.ram_count + self._pending.ram_count + betas
+
+    @property
+    def quota(self) -> int:
+        """How many are too many."""
+        return 0 if self.target_count is None else max(0, self.count - self.target_count)
+
+    def page(self) -> bool:
+        """One step; whether another one would do something."""
+        quota = self.quota
+        if quota:
+            self._reader.forget()
+        step = min(quota, self._step_max())
+        return self.reduce_memory_use(step) > 0 and self.quota > 0
+
+    def reduce_memory_use(self, quota: int) -> int:
+        """Get so many messages out of memory, as far as they may leave it; of how many contents or position left."""
+        left = quota - self._lanes.let_go_of_settled() if quota else 0
+        left -= self._lanes.push_alphas_to_betas(left, 0)
+        left -= self._lanes.push_alphas_to_betas(0, left)
+        if left > 0:
+            left -= self._pending.let_go(left, self._is_written, self._lanes.without_contents)
+        betas = self._lanes.beta_count - self._settings.beta_messages_max
+        if left > 0 and betas > 0:
+            left -= self._lanes.push_betas_to_deltas(min(left, betas))
+        return quota - left
+
+    def _step_max(self) -> int:
+        lanes, pending, settings = self._lanes, self._pending, self._settings
+        in_ram = lanes.ram_count + pending.ram_count
+        each = (lanes.ram_bytes + pending.ram_bytes) // in_ram if in_ram else 0
+        return max(1, min(settings.page_messages_max, settings.page_bytes_max // max(1, each)))
+
+
+MESSAGE_BYTES = 48  # what a message in memory takes besides its contents, about
+
+
+class VariableQueue:
+    """Is a `BackingQueue`."""
+
+    def __init__(
+        self,
+        place: QueuePlace,
+        is_durable: bool,
+        stores: Stores,
+        clock: Clock,
+        settings: VariableQueueSettings | None = None,
+        newest: Epoch = NOTHING,
+        counters: Counters | None = None,
+    ) -> None:
+        """`newest`: in which a former life of this queue wrote last, if it had one since the log was opened.
+        `counters`: as the index has them, if they were read already."""
+        self._place = place
+        self._is_durable = is_durable
+        self._stores = stores
+        self.settings = settings or VariableQueueSettings()
+        if counters is None:
+            counters = stores.index.recover(place, newest, pass_over) if is_durable else Counters()
+        self._is_blank = counters == Counters()  # the index has nothing of it
+        self._transients = Transients(stores.transient)
+        self.ledger = IndexCounters(place, counters, self.settings.counters_every_runs, stores)
+        self.pending = PendingAcks()
+        self.rates = Rates(clock, self.settings.rate_half_life_ms)
+        delta = Delta(place, stores, self._transients, self.ledger, self.pending)
+        self.lanes = SubQueues(stores, self._transients, self.ledger, delta, self.settings.delta_read_messages)
+        self._reader = ContentReader(place, stores, self._transients, self.settings.read_ahead_bytes_max)
+        self.paging = Paging(self.lanes, self.pending, self._reader, self.rates, stores.is_written, self.settings)
+        self._version = 0  # of what is ready: tells a browser that it changed
+        self._changes: IndexBatch | None = None  # those that this queue takes part in now
+        self._published_from: SequenceId | None = None  # what they have published so far; None: they did more
+        self._is_astray = False
+        self._settled: list[Slice] = []  # by changes that have not ended
+        delta.recover(counters, newest)
+        self.lanes.refill()
+        self._report_alive()
+
+    # -- publishing ----------------------------------------------------------------------------------------------
+
+    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+        self._take_part(changes)
+        contents = publication.contents
+        sizes = sizes_of(contents)
+        is_persistent = self._is_durable and publication.is_persistent
+        embed_below = self._embed_below(publication) if is_persistent else None
+        limits = self.settings.run_bytes_max, self.settings.run_messages_max
+        slices = []
+        first = self.ledger.next
+        for start, stop in cuts(sizes, len(contents), embed_below, *limits):
+            run = Run(
+                first=SequenceId(first + start),
+                count=stop - start,
+                sizes=sizes if isinstance(sizes, int) else sizes[start:stop],
+                is_persistent=is_persistent,
+                expires_ms=publication.expires_ms,
+                published_ms=publication.published_ms,
+                origin=publication.origin,
+            )
+            slices.append(Slice(run, 0, run.count, list(contents[start:stop])))
+        if embed_below is not None:
+            self._write(publication, slices, embed_below, changes)
+        for slice_ in slices:
+            self.lanes.put(slice_)
+        self.ledger.next = SequenceId(first + len(contents))
+        self.rates.came += len(contents)
+        self._version += 1
+        if is_persistent:
+            self.ledger.tell(self._oldest(), changes, is_due=False)
+        self._report_alive()
+
+    def _embed_below(self, publication: Publication) -> int:
+        """What several queues get is stored once, whatever its size."""
+        return self.settings.queue_index_embed_msgs_below if publication.fan_out <= 1 else 0
+
+    def _write(self, publication: Publication, slices: list[Slice], embed_below: int, changes: IndexBatch) -> None:
+        """A run's contents are all small, or all of them are large."""
+        for slice_ in slices:
+            run, contents = slice_.run, slice_.contents
+            assert contents is not None
+            if len(contents[0]) < embed_below:
+                changes.publish(self._place, run, contents)
+            else:
+                changes.publish(self._place, run, None)
+                part = publication, run.first - slices[0].run.first
+                self._stores.persistent.submit(part, contents, self._place, run, changes)
+        for slice_ in slices:
+            self.ledger.published(slice_.run)
+
+    # -- fetching ------------------------------------------------------------------------------------------------
+
+    def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
+        fetched: list[Fetched] = []
+        while count > 0 and self.lanes.front.count:
+            try:
+                found = self.take(count, bytes_max, is_first=not fetched)
+            except Damage:
+                if fetched:
+                    break  # what could be read is served; whoever asks next is told
+                raise
+            if found is None:
+                break
+            self.lanes.refill()
+            fetched.append(found)
+            count -= len(found.slice)
+            if bytes_max is not None:
+                bytes_max -= found.slice.size_bytes
+        return fetched
+
+    def take(self, count: int, bytes_max: int | None = None, is_first: bool = True) -> Fetched | None:
+        """Fetch from one slice at the head, up to so many messages; None if they are too large. `lanes.refill` has to
+        follow."""
+        self._check_astray()
+        lane, delivered_to = self.lanes.front, self.ledger.delivered_to
+        head = lane.first
+        is_redelivered = head.first < delivered_to
+        if is_redelivered:
+            count = min(count, delivered_to - head.first)
+        if bytes_max is not None:
+            count = fitting(head, count, max(0, bytes_max)) or (1 if is_first else 0)
+            if not count:
+                return None
+        contents = None
+        if head.contents is None:
+            contents = self._reader.read_first(lane, count)
+            count = len(contents)
+        taken = self.lanes.take(count)
+        if contents is not None:
+            taken.contents = contents
+        self.pending.add(taken)
+        self.ledger.delivered_to = max(delivered_to, taken.end)
+        self.rates.went += len(taken)
+        self._version += 1
+        return Fetched(taken.first, taken, is_redelivered)
+
+    def head(self) -> Slice | None:
+        lane = self.lanes.front
+        return Slice(lane.first.run, lane.first.start, lane.first.stop, None) if lane.count else None
+
+    def set_aside(self, count: int) -> int:
+        """What cannot be read makes way for what stands behind it."""
+        if not self.lanes.front.count:
+            return 0
+        taken = self.lanes.take(count)
+        taken.contents = None
+        self.pending.add(taken)
+        self.lanes.refill()
+        self.ledger.delivered_to = max(self.ledger.delivered_to, taken.end)
+        self._version += 1
+        return len(taken)
+
+    # -- pending messages ----------------------------------------------------------------------------------------
+
+    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
+        self._check_astray()
+        taken = self.pending.take(tags)
+        return self._let_go(taken, why, changes, were_pending=True)
+
+    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+        slices = self.pending.look(tags)
+        for slice_, contents in zip(slices, self._reader.read(slices), strict=True):
+            slice_.contents = contents
+        return slices
+
+    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
+        self._check_astray()
+        taken = self.pending.take(tags)
+        if not taken:
+            return 0
+        persistent = [(slice_.first, slice_.end) for slice_ in taken if slice_.run.is_persistent]
+        if persistent:
+            changes.requeued(self._place, persistent)
+        count = sum(map(len, taken))
+        self.lanes.put_back(taken)
+        self._version += 1
+        return count
+
+    # -- letting go ----------------------------------------------------------------------------------------------
+
+    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
+        self._check_astray()
+        dropped: list[Slice] = []
+        while count > 0 and self.lanes.front.count:
+            dropped.append(self.lanes.take(count))
+            self.lanes.refill()
+            count -= len(dropped[-1])
+        self._version += 1
+        return self._let_go(dropped, why, changes)
+
+    def purge(self, changes: IndexBatch) -> int:
+        self._check_astray()
+        purged = sum(self._dequeue(slices, DequeueReason.PURGED, changes) for slices in self.lanes.take_all())
+        if self._changes is changes:
+            self.ledger.tell(self._oldest(), changes)
+        self._version += 1
+        return purged
+
+    def delete(self, changes: IndexBatch) -> None:
+        if self._is_durable:
+            self._stores.note_deleted(self.ready_bytes + self.pending.size_bytes)
+            changes.remove_queue(self._place.queue)
+        for lane in (self.lanes.q4, self.lanes.q3, self.lanes.q2, self.lanes.q1):
+            lane.take_all()
+        self.lanes.delta.clear()
+        self.ledger.clear()
+        self.pending.take([(slice_.first, slice_.end) for slice_ in self.pending])
+        self._transients.clear()
+        self._reader.forget()
+        self._version += 1
+        self._report_alive()
+
+    def _let_go(self, slices: list[Slice], why: DequeueReason, changes: IndexBatch, were_pending: bool = False) -> int:
+        """Messages that are neither ready nor pending any more."""
+        count = self._dequeue(slices, why, changes, were_pending)
+        if self._changes is changes:
+            self.ledger.tell(self._oldest(), changes)
+        return count
+
+    def _dequeue(self, slices: list[Slice], why: DequeueReason, changes: IndexBatch, were_pending: bool = False) -> int:
+        """`were_pending`: an abort can undo it, unless transient messages go with them: these are gone at once."""
+        persistent = [slice_ for slice_ in slices if slice_.run.is_persistent]
+        if persistent:
+            self._take_part(changes)
+            if were_pending and len(persistent) == len(slices):
+                self._settled += slices
+            else:
+                self._published_from = None
+            self.ledger.dequeue(persistent, why, changes)
+        if len(persistent) < len(slices):
+            for slice_ in slices:
+                if not slice_.run.is_persistent:
+                    self._transients.release(slice_)
+        self._report_alive()
+        return sum(map(len, slices))
+
+    # -- looking at it -------------------------------------------------------------------------------------------
+
+    def browse(self) -> Iterator[Slice]:
+        version = self._version
+        return browse(self.lanes, self._reader, lambda: self._version != version)
+
+    def status(self, sequence_id: SequenceId) -> MessageStatus | None:
+        """All that is known of one message; None if it is gone, or never was."""
+        embed_below, delivered_to = self.settings.queue_index_embed_msgs_below, self.ledger.delivered_to
+        return status(self._place, sequence_id, self.lanes, self.pending, delivered_to, embed_below)
+
+    def __len__(self) -> int:
+        return self.lanes.count
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.lanes.size_bytes
+
+    @property
+    def pending_count(self) -> int:
+        return self.pending.count
+
+    @property
+    def ram_bytes(self) -> int:
+        lanes, pending, reader = self.lanes, self.pending, self._reader
+        messages = lanes.ram_count + pending.ram_count + reader.ahead_count
+        return lanes.ram_bytes + pending.ram_bytes + reader.ahead_bytes + messages * MESSAGE_BYTES
+
+    def sizes(self) -> MessageSizes:
+        lanes, pending, ledger = self.lanes, self.pending, self.ledger
+        ram_bytes = lanes.ram_bytes + pending.ram_bytes
+        return MessageSizes(
+            pending.size_bytes, lanes.ram_count, pending.ram_count, ram_bytes, ledger.count, ledger.size_bytes
+        )
+
+    def facts(self) -> Mapping[str, int | float | str]:
+        lanes = self.lanes
+        return {
+            "kind": "variable",
+            "ready": len(self),
+            "ready_bytes": self.ready_bytes,
+            "pending": self.pending_count,
+            "ram_bytes": self.ram_bytes,
+            "q1": lanes.q1.count,
+            "q2": lanes.q2.count,
+            "delta": lanes.delta.count,
+            "q3": lanes.q3.count,
+            "q4": lanes.q4.count,
+            "missing": lanes.delta.missing,
+            "next": self.ledger.next,
+            "delivered_to": self.ledger.delivered_to,
+            "ingress": self.rates.ingress,
+            "egress": self.rates.egress,
+        }
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def set_ram_duration_target(self, seconds: float | None) -> None:
+        self.paging.set_ram_duration_target(seconds)
+
+    def ram_duration(self) -> float:
+        return self.paging.ram_duration()
+
+    def page(self) -> bool:
+        return self.paging.page()
+
+    # -- start, stop and the end of changes ------------------------------------------------------------------------
+
+    def go_on(self, changes: IndexBatch) -> None:
+        """After a start, before the first fetch: from now on a stop is clean only if it is told (`stop`)."""
+        if self._is_durable:
+            self._take_part(changes)
+            self.ledger.tell(self._oldest(), changes)
+
+    def stop(self, changes: IndexBatch) -> None:
+        """Nothing is written of a queue that never had a message: the next start finds it as this one did."""
+        if self._is_durable and not (self._is_blank and self.ledger.next == FIRST):
+            changes.counters(self._place, self.ledger.counters(self._oldest(), is_clean=True))
+
+    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+        """Everything was said when it happened."""
+
+    def after_end(self, epoch: Epoch) -> None:
+        self._changes, self._settled = None, []
+        self.lanes.delta.newest = max(self.lanes.delta.newest, epoch)
+        self.ledger.settled(epoch)
+
+    def aborted(self) -> None:
+        """What was published never was, and what was settled is pending again. What was dropped or purged cannot be
+        brought back."""
+        first, self._changes = self._published_from, None
+        settled, self._settled = self._settled, []
+        if first is None or self.ledger.delivered_to > first:
+            self._is_astray = True
+            return
+        taken = self.lanes.take_from(first)
+        self._is_astray = sum(map(len, taken)) != self.ledger.next - first
+        self.ledger.unpublish(first, [slice_.run for slice_ in taken if slice_.run.is_persistent])
+        self.ledger.undo_dequeues(settled)
+        for slice_ in settled:
+            self.pending.add(slice_)
+        self._version += 1
+        self._report_alive()
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _take_part(self, changes: IndexBatch) -> None:
+        """Hear of the end of these changes."""
+        self._check_astray()
+        if changes is not self._changes:
+            changes.join(self)
+            self._published_from = self.ledger.next if self._changes is None else None
+            self._changes = changes
+
+    def _report_alive(self) -> None:
+        self._stores.report_alive(self._place, self.lanes.size_bytes + self.pending.size_bytes)
+
+    @property
+    def is_astray(self) -> bool:
+        return self._is_astray
+
+    def _check_astray(self) -> None:
+        if self._is_astray:
+            what = f"queue {self._place.queue}: changes that took messages from it were not written"
+            raise Refused(what, "open the queue again: it will be as its log says")
+
+    def _oldest(self) -> Slice | None:
+        """The first message that is ready or pending."""
+        lane, pending = self.lanes.front, self.pending.head
+        if not lane.count:
+            return pending
+        return lane.first if pending is None or lane.first.first < pending.first else pending

@@ -1,0 +1,248 @@
+"""Why publishers are not read: each reason by itself, and all of them at once.
+
+    unsafe    more is published than the disk has taken        until half of it is durable
+    paging    memory is full of messages                       until they are on disk
+    garbage   files fill with what nobody wants                until that is cleared away
+    cleanup   garbage has held publishers for a second         until that is cleared away   clients are told: blocked
+    history   the disk is short of space, history is purged    until that is done
+    disk      there is little room left                        until there is more      clients are told: blocked
+    memory    all of memory is in consumers' hands             until they settle        clients are told: blocked
+
+Consumers are never held back. A connection that both publishes and consumes is one that publishes: as with RabbitMQ
+nothing of it is read, so clients use one connection for each.
+
+What the server looks at now and then: who is silent, who does not come in, what memory and disk are like.
+
+    every half second   heartbeats both ways, handshakes that take too long; room on the disk
+    after each turn     memory: if it is full, a thread moves messages to disk; publishers wait if that is too slow
+    after some MB       room on the disk: a fast publisher fills it between two looks
+
+A client is dead when nothing was heard of it for twice its heartbeat; one that we do not read is never silent.
+
+Each look is a background task (base/threads): an exception is an alarm until a later look is good, and the next one
+comes in its time. Garbage that holds publishers for more than a second becomes a reason of which clients are notified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from warren.server.server import Server
+
+
+_LOG = logging.getLogger(__name__)
+UNSAFE, PAGING, GARBAGE, HISTORY = "unsafe", "paging", "garbage", "history"
+DISK, MEMORY, CLEANUP = "disk", "memory", "cleanup"
+BLOCKED: Final = {DISK: "low on disk", MEMORY: "low on memory", CLEANUP: "cleaning up disk space"}  # for clients
+
+
+class PublisherPressure:
+    def __init__(self, changed: Callable[[], None], alarmed: Callable[[], None]) -> None:
+        """`changed`: whether publishers are read is another now; `alarmed`: what they are told is."""
+        self._reasons: set[str] = set()
+        self._changed = changed
+        self._alarmed = alarmed
+        self.is_on = False
+
+    def set(self, reason: str, is_so: bool) -> None:
+        if is_so == (reason in self._reasons):
+            return
+        before = self.alarms
+        (self._reasons.add if is_so else self._reasons.discard)(reason)
+        was_on, self.is_on = self.is_on, bool(self._reasons)
+        if self.alarms != before:
+            told = "publishers are blocked" if is_so else "no longer a reason to block publishers"
+            _LOG.warning(told, extra={"facts": {"reason": reason}})
+            self._alarmed()
+        if was_on != self.is_on:
+            self._changed()
+
+    def has(self, reason: str) -> bool:
+        return reason in self._reasons
+
+    @property
+    def alarms(self) -> list[str]:
+        return [reason for reason in BLOCKED if reason in self._reasons]
+
+
+TICK_SECONDS: Final = 0.5
+DISK_SHARE: Final = 8  # of the room that is kept: after so much was published it is looked at again
+GARBAGE_POLL_SECONDS: Final = 0.02
+GARBAGE_SECONDS_MAX: Final = 1.0  # clients are notified of a garbage pressure that lasts longer
+HISTORY_SECONDS_MAX: Final = 1.0  # time in which history may yield before publishers are blocked
+PASS_BYTES_MIN: Final = 32 << 20  # free space for a pass of upkeep, which creates log files and flushes the store
+PAGING_SLACK: Final = 1.1  # of the watermark: above it publishers wait for paging
+MEMORY_SLACK: Final = 1.5  # of the watermark: above it nothing helps but consumers who settle
+
+
+class ResourceMonitor:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+        self._is_paging = False
+        self._is_paging_delayed = False  # it failed, and is repeated in a while
+        self.half_open_dropped = 0  # since the last tick
+        self._since_look_bytes = 0  # published since we looked at the disk
+        self._garbage_since_ns = 0
+        background = server.machine.background
+        self._clients = background.task("client-watch", "silent clients are not closed")
+        self._memory = background.task("memory-watch", "memory of messages is not watched")
+        self._paging = background.task("paging", "messages are not moved from memory to disk")
+        self._disk = background.task("disk-watch", "free disk space is not watched")
+        self._garbage = background.task("garbage-watch", "garbage does not slow down publishers")
+        self._yielding: tuple[int, int] | None = None  # since the disk is short: purges begun by then, and when
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(TICK_SECONDS, self._tick)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tick(self) -> None:
+        if self._is_stopped:
+            return
+        self._timer = self._server.loop.call_later(TICK_SECONDS, self._tick)
+        self._clients.run(self._look_at_clients)
+        self._memory.run(self._look_at_memory)
+        self._disk.run(self._look_at_disk)
+
+    # -- clients -------------------------------------------------------------------------------------------------
+
+    def _look_at_clients(self) -> None:
+        server = self._server
+        now = server.machine.clock.monotonic_ns()
+        if self.half_open_dropped:
+            facts = {"count": self.half_open_dropped, "most": server.settings.half_open_max}
+            _LOG.warning("half-open connections dropped", extra={"facts": facts})
+            self.half_open_dropped = 0
+        for connection in list(server.half_open):
+            is_late = connection.handshake_ns(now) > server.settings.handshake_seconds * 1e9
+            if is_late and connection.transport is not None:
+                _LOG.warning("a handshake took too long", extra={"facts": {"client": connection.owner.name}})
+                connection.reset()
+        for connection in list(server.connections):
+            interval = connection.amqp.tuning.heartbeat
+            if connection.access is None or not interval:
+                continue
+            if now - connection.said_ns >= interval * 0.5e9:
+                connection.heartbeat()
+            if now - connection.heard_ns > interval * 2e9 and not connection.is_paused:
+                _LOG.warning("a client is silent", extra={"facts": {"client": connection.owner.name}})
+                connection.reset()
+
+    # -- memory and disk -----------------------------------------------------------------------------------------
+
+    def after_turn(self, size_bytes: int) -> None:
+        server = self._server
+        if server.realms.monitor.is_over and not self._is_paging:
+            self._memory.run(self._begin_paging)
+        if size_bytes:
+            self._since_look_bytes += size_bytes
+            is_due = self._since_look_bytes * DISK_SHARE > server.settings.disk_free_min_bytes
+            if is_due or server.storage.is_on_ballast:  # publishers must not use up what is for acknowledgements
+                self._disk.run(self._look_at_disk)
+            self._memory.run(self._look_at_memory)
+            self._garbage.run(self._hold_back_for_garbage)
+
+    def _look_at_memory(self) -> None:
+        monitor, pressure = self._server.realms.monitor, self._server.pressure
+        pressure.set(PAGING, self._is_paging and monitor.used_bytes > PAGING_SLACK * monitor.limit_bytes)
+        most = MEMORY_SLACK if not pressure.has(MEMORY) else PAGING_SLACK
+        pressure.set(MEMORY, not self._is_paging and monitor.used_bytes > most * monitor.limit_bytes)
+
+    def _begin_paging(self) -> None:
+        if not self._is_paging_delayed:
+            self._server.offload(self._page, self._paged)
+            self._is_paging = True
+
+    def _repeat_paging(self) -> None:
+        self._is_paging_delayed = False
+        if not self._is_stopped and not self._is_paging:
+            self._memory.run(self._begin_paging)
+
+    def _page(self) -> None:
+        """In a thread: what is not durable cannot leave memory."""
+        self._server.storage.wait(self._server.newest)
+        self._server.realms.monitor.relieve()
+
+    def _paged(self, result: object, error: BaseException | None) -> None:
+        self._is_paging = False
+        if error is not None and self._server.storage.commit_failure is not None:
+            self._server.fail(error)
+            return
+        if isinstance(error, Exception):
+            self._paging.failed(error)
+            self._is_paging_delayed = True
+            self._server.later(self._paging.retry_seconds, self._repeat_paging)
+        else:
+            self._paging.succeeded()
+        self._memory.run(self._look_at_memory)
+
+    def _hold_back_for_garbage(self) -> None:
+        server = self._server
+        if server.storage.upkeep.is_behind() and not server.pressure.has(GARBAGE):
+            self._garbage_since_ns = server.machine.clock.monotonic_ns()
+            server.pressure.set(GARBAGE, True)
+            server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
+
+    def _look_at_garbage(self) -> None:
+        if self._is_stopped:
+            return
+        pressure = self._server.pressure
+        behind: list[bool] = []  # empty if that is unknown: then publishers are not held back
+        self._garbage.run(lambda: behind.append(self._server.storage.upkeep.is_behind()))
+        if any(behind):
+            lasted_ns = self._server.machine.clock.monotonic_ns() - self._garbage_since_ns
+            pressure.set(CLEANUP, lasted_ns > GARBAGE_SECONDS_MAX * 1e9)
+            self._server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
+        else:
+            pressure.set(CLEANUP, False)
+            pressure.set(GARBAGE, False)
+
+    def _look_at_disk(self) -> None:
+        server = self._server
+        self._since_look_bytes = 0
+        free = server.machine.files.free_bytes(server.storage.directory)
+        is_full = server.storage.is_out_of_room or server.storage.is_on_ballast
+        is_short = is_full or free < server.settings.disk_free_min_bytes
+        is_yielding = is_short and self._is_history_yielding(has_room=not is_full and free > PASS_BYTES_MIN)
+        if not is_short:
+            self._yielding = None
+        if is_yielding and not server.pressure.has(HISTORY):
+            server.later(GARBAGE_POLL_SECONDS, self._check_history)
+        server.pressure.set(HISTORY, is_yielding)
+        server.pressure.set(DISK, is_short and not is_yielding)
+
+    def _is_history_yielding(self, has_room: bool) -> bool:
+        """Once for each shortage of the disk, history is purged before publishers are blocked, and garbage is collected
+        if there is room for that. True until the purge has ended, for a limited time: it may wait for a compaction."""
+        server, now_ns = self._server, self._server.machine.clock.monotonic_ns()
+        if self._yielding is None:
+            self._yielding = server.storage.purges.begun, now_ns
+            server.storage.purge_soon()
+            if has_room:
+                server.storage.upkeep.ring()
+        begun, since_ns = self._yielding
+        return server.storage.purges.ended <= begun and now_ns - since_ns < HISTORY_SECONDS_MAX * 1e9
+
+    def _check_history(self) -> None:
+        if self._is_stopped or not self._server.pressure.has(HISTORY):
+            return
+        is_known: list[bool] = []  # empty if the check of free space fails: then publishers are not held back
+
+        def check() -> None:
+            self._look_at_disk()
+            is_known.append(True)
+
+        self._disk.run(check)
+        if not is_known:
+            self._server.pressure.set(HISTORY, False)
+        elif self._server.pressure.has(HISTORY):
+            self._server.later(GARBAGE_POLL_SECONDS, self._check_history)

@@ -1,0 +1,77 @@
+"""Methods on a channel, by kind: those that only gather (basic), those that block (queue, exchange), and the channel's
+own. What nobody does here is answered with 540.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from warren.amqp.errors import PeerError, ReplyCode
+from warren.amqp.methods import (
+    AccessRequest,
+    AccessRequestOk,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    Method,
+)
+from warren.broker.realm import Client
+from warren.server.channel import ServerChannel
+from warren.server.handlers import basic
+
+if TYPE_CHECKING:
+    from warren.server.connection import ServerConnection
+
+
+_EXCHANGE, _QUEUE, _BASIC = 40, 50, 60
+
+
+def handle(connection: ServerConnection, number: int, method: Method) -> None:
+    if isinstance(method, ChannelOpen):
+        _open(connection, number)
+        return
+    if isinstance(method, ChannelClose):
+        connection.let_go(number)
+        connection.say(number, ChannelCloseOk())
+        return
+    channel = connection.channels.get(number)
+    if channel is None:  # we have closed it, and wait for the client to agree
+        return
+    kind = method.SPEC.class_id
+    if kind == _BASIC:
+        basic.handle(channel, method)
+    elif kind in (_QUEUE, _EXCHANGE):
+        answer = partial(connection.served.topology.answer, channel.client, method)
+        connection.offload(answer, partial(_answered, connection, number), number)
+    elif isinstance(method, ConfirmSelect):
+        channel.is_confirming = True
+        if not method.no_wait:
+            connection.say(number, ConfirmSelectOk())
+    elif isinstance(method, ChannelFlow):
+        if not method.active:
+            raise PeerError(ReplyCode.NOT_IMPLEMENTED, "active=false", 20, 20)
+        connection.say(number, ChannelFlowOk(True))
+    elif isinstance(method, AccessRequest):
+        connection.say(number, AccessRequestOk(1))
+    else:
+        spec = method.SPEC
+        raise PeerError(ReplyCode.NOT_IMPLEMENTED, f"{spec.name} is not there", spec.class_id, spec.method_id)
+
+
+def _open(connection: ServerConnection, number: int) -> None:
+    assert connection.access is not None, "channels are opened in a vhost"
+    client = Client(connection.access, connection.owner)
+    connection.channels[number] = ServerChannel(connection, number, client)
+    connection.counts.channels_opened += 1
+    connection.say(number, ChannelOpenOk())
+
+
+def _answered(connection: ServerConnection, number: int, answer: object) -> None:
+    if isinstance(answer, Method) and connection.amqp.is_open(number):
+        connection.say(number, answer)

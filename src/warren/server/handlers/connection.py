@@ -1,0 +1,160 @@
+"""Methods on channel 0: who comes, what is agreed, which vhost is opened, and goodbye.
+
+    start ──▶ start-ok: the login, in another thread ──▶ tune ──▶ tune-ok ──▶ open: may it? ──▶ open-ok
+
+A login that is refused is answered after a while, and by `connection.close` only to a client that says it can bear
+that; others find the socket closed, as the standard has it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from warren import __version__
+from warren.amqp.connection import Tuning, offered
+from warren.amqp.errors import PeerError, ReplyCode
+from warren.amqp.methods import (
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionSecureOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+    Method,
+)
+from warren.broker.auth.permissions import Access, AccessRefused, access_to
+from warren.broker.vhosts import UnknownVhost
+from warren.catalog.users import UserRow
+from warren.server.authentication import LoginRefused, read_login
+from warren.server.publish import PublishTargets
+
+if TYPE_CHECKING:
+    from warren.server.connection import ServerConnection
+    from warren.server.vhost_loop import VhostLoop
+
+
+CAPABILITIES: Final = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+)
+_OPEN: Final = (10, 40)
+
+
+def greet(connection: ServerConnection) -> None:
+    settings = connection.settings
+    properties: dict[str, Any] = {
+        "capabilities": dict.fromkeys(CAPABILITIES, True),
+        "product": settings.product,
+        "version": settings.announced_version,
+        "platform": "Python",
+        "information": f"Warren {__version__}",
+    }
+    mechanisms = " ".join(settings.mechanisms).encode()
+    connection.say(0, ConnectionStart(server_properties=properties, mechanisms=mechanisms))
+
+
+def handle(connection: ServerConnection, method: Method) -> None:
+    match method:
+        case ConnectionStartOk():
+            _log_in(connection, method)
+        case ConnectionTuneOk():
+            tuning = connection.amqp.tuning
+            connection.frame_max = tuning.frame_max
+        case ConnectionOpen():
+            _open(connection, method)
+        case ConnectionClose():
+            connection.let_go()
+            _say_goodbye(connection)
+        case ConnectionUpdateSecret():
+            connection.say(0, ConnectionUpdateSecretOk())
+        case ConnectionSecureOk():
+            raise PeerError(ReplyCode.CHANNEL_ERROR, "nobody has asked for that")
+
+
+def _say_goodbye(connection: ServerConnection) -> None:
+    """Queues that belong to it go first: who has heard the answer may use their names."""
+    if connection.owner.exclusive:
+        release = partial(connection.served.topology.release, connection.owner)
+        connection.offload(release, lambda _: _part(connection))
+    else:
+        _part(connection)
+
+
+def _part(connection: ServerConnection) -> None:
+    connection.say(0, ConnectionCloseOk())
+    connection.end()
+
+
+def _log_in(connection: ServerConnection, told: ConnectionStartOk) -> None:
+    capabilities = told.client_properties.get("capabilities")
+    if isinstance(capabilities, dict):
+        connection.capabilities = frozenset(str(name) for name, value in capabilities.items() if value is True)
+    connection.client_properties = dict(told.client_properties)
+    users, peer = connection.server.users, connection.peer
+
+    def call() -> UserRow | LoginRefused:
+        try:
+            return users.check(read_login(told.mechanism, told.response, connection.settings.mechanisms), peer)
+        except LoginRefused as refusal:
+            return refusal
+
+    connection.offload(call, partial(_logged_in, connection))
+
+
+def _logged_in(connection: ServerConnection, outcome: object) -> None:
+    if isinstance(outcome, UserRow):
+        connection.user = outcome.name
+        settings = connection.settings
+        offer = Tuning(settings.channel_max, settings.frame_max, settings.heartbeat_seconds)
+        connection.say(0, offered(offer))
+        return
+    assert isinstance(outcome, LoginRefused), "a login is checked, or refused"
+    connection.hold(outcome.delay_seconds, partial(_turn_away, connection, outcome))
+
+
+def _turn_away(connection: ServerConnection, refusal: LoginRefused) -> None:
+    if "authentication_failure_close" in connection.capabilities:
+        connection.close(ConnectionClose(ReplyCode.ACCESS_REFUSED, refusal.text, 0, 0))
+    else:
+        connection.end()
+
+
+def _open(connection: ServerConnection, told: ConnectionOpen) -> None:
+    name, server = told.virtual_host, connection.server
+
+    def call() -> tuple[VhostLoop, Access]:
+        user = server.users.find(connection.user)
+        try:
+            served = server.served(name)
+        except UnknownVhost as error:
+            raise PeerError(ReplyCode.NOT_ALLOWED, f"vhost {name} not found", *_OPEN) from error
+        try:
+            if user is None:
+                raise AccessRefused(f"user {connection.user!r} has gone")
+            return served, access_to(server.catalog, user, served.realm.vhost)
+        except AccessRefused as error:
+            what = f"access to vhost '{name}' refused for user '{connection.user}'"
+            raise PeerError(ReplyCode.NOT_ALLOWED, what, *_OPEN) from error
+
+    connection.offload(call, partial(_opened, connection))
+
+
+def _opened(connection: ServerConnection, outcome: object) -> None:
+    assert isinstance(outcome, tuple), "a vhost and what is permitted there"
+    connection.served, connection.access = outcome
+    assert connection.access is not None, "just set"
+    served = connection.served
+    connection.targets = PublishTargets(served.realm, served.routes, connection.access)
+    connection.say(0, ConnectionOpenOk())
+    connection.server.opened(connection)

@@ -1,0 +1,150 @@
+"""Where a connection publishes to: exchange and routing key, looked up and permitted once for each method frame.
+
+Clients send the same method frame again and again, so the frame itself is the key. What was looked up is good until a
+row of the routing changes; permissions are those of when the connection first published there.
+
+Messages whose properties have to be opened: headers that routing may ask for, an expiration, a user id.
+
+    headers      only where an exchange looks at them, or CC or BCC may be among them: a search of the header's bytes
+    expiration   a time in ms, as text: when it expires, on the wall
+    user id      must be the publisher's own
+
+Messages that follow one another with the same header bytes are opened once. What is stored has no BCC (copies.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from warren.amqp.content import Properties, properties_of, with_properties
+from warren.amqp.errors import PeerError, ReplyCode
+from warren.amqp.kernels import HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID
+from warren.amqp.methods import BasicPublish
+from warren.base.environment import Clock
+from warren.broker.auth.permissions import Access, AccessRefused, NameRole, Operation, Right, authorize, authorize_topic
+from warren.broker.exchanges.cc import without_blind
+from warren.broker.exchanges.errors import BadCopies, InternalExchange, UnknownExchange
+from warren.broker.queue_arguments import wall_ms
+from warren.broker.realm import Vhost
+from warren.broker.request_batch import Route, RouteCache
+
+TARGETS_MAX: Final = 4096
+_IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
+
+
+class PublishTarget(NamedTuple):
+    publish: BasicPublish
+    route: Route  # of a message without headers
+    user: str
+
+
+class PublishTargets:
+    """Of one connection."""
+
+    def __init__(self, realm: Vhost, routes: RouteCache, access: Access) -> None:
+        self._realm = realm
+        self._routes = routes
+        self._access = access
+        self._known: dict[bytes, PublishTarget] = {}
+
+    def find(self, publish: BasicPublish, frame: bytes) -> PublishTarget:
+        """Refused with what the client is told."""
+        target = self._known.get(frame)
+        if target is not None and self._routes.is_good(target.route):
+            return target
+        if publish.immediate:
+            raise PeerError(ReplyCode.NOT_IMPLEMENTED, "immediate=true", *_IDS)
+        try:
+            self._authorize(publish)
+            route = self._routes.find(publish.exchange, publish.routing_key, self._access.user)
+        except AccessRefused as error:
+            raise PeerError(ReplyCode.ACCESS_REFUSED, error.what, *_IDS) from error
+        except InternalExchange as error:
+            what = f"cannot publish to internal exchange '{publish.exchange}' in vhost '{self._access.vhost}'"
+            raise PeerError(ReplyCode.ACCESS_REFUSED, what, *_IDS) from error
+        except UnknownExchange as error:
+            what = f"no exchange '{publish.exchange}' in vhost '{self._access.vhost}'"
+            raise PeerError(ReplyCode.NOT_FOUND, what, *_IDS) from error
+        if len(self._known) >= TARGETS_MAX:
+            self._known.clear()
+        target = self._known[frame] = PublishTarget(publish, route, self._access.user)
+        return target
+
+    def _authorize(self, publish: BasicPublish) -> None:
+        authorize(self._access, Operation.BASIC_PUBLISH, {NameRole.EXCHANGE: publish.exchange})
+        if publish.exchange in self._access.topics:
+            with self._realm.lock:
+                row = self._realm.routing.exchange(publish.exchange)
+            if row is not None and row.type == "topic":
+                authorize_topic(self._access, Right.WRITE, publish.exchange, publish.routing_key)
+
+
+_USER_IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
+_TTL_MAX: Final = (1 << 32) - 1
+_HEAD: Final = 7  # bytes of a frame before its payload
+
+
+class OpenedMessages(NamedTuple):
+    """Messages with one route and one time."""
+
+    route: Route
+    contents: list[bytes]
+    expires_ms: int
+
+
+def special_of(
+    target: PublishTarget, contents: list[bytes], traits: int, routes: RouteCache, clock: Clock
+) -> Iterator[OpenedMessages]:
+    """The same messages in the same order, as few parts as may be."""
+    now_ms = wall_ms(clock)
+    needs_all = bool(traits & (HAS_EXPIRATION | HAS_USER_ID)) or target.route.looks_at_headers
+    opened: tuple[bytes, OpenedMessages] | None = None  # header bytes, and what they came to
+    part: OpenedMessages | None = None
+    for content in contents:
+        size = _HEAD + 1 + int.from_bytes(content[3:_HEAD], "big")
+        if not needs_all and (not traits & HAS_HEADERS or content.find(b"CC", 0, size) < 0):
+            one = OpenedMessages(target.route, [content], 0)
+        elif opened is not None and content[:size] == opened[0]:
+            one = opened[1]._replace(contents=[content])
+        else:
+            one = _opened(target, content, routes, now_ms)
+            opened = (content[:size], one) if one.contents[0] is content else None
+        if part is not None and part.route is one.route and part.expires_ms == one.expires_ms:
+            part.contents.append(one.contents[0])
+            continue
+        if part is not None:
+            yield part
+        part = one
+    if part is not None:
+        yield part
+
+
+def _opened(target: PublishTarget, content: bytes, routes: RouteCache, now_ms: int) -> OpenedMessages:
+    properties = properties_of(content)
+    if properties.user_id is not None and properties.user_id != target.user:
+        what = f"user_id property set to '{properties.user_id}' but authenticated user was '{target.user}'"
+        raise PeerError(ReplyCode.PRECONDITION_FAILED, what, *_USER_IDS)
+    expires_ms = 0 if properties.expiration is None else now_ms + _ttl(properties.expiration)
+    route = target.route
+    if properties.headers:
+        publish = target.publish
+        try:
+            route, copies = routes.find_for(publish.exchange, publish.routing_key, target.user, properties.headers)
+        except BadCopies as error:
+            raise PeerError(ReplyCode.PRECONDITION_FAILED, error.what, *_USER_IDS) from error
+        if copies.blind:
+            content = with_properties(content, _without_blind(properties))
+    return OpenedMessages(route, [content], expires_ms)
+
+
+def _without_blind(properties: Properties) -> Properties:
+    assert properties.headers is not None, "BCC is a header"
+    return replace(properties, headers=without_blind(properties.headers))
+
+
+def _ttl(told: str) -> int:
+    if not (told.isascii() and told.isdigit() and int(told[:11]) <= _TTL_MAX):
+        raise PeerError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{told}'", *_USER_IDS)
+    return int(told)

@@ -1,0 +1,283 @@
+"""The puller: a process that owns the safe snapshot store and pulls the log into it (`reflection = watch`).
+
+    main                                             puller: python -m warren.snapshot.puller.process
+    its order (one line of JSON)         ──stdin──▶  takes store.lock, opens the store, listens at reflection.sock
+    {"status": "ok"} | {"status": "failed", …}  ◀──  stdout, one line
+    log/  ─────────────── inotify, files, up to the witness ──▶  version buffer ──▶ store ──▶ flush
+    reflection.sock       status, pause, resume, persist, advance, stop
+
+It holds no lock of the log and changes nothing there. Only epochs that the epoch file witnesses are read, so what is in
+the store is durable. Main lets go of the log behind the mark that we have told as flushed, never further: nothing we
+still have to read goes. It ends with its owner: when standard input ends, at once, as a kill would, for what is not
+flushed is still in the log; with SIGTERM or the order `stop` in order, with everything reflected and flushed. A fault
+in one of its threads ends it as well: it is told on standard error, main raises an alarm and starts another one.
+
+Where inotify sees nothing (some network disks) `poll_seconds` makes it look at the files over and over instead.
+Not here: judging and rebuilding the store (database does, before we start), reading it (secondary_store).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from traceback import format_exception
+from typing import Any
+
+from warren.base.errors import Damage, DiskFailure, WarrenError
+from warren.base.ids import Epoch, TimelineId
+from warren.base.threads import StartedThread, SystemThreads
+from warren.files.environment import Environment
+from warren.files.protocol import join
+from warren.log.manifest import ManifestState
+from warren.log.read.read_only import changes, open_for_reading
+from warren.log.read.tail import Ends, LogTail
+from warren.log.retention import check_not_gone
+from warren.snapshot.apply import VersionApply
+from warren.snapshot.control_socket import ControlServer, Message, told_failure
+from warren.snapshot.database import BUFFER, LOG, REFLECTION_SOCKET, STORE, take_store_lock
+from warren.snapshot.puller.protocol import mark_to_json, orders_of
+from warren.snapshot.reflection import Mode, PullFeed, Reflection, ReflectionSettings
+from warren.snapshot.rocksdb.options import SnapshotStoreSettings
+from warren.snapshot.rocksdb.store import RocksDbStore
+from warren.snapshot.store import NO_VERSION, Applied, Version
+from warren.snapshot.version_buffer.memory_buffer import open_version_buffer
+
+FAULT = 70  # its status when something of its own is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class PullerRequest:
+    """What main wants of it."""
+
+    directory: str
+    timeline: TimelineId
+    reflection: ReflectionSettings
+    store: SnapshotStoreSettings
+    is_paused: bool = False
+    safe: Version = NO_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> PullerRequest:
+        settings = ReflectionSettings(**{**told["reflection"], "reflection": Mode(told["reflection"]["reflection"])})
+        major, minor = told["safe"]
+        store = SnapshotStoreSettings(**told["store"])
+        return cls(told["directory"], TimelineId(told["timeline"]), settings, store, told["is_paused"], (major, minor))
+
+
+class PullerStop:
+    """Set when somebody wants the puller to end. Also by a signal's handler, which may take no lock."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+
+
+class EndingThreads(SystemThreads):
+    """A thread that fails ends the process: half a puller would look like a healthy one."""
+
+    def start(self, name: str, body: Callable[[], None]) -> StartedThread:
+        def guarded() -> None:
+            try:
+                body()
+            except BaseException as error:
+                sys.stderr.write(f"warren puller: {name} failed\n{''.join(format_exception(error))}")
+                sys.stderr.flush()
+                os._exit(FAULT)
+
+        return super().start(name, guarded)
+
+
+class WatchedLog:
+    """The log as another process may see it, looked at anew whenever its durable epoch is asked for."""
+
+    def __init__(self, machine: Environment, directory: str, timeline: TimelineId) -> None:
+        self._files = machine.files
+        self.directory = directory
+        self._timeline = timeline
+        self._log = open_for_reading(machine.files, directory)
+        self._check_timeline()
+
+    @property
+    def state(self) -> ManifestState:
+        return self._log.state
+
+    def durable_ends(self) -> Ends:
+        return self._log.durable_ends()
+
+    def look(self, after: Epoch) -> Epoch:
+        """The durable epoch; an error if what comes behind `after` is gone."""
+        self._log = open_for_reading(self._files, self.directory)
+        self._check_timeline()
+        if self._log.durable > after:
+            check_not_gone(self._log.state, Epoch(after + 1), ())
+        return self._log.durable
+
+    def _check_timeline(self) -> None:
+        if self._log.state.timeline.id != self._timeline:
+            raise Damage(f"the log in {self.directory} is of another timeline than when the puller was started")
+
+
+class Puller:
+    def __init__(self, order: PullerRequest, machine: Environment, ended: PullerStop) -> None:
+        self._order = order
+        self._machine = machine
+        self._ended = ended
+        self._lock = take_store_lock(machine, order.directory, f"warren puller of process {os.getppid()}")
+        self._log = WatchedLog(machine, join(order.directory, LOG), order.timeline)
+        self._store = RocksDbStore.open(
+            join(order.directory, STORE), order.timeline, order.store, threads=machine.threads
+        )
+        self._flushed = self._store.applied  # what was found on opening is on disk
+        self._durable = self._log.look(self._flushed.epoch)
+        if self._flushed.epoch > self._durable:
+            raise Damage(f"the store has come to epoch {self._flushed.epoch}, the log is durable to {self._durable}")
+        self._buffer = open_version_buffer(
+            order.reflection.buffer,
+            machine,
+            join(order.directory, BUFFER),
+            order.timeline,
+            order.reflection.buffer_bytes,
+        )
+        self._reflection = self._made_reflection()
+        self._server = ControlServer(
+            join(order.directory, REFLECTION_SOCKET),
+            {**orders_of(self._reflection, self._told), "advance": self._advance, "stop": self._stop},
+            machine.threads,
+            machine.clock,
+            takes_over=True,
+            background=machine.background,
+        )
+
+    def _made_reflection(self) -> Reflection:
+        order, machine = self._order, self._machine
+        settings, store = order.reflection, self._store
+        applying = VersionApply(machine.threads, order.timeline, self._buffer, store, settings.chunk_bytes)
+        seen = self._log
+        self._tail = LogTail(machine.files, seen.directory, lambda: seen.state, store.applied.epoch, seen.durable_ends)
+        feed = PullFeed(self._tail, applying, settings.step_bytes)
+        reflection = Reflection(
+            machine.threads,
+            machine.clock,
+            settings,
+            feed,
+            applying,
+            store,
+            self._look,
+            self._has_flushed,
+            background=machine.background,
+        )
+        if order.is_paused:
+            reflection.pause()
+        reflection.advance(order.safe)
+        return reflection
+
+    def run(self) -> None:
+        """Pull until somebody wants an end; then reflect the rest, flush, close."""
+        for _ in self._turns():
+            self._reflection.epoch_is_durable(self._durable, ())  # perhaps: it looks for itself
+        try:
+            self._reflection.stop()
+        finally:
+            self._server.close()
+            self._buffer.close()
+            self._store.close()
+            self._lock.release()
+
+    def _turns(self) -> Iterator[None]:
+        """One whenever there may be something new, until the end."""
+        seconds = self._order.reflection.poll_seconds
+        pausing = self._machine.threads.condition()
+        if not seconds:
+            with _watch_errors(self._log.directory):
+                yield from changes(self._log.directory, self._ended)
+            return
+        while not self._ended.is_set():
+            yield
+            with pausing:
+                pausing.wait(seconds)
+
+    def _look(self) -> Epoch:
+        self._durable = self._log.look(self._tail.after)
+        return self._durable
+
+    def _has_flushed(self, mark: Applied) -> None:
+        self._flushed = mark
+
+    def _told(self) -> Message:
+        return {
+            "mode": str(self._order.reflection.reflection),
+            "pid": os.getpid(),
+            "durable": self._durable,
+            "applied": mark_to_json(self._store.applied),
+            "flushed": mark_to_json(self._flushed),
+        }
+
+    def _advance(self, request: Message) -> Message:
+        major, minor = request["version"]
+        self._reflection.advance((int(major), int(minor)))
+        return {}
+
+    def _stop(self, request: Message) -> Message:
+        self._ended.set()
+        return {}
+
+
+@contextmanager
+def _watch_errors(directory: str) -> Iterator[None]:
+    """Of inotify: no such directory, or too many watches."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        hint = "raise fs.inotify.max_user_instances and max_user_watches, or set `poll_seconds`"
+        raise DiskFailure(f"{directory} cannot be watched: {error}", hint) from error
+
+
+def main() -> None:
+    machine, ended = replace(Environment.real(), threads=EndingThreads()), PullerStop()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both: main decides
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return  # the owner is gone already
+    order = PullerRequest.from_json(json.loads(line))
+    machine.threads.start("end-with-owner", _end_with_owner)
+    try:
+        puller = Puller(order, machine, ended)
+        _say({"status": "ok"})
+        puller.run()
+    except WarrenError as error:
+        sys.stderr.write(f"warren puller: {error}\n")
+        _say(told_failure(error))
+        sys.stderr.flush()
+        os._exit(1)  # whatever is open is let go of: what was not flushed is in the log
+
+
+def _end_with_owner() -> None:
+    """Our standard input ends when the owner does. Read without a buffer, whose lock would outlive us."""
+    try:
+        while os.read(0, 4096):
+            pass
+    finally:  # an input that cannot be read is as good as ended
+        os._exit(0)
+
+
+def _say(told: Message) -> None:
+    """One write: whoever reads sees the whole line, or nothing."""
+    os.write(1, json.dumps(told).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Passwords and their hashes: ours, RabbitMQ's, and those that let nobody in."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+
+import pytest
+
+from warren.base.environment import SystemRandom
+from warren.base.errors import Refused
+from warren.broker.auth import passwords
+from warren.broker.auth.passwords import (
+    PASSWORD_BYTES_MAX,
+    Hashing,
+    ScryptCost,
+    checked_hashing,
+    hashed,
+    is_dated,
+    verify,
+)
+from warren.testing.fakes import SeededRandom
+
+SCRYPT, SHA256, SHA512, MD5 = (each.value for each in Hashing)
+CHEAP = ScryptCost(log2_n=4, r=1)
+
+
+def rabbit(digest: str, password: str, salt: bytes = b"\x90\x8d\xc6\x0a") -> str:
+    return b64encode(salt + hashlib.new(digest, salt + password.encode()).digest()).decode()
+
+
+@pytest.fixture
+def burnt(monkeypatch: pytest.MonkeyPatch) -> list[ScryptCost]:
+    """Every use of scrypt, counted."""
+    seen: list[ScryptCost] = []
+    real = ScryptCost.of
+
+    def of(self: ScryptCost, password: bytes, salt: bytes) -> bytes:
+        seen.append(self)
+        return real(self, password, salt)
+
+    monkeypatch.setattr(ScryptCost, "of", of)
+    return seen
+
+
+def test_a_password_fits_its_own_hash_and_no_other() -> None:
+    made = hashed("gehéim", SystemRandom())
+    assert made.startswith("scrypt$ln=14,r=8,p=1$")
+    assert verify("gehéim", made, SCRYPT)
+    assert not verify("geheim", made, SCRYPT)
+    assert "gehéim" not in made
+
+
+def test_the_same_password_gets_another_salt_each_time() -> None:
+    chance = SeededRandom(1)
+    assert hashed("a", chance, CHEAP) != hashed("a", chance, CHEAP)
+
+
+def test_the_text_of_a_hash_is_golden() -> None:
+    salt = bytes(range(16))
+    told = hashlib.scrypt(b"a", salt=salt, n=16, r=1, p=1, dklen=32)
+    made = f"scrypt$ln=4,r=1,p=1${b64encode(salt).decode()}${b64encode(told).decode()}"
+    assert verify("a", made, SCRYPT) and not verify("b", made, SCRYPT)
+
+
+def test_hashes_of_rabbitmq_are_taken() -> None:
+    known = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"  # RabbitMQ's own example: test12
+    assert verify("test12", known, SHA256) and verify("test12", known, "")
+    assert not verify("test13", known, SHA256) and not verify("test12", known, SHA512)
+    assert verify("x", rabbit("sha512", "x"), SHA512) and not verify("y", rabbit("sha512", "x"), SHA512)
+
+
+def test_md5_is_refused_unless_it_is_asked_for() -> None:
+    old = rabbit("md5", "x")
+    assert not verify("x", old, MD5)
+    assert verify("x", old, MD5, allows_md5=True)
+    with pytest.raises(Refused, match="by MD5 are not taken"):
+        checked_hashing(MD5)
+    assert checked_hashing(MD5, allows_md5=True) is Hashing.MD5
+
+
+def test_an_algorithm_that_nobody_knows_is_refused_by_name() -> None:
+    assert checked_hashing(SHA512) is Hashing.SHA512
+    assert checked_hashing("") is Hashing.SHA256
+    with pytest.raises(Refused, match="no password hashing 'rot13'"):
+        checked_hashing("rot13")
+    assert not verify("x", rabbit("sha256", "x"), "rot13")
+
+
+@pytest.mark.parametrize("password", ["", "x" * (PASSWORD_BYTES_MAX + 1), "é" * (PASSWORD_BYTES_MAX // 2 + 1)])
+def test_an_empty_or_endless_password_is_never_hashed(password: str, burnt: list[ScryptCost]) -> None:
+    with pytest.raises(Refused, match="a password cannot have"):
+        hashed(password, SeededRandom(1))
+    assert not verify(password, rabbit("sha256", password), SHA256)
+    assert not burnt
+
+
+def test_the_longest_password_is_taken() -> None:
+    password = "x" * PASSWORD_BYTES_MAX
+    assert verify(password, hashed(password, SeededRandom(1), CHEAP), SCRYPT)
+
+
+@pytest.mark.parametrize(
+    ("told", "hashing"),
+    [
+        (None, SCRYPT),
+        ("", SHA256),
+        ("", SCRYPT),
+        ("not base64!", SHA256),
+        ("AAAA", SHA256),
+        (rabbit("sha256", "other"), SHA256),
+        (rabbit("md5", "x"), MD5),
+        ("A" * 10_000, SHA256),
+        ("scrypt$ln=4,r=1,p=1$AAAA", SCRYPT),
+        ("scrypt$ln=4,r=1,p=1$AAA$AAAA", SCRYPT),
+        ("scrypt$ln=4,r=1,p=1$$", SCRYPT),
+        ("scrypt$ln=0,r=1,p=1$AAAA$AAAA", SCRYPT),
+        (rabbit("sha256", "x"), SCRYPT),
+        (rabbit("sha256", "x"), "rot13"),
+    ],
+)
+def test_whatever_fails_takes_one_scrypt_so_that_nobody_learns_who_is_there(
+    told: str | None, hashing: str, burnt: list[ScryptCost]
+) -> None:
+    assert not verify("x", told, hashing)
+    assert len(burnt) == 1
+
+
+@pytest.mark.parametrize("cost", ["ln=30,r=8,p=1", "ln=14,r=999,p=1", "ln=14,r=8,p=999", "ln=99,r=999,p=999"])
+def test_a_hash_that_asks_for_too_much_is_not_computed(cost: str, burnt: list[ScryptCost]) -> None:
+    assert not verify("x", f"scrypt${cost}$AAAA$AAAA", SCRYPT)
+    assert burnt == [passwords.USUAL_COST]
+
+
+def test_a_hash_is_dated_if_it_is_not_ours_or_was_cheaper() -> None:
+    assert is_dated(rabbit("sha256", "x"), SHA256)
+    assert is_dated(hashed("x", SeededRandom(1), CHEAP), SCRYPT)
+    assert not is_dated(hashed("x", SeededRandom(1), CHEAP), SCRYPT, CHEAP)
+    assert not is_dated(hashed("x", SeededRandom(1)), SCRYPT)

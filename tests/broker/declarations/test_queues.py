@@ -1,0 +1,319 @@
+"""Queues as clients declare and delete them, and those that go by themselves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from tests.broker.topology_cases import args, q, x
+from tests.broker.topology_stage import TopologyStage
+from warren.amqp import methods
+from warren.amqp.errors import PeerError, ReplyCode
+from warren.broker.errors import UnknownQueue
+from warren.broker.queue_handle import QueueHandle
+from warren.broker.realm import Client, Owner
+from warren.catalog.queues import QueueRow
+from warren.catalog.rows import Change
+from warren.testing.memory_files import SYNCED
+
+
+@pytest.fixture
+def stage() -> Iterator[TopologyStage]:
+    stage = TopologyStage().up()
+    yield stage
+    stage.check()
+    stage.down()
+
+
+def declared(stage: TopologyStage, method: methods.QueueDeclare, who: str = "a") -> methods.QueueDeclareOk:
+    answer = stage.ask(method, who)
+    assert isinstance(answer, methods.QueueDeclareOk)
+    return answer
+
+
+def routed(stage: TopologyStage, name: str) -> bool:
+    """Whether a message to this queue would find it."""
+    default = stage.realm.routing.exchange("")
+    assert default is not None
+    return bool(stage.realm.routing.publish(default.id, name).queues)
+
+
+def test_the_server_gives_names_that_nobody_can_guess(stage: TopologyStage) -> None:
+    """QP-06: server-named queues."""
+    names = {declared(stage, q("", exclusive=True)).queue for _ in range(20)}
+    assert len(names) == 20
+    assert all(len(name) == len("amq.gen-") + 22 for name in names)
+    assert stage.client().last_queue in names
+    assert stage.ask(methods.QueuePurge()) == methods.QueuePurgeOk(0)
+
+
+def test_counts_are_of_what_is_ready(stage: TopologyStage) -> None:
+    stage.ask(q())
+    stage.put(b"1", b"2", b"3", to="q")
+    taken = stage.take("q")
+    assert declared(stage, q()).message_count == 2
+    assert declared(stage, q(passive=True)).message_count == 2
+    assert stage.ask(methods.QueuePurge(queue="q")) == methods.QueuePurgeOk(2)
+    stage.put(b"4", to="q")
+    assert stage.ask(methods.QueueDelete(queue="q")) == methods.QueueDeleteOk(1)
+    assert taken.queue not in stage.ids().values()
+
+
+def test_a_purge_is_durable_when_it_is_answered(stage: TopologyStage) -> None:
+    stage.ask(q(durable=True))
+    stage.put(b"1", b"2", to="q")
+    stage.ask(methods.QueuePurge(queue="q"))
+    other = _crashed(stage)
+    assert other.get("q") == []
+    other.down()
+
+
+def test_what_was_answered_is_there_after_a_crash(stage: TopologyStage) -> None:
+    """QP-06: durable queues, exchanges and bindings outlive the process; others and exclusive ones do not."""
+    for method in (
+        q("kept", durable=True),
+        q("passing"),
+        q("mine", exclusive=True, durable=True),
+        x("e", durable=True),
+        x("x"),
+        methods.QueueBind(queue="kept", exchange="e", routing_key="k"),
+        methods.QueueBind(queue="kept", exchange="x", routing_key="k"),
+        q("gone", durable=True),
+        methods.QueueDelete(queue="gone"),
+    ):
+        stage.ask(method)
+    other = _crashed(stage)
+    assert list(other.ids()) == ["kept"]
+    exchange = other.realm.routing.exchange("e")
+    assert exchange is not None
+    assert other.realm.routing.publish(exchange.id, "k").queues == (other.ids()["kept"],)
+    assert other.realm.routing.exchange("x") is None
+    other.down()
+
+
+def test_exclusive_queues_go_with_their_connection(stage: TopologyStage) -> None:
+    """QP-06: exclusive."""
+    stage.ask(x(auto_delete=True))
+    for name in ("q1", "q2"):
+        stage.ask(q(name, exclusive=True))
+        stage.ask(methods.QueueBind(queue=name, exchange="e"))
+    stage.ask(q("other", exclusive=True), "b")
+    stage.topology.release(stage.client().owner)
+    assert list(stage.ids()) == ["other"]
+    assert stage.realm.routing.exchange("e") is None, "it has gone with its last binding"
+    assert not stage.client().owner.exclusive
+    assert (stage.counts.queues_created, stage.counts.queues_deleted) == (3, 2)
+    stage.ask(q("q1", exclusive=True), "b")
+
+
+def test_what_a_connection_declares_after_it_has_gone_goes_at_once(stage: TopologyStage) -> None:
+    stage.topology.release(stage.client().owner)
+    stage.ask(q(exclusive=True))
+    assert stage.ids() == {}
+    assert stage.realm.owners == {}
+
+
+def test_nobody_else_uses_an_exclusive_queue(stage: TopologyStage) -> None:
+    stage.ask(q(exclusive=True))
+    child = stage.host.find("q")
+    stage.topology.check_owner(stage.client(), child)
+    with pytest.raises(PeerError, match="locked queue 'q'") as refusal:
+        stage.topology.check_owner(stage.client("b"), child)
+    assert refusal.value.code is ReplyCode.RESOURCE_LOCKED
+
+
+def test_an_auto_delete_queue_goes_with_its_last_consumer(stage: TopologyStage) -> None:
+    """QP-06: auto-delete."""
+    stage.ask(q(auto_delete=True))
+    stage.ask(q("stays"))
+    first, second = stage.consume("q"), stage.consume("q")
+    stage.leave(*first)
+    assert routed(stage, "q"), "there is another one"
+    stage.leave(*second)
+    stage.leave(*stage.consume("stays"))
+    assert list(stage.ids()) == ["stays"]
+    assert not routed(stage, "q")
+    stage.topology.consumer_left(second[0].id)
+
+
+def test_an_expired_queue_is_forgotten_by_everybody(stage: TopologyStage) -> None:
+    """QP-06: expiring queues, with what is bound to them."""
+    stage.ask(x(auto_delete=True))
+    stage.ask(q(exclusive=True, **args(x_expires=1000)))
+    stage.ask(methods.QueueBind(queue="q", exchange="e"))
+    stage.pass_ms(999)
+    stage.ask(q(passive=True))
+    stage.pass_ms(999)
+    assert routed(stage, "q"), "whoever asks for it uses it"
+    stage.pass_ms(1)
+    assert not routed(stage, "q")
+    assert (stage.ids(), stage.realm.owners, stage.realm.routing.exchange("e")) == ({}, {}, None)
+    assert stage.counts.queues_deleted == 1
+    assert declared(stage, q(), "b").queue == "q"
+
+
+def test_what_was_refused_is_not_there(stage: TopologyStage) -> None:
+    with pytest.raises(PeerError):
+        stage.ask(q(exclusive=True, **args(x_message_ttl=-1)))
+    with pytest.raises(PeerError, match="backing queue of the kind 'none'"):
+        stage.ask(q(exclusive=True, **args(x_backing="none")))
+    assert (stage.ids(), stage.client().owner.exclusive, stage.client().last_queue) == ({}, set(), "")
+    assert (stage.counts.queues_declared, stage.counts.queues_created) == (2, 0)
+
+
+def test_a_declaration_that_fails_on_its_way_to_the_log_leaves_no_owner(
+    stage: TopologyStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, submit = stage.storage.catalog, stage.storage.catalog.submit
+
+    def failing(work: Callable[[Change], object]) -> object:
+        def both(changing: Change) -> object:
+            work(changing)
+            raise OSError("the disk")
+
+        return submit(both)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog, "submit", failing)
+        with pytest.raises(OSError, match="the disk"):
+            stage.ask(q(exclusive=True))
+    assert (stage.ids(), stage.realm.owners, stage.client().owner.exclusive) == ({}, {}, set())
+    stage.ask(q(exclusive=True), "b")
+
+
+def test_a_new_queue_is_served_before_it_is_routed_to(stage: TopologyStage) -> None:
+    """Whoever finds it in the routing finds it started."""
+    served: list[bool] = []
+    routing = stage.realm.routing
+
+    class Watching:
+        def __getattr__(self, name: str) -> object:
+            if name == "add_queue":
+                served.append("q" in [child.name for child in stage.host.every()])
+            return getattr(routing, name)
+
+    stage.realm.routing = Watching()  # type: ignore[assignment]
+    stage.ask(q())
+    stage.realm.routing = routing
+    assert served == [True]
+
+
+def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
+    stage: TopologyStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who deletes it waits for the declaration to be done; who declares it must not wait for the deletion."""
+    start, is_in, goes_on = stage.host.start, threading.Event(), threading.Event()
+
+    def held_up(row: QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
+        if not is_in.is_set():
+            is_in.set()
+            assert goes_on.wait(30)
+        return start(row, is_patient, is_new)
+
+    def delete() -> None:
+        assert is_in.wait(30)
+        stage.ask(methods.QueueDelete(queue="q"), "b")
+
+    def let_go() -> None:
+        while not is_in.is_set() or not any(child.is_deleted for child in stage.host.every()):
+            time.sleep(0.001)
+        goes_on.set()
+
+    monkeypatch.setattr(stage.host, "start", held_up)
+    _together([lambda: _asked(stage, q()), delete, let_go])
+    assert (stage.counts.queues_created, stage.counts.queues_deleted) == (1, 1)
+    assert stage.ids() == {}
+
+
+def test_threads_declare_and_delete_one_name(stage: TopologyStage) -> None:
+    """Everybody is answered, and in the end memory has what the catalog has."""
+
+    def work(number: int) -> None:
+        client = Client(stage.client().access, Owner(f"thread {number}"))
+        for turn in range(8):
+            stage.topology.answer(client, q("shared"))
+            stage.topology.answer(client, q(f"own {number}", exclusive=True))
+            bind = methods.QueueBind(queue="shared", exchange="amq.fanout")
+            _answered(partial(stage.topology.answer, client, bind), ReplyCode.NOT_FOUND)
+            if turn % 2 == number % 2:
+                stage.topology.answer(client, methods.QueueDelete(queue="shared"))
+            purge = methods.QueuePurge(queue="shared")
+            _answered(partial(stage.topology.answer, client, purge), ReplyCode.NOT_FOUND)
+        stage.topology.release(client.owner)
+
+    _together([partial(work, number) for number in range(4)])
+    stage.check()
+    assert set(stage.ids()) <= {"shared"}
+    assert stage.counts.queues_created - stage.counts.queues_deleted == len(stage.ids())
+
+
+def test_one_of_many_who_want_a_queue_for_themselves_gets_it(stage: TopologyStage) -> None:
+    got: list[int] = []
+
+    def work(number: int) -> None:
+        client = Client(stage.client().access, Owner(f"thread {number}"))
+        if _answered(lambda: stage.topology.answer(client, q("one", exclusive=True)), ReplyCode.RESOURCE_LOCKED):
+            got.append(number)
+
+    _together([partial(work, number) for number in range(6)])
+    assert len(got) == 1
+
+
+def test_a_queue_that_expires_while_it_is_declared_is_made_again_or_kept(stage: TopologyStage) -> None:
+    for _ in range(5):
+        stage.ask(q(**args(x_expires=10)))
+        jobs: list[Callable[[], None]] = [lambda: stage.pass_ms(10), lambda: _asked(stage, q(**args(x_expires=10)))]
+        _together(jobs)
+        stage.check()
+        stage.pass_ms(30)
+        assert stage.ids() == {}
+        with pytest.raises(UnknownQueue):
+            stage.host.find("q")
+
+
+def _asked(stage: TopologyStage, method: methods.QueueDeclare) -> None:
+    assert stage.ask(method) is not None
+
+
+def _answered(ask: Callable[[], object], may_be: ReplyCode) -> bool:
+    """Or refused, because somebody else was quicker."""
+    try:
+        ask()
+    except PeerError as error:
+        if error.code is not may_be:
+            raise
+        return False
+    return True
+
+
+def _together(jobs: list[Callable[[], None]]) -> None:
+    errors: list[BaseException] = []
+
+    def run(job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(job,), daemon=True) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not errors
+    assert not [thread for thread in threads if thread.is_alive()], "somebody waits for ever"
+
+
+def _crashed(stage: TopologyStage) -> TopologyStage:
+    """Another machine, with what is left of the disks after the power went."""
+    other = TopologyStage()
+    other.disk = stage.disk.crash(SYNCED, stage.chance)
+    assert stage.store is not None
+    other.store = stage.store.crash(stage.chance)
+    other.place = stage.forgetful.crash(stage.chance)
+    other.log_settings, other.reflection = stage.log_settings, stage.reflection
+    return other.up()

@@ -1,0 +1,80 @@
+"""Ways of dead letters: what may be reached holds whatever is really reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.broker.exchanges.rows import binding, exchange, queue
+from tests.broker.exchanges.test_routing_model import BINDINGS, EXCHANGES, HEADERS, KEYS, QUEUES, TOPOLOGIES
+from warren.base.ids import QueueId
+from warren.base.threads import SystemThreads
+from warren.broker.dead_letters import NO_DEAD_LETTER_ROUTES, NamedDeadLetterRoutes, RoutedDeadLetterRoutes
+from warren.broker.exchanges.routing import load
+from warren.catalog.bindings import BindingRow
+from warren.catalog.exchanges import ExchangeRow
+
+ONE, TWO = QueueId(1), QueueId(2)
+
+
+@given(TOPOLOGIES, BINDINGS, st.sampled_from(KEYS), HEADERS, st.data())
+def test_no_message_comes_anywhere_else_than_may_be_reached(
+    rows: list[ExchangeRow], bound: list[BindingRow], key: str, headers: dict[str, Any], data: st.DataObject
+) -> None:
+    routing = load(rows, map(queue, QUEUES), bound)
+    ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+    for gone in [
+        None,
+        *data.draw(st.lists(st.sampled_from(bound), unique_by=lambda each: each.id) if bound else st.just([])),
+    ]:
+        if gone is not None:
+            routing.remove_binding(gone)  # what was remembered is forgotten
+        for number in EXCHANGES:
+            name = f"x{number}"
+            found = set(ways.forward(name, key, headers))
+            assert found <= set(ways.reach(name, None))
+            assert ways.leads(name, None) == bool(ways.reach(name, None))
+            without = {name: value for name, value in headers.items() if name not in ("CC", "BCC")}
+            assert set(ways.forward(name, key, without)) <= set(ways.reach(name, key)) <= set(ways.reach(name, None))
+
+
+def test_a_key_narrows_what_is_reached_where_no_headers_are_asked_for() -> None:
+    routing = load([exchange(100, name="")], [queue(1), queue(2)], [])
+    ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+    assert set(ways.reach("", "q2")) == {TWO}
+    assert set(ways.reach("", None)) == {ONE, TWO}
+    assert (ways.forward("", "q1", {"CC": ["q2"]}), ways.forward("", "q1", {})) == ((ONE, TWO), (ONE,))
+    assert ways.forward("", "q1", {"CC": "no array"}) == (ONE,)
+
+
+def test_what_is_bound_later_is_reached_and_headers_are_not_known_before() -> None:
+    routing = load([exchange(100, "headers")], [queue(1), queue(2)], [binding(1, 100, 1, "", {"h": 1})])
+    ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+    assert [set(ways.reach("x100", key)) for key in ("k", None)] == [{ONE}, {ONE}]
+    routing.add_binding(binding(2, 100, 2, "", {"h": 2}))
+    assert [set(ways.reach("x100", key)) for key in ("k", None)] == [{ONE, TWO}, {ONE, TWO}]
+    assert ways.forward("x100", "k", {"h": 2}) == (TWO,)
+
+
+def test_without_an_exchange_there_is_no_way() -> None:
+    ways = RoutedDeadLetterRoutes(load([], [queue(1)], []), SystemThreads().condition())
+    assert (ways.reach("x", None), ways.forward("x", "q1", {}), ways.leads("x", None)) == (frozenset(), (), False)
+    assert (
+        NO_DEAD_LETTER_ROUTES.reach("", "q1"),
+        NO_DEAD_LETTER_ROUTES.forward("", "q1", {}),
+        NO_DEAD_LETTER_ROUTES.leads("", "q1"),
+    ) == ((), (), False)
+
+
+def test_a_program_without_exchanges_has_the_default_one() -> None:
+    every = {"one": ONE, "two": TWO}
+    started = {"one": ONE}
+    ways = NamedDeadLetterRoutes(every.get, started.get, every.values)
+    assert (ways.reach("", "two"), ways.reach("", "three"), list(ways.reach("", None))) == ([TWO], [], [ONE, TWO])
+    assert (ways.forward("", "one", {}), ways.forward("", "two", {})) == ([ONE], [])
+    assert ways.forward("", "two", {"CC": ["one"]}) == [ONE]
+    assert ways.forward("", "one", {"CC": 7}) == [ONE]
+    assert [ways.leads("", key) for key in ("one", "two", None)] == [True, False, True]
+    assert (ways.reach("other", "one"), ways.forward("other", "one", {}), ways.leads("other", "one")) == ((), (), False)

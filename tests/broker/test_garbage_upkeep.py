@@ -1,0 +1,140 @@
+"""Upkeep beside traffic: what it sums, and whom it holds back while it fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.broker.stage import BrokerStage
+from warren.broker.garbage import GARBAGE_BYTES_MIN, GarbageUpkeep
+from warren.broker.queue_api import SettleCall
+
+SECONDS_MAX = 30.0
+
+
+@pytest.fixture
+def stage() -> Iterator[BrokerStage]:
+    made = BrokerStage().up()
+    yield made
+    made.down()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def fail() -> None:
+    raise ValueError("a defect")
+
+
+def failing(stage: BrokerStage) -> GarbageUpkeep:
+    """Its thread runs, and every pass raises what nothing in Warren raises on purpose."""
+    upkeep = stage.storage.upkeep
+    upkeep.run = fail  # type: ignore[method-assign]
+    upkeep.begin(1e6)
+    upkeep.note_dead(10 * GARBAGE_BYTES_MIN)
+    return upkeep
+
+
+def test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back(stage: BrokerStage) -> None:
+    upkeep = failing(stage)
+    until(lambda: bool(upkeep.alarms()))
+    assert "garbage is not cleared away: unexpected ValueError('a defect')" in upkeep.alarms()[0]
+    assert not upkeep.is_behind()
+    stage.queue("q")
+    stage.put(b"x", to="q")
+
+
+def test_the_next_good_pass_clears_the_alarm(stage: BrokerStage) -> None:
+    upkeep = failing(stage)
+    until(lambda: bool(upkeep.alarms()))
+    del upkeep.run
+    until(lambda: not upkeep.alarms())
+    assert stage.storage.alarms() == []
+
+
+def test_a_thread_that_is_gone_holds_no_publisher_back(stage: BrokerStage) -> None:
+    upkeep = stage.storage.upkeep
+    gone = threading.Thread(target=int)
+    gone.start()
+    gone.join()
+    upkeep._running = gone
+    upkeep.note_dead(10 * GARBAGE_BYTES_MIN)
+    assert not upkeep.is_behind()
+
+
+def test_passes_that_fail_come_less_and_less_often_however_often_they_are_asked_for(stage: BrokerStage) -> None:
+    upkeep = failing(stage)
+    until(lambda: upkeep.passes == 1)
+    for _ in range(100):
+        upkeep.ring()
+    assert upkeep.passes == 1
+
+
+def test_what_is_alive_is_what_the_queues_hold(stage: BrokerStage) -> None:
+    """Published, delivered, acknowledged, purged, deleted, and found again at a start."""
+    alive = stage.storage.alive_bytes
+    for name in ("a", "b"):
+        stage.queue(name)
+    stage.put(*[b"x" * 100] * 10, to="a")
+    stage.put(*[b"y" * 10_000] * 3, to=["a", "b"])
+    assert alive() == 1000 + 2 * 30_000
+    child = stage.host.find("a")
+    delivery = stage.traffic.get(child, 4, None)
+    assert delivery is not None and alive() == 61_000, "what is delivered is not gone"
+    settling = SettleCall(delivery.life, [each.tags for each in delivery.fetched])
+    assert stage.traffic.ack(child, settling) == 4
+    assert alive() == 60_600
+    stage.traffic.purge(stage.host.find("b"))
+    assert alive() == 30_600
+    stage.down()
+    stage.up()
+    assert stage.storage.alive_bytes() == 0, "no queue was started yet"
+    stage.host.find("a")
+    assert stage.storage.alive_bytes() == 30_600
+    stage.host.delete(stage.host.find("a"))
+    assert stage.storage.alive_bytes() == 0
+
+
+def test_reading_what_is_alive_beside_declarations_does_not_fail(stage: BrokerStage) -> None:
+    """With an iteration over the set of queues a declaration in another thread ended the thread of upkeep."""
+    errors, is_over = list[Exception](), threading.Event()
+
+    def measure() -> None:
+        try:
+            while not is_over.is_set():
+                stage.storage.alive_bytes()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=measure) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(150):
+            stage.queue(f"q{number}", durable=False)
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert errors == []
+
+
+def test_messages_are_scrubbed_although_every_round_is_a_pass_that_was_asked_for(stage: BrokerStage) -> None:
+    """A busy broker asks for passes all the time: the scrub must not wait for a quiet round."""
+    upkeep, scrubbed = stage.storage.upkeep, list[int]()
+    upkeep._scrub = lambda: scrubbed.append(upkeep.passes)
+    upkeep.begin(1e6)  # no round comes by itself
+    for passes in range(1, 4):
+        upkeep.ring()
+        until(lambda passes=passes: upkeep.passes >= passes)  # type: ignore[misc]
+    assert scrubbed == []
+    stage.clock.advance_ns(int(1e6 * 1e9))
+    upkeep.ring()
+    until(lambda: bool(scrubbed))

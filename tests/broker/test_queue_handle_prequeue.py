@@ -1,0 +1,104 @@
+"""What a queue is when it starts: decided each time, from what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.faulty_queue import Faults
+from tests.broker.stage import BrokerStage, bodies
+from warren.base.errors import Refused
+from warren.base.ids import Epoch, QueueId
+from warren.base.messages import Publication
+from warren.broker.errors import QueueDown
+from warren.broker.queue import QueueContext
+from warren.broker.queue_handle import Proxy, QueueRole, QueueStarter
+from warren.catalog.catalog import DeletedObjects
+from warren.catalog.queues import QueueRow as Row
+from warren.queues.backing_queue import BackingQueue
+
+NEVER = Epoch(0)
+
+
+@pytest.fixture
+def stage() -> Iterator[BrokerStage]:
+    stage = BrokerStage().up()
+    yield stage
+    stage.down()
+
+
+def test_it_starts_afresh_or_recovers_by_what_catalog_and_index_say(stage: BrokerStage) -> None:
+    """QP-03: the same call, three decisions."""
+    orders = stage.queue("orders")
+    passing = stage.queue("passing", durable=False)
+    start = stage.host.prequeue.start
+    assert start(orders.id, 2, NEVER)[0] == (QueueRole.REGULAR, True)
+    stage.put(b"1", to=["orders", "passing"])
+    beginning, queue = start(orders.id, 2, orders.epoch)
+    assert (beginning, len(queue.backing)) == ((QueueRole.REGULAR, False), 1)
+    beginning, queue = start(passing.id, 2, passing.epoch)
+    assert (beginning, len(queue.backing)) == ((QueueRole.REGULAR, True), 0)
+    stage.host.delete(passing)
+    with pytest.raises(DeletedObjects):
+        start(passing.id, 3, passing.epoch)
+
+
+def test_a_start_has_what_was_written_and_is_still_on_its_way(stage: BrokerStage) -> None:
+    orders = stage.queue("orders")
+    epoch = stage.traffic.put(Publication([b"1"]), [orders])
+    assert epoch > stage.database.log.durable
+    _, queue = stage.host.prequeue.start(orders.id, 2, orders.epoch)
+    assert len(queue.backing) == 1
+
+
+def test_after_a_crash_it_may_come_back_in_another_role() -> None:
+    """QP-04, C-11: the role is a hook, asked at every start; the supervisor remembers none."""
+    stage, roles, faults = BrokerStage(), {"orders": QueueRole.MASTER}, Faults()
+    stage.up()
+    storage = stage.storage
+    made: list[QueueRole] = []
+
+    def proxy(role: QueueRole) -> Proxy:
+        def wrap(backing: BackingQueue) -> BackingQueue:
+            made.append(role)
+            return faults.over(backing)
+
+        return wrap
+
+    stage.host.supervisor._prequeue = QueueStarter(
+        storage.catalog.queue,
+        storage.recover,
+        storage.wait,
+        storage.kinds,
+        QueueContext(stage.clock, stage.host.timetable.at, stage.host.monitor.takes),
+        lambda row: roles.get(row.name, QueueRole.REGULAR),
+        {QueueRole.MASTER: proxy(QueueRole.MASTER), QueueRole.MIRROR: proxy(QueueRole.MIRROR)},
+    )
+    stage.queue("orders")
+    stage.put(b"1", to="orders")
+    roles["orders"] = QueueRole.MIRROR
+    faults.once["fetch"] = RuntimeError("a bug")
+    with pytest.raises(QueueDown):
+        stage.get("orders")
+    assert made == [QueueRole.MASTER, QueueRole.MIRROR]
+    assert bodies(stage.take("orders")) == [b"1"]
+    del roles["orders"]
+    faults.once["purge"] = RuntimeError("a bug")
+    with pytest.raises(QueueDown):
+        stage.traffic.purge(stage.host.find("orders"))
+    assert stage.get("orders") == [b"1"]
+    assert made == [QueueRole.MASTER, QueueRole.MIRROR]
+    stage.down()
+
+
+def test_a_role_that_nobody_makes_is_refused(stage: BrokerStage) -> None:
+    storage = stage.storage
+    around = QueueContext(stage.clock, stage.host.timetable.at, stage.host.monitor.takes)
+
+    def role_of(row: Row) -> QueueRole:
+        return QueueRole.MIRROR
+
+    prequeue = QueueStarter(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around, role_of)
+    with pytest.raises(Refused, match="mirror"):
+        prequeue.start(QueueId(stage.queue("orders").id), 1, NEVER)

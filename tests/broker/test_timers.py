@@ -1,0 +1,64 @@
+"""When which queue is to be looked at."""
+
+from __future__ import annotations
+
+from tools.simulator.stepped_threads import SteppedThreads
+from warren.base.threads import Background, SystemThreads
+from warren.broker.timers import Timers
+from warren.testing.fakes import ManualClock
+
+
+def test_what_is_due_is_called_once_and_in_order() -> None:
+    clock, called = ManualClock(), list[int]()
+    table = Timers(SystemThreads(), clock, called.append)
+    for key, due in ((3, 30), (1, 10), (2, 20), (1, 15)):
+        table.at(key, due)
+    assert table.turn() == 0
+    clock.advance_ns(20_000_000)
+    assert (table.turn(), called) == (2, [1, 2])
+    clock.advance_ns(20_000_000)
+    assert (table.turn(), called) == (1, [1, 2, 3])
+
+
+def test_the_thread_sleeps_until_then() -> None:
+    """The stepped threads let time pass only when everybody waits: it wakes at each time, and not before."""
+    clock = ManualClock()
+    threads = SteppedThreads(seed=3, clock=clock)
+    called: list[tuple[int, int]] = []
+
+    def main() -> None:
+        table = Timers(threads, clock, lambda key: called.append((key, clock.monotonic_ns() // 1_000_000)))
+        table.begin()
+        table.at(7, 500)
+        table.at(8, 200)
+        bell = threads.condition()
+        with bell:
+            bell.wait(1.0)
+        table.stop()
+
+    threads.run(main)
+    assert called == [(8, 200), (7, 500)]
+
+
+def test_a_call_that_raises_is_repeated_later_and_the_others_are_called_in_time() -> None:
+    clock, background, called = ManualClock(), Background(), list[int]()
+
+    def call(key: int) -> None:
+        called.append(key)
+        if key == 1 and called.count(1) <= 2:
+            raise ValueError("a defect")
+
+    table = Timers(SystemThreads(), clock, call, background)
+    table.at(1, 10)
+    table.at(2, 10)
+    clock.advance_ns(10_000_000)
+    assert (table.turn(), called) == (2, [1, 2])
+    assert len(background.alarms()) == 1, "the good call of another key does not clear the alarm"
+    clock.advance_ns(1_000_000_000)
+    assert (table.turn(), called) == (1, [1, 2, 1])
+    clock.advance_ns(1_000_000_000)
+    assert table.turn() == 0, "the second pause is longer"
+    clock.advance_ns(1_000_000_000)
+    assert (table.turn(), background.alarms()) == (1, [])
+    clock.advance_ns(10**12)
+    assert table.turn() == 0, "a good call is not repeated"

@@ -1,0 +1,46 @@
+"""Exchanges that go with the last binding from them: all of them, in one change, and no other."""
+
+from __future__ import annotations
+
+from tests.catalog.catalog_stage import CatalogStage, home
+from warren.base.ids import ExchangeId
+from warren.catalog import bindings, exchanges, queues
+from warren.catalog.bindings import is_source, remove_unused, sources_of
+from warren.catalog.rows import Change
+
+
+def test_who_lost_the_last_binding_goes_and_so_on() -> None:
+    stage = CatalogStage()
+    catalog = stage.begin()
+    vhost = home(catalog)
+
+    def build(change: Change) -> list[exchanges.ExchangeRow]:
+        queue = queues.declare(change, vhost.id, "q")
+        rows = [
+            exchanges.declare(change, vhost.id, name, auto_delete=name != "kept") for name in ("a", "b", "c", "kept")
+        ]
+        first, second, third, kept = rows
+        for source, target in ((first, second), (second, third), (kept, third)):
+            bindings.bind(change, source, target)
+        bindings.bind(change, third, queue)
+        return rows
+
+    first, second, third, kept = catalog.change(build)
+
+    def unbind(change: Change) -> list[ExchangeId]:
+        queue = queues.get(change.connection, vhost.id, "q")
+        assert queue is not None
+        assert sources_of(change.connection, queue=queue.id) == [third.id]
+        assert sorted(sources_of(change.connection, exchange=third.id)) == [second.id, kept.id]
+        assert remove_unused(change, [third.id]) == [], "it is still used"
+        bindings.unbind(change, third, queue)
+        return remove_unused(change, [third.id])
+
+    assert sorted(catalog.change(unbind)) == [first.id, second.id, third.id]
+    with catalog.reading() as connection:
+        assert not is_source(connection, kept.id)
+        assert bindings.every(connection, vhost.id) == []
+        left = {each.name for each in exchanges.every(connection, vhost.id)}
+    assert "kept" in left
+    assert not left & {"a", "b", "c"}
+    stage.stop()

@@ -1,0 +1,153 @@
+"""Keys of rabbitmq.conf: what they mean, what is passed over with a warning, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from warren.base.errors import Misuse
+from warren.config.options import KEYS, LATER, OptionValues, read_keys
+from warren.config.parse import parse
+
+
+def read(text: str) -> tuple[OptionValues, list[str]]:
+    return read_keys(parse(text, "r.conf"))
+
+
+def test_every_key_has_a_choice() -> None:
+    assert {field for field, _ in KEYS.values()} <= {each.name for each in fields(OptionValues)}
+    assert not set(KEYS) & set(LATER)
+
+
+def test_keys_that_users_of_rabbitmq_write_are_understood() -> None:
+    choices, warnings = read(
+        """
+        listeners.tcp.default = 0.0.0.0:5673
+        default_user = ann
+        default_pass = 'secret#1'
+        default_vhost = prod
+        default_permissions.configure = ^ann-
+        default_permissions.write = .*
+        default_permissions.read =
+        default_user_tags.management = true
+        default_user_tags.administrator = false
+        loopback_users.guest = false
+        loopback_users.ann = true
+        auth_mechanisms.1 = PLAIN
+        heartbeat = 30
+        frame_max = 65536
+        initial_frame_max = 8192
+        channel_max = 100
+        max_message_size = 16MiB
+        handshake_timeout = 5000
+        vm_memory_high_watermark.relative = 0.4
+        disk_free_limit.absolute = 2GB
+        queue_index_embed_msgs_below = 2kB
+        management.tcp.port = 15673
+        management.tcp.ip = 127.0.0.1
+        prometheus.tcp.port = 15693
+        product.name = RabbitMQ
+        product.version = 3.13.7
+        log.file = warren.log
+        log.dir = /var/log/warren
+        log.file.level = warning
+        """
+    )
+    assert not warnings
+    assert choices == OptionValues(
+        host="0.0.0.0",
+        port=5673,
+        default_user="ann",
+        default_password="secret#1",
+        default_vhost="prod",
+        default_configure="^ann-",
+        default_write=".*",
+        default_read="",
+        default_tags=("management",),
+        loopback_users=("ann",),
+        mechanisms=("PLAIN",),
+        heartbeat_seconds=30,
+        frame_max=65536,
+        initial_frame_max=8192,
+        channel_max=100,
+        message_bytes_max=16 << 20,
+        handshake_seconds=5.0,
+        memory_share=0.4,
+        disk_free_bytes=2_000_000_000,
+        embed_below_bytes=2000,
+        management_port=15673,
+        management_host="127.0.0.1",
+        prometheus_port=15693,
+        product="RabbitMQ",
+        product_version="3.13.7",
+        log_file="/var/log/warren/warren.log",
+        log_level="warning",
+    )
+
+
+def test_who_may_come_from_this_machine_only_can_be_nobody() -> None:
+    assert read("heartbeat = 1")[0].loopback_users == ("guest",)
+    assert read("loopback_users = none")[0].loopback_users == ()
+    assert read("loopback_users.guest = none")[0].loopback_users == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "path"),
+    [
+        ("log.file = false", ""),
+        ("log.file = true\nlog.dir = /var/log", "/var/log/warren.log"),
+        ("log.file = /a/b.log\nlog.dir = /var/log", "/a/b.log"),
+        ("log.file = b.log", "b.log"),
+        ("log.console = true", None),
+    ],
+)
+def test_the_log_has_a_file_and_a_directory(lines: str, path: str | None) -> None:
+    assert read(lines)[0].log_file == path
+
+
+def test_a_key_that_comes_again_counts_as_it_was_said_last() -> None:
+    choices, warnings = read("heartbeat = 1\nheartbeat = 2\nlisteners.tcp.a = 1\nlisteners.tcp.a = 2")
+    assert (choices.heartbeat_seconds, choices.port, warnings) == (2, 2, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("no.such.key = 1", "unknown key"),
+        ("heartbeats = 1", "unknown key"),
+        ("ssl_options.verify = verify_peer", "TLS is not served by this version"),
+        ("load_definitions = /etc/d.json", "definitions are not imported at the start by this version"),
+        ("cluster_formation.peer_discovery_backend = x", "Warren is one node"),
+        ("auth_mechanisms.1 = ANONYMOUS", "mechanisms are PLAIN and AMQPLAIN, and not ANONYMOUS"),
+        ("loopback_users = guest", "write loopback_users.NAME = true, or loopback_users = none"),
+    ],
+)
+def test_what_is_not_known_or_not_done_is_passed_over_with_its_line(line: str, why: str) -> None:
+    choices, warnings = read(f"\n{line}\nheartbeat = 1")
+    assert warnings == [f"r.conf:2: {line.partition(' ')[0]} is ignored: {why}"]
+    assert choices == OptionValues(heartbeat_seconds=1, loopback_users=("guest",))
+
+
+def test_a_second_listener_is_passed_over() -> None:
+    choices, warnings = read("listeners.tcp.1 = 127.0.0.1:5672\nlisteners.tcp.2 = ::1:5673")
+    assert (choices.host, choices.port) == ("127.0.0.1", 5672)
+    assert warnings == ["r.conf:2: listeners.tcp.2 is ignored: one listener is served, and that is listeners.tcp.1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("heartbeat = soon", "r.conf:1: heartbeat: 'soon' is no number from 0 to 65535"),
+        ("disk_free_limit.absolute = 1XB", "r.conf:1: disk_free_limit.absolute: '1XB' is no size"),
+        ("listeners.tcp.default = x:y", "r.conf:1: listeners.tcp.default: 'y' is no number from 0 to 65535"),
+        ("listeners.tcp = none", "r.conf:1: plain TCP is switched off, and this version serves nothing else"),
+        ("default_user =", "r.conf:1: default_user: it is empty"),
+        ("default_permissions.read = (", "r.conf:1: default_permissions.read: "),
+    ],
+)
+def test_what_cannot_be_is_refused_with_file_and_line(line: str, told: str) -> None:
+    with pytest.raises(Misuse) as refused:
+        read(line)
+    assert refused.value.what.startswith(told)
+    assert refused.value.hint

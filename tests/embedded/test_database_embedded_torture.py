@@ -1,0 +1,58 @@
+"""A campaign: an embedding program with a real RocksDB, killed at random, eighteen times in each way of reflecting.
+
+`tests/embedded/test_database_embedded.py` has six kills a way at a fixed place; these come at any moment, also before the directory
+is open again. Run it by `pytest -m torture tests/app`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import warren
+from tests.embedded.test_database_embedded import _CHILD, WAYS
+
+KILLS = 18  # of each way
+SETTLED = b"x" * 100  # what the child writes under each number
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", WAYS)
+def test_the_state_equals_what_was_acknowledged_whenever_the_program_is_killed(tmp_path: Path, mode: str) -> None:
+    """X-03: every number that was told is there with its value, one more at most, and the log is not outrun."""
+    chance, told, flushed = random.Random(f"{mode} 5"), -1, 0
+    for kill in range(KILLS):
+        told = max(told, lived(tmp_path, mode, told, chance))
+        with warren.open(str(tmp_path)) as db:
+            kept = {int(key): value for key, value in db.kv("numbers").items()}
+            assert set(range(told + 1)) <= set(kept), f"kill {kill}: something that was acknowledged is gone"
+            assert kept == dict.fromkeys(range(len(kept)), SETTLED), f"kill {kill}"
+            assert len(kept) <= told + 2, f"kill {kill}: more than the one that was under way"
+            told = len(kept) - 1
+            assert flushed <= db.database.store.applied.epoch <= db.database.log.durable
+            assert not db.database.problems
+            flushed = db.database.log.manifest.state.reflected
+    assert told > 10 * KILLS, "the program hardly wrote anything"
+    assert flushed > 0
+
+
+def lived(home: Path, mode: str, told: int, chance: random.Random) -> int:
+    """One life, ended by SIGKILL; the last number it was heard to have acknowledged."""
+    command = [sys.executable, "-c", _CHILD, str(home), mode, str(told + 1)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    if chance.random() < 0.8:
+        select.select([child.stdout], [], [], 60)  # it writes: from here on at any moment
+    time.sleep(chance.random() * chance.choice([0.02, 0.2, 1.0]))
+    os.kill(child.pid, signal.SIGKILL)
+    lines = child.communicate()[0].split(b"\n")[:-1]  # the last piece is no whole line
+    return int(lines[-1]) if lines else told

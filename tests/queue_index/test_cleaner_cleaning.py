@@ -1,0 +1,340 @@
+"""Files of the message stream go when more than half of them is garbage, and nothing alive goes with them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
+from warren.base.ids import Epoch, FileNumber, QueueId, SequenceId
+from warren.base.messages import QueuePlace, Run, sizes_of
+from warren.files.protocol import join
+from warren.log.file_record import FileState
+from warren.queue_index.batch import IndexBatch
+from warren.queue_index.cleaner import Cleaner, PointerRow
+from warren.queue_index.history_format import DequeueReason
+from warren.queue_index.index import QueueIndex
+from warren.testing.memory_files import CrashModel
+
+QUEUE = QueuePlace(QueueId(5 << 32))
+OTHER = QueuePlace(QueueId(6 << 32))
+
+
+class Kept:
+    """A database with queues, and what should be in them."""
+
+    def __init__(self, stage: DatabaseStage | None = None) -> None:
+        self.stage = stage or DatabaseStage()
+        self.stage.log_settings = replace(self.stage.log_settings, retention_seconds=0.0, retention_bytes=0)
+        self.runs: dict[QueuePlace, dict[int, tuple[Run, list[bytes], int]]] = {QUEUE: {}, OTHER: {}}
+        self.open()
+
+    def open(self) -> None:
+        self.database = self.stage.open()
+        self.index = QueueIndex.of(self.database)
+        stream = self.database.log.stream("messages", is_referring=True)
+        self.cleaning = Cleaner(self.database, stream, lambda: [place.queue for place in self.runs], self.index.writing)
+
+    def publish(self, first: int, count: int, size: int = 400, place: QueuePlace = QUEUE) -> Epoch:
+        contents = [bytes([65 + (first + index) % 26]) * size for index in range(count)]
+        run = Run(SequenceId(first), count, sizes_of(contents))
+        changes = self.index.begin()
+        changes.publish(place, run, contents)
+        self.runs[place][first] = (run, contents, 0)
+        return self.end(changes)
+
+    def take(self, first: int, messages: Sequence[int], place: QueuePlace = QUEUE) -> Epoch:
+        """Messages of a run leave, by their place in it."""
+        run, contents, gone = self.runs[place][first]
+        gone |= sum(1 << index for index in messages)
+        changes = self.index.begin()
+        changes.dequeue(
+            place, run, gone, [(first + index, first + index + 1) for index in messages], DequeueReason.ACKED
+        )
+        self.cleaning.note_dead(sum(len(contents[index]) for index in messages))
+        if gone.bit_count() == run.count:
+            del self.runs[place][first]
+        else:
+            self.runs[place][first] = (run, contents, gone)
+        return self.end(changes)
+
+    def end(self, changes: IndexBatch) -> Epoch:
+        epoch = changes.end()
+        self.database.log.wait(epoch)
+        return epoch
+
+    def seal(self) -> None:
+        self.database.settle()
+        self.database.log.rotate()
+        self.database.settle()
+        assert self.database.reflection is not None
+        self.database.reflection.flush()
+
+    def check(self) -> None:
+        """Everything alive is there, in order, with its contents; nothing else is."""
+        newest = self.database.log.durable
+        for place, runs in self.runs.items():
+            found = list(self.index.scan(place, SequenceId(0), SequenceId(1 << 40), newest))
+            assert [each.run.first for each in found] == sorted(runs)
+            for indexed in found:
+                _, contents, gone = runs[indexed.run.first]
+                assert indexed.gone == gone
+                read = self.index.contents(place, indexed.run, 0, indexed.run.count)
+                for index, content in enumerate(contents):
+                    if not gone >> index & 1:
+                        assert read[index] == content
+
+    def files(self) -> list[FileNumber]:
+        """Of the stream, sealed."""
+        stream = self.database.log.stream("messages", is_referring=True)
+        state = self.database.log.manifest.state
+        return [
+            n
+            for n, r in sorted(state.files.items())
+            if r.state is FileState.SEALED and stream.id in dict(r.stream_ends)
+        ]
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+def test_a_file_that_nothing_points_into_is_released_and_one_that_lives_is_not(kept: Kept) -> None:
+    """MR-09"""
+    kept.publish(0, 10)
+    kept.seal()
+    kept.publish(10, 10)
+    kept.seal()
+    first, second = kept.files()
+    kept.take(0, range(10))
+    kept.database.settle()
+    cleaned = kept.cleaning.run()
+    assert (cleaned.files, cleaned.runs) == (1, 0)
+    assert kept.files() == [second]
+    kept.database.log.purge()
+    assert first not in kept.database.log.manifest.state.files
+    kept.check()
+
+
+def test_a_file_that_is_more_than_half_garbage_goes_and_what_lives_in_it_is_written_again(kept: Kept) -> None:
+    """TS-03: one old message that nobody takes keeps no file."""
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    (old,) = kept.files()
+    for first in range(10, 100, 10):
+        kept.take(first, range(10))
+    cleaned = kept.cleaning.run()
+    assert (cleaned.files, cleaned.runs) == (1, 1)
+    kept.database.log.purge()
+    assert old not in kept.database.log.manifest.state.files
+    kept.check()
+
+
+def test_a_file_of_which_half_is_alive_stays(kept: Kept) -> None:
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    for first in range(0, 40, 10):
+        kept.take(first, range(10))
+    assert kept.cleaning.run().files == 0
+    kept.check()
+
+
+def test_of_a_run_that_is_partly_gone_only_the_rest_is_written_again(kept: Kept) -> None:
+    """And a run of which most is gone counts as garbage for the most part."""
+    kept.publish(0, 100)
+    kept.seal()
+    kept.take(0, [index for index in range(100) if index % 10])
+    cleaned = kept.cleaning.run()
+    assert (cleaned.files, cleaned.runs) == (1, 1)
+    assert 10 * 400 <= cleaned.written_bytes < 10 * 400 + 1000
+    kept.check()
+    kept.take(0, range(0, 100, 10))
+    kept.check()
+
+
+def test_what_leaves_while_it_is_written_again_does_not_come_back(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row is looked at once more, under the lock that every writer holds."""
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    for first in range(20, 100, 10):
+        kept.take(first, range(10))
+    rows_before = kept.cleaning._write_again
+
+    def taken_meanwhile(rows: Sequence[object]) -> int:
+        kept.take(0, range(10))
+        return rows_before(rows)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kept.cleaning, "_write_again", taken_meanwhile)
+    kept.cleaning.run()
+    kept.check()
+
+
+@pytest.mark.parametrize("taken", [[1], list(range(10))], ids=["in part", "wholly"])
+def test_a_run_that_is_acknowledged_while_it_is_read_is_read_once_more(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, taken: list[int]
+) -> None:
+    """Cleaning reads without the lock of the stream: what changes meanwhile is not written as it was before."""
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    for first in range(20, 100, 10):
+        kept.take(first, range(10))
+    trimmed, read = kept.cleaning._trimmed, list[int]()
+
+    def taken_meanwhile(row: PointerRow) -> bytes | None:
+        value = trimmed(row)
+        if row.first == 0 and not read:
+            kept.take(0, taken)
+        read.append(row.first)
+        return value
+
+    monkeypatch.setattr(kept.cleaning, "_trimmed", taken_meanwhile)
+    assert kept.cleaning.run().files == 1
+    assert read == ([0, 10, 0] if len(taken) == 1 else [0, 10])
+    kept.check()
+
+
+def test_a_queue_that_is_deleted_while_it_is_read_does_not_come_back(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    for first in range(20, 100, 10):
+        kept.take(first, range(10))
+    trimmed = kept.cleaning._trimmed
+
+    def deleted_meanwhile(row: PointerRow) -> bytes | None:
+        value = trimmed(row)
+        if kept.runs[QUEUE]:
+            kept.runs[QUEUE] = {}
+            changes = kept.index.begin()
+            changes.remove_queue(QUEUE.queue)
+            kept.end(changes)
+        return value
+
+    monkeypatch.setattr(kept.cleaning, "_trimmed", deleted_meanwhile)
+    kept.cleaning.run()
+    kept.check()
+
+
+def test_cleaning_that_waits_for_a_full_disk_does_not_hold_the_lock_of_the_stream(kept: Kept) -> None:
+    """Every batch of the event loop takes it: consumers and heartbeats stood still with it."""
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    for first in range(10, 100, 10):
+        kept.take(first, range(10))
+    disk, log = kept.stage.disk, kept.database.log
+    kept.stage.disk.capacity_bytes = disk.used_bytes
+    unwritten, contents = kept.index.begin(), [bytes(900_000)]
+    for first in range(1000, 1004):  # together more than the containers that are allocated
+        kept.runs[OTHER][first] = (Run(SequenceId(first), 1, sizes_of(contents)), contents, 0)
+        unwritten.publish(OTHER, kept.runs[OTHER][first][0], contents)
+    unwritten.end()
+    cleaning = threading.Thread(target=kept.cleaning.run)
+    cleaning.start()
+    while not log.commit.is_out_of_room:
+        time.sleep(0.001)
+    lock = kept.index.writing.lock
+    assert isinstance(lock, threading.Condition)
+    is_free = lock.acquire(blocking=False)
+    if is_free:
+        lock.release()
+    disk.capacity_bytes = None
+    cleaning.join()
+    assert is_free
+    kept.check()
+
+
+def test_a_queue_is_read_on_while_its_file_goes(kept: Kept) -> None:
+    """X-07: a reader that knows the old place finds the new one."""
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    for first in range(10, 100, 10):
+        kept.take(first, range(10))
+    run, contents, _ = kept.runs[QUEUE][0]
+    view = kept.database.view_at(kept.database.log.durable)
+    kept.cleaning.run()
+    kept.database.log.purge()
+    assert kept.index.contents(QUEUE, run, 0, 10) == contents
+    view.close()
+
+
+def test_a_run_whose_position_is_gone_is_found_in_the_store_without_applying_anything(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(0, 40, 4):
+        kept.publish(first, 4)
+    run, contents, _ = kept.runs[QUEUE][8]
+    kept.seal()
+    for first in (0, 4, 12, 16, 20, 24, 28, 32, 36):
+        kept.take(first, range(4))
+    assert kept.cleaning.run().files == 1
+    kept.database.log.purge()
+    kept.publish(100, 4)  # the store is behind again
+    assert run.block and kept.database.store.applied.epoch < kept.database.log.durable
+    monkeypatch.setattr(kept.database, "_unapplied", None)
+    monkeypatch.setattr(kept.database, "_now", None)
+    assert kept.index.contents(QUEUE, run, 0, run.count) == contents
+
+
+def test_a_file_that_is_not_yet_in_the_store_on_disk_is_not_judged(kept: Kept) -> None:
+    kept.publish(0, 10)
+    kept.take(0, range(10))
+    kept.database.log.rotate()
+    assert kept.cleaning.run().files == 0
+
+
+def test_a_damaged_file_stays_and_is_told_and_the_others_are_cleaned(kept: Kept) -> None:
+    for first in (0, 10):
+        kept.publish(first, 10, place=QUEUE)
+        kept.publish(first, 40, place=OTHER)
+        kept.seal()
+    hurt, _ = kept.files()
+    record = kept.database.log.manifest.state.files[hurt]
+    handle = kept.stage.disk.open(join(DIRECTORY, "log", record.name), writable=True)
+    handle.write_at(1000, [b"?" * 5000])
+    handle.close()
+    kept.database.pointed.forget([hurt])
+    for first in (0, 10):
+        kept.take(first, range(40), OTHER)
+    kept.cleaning.run()
+    assert kept.files() == [hurt]
+    assert list(kept.cleaning.damaged) == [hurt]
+
+
+@pytest.mark.parametrize("model", list(CrashModel))
+def test_a_power_cut_behind_a_cleaning_leaves_everything(model: CrashModel) -> None:
+    kept = Kept()
+    for first in range(0, 100, 10):
+        kept.publish(first, 10)
+    kept.seal()
+    for first in range(10, 100, 10):
+        kept.take(first, range(10))
+    kept.cleaning.run()
+    kept.database.log.purge()
+    kept.database.abandon()
+    kept.stage.crash(model, 3)
+    kept.open()
+    kept.check()
+
+
+def test_a_census_is_due_after_a_start_and_when_enough_has_died(kept: Kept) -> None:
+    kept.publish(0, 10)
+    assert not kept.cleaning.is_due()  # nothing is sealed
+    kept.seal()
+    assert kept.cleaning.is_due()
+    kept.cleaning.run()
+    assert not kept.cleaning.is_due()
+    kept.cleaning.note_dead(1 << 20)
+    assert kept.cleaning.is_due()

@@ -1,0 +1,191 @@
+"""Looks at a broker that has started again, as a client would, and compares it with the ledger.
+
+    look     every queue that was ever declared: is it there, what is in it, in what order, flagged or not
+    probe    a message through every exchange and key: where does it come out
+    judge    every confirmed message is in all its queues, once, in order; nothing that was surely settled is; a message
+             that was rejected is in its queue or where dead letters go; what was answered is there, and no more
+
+`drain` acknowledges everything, puts a few messages in, and says what the next life must find: those, and nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tools.simulator.broker_client import BrokerClient
+from tools.simulator.broker_ledger import (
+    Certainty,
+    ExpectedMessages,
+    Fate,
+    Outcome,
+    PlainQueue,
+    PublishedMessage,
+    QueuedCopy,
+)
+from tools.simulator.broker_machine import BrokerLife
+from tools.simulator.evidence import Violation
+from warren.amqp import methods
+from warren.amqp.methods import Method
+
+Found = list[tuple[bytes, bool]]  # body, redelivered
+PROBE_BYTES = 40
+OWN = b"inspector-"
+
+
+@dataclass(slots=True)
+class RestartState:
+    """What a restart has found."""
+
+    queues: dict[str, Found] = field(default_factory=dict)  # those that are there
+    exchanges: set[str] = field(default_factory=set)
+    probes: dict[tuple[str, str], set[str]] = field(default_factory=dict)  # exchange and key: where it came out
+
+    def bodies(self, queue: str) -> set[bytes]:
+        return {body for body, _ in self.queues.get(queue, ())}
+
+
+class Inspector(BrokerClient):
+    """Comes alone, and takes everything. What it does is in no ledger of the others."""
+
+    def __init__(self, life: BrokerLife) -> None:
+        super().__init__(life, "inspector", ExpectedMessages(), random.Random(0))
+        self.standing = RestartState()
+        self._since: list[tuple[str, bytes]] = []  # what came lately, and from which queue
+
+    def look(self, ledger: ExpectedMessages) -> RestartState:
+        counts = {}
+        self.open()
+        for name in ledger.queues:
+            declared = self._passively(methods.QueueDeclare(0, name, passive=True))
+            if isinstance(declared, methods.QueueDeclareOk):
+                counts[name] = declared.message_count
+        for name in ledger.exchanges:
+            if isinstance(self._passively(methods.ExchangeDeclare(0, name, passive=True)), methods.ExchangeDeclareOk):
+                self.standing.exchanges.add(name)
+        self.standing.queues = {name: [] for name in counts}
+        for name in counts:
+            self.ask(methods.BasicConsume(0, name, name), methods.BasicConsumeOk)
+        self.wait_until(lambda: len(self._since) >= sum(counts.values()), "messages that were counted")
+        found = Counter(name for name, _ in self._since)
+        if found != Counter(counts):
+            raise Violation(f"{counts} were counted, and {found} are there")
+        return self.standing
+
+    def probe(self, ledger: ExpectedMessages) -> None:
+        """When it is confirmed it was delivered, wherever that was."""
+        for exchange, key in dict.fromkeys((exchange, key) for exchange, key, _ in ledger.bindings):
+            if exchange in self.standing.exchanges:
+                self._since.clear()
+                sent = self.publish(exchange, key, PROBE_BYTES)
+                self.wait_for_confirms()
+                self.standing.probes[exchange, key] = {queue for queue, body in self._since if body == sent.body}
+
+    def drain(self) -> dict[str, list[bytes]]:
+        """What is durably in each queue when it returns."""
+        if self._delivery:
+            self.say(methods.BasicAck(0, True))
+        left = {name: [self.publish("", name, PROBE_BYTES).body for _ in range(3)] for name in self.standing.queues}
+        self.wait_for_confirms()
+        return left
+
+    def own(self, queue: str) -> list[bytes]:
+        """What an inspector has left there."""
+        return [body for name, body in self._since if name == queue and body.startswith(OWN)]
+
+    def _passively(self, method: Method) -> Method:
+        """What it is answered; if it is not there the channel is closed, and opened again."""
+        self.say(method)
+        answer = self._answer()
+        if isinstance(answer, methods.ChannelClose):
+            if answer.reply_code != 404:
+                raise Violation(f"{method}: {answer.reply_text}")
+            self.say(methods.ChannelCloseOk())
+            self.open_channel()
+        return answer
+
+    def _delivered(self, told: methods.BasicDeliver, body: bytes) -> None:
+        self._delivery += 1
+        self._since.append((told.consumer_tag, body))
+        if not body.startswith(OWN):
+            self.standing.queues[told.consumer_tag].append((body, told.redelivered))
+
+
+def judge(ledger: ExpectedMessages, standing: RestartState, is_live: bool = False) -> None:
+    """Raises a `Violation` that tells all that is wrong. `is_live`: nothing was started again, so all is to be there,
+    whether it is durable or not."""
+    told = [*_topology(ledger, standing, is_live), *_bindings(ledger, standing)]
+    for name, found in standing.queues.items():
+        told += _surprises(ledger, ledger.queues[name], found)
+    for sent in ledger.messages.values():
+        told += _losses(ledger, sent, standing, is_live)
+    if told:
+        raise Violation("; ".join(told[:5]))
+
+
+def _topology(ledger: ExpectedMessages, standing: RestartState, is_live: bool) -> Iterator[str]:
+    fates = {f"queue {queue.name}": queue.fate for queue in ledger.queues.values() if queue.is_durable or is_live}
+    fates |= {f"exchange {name}": fate for name, (_, fate) in ledger.exchanges.items()}
+    found = {f"queue {name}" for name in standing.queues} | {f"exchange {name}" for name in standing.exchanges}
+    yield from (f"{name} has gone" for name, fate in fates.items() if fate is Fate.THERE and name not in found)
+    yield from (f"{name} is there again" for name in found if fates.get(name, Fate.ABSENT) is Fate.ABSENT)
+
+
+def _bindings(ledger: ExpectedMessages, standing: RestartState) -> Iterator[str]:
+    for (exchange, key), arrived in standing.probes.items():
+        is_fanout = ledger.exchanges[exchange][0] == "fanout"
+        fates: dict[str, list[Fate]] = {}
+        for (source, bound, queue), fate in ledger.bindings.items():
+            if source == exchange and (is_fanout or bound == key):
+                fates.setdefault(queue, []).append(fate)
+        for queue in standing.queues:
+            if Fate.THERE in fates.get(queue, ()) and queue not in arrived:
+                yield f"{queue} is not bound to {exchange} {key!r} any more"
+            if queue in arrived and set(fates.get(queue, ())) <= {Fate.ABSENT}:
+                yield f"{queue} is bound to {exchange} {key!r} again"
+
+
+def _surprises(ledger: ExpectedMessages, queue: PlainQueue, found: Found) -> Iterator[str]:
+    """What is there and should not be, or not so."""
+    seen: set[bytes] = set()
+    newest: dict[str, int] = {}
+    for body, is_redelivered in found:
+        sent = ledger.messages.get(body)
+        if sent is None:
+            yield f"{queue.name}: {body[:20]!r} was never published"
+            continue
+        copy = sent.copies.get(queue.name, QueuedCopy())
+        if not ledger.may_go_to(sent, queue.name):
+            yield f"{queue.name}: {sent} was never sent there"
+        if body in seen:
+            yield f"{queue.name}: {sent} is there twice"
+        if Certainty.DURABLE in (copy.settled, copy.moved):
+            yield f"{queue.name}: {sent} is there again, though it was durably settled"
+        if copy.was_delivered and not is_redelivered:
+            yield f"{queue.name}: {sent} was delivered before, and is not flagged"
+        if queue.name in sent.surely and sent.number <= newest.get(sent.publisher, 0):
+            yield f"{queue.name}: {sent} is not in order"
+        seen.add(body)
+        if queue.name in sent.surely:
+            newest[sent.publisher] = sent.number
+
+
+def _losses(ledger: ExpectedMessages, sent: PublishedMessage, standing: RestartState, is_live: bool) -> Iterator[str]:
+    """What should be there and is not. A message that was rejected is here or there."""
+    is_promised = sent.outcome is Outcome.CONFIRMED and (sent.is_persistent or is_live)
+    for name, life in sent.surely.items():
+        queue = ledger.queues[name]
+        copy = sent.copies.get(name, QueuedCopy())
+        is_here = sent.body in standing.bodies(name)
+        is_kept = is_promised and (queue.is_durable or is_live) and queue.fate is Fate.THERE and queue.life == life
+        if copy.moved is not Certainty.NOT:
+            further = sent.copies.get(queue.dead_letters_to, QueuedCopy())
+            is_there = sent.body in standing.bodies(queue.dead_letters_to)
+            if is_here and is_there:
+                yield f"{sent} is in {name} and among the dead letters"
+            if is_kept and not is_here and not is_there and further.settled is Certainty.NOT:
+                yield f"{sent} is neither in {name} nor among the dead letters"
+        elif is_kept and not is_here and copy.settled is Certainty.NOT and not queue.is_auto_acked:
+            yield f"{name}: {sent} is lost, though it was confirmed"

@@ -1,0 +1,124 @@
+"""The broker in the simulator: one seed of clients at work, one step, one kind of crash — and what becomes of it.
+
+    run-up      clients work (`broker_workload`) until the power goes, or the process is killed, at step n
+    aftermath   what is left is opened, in some states cut short again and opened again; an inspector compares it with
+                the ledger; in some states it then drains everything, and the life after that finds just what it left
+
+A state is named by its spec as in `simulator`: `broker:seed/step/model/chance`. The run-up is kept for the next state
+that differs only in what is kept of the disk.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+from tools.simulator.broker_judge import Inspector, judge
+from tools.simulator.broker_ledger import ExpectedMessages
+from tools.simulator.broker_machine import Begin, BrokerEnvironment, BrokerLife
+from tools.simulator.broker_workload import BrokerWorkload
+from tools.simulator.evidence import Violation
+from tools.simulator.simulator import Persistence, Spec
+from warren.testing.faulty_files import FaultStep
+from warren.testing.memory_files import CrashModel, PowerCut
+
+BROKER = "broker"
+RESTART_STEPS = 60  # about as many as a start has
+
+
+@lru_cache(maxsize=64)
+def broker_steps(seed: int) -> tuple[FaultStep, ...]:
+    """Every operation that changes a disk when clients work undisturbed."""
+    return tuple(BrokerEnvironment().play(seed, BrokerWorkload(seed).body))
+
+
+class BrokerSimulator:
+    """Runs states. Keeps the last run-up for the next state that can use it."""
+
+    def __init__(self) -> None:
+        self._run_up: tuple[str, int, int, float | None] | None = None
+        self._machine = BrokerEnvironment()
+        self._ledger = ExpectedMessages()
+
+    def run_state(self, spec: Spec) -> None:
+        """Raises `Violation`, naming the spec, if the broker breaks a promise in this state."""
+        try:
+            with _quiet():
+                self._run_state(spec)
+        except (Exception, PowerCut) as error:
+            self._run_up = None
+            told = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
+            raise Violation(f"{spec}: {told}{error}") from error
+
+    def _run_state(self, spec: Spec) -> None:
+        if self._run_up != spec.run_up:
+            self._machine, workload = BrokerEnvironment(), BrokerWorkload(spec.seed)
+            self._run_up = spec.run_up
+            self._machine.play(spec.seed, workload.body, spec.step, spec.cut_fraction)
+            self._ledger = workload.ledger
+            self._ledger.restarted()
+        machine, chance = self._machine, random.Random(f"{spec}")
+        if spec.persistence is Persistence.KILLED:
+            self._run_up = None  # the next process changes this very disk
+            machine.kill()
+        else:
+            machine = machine.crashed(CrashModel(spec.persistence.value), spec.chance)
+        if spec.cuts_recovery:
+            machine.play(spec.chance, _begin_only, chance.randrange(RESTART_STEPS))
+            machine = machine.crashed(chance.choice(list(CrashModel)), chance.randrange(1 << 30))
+        Aftermath(self._ledger, chance.random() < 0.25).play(machine, spec.chance)
+
+
+class Aftermath:
+    def __init__(self, ledger: ExpectedMessages, drains: bool) -> None:
+        self._ledger = ledger
+        self._drains = drains
+        self._left: dict[str, list[bytes]] = {}
+
+    def play(self, machine: BrokerEnvironment, seed: int) -> None:
+        machine.play(seed, self._body)
+
+    def _body(self, begin: Begin) -> None:
+        life = begin()
+        life.serve([[self._inspect]], stops=self._drains)
+        if problems := life.problems():
+            raise Violation(f"somebody complains: {problems}")
+        if self._drains:
+            begin().serve([[self._inspect_what_was_left]], stops=False)
+
+    def _inspect(self, life: BrokerLife) -> None:
+        inspector = Inspector(life)
+        inspector.look(self._ledger)
+        inspector.probe(self._ledger)
+        judge(self._ledger, inspector.standing)
+        if self._drains:
+            self._left = inspector.drain()
+
+    def _inspect_what_was_left(self, life: BrokerLife) -> None:
+        inspector = Inspector(life)
+        known = copy.copy(self._ledger)
+        known.queues = {name: queue for name, queue in known.queues.items() if name in self._left}
+        inspector.look(known)
+        found = {name: inspector.own(name) for name in self._left}
+        if found != self._left or any(inspector.standing.queues.values()):
+            raise Violation(f"{self._left} was left, and {found} is there beside {inspector.standing.queues}")
+
+
+def _begin_only(begin: Begin) -> None:
+    life = begin()
+    life.realms.warm_up()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nobody reads the log of events of a machine that does not exist."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

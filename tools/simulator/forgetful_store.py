@@ -1,0 +1,226 @@
+"""A snapshot store in memory that forgets what was not flushed: RocksDB's part in the simulator. Is a `SnapshotStore`.
+
+    apply    state 4 → state 5                      a new state, whole; the old ones stay for views and for the crash
+    flush    the last state is on disk
+    crash    the store as it is found afterwards    at the flushed state or any one behind it: RocksDB may have flushed
+                                                    more than it was asked to, but whole batches only
+
+It takes entries one by one, by the merge rule, and knows nothing of RocksDB, so that where both agree both are likely
+right. It is stricter in one thing: an entry older than what it holds, which nobody announced as late, is an error of
+the caller, and it says so. Tables to be ingested are lists of entries, under the path they would have.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tools.simulator.forgetful_state import HeldRow, StateReading, StoreState
+from warren.base.environment import Random
+from warren.base.errors import Damage, DiskFailure, Misuse, Refused
+from warren.base.ids import Epoch, TimelineId
+from warren.log.settings import CLEARING, EntryKind
+from warren.records.columns import EntryColumns
+from warren.snapshot.store import NO_VERSION, Applied, Version
+
+
+class ForgetfulStore(StateReading):
+    def __init__(self, timeline: TimelineId, flushed: StoreState | None = None) -> None:
+        super().__init__(flushed or StoreState(Applied(timeline, Epoch(0), NO_VERSION)))
+        if self._state.applied.timeline != timeline:
+            raise Refused(f"the snapshot store is of timeline {self._state.applied.timeline:x}, not {timeline:x}")
+        self._since = [self._state]  # the flushed state and all behind it
+        self._failure: str | None = None
+        self._views: list[StateReading] = []
+        self.tables: dict[str, list[EntryColumns]] = {}
+        self.on_damage: Callable[[Damage], None] = lambda damage: None  # it never is
+
+    def apply(
+        self,
+        entries: Sequence[EntryColumns],
+        applied: Applied,
+        counters: Mapping[bytes, bytes | None] | None = None,
+        are_late: bool = False,
+    ) -> None:
+        self._take(entries, applied, counters or {}, are_late)
+
+    def ingest(
+        self,
+        paths: Sequence[str],
+        applied: Applied,
+        counters: Mapping[bytes, bytes | None] | None = None,
+        cleared: Iterable[int] = (),
+    ) -> None:
+        if any(path not in self.tables for path in paths) and applied == self.applied:
+            return
+        entries = [batch for path in paths for batch in self.tables[path]]
+        self._take(entries, applied, counters or {}, False, set(cleared))
+        self.flush()
+        for path in paths:
+            del self.tables[path]
+
+    @property
+    def is_settled(self) -> bool:
+        return self._state.highest_epoch <= self.applied.epoch
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(key) + len(held.value) for (_, key), held in self._state.rows.items())
+
+    def tidy(self) -> None:
+        """It holds everything once."""
+
+    @property
+    def is_behind(self) -> bool:
+        return False
+
+    def flush(self) -> Applied:
+        self._check_well()
+        self._since = [self._state]
+        return self.applied
+
+    def view(self) -> StateReading:
+        self._views.append(StateReading(self.state))
+        return self._views[-1]
+
+    @property
+    def failure(self) -> str | None:
+        return self._failure
+
+    def break_down(self, why: str) -> None:
+        """From now on it takes nothing, as RocksDB after an error of its background work."""
+        self._failure = why
+
+    def resume(self) -> None:
+        self._let_go_of_views()
+        self._failure = None
+        self._state = self._since[0]
+        self._since = [self._state]
+
+    def close(self) -> None:
+        if self._failure is None and not self._is_closed:
+            self.flush()
+        self._let_go_of_views()
+        self._is_closed = True
+
+    def reopened(self, timeline: TimelineId) -> ForgetfulStore:
+        """The store as it is found after a clean stop."""
+        return self._found(timeline, self._since[0])
+
+    def crash(self, chance: Random) -> ForgetfulStore:
+        """The store as it is found when the power is back. This one is left as it is."""
+        return self._found(self.applied.timeline, random.Random(chance.id64()).choice(self._since))
+
+    def _found(self, timeline: TimelineId, state: StoreState) -> ForgetfulStore:
+        found = ForgetfulStore(timeline, state)
+        found.tables = dict(self.tables)
+        return found
+
+    def _let_go_of_views(self) -> None:
+        for view in self._views:
+            view.close()
+        self._views.clear()
+
+    def _check_well(self) -> None:
+        if self._failure is not None:
+            raise DiskFailure(f"the snapshot store takes nothing more: {self._failure}", "mend the cause, then resume")
+
+    def _take(
+        self,
+        entries: Sequence[EntryColumns],
+        applied: Applied,
+        counters: Mapping[bytes, bytes | None],
+        are_late: bool,
+        cleared: set[int] | None = None,
+    ) -> None:
+        old = self.applied
+        if applied.timeline != old.timeline or applied.epoch < old.epoch or applied.version < old.version:
+            raise Misuse(f"the mark {applied} can not follow {old}")
+        self._check_well()
+        batch = _Batch(self.state.copy(), are_late)
+        for entry in (entry for piece in entries for entry in _entries_of(piece)):
+            batch.take(entry, applied.version)
+        if cleared is not None and batch.cleared != cleared:
+            raise Misuse(f"the tables clear the storages {batch.cleared}, and {cleared} were named")
+        self._state = batch.finished(applied, counters)
+        self._since.append(self._state)
+
+
+class _Entry(NamedTuple):
+    kind: int
+    storage: int
+    key: bytes
+    held: HeldRow
+
+
+class _Batch:
+    """The next state while it is made."""
+
+    def __init__(self, state: StoreState, are_late: bool) -> None:
+        self._state = state
+        self._old = state.copy()
+        self._are_late = are_late
+        self._highest_epoch = state.highest_epoch
+        self.cleared: set[int] = set()
+
+    def take(self, entry: _Entry, version_max: Version) -> None:
+        if entry.kind == EntryKind.RECORD:
+            raise Misuse("records of a stream do not belong in the snapshot store: they have no key")
+        if entry.held.version > version_max:
+            raise Misuse(
+                f"an entry of version {entry.held.version} is newer than the mark it comes with, {version_max}"
+            )
+        self._highest_epoch = max(self._highest_epoch, entry.held.epoch)
+        if entry.kind in (EntryKind.PUT, EntryKind.REMOVE):
+            self._take_keyed(entry)
+        else:
+            self._take_about(entry)
+
+    def finished(self, applied: Applied, counters: Mapping[bytes, bytes | None]) -> StoreState:
+        kept = {**self._state.counters, **counters}
+        return replace(
+            self._state,
+            applied=applied,
+            highest_epoch=self._highest_epoch,
+            graves={} if self._highest_epoch <= applied.epoch else self._state.graves,
+            counters={name: value for name, value in kept.items() if value is not None},
+        )
+
+    def _take_keyed(self, entry: _Entry) -> None:
+        name, version = (entry.storage, entry.key), entry.held.version
+        row, grave = self._state.rows.get(name), self._state.graves.get(name, NO_VERSION)
+        if version < self._state.cleared_at(entry.storage) or (row and row.version >= version) or grave >= version:
+            self._check_late(name, version)
+        elif entry.kind == EntryKind.PUT:
+            self._state.rows[name] = entry.held
+        else:
+            self._state.rows.pop(name, None)
+            self._state.graves[name] = version
+
+    def _check_late(self, name: tuple[int, bytes], version: Version) -> None:
+        held = self._old.rows.get(name)
+        if not self._are_late and held is not None and held.version > version:
+            raise Misuse(f"storage {name[0]}, key {name[1].hex()}: version {version} is late and was not announced so")
+
+    def _take_about(self, entry: _Entry) -> None:
+        state, storage, version = self._state, entry.storage, entry.held.version
+        if entry.kind in CLEARING:
+            self.cleared.add(storage)
+            for name in [name for name, row in state.rows.items() if name[0] == storage and row.version < version]:
+                del state.rows[name]
+        if entry.kind == EntryKind.REMOVE_STORAGE and state.version_about(storage, EntryKind.ADD_STORAGE) < version:
+            state.about.pop((storage, EntryKind.ADD_STORAGE), None)
+        is_undone = entry.kind == EntryKind.ADD_STORAGE and version < state.version_about(
+            storage, EntryKind.REMOVE_STORAGE
+        )
+        if not is_undone and version > state.version_about(storage, entry.kind):
+            state.about[storage, entry.kind] = entry.held
+
+
+def _entries_of(batch: EntryColumns) -> Iterator[_Entry]:
+    assert batch.epochs is not None
+    versions = zip(batch.majors.array().tolist(), batch.minors.array().tolist(), strict=True)
+    helds = map(HeldRow, versions, batch.epochs.array().tolist(), batch.values.to_list())
+    return map(_Entry, batch.kinds.array().tolist(), batch.storages.array().tolist(), batch.keys.to_list(), helds)

@@ -1,0 +1,227 @@
+"""The simulator: one workload, one moment, one kind of crash — and what becomes of it.
+
+    run-up      the workload runs on a simulated disk until the power goes (or the process is killed) at step n
+    aftermath   what is left is opened, compared with the model, worked on; the power goes again, in half of the states
+                in the midst of the recovery; it is opened, compared, worked on, closed; opened and compared once more
+
+A *state* is named by its spec, `workload:seed/step/model/chance`, and a spec is a repro: everything else follows from
+it. The models of persistence are those of `memory_crash` and `killed`: the process dies, the machine does not, so that
+the next process reads what was never synced, and loses it if the power goes after that.
+
+The chance says how much of the step is done (by its remainder by 4), where the power goes again, what a reordering disk
+keeps. `Simulator` keeps the last run-up, since states that differ only in what is kept share it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from tools.simulator.evidence import Violation
+from tools.simulator.life import DIRECTORY
+from tools.simulator.model import Model
+from tools.simulator.stepped_threads import SteppedThreads
+from tools.simulator.workload import Script, ScriptOperation
+from tools.simulator.workload_draft import ScriptDraft
+from tools.simulator.workload_shapes import generate
+from tools.simulator.world import SimulatedMachine, crashed
+from warren.base.errors import Misuse
+from warren.base.ids import ChannelId, StreamId, TimelineId
+from warren.durability.timeline import Timeline
+from warren.files.protocol import join
+from warren.log.file_record import DIRECTORIES
+from warren.log.manifest import Manifest, ManifestState, StreamRecord
+from warren.log.settings import LogSettings
+from warren.testing.fakes import SeededRandom
+from warren.testing.faulty_files import FaultStep
+from warren.testing.memory_files import CrashModel, MemoryFiles, PowerCut
+
+CUT_FRACTIONS = (None, 1.0, 0.3, 0.7)
+RECOVERY_STEPS = 60  # about as many as opening and a few sessions have
+CONTAINER_BYTES = 4096  # far below what a real store uses: files shall grow often and be read fast
+
+
+class Persistence(Enum):
+    """What of the disk the next process finds."""
+
+    ALL = "all"
+    SYNCED = "synced"
+    REORDERED = "reordered"
+    KILLED = "killed"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Spec:
+    workload: str
+    seed: int
+    step: int
+    persistence: Persistence
+    chance: int
+
+    def __str__(self) -> str:
+        return f"{self.workload}:{self.seed}/{self.step}/{self.persistence.value}/{self.chance}"
+
+    @classmethod
+    def parse(cls, spec: str) -> Spec:
+        try:
+            head, step, persistence, chance = spec.strip().split("/")
+            workload, seed = head.split(":")
+            return cls(workload, int(seed), int(step), Persistence(persistence), int(chance))
+        except ValueError as error:
+            raise Misuse(f"{spec!r} is no state", "write it as workload:seed/step/model/chance") from error
+
+    @property
+    def cut_fraction(self) -> float | None:
+        """None: the power goes before the step. Else in it, when so much of a write is done."""
+        return CUT_FRACTIONS[self.chance % len(CUT_FRACTIONS)]
+
+    @property
+    def cuts_recovery(self) -> bool:
+        return bool(self.chance // len(CUT_FRACTIONS) % 2)
+
+    @property
+    def verifies(self) -> bool:
+        return self.chance // len(CUT_FRACTIONS) % 8 < 2
+
+    @property
+    def run_up(self) -> tuple[str, int, int, float | None]:
+        return self.workload, self.seed, self.step, self.cut_fraction
+
+
+def run_state(spec: Spec) -> None:
+    """Raises `Violation`, naming the spec, if the store breaks a promise in this state."""
+    Simulator().run_state(spec)
+
+
+@lru_cache(maxsize=64)
+def steps_of(workload: str, seed: int) -> tuple[FaultStep, ...]:
+    """Every operation that changes the disk when the workload runs undisturbed."""
+    world = _world(generate(workload, seed))
+    _play(world, generate(workload, seed))
+    return tuple(world.files.steps)
+
+
+class Simulator:
+    """Runs states. Keeps the last run-up for the next state that can use it."""
+
+    def __init__(self) -> None:
+        self._run_up: tuple[str, int, int, float | None] | None = None
+        self._world: SimulatedMachine | None = None
+
+    def run_state(self, spec: Spec) -> None:
+        try:
+            with _quiet_generators():
+                self._run_state(spec)
+        except (Exception, PowerCut) as error:
+            self._run_up = None
+            told = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
+            raise Violation(f"{spec}: {told}{error}") from error
+
+    def _run_state(self, spec: Spec) -> None:
+        chance = random.Random(f"{spec}")
+        world = self._world_at(spec)
+        if spec.persistence is Persistence.KILLED:
+            self._run_up = None  # the next process changes this very disk
+        else:
+            world = _after(world, spec, chance)
+        if spec.verifies:
+            world.verify()
+        _aftermath(world, chance, chance.randrange(RECOVERY_STEPS) if spec.cuts_recovery else None)
+        if spec.verifies:
+            world.verify()
+
+    def _world_at(self, spec: Spec) -> SimulatedMachine:
+        if self._run_up != spec.run_up or self._world is None:
+            script = generate(spec.workload, spec.seed)
+            self._world = _world(script)
+            self._world.files.cut_at, self._world.files.cut_fraction = spec.step, spec.cut_fraction
+            with suppress(PowerCut):
+                _play(self._world, script)
+            self._run_up = spec.run_up
+        return self._world
+
+
+@contextmanager
+def _quiet_generators() -> Iterator[None]:
+    """A generator that was running when the power went is closed when it is collected: then the power is still gone,
+    which is nobody's news."""
+    tell = sys.unraisablehook
+    sys.unraisablehook = lambda told: None if isinstance(told.exc_value, PowerCut) else tell(told)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = tell
+
+
+def _play(world: SimulatedMachine, script: Script) -> None:
+    for life in script.lives():
+        world.live(life)
+        match life[-1]:
+            case ScriptOperation(verb="power-cut", arguments=(model, chance)):
+                world.lose_power(CrashModel(model), int(chance))
+            case ScriptOperation(verb="decay", arguments=(chance,)):
+                world.decay(int(chance))
+
+
+def _after(world: SimulatedMachine, spec: Spec, chance: random.Random) -> SimulatedMachine:
+    """A world of its own that begins with what the crash left."""
+    disk = crashed(world.disk, CrashModel(spec.persistence.value), spec.chance)
+    return SimulatedMachine(disk, world.model.copy(), world.settings, chance.randrange(1 << 30))
+
+
+def _aftermath(world: SimulatedMachine, chance: random.Random, cut_at: int | None) -> None:
+    """Open, compare, go on; crash, at a step of this if told so; open, compare, go on; close; open, compare."""
+    world.restore_power(cut_at)
+    with suppress(PowerCut):
+        world.live(_more_lines(world, chance, "kill"))
+    world.lose_power(chance.choice(list(CrashModel)), chance.randrange(1 << 30))
+    world.live(_more_lines(world, chance, "reopen"))
+    world.live([])
+
+
+def _more_lines(world: SimulatedMachine, chance: random.Random, ending: str) -> Sequence[ScriptOperation]:
+    channels = world.settings.channel_count
+    draft = ScriptDraft(str(chance.random()), channels, sessions=max(world.model.sessions, default=0))
+    draft.sessions("xy", 1)
+    if any(session.stream for session in world.model.sessions.values()):
+        draft.stream_session("x", "own", "end")
+    if chance.random() < 0.5:
+        for verb in chance.choice((["rotate"], ["compact"], ["compact", "purge"])):
+            draft.say("x", verb)
+        draft.session("x", ("end",))
+    draft.everybody(ending)
+    return draft.operations
+
+
+def _world(script: Script) -> SimulatedMachine:
+    said = script.settings
+    settings = LogSettings(
+        channel_count=said.get("channels", 1),
+        max_write_buffers=said.get("buffers", 10),
+        block_bytes=said.get("block", 1 << 20),
+        merge_memory_bytes=said.get("memory", 512 << 20),
+        rotate_bytes=said.get("rotate_bytes", 64 << 20),
+        recycle_files=bool(said.get("recycle", 0)),
+        retention_seconds=0.0,
+        snapshot_at_stop=bool(said.get("snapshot", 0)),
+        compaction_garbage_ratio=0.0,
+        use_worker_process=False,
+    )
+    disk = MemoryFiles()
+    if not said.get("fresh", 0):
+        _lay_out(disk)
+    return SimulatedMachine(disk, Model(), settings, said.get("seed", 0))
+
+
+def _lay_out(disk: MemoryFiles) -> None:
+    """A store whose containers are small, as no setting would allow."""
+    for name in DIRECTORIES:
+        disk.make_directories(join(DIRECTORY, name))
+    streams = {StreamId(0): StreamRecord(StreamId(0), "kv", ChannelId(0), is_records=False)}
+    state = ManifestState(Timeline(TimelineId(1)), CONTAINER_BYTES, 2, streams=streams)
+    Manifest(disk, DIRECTORY, SteppedThreads(0), SeededRandom(0), state).close()

@@ -1,0 +1,202 @@
+"""Workloads from seeds: a shape and a number make a script, the same one every time.
+
+A shape says what a workload is about; the seed says how it goes in detail (`workload_draft`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tools.simulator.workload import Script
+from tools.simulator.workload_draft import STORAGES, ScriptDraft
+from warren.base.errors import Misuse
+
+
+def append(draft: ScriptDraft) -> None:
+    """Several clients on several channels; some wait, some do not, some change their minds."""
+    draft.sessions("abc", 3, ("commit", "end", "end", "abort"))
+    draft.say("a", "flush")
+    draft.everybody("advance", 150)
+    draft.sessions("ab", 1)
+
+
+def rotate(draft: ScriptDraft) -> None:
+    """Rotations between and beside sessions, one of them open all the while."""
+    draft.sessions("ab", 1)
+    open_session = draft.open_session("a")
+    draft.say("b", "rotate")
+    draft.session("b")
+    draft.say("a", "commit", open_session)
+    draft.everybody("advance", draft.chance.choice((0, 150)))
+    draft.sessions("a", 1)
+    draft.say("a", "rotate")
+    draft.session("a", ("end",))
+    draft.say("b", "rotate")
+
+
+def recover(draft: ScriptDraft) -> None:
+    """Short lives, ended in every way, one after the other."""
+    for _ in range(4):
+        draft.sessions("ab", 1)
+        draft.session("a", ("end", "abort"))
+        match draft.chance.randrange(4):
+            case 0:
+                draft.everybody("reopen")
+            case 1:
+                draft.everybody("kill")
+            case 2:
+                draft.say("c", "kill")
+                draft.everybody("kill")
+            case _:
+                model = draft.chance.choice(("all", "synced", "reordered"))
+                draft.everybody("power-cut", model, draft.chance.randrange(1000))
+    draft.session("a", ("commit",))
+
+
+def compact(draft: ScriptDraft) -> None:
+    """Compactions, also while sessions come and go, and over what an earlier one has made."""
+    draft.sessions("ab", 1)
+    draft.say("a", "compact")
+    draft.session("b", ("commit",))
+    draft.everybody("check")
+    draft.sessions("ab", 1)
+    draft.say("b", "compact")
+    draft.session("a", ("commit",))
+
+
+def purge(draft: ScriptDraft) -> None:
+    """What was compacted goes, and nothing of it comes back."""
+    draft.sessions("ab", 1, ("commit",))
+    draft.say("a", "compact")
+    draft.say("a", "purge")
+    draft.session("b", ("commit",))
+    draft.everybody("reopen")
+    draft.sessions("ab", 1, ("commit",))
+    draft.say("a", "compact")
+    draft.say("a", "purge")
+
+
+def recycle(draft: ScriptDraft) -> None:
+    """Log files get a second life: not those that somebody holds on to, and nothing of the first is read."""
+    draft.sessions("ab", 1, ("commit",))
+    if draft.chance.random() < 0.5:
+        draft.say("a", "rotate")
+        draft.say("a", "link")
+    for _ in range(2):
+        draft.say("a", "compact")
+        draft.say("a", "purge")
+        draft.say("a", "rotate")
+        draft.sessions("ab", 1, ("commit", "end"))
+    draft.say("a", "rotate")
+
+
+def busy(draft: ScriptDraft) -> None:
+    """Rotations and compactions beside each other."""
+    draft.sessions("ab", 1)
+    for _ in range(2):
+        for client in "abc":
+            draft.session(client)
+            draft.say(client, "compact" if client == "a" else "rotate")
+
+
+def stream(draft: ScriptDraft) -> None:
+    """Streams come to be while others write; their bases move up, and what lies before goes."""
+    for _ in range(2):
+        draft.session("a")
+        draft.stream_session("a", "shared", draft.chance.choice(("end", "commit")))
+        draft.stream_session("b", "own", draft.chance.choice(("end", "commit")))
+        draft.say("a", "rotate")
+        draft.say("b", "base", draft.stream_session("b", "own", "commit"))
+        draft.say("b", "purge")
+    draft.everybody(draft.chance.choice(("kill", "reopen")))
+    draft.say("b", "base", draft.stream_session("b", "own", "commit"))
+    draft.say("a", "compact")
+    draft.say("a", "purge")
+
+
+def crowd(draft: ScriptDraft) -> None:
+    """Many clients, who lead and follow each other; files that grow until they are rotated."""
+    draft.sessions("abcd", 3, ("end", "end", "commit"))
+
+
+def bulk(draft: ScriptDraft) -> None:
+    """Sessions of several blocks, more than the buffers hold: the store flushes by itself, and holds writers back."""
+    for _ in range(2):
+        for client in "abc":
+            number = draft.open_session(client)
+            draft.say(client, "many", number, draft.chance.choice(STORAGES), client, f"s{number}.m", 12)
+            draft.say(client, draft.chance.choice(("end", "commit")), number)
+    draft.say("a", "compact")
+
+
+def create(draft: ScriptDraft) -> None:
+    """A store that is not there yet."""
+    draft.session("a", ("commit",))
+    draft.everybody("reopen")
+    draft.session("a", ("commit",))
+
+
+def failing(draft: ScriptDraft) -> None:
+    """A sync or a write fails: nothing of it may be believed, not even by the next process."""
+    draft.sessions("ab", 1)
+    path = draft.chance.choice(("*pwal_*", "*pwal_*", "*pwal_0000", "*epoch", "*manifest*"))
+    kind, operation = draft.chance.choice((*[("io-error", "sync")] * 3, ("short-write", "write"), ("io-error", "*")))
+    draft.everybody("fail", kind, operation, path, draft.chance.choice(("clean", "clean", "dropped", "dirty")), 1)
+    draft.sessions("ab", 2)
+    if draft.chance.random() < 0.5:
+        draft.say("a", "rotate")
+    draft.everybody("kill")
+    draft.sessions("a", 2, ("commit",))
+
+
+def full(draft: ScriptDraft) -> None:
+    """The disk is full for a while: writers wait, nothing is lost."""
+    draft.sessions("ab", 1)
+    operation, path = draft.chance.choice((("allocate", "*"), ("write", "*pwal_*"), ("write", "*"), ("create", "*")))
+    draft.everybody("fail", "no-space", operation, path, "dirty", draft.chance.randrange(1, 6))
+    draft.sessions("ab", 1)
+    draft.say("a", draft.chance.choice(("rotate", "compact")))
+    draft.session("b")
+
+
+def repair(draft: ScriptDraft) -> None:
+    """A durable block decays: the start stops there, and a repair loses that block and no other."""
+    draft.sessions("ab", 1)
+    if draft.chance.random() < 0.5:
+        draft.say("a", "rotate")
+    draft.sessions("ab", 1, ("commit",))
+    draft.everybody("advance", 150)
+    draft.everybody("decay", draft.chance.randrange(1000))
+    draft.sessions("ab", 1, ("commit",))
+
+
+SHAPES: dict[str, tuple[Callable[[ScriptDraft], None], dict[str, int]]] = {
+    "append": (append, {"channels": 3}),
+    "rotate": (rotate, {"channels": 2}),
+    "compact": (compact, {"channels": 2}),
+    "purge": (purge, {"channels": 2, "snapshot": 1}),
+    "recycle": (recycle, {"channels": 2, "recycle": 1}),
+    "busy": (busy, {"channels": 2}),
+    "recover": (recover, {"channels": 2, "snapshot": 1}),
+    "stream": (stream, {"channels": 2}),
+    "crowd": (crowd, {"channels": 2, "rotate_bytes": 3000}),
+    "bulk": (bulk, {"channels": 2, "buffers": 2, "block": 64, "memory": 3000, "keys_apart": 1}),
+    "create": (create, {"channels": 1, "fresh": 1}),
+    "failing": (failing, {"channels": 2}),
+    "full": (full, {"channels": 2}),
+    "repair": (repair, {"channels": 2}),
+}
+
+
+SAVED: dict[str, Script] = {}  # scripts that were read from files, and perhaps shrunk by hand, by their names
+
+
+def generate(shape: str, seed: int) -> Script:
+    if shape in SAVED:
+        return SAVED[shape]
+    if shape not in SHAPES:
+        raise Misuse(f"there is no workload {shape!r}", f"there are {', '.join(SHAPES)}")
+    write, settings = SHAPES[shape]
+    draft = ScriptDraft(f"{shape} {seed}", settings["channels"], bool(settings.get("keys_apart")))
+    write(draft)
+    return Script(tuple(draft.operations), {**settings, "seed": seed})
