@@ -58,13 +58,13 @@ def test_random_arguments_of_real_methods_never_raise(ids: tuple[int, int], chan
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_walks_through_all_pairs_never_raise(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     server = PlainServer()
-    server.feed(OPENED if chance.random() < 0.9 else PROTOCOL_HEADER)
+    server.feed(OPENED if rng.random() < 0.9 else PROTOCOL_HEADER)
     for _ in range(STEPS):
-        data = to_send(chance.choice(TRIED), chance.choice((0, 1, 1, 1, 2, 3)))
-        if chance.random() < 0.05:
-            data = data[: chance.randrange(len(data))]
+        data = to_send(rng.choice(TRIED), rng.choice((0, 1, 1, 1, 2, 3)))
+        if rng.random() < 0.05:
+            data = data[: rng.randrange(len(data))]
         server.feed(data)
     assert answers_are_whole(server)
 

@@ -24,12 +24,12 @@ from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 
 def main(directory: str) -> int:
     failing = Fault(FaultKind.IO_ERROR, "sync", times=None, is_armed=False)
-    machine = Environment.real()
-    machine = replace(machine, files=FaultyFiles(machine.files, [failing]))
+    environment = Environment.real()
+    environment = replace(environment, files=FaultyFiles(environment.files, [failing]))
     ports = OptionValues(data_dir=directory, port=0, management_port=0, prometheus_port=0)
-    configuration = configuration_of(machine.files, ports, {})
+    configuration = configuration_of(environment.files, ports, {})
     begin(configuration.log_to)
-    broker = open_broker(configuration, machine=machine)
+    broker = open_broker(configuration, environment=environment)
 
     def fail() -> None:
         failing.is_armed = True

@@ -81,9 +81,9 @@ def mounted(place: Path, mib: int, ballast_mib: int) -> Path:
     """A disk of its own, and its ballast."""
     place.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(place)], check=True)
-    ballast = place / "ballast"
-    ballast.write_bytes(bytes(ballast_mib * MIB))
-    return ballast
+    disk_reserve = place / "ballast"
+    disk_reserve.write_bytes(bytes(ballast_mib * MIB))
+    return disk_reserve
 
 
 def until(holds: Callable[[], Any], what: str, db: Warren | None = None) -> None:
@@ -127,7 +127,7 @@ def has_caught_up(db: Warren) -> bool:
 
 
 def one_disk(place: Path) -> dict[str, Any]:
-    ballast = mounted(place, 160, 130)
+    disk_reserve = mounted(place, 160, 130)
     db = warren.open(str(place / "db"), log_settings=LOG, reflection=REFLECTION)
     writer = Writer(db)
     alarms: list[str] = []
@@ -137,14 +137,14 @@ def one_disk(place: Path) -> dict[str, Any]:
     told["read while full"] = is_there(db, at)
     told["held while full"] = holds_still(db)
     writer.last = writer.told + MORE
-    ballast.unlink()
+    disk_reserve.unlink()
     writer.join()
     until(lambda: has_caught_up(db), "reflection did not go on", db)
-    return told | ended(db, writer, place / "db", ballast)
+    return told | ended(db, writer, place / "db", disk_reserve)
 
 
 def store_disk(place: Path) -> dict[str, Any]:
-    ballast = mounted(place / "db" / "store", 400, 384)
+    disk_reserve = mounted(place / "db" / "store", 400, 384)
     db = warren.open(str(place / "db"), log_settings=LOG, reflection=REFLECTION)
     writer = Writer(db)
     until(lambda: any("No space left" in alarm for alarm in db.alarms()), "the store never filled up")
@@ -156,20 +156,20 @@ def store_disk(place: Path) -> dict[str, Any]:
     told["read while full"] = is_there(db, at)
     told["held while full"] = holds_still(db)
     held = log_files(db)
-    ballast.unlink()
+    disk_reserve.unlink()
     until(lambda: has_caught_up(db), "reflection did not go on", db)
     until(lambda: log_files(db) < held, "the log did not go behind what the store has now")
-    return told | ended(db, writer, place / "db", ballast)
+    return told | ended(db, writer, place / "db", disk_reserve)
 
 
-def ended(db: Warren, writer: Writer, directory: Path, ballast: Path) -> dict[str, Any]:
+def ended(db: Warren, writer: Writer, directory: Path, disk_reserve: Path) -> dict[str, Any]:
     """What is there behind it all: now, and after a crash whose restart finds the disk full at first."""
     told = {"error": writer.error and str(writer.error), "told": writer.told, "read after": is_there(db, writer.told)}
     db.database.abandon()
     db.database.store.close()
-    fill_up(ballast)
+    fill_up(disk_reserve)
     told["opening"] = opening(directory)
-    ballast.unlink()
+    disk_reserve.unlink()
     with warren.open(str(directory), log_settings=LOG, reflection=REFLECTION) as again:
         return told | {"read again": is_there(again, writer.told), "alarms again": again.alarms()}
 
@@ -183,11 +183,11 @@ def opening(directory: Path) -> str:
     return ""
 
 
-def fill_up(ballast: Path) -> None:
-    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+def fill_up(disk_reserve: Path) -> None:
+    with disk_reserve.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(bytes(MIB)):
             pass
-    with ballast.open("ab", buffering=0) as file, suppress(OSError):
+    with disk_reserve.open("ab", buffering=0) as file, suppress(OSError):
         while file.write(bytes(1024)):
             pass
 

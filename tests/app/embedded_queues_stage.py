@@ -64,7 +64,7 @@ class EmbeddedQueuesStage(DatabaseStage):
 
     def up(self) -> Warren:
         self.database = self.open()
-        self.db = Warren(self.database, self.machine(threads=WithoutClockwork()), None, SIDE)
+        self.db = Warren(self.database, self.environment(threads=WithoutClockwork()), None, SIDE)
         self.queues: OpenQueues = self.db.queue_room.queues
         return self.db
 
@@ -86,33 +86,33 @@ class EmbeddedQueuesStage(DatabaseStage):
 
     # -- what is asked of it -------------------------------------------------------------------------------------
 
-    def children(self) -> list[QueueHandle]:
+    def handles(self) -> list[QueueHandle]:
         return [self.queues.host.find(name) for name in self.db.queues()]
 
     def found(self) -> Standing:
         """Everything that is there, expired or not. It is ready again afterwards."""
         standing: Standing = {}
-        for child in self.children():
-            count = self.queues.traffic.length(child)
-            fetched, _ = self.queues.host.do([child], lambda work: child.serving().get(EVERYTHING, None, work))  # noqa: B023
-            standing[child.name] = tuple(found_of(fetched))
-            assert count == len(standing[child.name]), "whatever is counted can be got"
+        for handle in self.handles():
+            count = self.queues.queue_api.length(handle)
+            fetched, _ = self.queues.host.do([handle], lambda work: handle.serving().get(EVERYTHING, None, work))  # noqa: B023
+            standing[handle.name] = tuple(found_of(fetched))
+            assert count == len(standing[handle.name]), "whatever is counted can be got"
             if fetched:
-                settling = SettleCall(child.serving().life, [each.tags for each in fetched])
-                self.queues.traffic.requeue(child, settling)
+                settling = SettleCall(handle.serving().incarnation, [each.tags for each in fetched])
+                self.queues.queue_api.requeue(handle, settling)
         return standing
 
     def newest(self) -> int:
-        return max((child.epoch for child in self.children()), default=0)
+        return max((handle.epoch for handle in self.handles()), default=0)
 
     def pass_ms(self, ms: int) -> None:
         self.clock.advance_ns(ms * 1_000_000)
-        while self.queues.host.timetable.turn():
+        while self.queues.host.timers.run_due():
             continue
 
     def page(self, name: str, target_seconds: float) -> None:
         host = self.queues.host
-        paged = PagedQueueAdapter(host.find(name), lambda child: host._working([child]))
+        paged = PagedQueueAdapter(host.find(name), lambda handle: host._working([handle]))
         paged.set_target(target_seconds)
         while paged.page():
             continue

@@ -18,9 +18,8 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-import warren.app.queue_room  # before there are lives: each has it then
-
 import warren
+import warren.embedded.queues  # before there are lives: each has it then
 from tests.lives import say, serve
 from warren.embedded.database import Warren
 from warren.embedded.messages import DeliveryTag
@@ -58,9 +57,9 @@ def opened(directory: str) -> Warren:
 
 
 def put(db: Warren, first: int, seed: int) -> None:
-    chance, number, work = random.Random(seed), first, db.find_queue("work")
+    rng, number, work = random.Random(seed), first, db.find_queue("work")
     while True:
-        count, size = chance.randrange(1, 12), chance.choice(SIZES)
+        count, size = rng.randrange(1, 12), rng.choice(SIZES)
         bodies = [body_of(number + at, size) for at in range(count)]
         number += count
         if first < APART:
@@ -72,10 +71,10 @@ def put(db: Warren, first: int, seed: int) -> None:
 
 
 def take(queue: Queue, first: int, seed: int) -> None:
-    chance, is_copy = random.Random(seed), queue.name == "copies"
+    rng, is_copy = random.Random(seed), queue.name == "copies"
     before, after = ("copying", "copied") if is_copy else ("going", "gone")
     while True:
-        batch = queue.get_many(chance.randrange(1, 30), timeout=1.0)
+        batch = queue.get_many(rng.randrange(1, 30), timeout=1.0)
         known = [
             (number_of(body), tag, flag)
             for body, tag, flag in zip(batch.bodies, batch.tags, batch.redelivered, strict=True)
@@ -84,8 +83,8 @@ def take(queue: Queue, first: int, seed: int) -> None:
         for number, _, flag in known:
             if number % APART < first and not flag:
                 say("unflagged", number)
-        fate = chance.random()
-        chosen = known[:: chance.choice([1, 1, 2, 3])]
+        fate = rng.random()
+        chosen = known[:: rng.choice([1, 1, 2, 3])]
         if fate < 0.2:
             batch.nack()
         elif fate < 0.35 and not is_copy:

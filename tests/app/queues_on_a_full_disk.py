@@ -63,7 +63,7 @@ def stands_still(db: Warren, putter: Putter, alarms: list[str]) -> bool:
 
 def main() -> None:
     place = Path(sys.argv[1])
-    ballast = mounted(place, 160, 130)
+    disk_reserve = mounted(place, 160, 130)
     directory = str(place / "db")
     db = warren.open(directory, log_settings=LOG, reflection=REFLECTION)
     jobs = db.queue("jobs")
@@ -75,7 +75,7 @@ def main() -> None:
     told["got while full"] = [int(body[:6]) for body in batch.bodies]
     batch.ack()
     putter.last = putter.told + MORE
-    ballast.unlink()
+    disk_reserve.unlink()
     putter.join()
     told |= {"error": putter.error and str(putter.error), "told": putter.told}
     until(lambda: not db.alarms(), "an alarm stays", db)

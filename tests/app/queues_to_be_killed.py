@@ -8,33 +8,32 @@ from __future__ import annotations
 import random
 import sys
 
-import warren.app.queue_room  # before there are lives: each has it then
-
 import warren
+import warren.embedded.queues  # before there are lives: each has it then
 from tests.lives import say, serve
 from warren.queues.settings import QueueSettings
 
 
 def live(order: str) -> None:
     directory, (seed, first) = sys.argv[1], map(int, order.split())
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     settings = QueueSettings(memory_watermark_bytes=200_000, settle_ms=5)
     db = warren.open(directory, queue_settings=settings)
     dead = db.queue("dead")
     work = db.queue("work", max_length=500, dead_letter="dead")
     number = first
     while True:
-        count = chance.randrange(1, 20)
-        size = chance.choice([20, 300, 6000])
+        count = rng.randrange(1, 20)
+        size = rng.choice([20, 300, 6000])
         work.put_many([b"%d " % (number + at) + b"x" * size for at in range(count)])
         for at in range(count):
             say("put", number + at)
         number += count
         for queue in (work, dead):
-            batch = queue.get_many(chance.randrange(1, 25))
+            batch = queue.get_many(rng.randrange(1, 25))
             for body in batch:
                 say("got", int(body.split()[0]))
-            fate = chance.random()
+            fate = rng.random()
             if fate < 0.6:
                 batch.ack()
                 queue.sync()

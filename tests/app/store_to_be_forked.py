@@ -105,27 +105,27 @@ def write(opened: Opened, first: int) -> None:
 
 def preload(opened: Opened) -> None:
     """Fork, end by `sys.exit`: every `with` block of the parent's stack ends in the child too."""
-    children = []
+    handles = []
     for _ in range(CHILDREN):
-        if not (child := os.fork()):
+        if not (handle := os.fork()):
             in_the_child(opened)
             sys.exit(7)
-        children.append(child)
+        handles.append(handle)
     write(opened, KEYS)
-    for child in children:
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    for handle in handles:
+        code = os.waitstatus_to_exitcode(os.waitpid(handle, 0)[1])
         assert code == 7, f"a child ended with {code}"
 
 
 def processes(opened: Opened) -> None:
     context = multiprocessing.get_context("fork")
-    children = [context.Process(target=in_the_child, args=(opened,)) for _ in range(CHILDREN)]
-    for child in children:
-        child.start()
+    handles = [context.Process(target=in_the_child, args=(opened,)) for _ in range(CHILDREN)]
+    for handle in handles:
+        handle.start()
     write(opened, KEYS)
-    for child in children:
-        child.join()
-        assert child.exitcode == 0
+    for handle in handles:
+        handle.join()
+        assert handle.exitcode == 0
 
 
 def survivor(opened: Opened) -> None:
@@ -141,11 +141,11 @@ def dropped(directory: str) -> None:
     """A child drops the last reference to a RocksDB that has something to flush."""
     held = [RocksDbStore.open(directory, TimelineId(1))]
     before = sorted(os.listdir(directory))
-    if not (child := os.fork()):
+    if not (handle := os.fork()):
         held.clear()
         gc.collect()
         sys.exit(7)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = os.waitstatus_to_exitcode(os.waitpid(handle, 0)[1])
     assert code == 7, f"a child ended with {code}"
     assert sorted(os.listdir(directory)) == before
     held[0].close()

@@ -30,7 +30,7 @@ def configured(directory: Path) -> Configuration:
 
 
 def vhost_names(broker: Broker) -> list[str]:
-    return [realm.vhost.name for realm in broker.realms.every()]
+    return [vhost.vhost.name for vhost in broker.vhosts.every()]
 
 
 def test_it_is_what_the_management_reads(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_every_vhost_of_the_catalog_is_served_and_what_is_not_durable_has_gone(t
     broker.close()
     broker = open_broker(configuration)
     assert vhost_names(broker) == ["other", "prod"]
-    assert broker.realms.find("other").queues.names() == ["kept"]
+    assert broker.vhosts.find("other").queues.names() == ["kept"]
     assert broker.users.check(Login("ann", "secret"), "").name == "ann"
     broker.close()
 
@@ -63,7 +63,7 @@ def test_progress_is_told_and_settings_arrive(tmp_path: Path) -> None:
     open_broker(configuration).close()
     shares: list[float] = []
     broker = open_broker(configuration, shares.append)
-    assert broker.realms.monitor.limit_bytes == 1 << 20
+    assert broker.vhosts.monitor.limit_bytes == 1 << 20
     assert shares == sorted(shares) and (not shares or shares[-1] == 1.0)
     broker.close()
 
@@ -82,11 +82,11 @@ def test_acknowledgements_become_durable_behind_what_was_published_before_the_di
     """Publishes precede them in the log, in the same epochs. The broker sizes the ballast for that."""
     configuration = Configuration()
     files = MemoryFiles()
-    machine = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
+    environment = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
     quiet = replace(
         log_settings(configuration), use_worker_process=False, compaction_poll_seconds=1e6, free_bytes_min=0
     )
-    store = LogStore.open("/log", quiet, machine)
+    store = LogStore.open("/log", quiet, environment)
     files.capacity_bytes = files.used_bytes
     published = store.begin()
     for number in range(configuration.server.unsafe_bytes_max // BODY):

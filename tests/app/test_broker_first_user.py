@@ -19,7 +19,7 @@ ANN = FirstUser("ann", "secret", "prod", ("management",), "^a", ".*", "")
 
 class Stage(CatalogStage):
     def make(self, first: FirstUser) -> bool:
-        return make_first_user(self.catalog, self.chance, first)
+        return make_first_user(self.catalog, self.rng, first)
 
     def user(self, name: str) -> UserRow:
         with self.catalog.reading() as connection:

@@ -25,7 +25,7 @@ class Killing:
 
     def __init__(self, directory: str, seed: int) -> None:
         self._directory = directory
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._next = 1  # first number of the next life
         self.lives = Lives("tests.app.queue_threads_to_be_killed", directory)
         self.told: dict[str, set[int]] = {}
@@ -34,9 +34,9 @@ class Killing:
 
     def one_life(self) -> None:
         first = self._next
-        self.lives.begin(f"{self._chance.randrange(1 << 20)} {first}")
+        self.lives.begin(f"{self._rng.randrange(1 << 20)} {first}")
         told: Told = [self.lives.hear()]  # from now on it is at work
-        time.sleep(self._chance.choice([0.05, 0.2, 0.4]) * self._chance.random())
+        time.sleep(self._rng.choice([0.05, 0.2, 0.4]) * self._rng.random())
         told += self.lives.end_it()
         self.kills, self.answers = self.kills + 1, self.answers + len(told)
         self._next = max(first, *(number % APART for _, number in told)) + 1000  # beyond what was put and not answered

@@ -44,7 +44,7 @@ class Client:
 
     def __init__(self, seed: int, clock: ManualClock) -> None:
         self._seed = seed
-        self.chance = random.Random(f"{type(self).__name__} {seed}")
+        self.rng = random.Random(f"{type(self).__name__} {seed}")
         self.clock = clock
         self.model = PlainQueues({name: queue.afresh() for name, queue in self.queues.items()})
         self.states = States(self.model.standing())
@@ -59,7 +59,7 @@ class Client:
     def begin(self, broker: Broker) -> None:
         """Declare the queues, those that are there and those that are not."""
         self.broker = broker
-        self.children: dict[str, QueueHandle] = {}
+        self.handles: dict[str, QueueHandle] = {}
         self.hands: dict[str, list[Held]] = {name: [] for name in self.queues}
         self._newest = Epoch(0)
         for name, queue in self.model.by_name.items():
@@ -73,7 +73,7 @@ class Client:
 
     def work(self, times: int) -> None:
         for _ in range(times):
-            self.chance.choice(self.doings())()
+            self.rng.choice(self.doings())()
             self.told()
 
     def stopping(self, name: str) -> None:
@@ -91,11 +91,11 @@ class Client:
     # -- what it does --------------------------------------------------------------------------------------------
 
     def put(self) -> None:
-        chance, names = self.chance, self._targets()
-        sizes = chance.choice([SMALL, SMALL, LARGE, SMALL + LARGE])
-        bodies = [self._body(chance.choice(sizes)) for _ in range(chance.randrange(1, 6))]
-        persistent, priority = chance.random() < 0.8, chance.randrange(4)
-        ttl_ms = LONG_MS if self.has_time and chance.random() < 0.2 else None
+        rng, names = self.rng, self._targets()
+        sizes = rng.choice([SMALL, SMALL, LARGE, SMALL + LARGE])
+        bodies = [self._body(rng.choice(sizes)) for _ in range(rng.randrange(1, 6))]
+        persistent, priority = rng.random() < 0.8, rng.randrange(4)
+        ttl_ms = LONG_MS if self.has_time and rng.random() < 0.2 else None
         now_ms = wall_ms(self.clock)
         self.model.put(names, bodies, now_ms, persistent, ttl_ms, priority)
         for name in names:
@@ -103,17 +103,17 @@ class Client:
         self.coming()
         expires_ms = 0 if ttl_ms is None else now_ms + ttl_ms
         publication = Publication(bodies, persistent, expires_ms, now_ms, priority, fan_out=len(names))
-        self.broker.traffic.put(publication, [self.children[name] for name in names])
+        self.broker.queue_api.put(publication, [self.handles[name] for name in names])
         self._note("put, large" if max(map(len, bodies)) >= 100 and persistent else "put")
         if len(names) > 1:
             self._note("fan-out")
 
     def get(self) -> None:
         with_some = [name for name in self.queues if self.model[name].ready()]
-        name, count = self.chance.choice(with_some or list(self.queues)), self.chance.randrange(1, 6)
+        name, count = self.rng.choice(with_some or list(self.queues)), self.rng.randrange(1, 6)
         taken = self.model.get(name, count, wall_ms(self.clock))
         self.coming()
-        delivery = self.broker.traffic.get(self.children[name], count)
+        delivery = self.broker.queue_api.get(self.handles[name], count)
         fetched = [] if delivery is None else delivery.fetched
         wanted = [(each.body, each.was_delivered) for each in taken]
         assert list(found_of(fetched)) == wanted, f"{name}: got {short(found_of(fetched))}, not {short(wanted)}"
@@ -127,26 +127,26 @@ class Client:
         names = [name for name, held in self.hands.items() if held]
         if not names:
             return
-        name = self.chance.choice(names)
+        name = self.rng.choice(names)
         held = self.hands[name]
-        going = sorted(self.chance.sample(held, self.chance.randrange(1, len(held) + 1)), key=lambda each: each.tag)
+        going = sorted(self.rng.sample(held, self.rng.randrange(1, len(held) + 1)), key=lambda each: each.tag)
         self.hands[name] = [each for each in held if each not in going]
-        how = self.chance.choice(["ack", "ack", "requeue", "reject", "reject"])
+        settlement = self.rng.choice(["ack", "ack", "requeue", "reject", "reject"])
         messages = [each.message for each in going]
-        if how == "ack":
+        if settlement == "ack":
             self.model.ack(name, messages)
-        elif how == "requeue":
+        elif settlement == "requeue":
             self.model.requeue(messages)
         else:
             self.model.reject(name, messages, wall_ms(self.clock))
         self.coming()
-        child = self.children[name]
-        settling = SettleCall(child.serving().life, ranges_of([each.tag for each in going]))
-        assert getattr(self.broker.traffic, how)(child, settling) == len(going)
-        self._note(f"{how}, moved" if how == "reject" and self.queues[name].dead_letter else how)
+        handle = self.handles[name]
+        settling = SettleCall(handle.serving().incarnation, ranges_of([each.tag for each in going]))
+        assert getattr(self.broker.queue_api, settlement)(handle, settling) == len(going)
+        self._note(f"{settlement}, moved" if settlement == "reject" and self.queues[name].dead_letter else settlement)
 
     def page(self) -> None:
-        self.broker.page(self.children[self.chance.choice(list(self.queues))])
+        self.broker.page(self.handles[self.rng.choice(list(self.queues))])
         self._note("page")
 
     def sync(self) -> None:
@@ -155,28 +155,28 @@ class Client:
         self._note("sync")
 
     def purge(self, name: str) -> None:
-        if self.chance.random() < 0.5:
+        if self.rng.random() < 0.5:
             return
         count = self.model.purge(name)
         self.coming()
-        assert self.broker.traffic.purge(self.children[name])[0] == count
+        assert self.broker.queue_api.purge(self.handles[name])[0] == count
         self._note("purge")
 
     def fail(self, name: str) -> None:
         """Something goes wrong within a queue; it is made again from what it wrote."""
 
         def act(work: UnitOfWork) -> None:
-            work.touch(child.serving())
+            work.touch(handle.serving())
             raise RuntimeError("as it was to be")
 
-        if self.chance.random() < 0.5:
+        if self.rng.random() < 0.5:
             return
-        child = self.children[name]
+        handle = self.handles[name]
         self.model.failed(name)
         self.hands[name] = []
         self.coming()
         with pytest.raises(QueueDown):
-            self.broker.host.do([child], act)
+            self.broker.host.do([handle], act)
         self.broker.host.problems.clear()
         self._note("fail")
 
@@ -187,7 +187,7 @@ class Client:
 
     def told(self) -> None:
         """The call has returned."""
-        self._newest = max(self._newest, *(child.epoch for child in self.children.values()))
+        self._newest = max(self._newest, *(handle.epoch for handle in self.handles.values()))
         self.states.told(self._newest, self.broker.database.log.durable)
 
     def judge(self, found: Standing, was_begun: bool) -> None:
@@ -214,13 +214,13 @@ class Client:
         arguments = QueueArguments(
             asked.ttl_ms, None, asked.max_length, dead_letter=asked.dead_letter, max_priority=asked.max_priority or None
         )
-        self.children[name] = self.broker.declare(name, asked.durable, arguments)
+        self.handles[name] = self.broker.declare(name, asked.durable, arguments)
         if asked.durable:
             self.sure.add(name)
 
     def _targets(self) -> list[str]:
         names = list(self.queues)
-        return self.chance.sample(names, self.chance.choice([1, 1, 2, len(names)]))
+        return self.rng.sample(names, self.rng.choice([1, 1, 2, len(names)]))
 
     def _body(self, size: int) -> bytes:
         self._count += 1
@@ -241,15 +241,15 @@ class Shopkeeper(Client):
     }
 
     def doings(self) -> list[Callable[[], None]]:
-        return [*super().doings(), self.pass_time, partial(self.fail, self.chance.choice(["orders", "timed"]))]
+        return [*super().doings(), self.pass_time, partial(self.fail, self.rng.choice(["orders", "timed"]))]
 
     def pass_time(self) -> None:
         """Much time goes by, and a queue is looked at. Nobody else has queues with time."""
-        name = self.chance.choice(["timed", "timed", "orders"])
+        name = self.rng.choice(["timed", "timed", "orders"])
         self.clock.advance_ns(2 * LONG_MS * 1_000_000)
         self.model.expire(name, wall_ms(self.clock))
         self.coming()
-        self.broker.host.look(self.children[name].id)
+        self.broker.host.look(self.handles[name].id)
         self._note("expire")
 
 
@@ -257,15 +257,15 @@ class Clerk(Client):
     queues: ClassVar = {"jobs": PlainQueue(), "ranks": PlainQueue(max_priority=2)}
 
     def doings(self) -> list[Callable[[], None]]:
-        return [*super().doings(), self.delete, partial(self.purge, self.chance.choice(list(self.queues)))]
+        return [*super().doings(), self.delete, partial(self.purge, self.rng.choice(list(self.queues)))]
 
     def delete(self) -> None:
         """And declare it again: that is another queue."""
-        if self.chance.random() < 0.5:
+        if self.rng.random() < 0.5:
             return
         self.sure.discard("jobs")
         self.model["jobs"].messages, self.hands["jobs"] = [], []
         self.coming()
-        self.broker.host.delete(self.children["jobs"])
+        self.broker.host.delete(self.handles["jobs"])
         self._declare("jobs")
         self._note("delete")

@@ -115,11 +115,11 @@ class PlainQueues:
             each.is_pending = False
 
     def reject(self, name: str, going: Sequence[Plain], now_ms: int) -> None:
-        self._let_go(name, going, now_ms)
+        self._release(name, going, now_ms)
 
     def expire(self, name: str, now_ms: int) -> None:
         while (ready := self[name].ready()) and ready[0].due_ms is not None and ready[0].due_ms <= now_ms:
-            self._let_go(name, ready[:1], now_ms)
+            self._release(name, ready[:1], now_ms)
 
     def purge(self, name: str) -> int:
         going = self[name].ready()
@@ -153,9 +153,9 @@ class PlainQueues:
     def _bound(self, name: str, now_ms: int) -> None:
         queue = self[name]
         if queue.max_length is not None and len(ready := queue.ready()) > queue.max_length:
-            self._let_go(name, ready[: len(ready) - queue.max_length], now_ms)
+            self._release(name, ready[: len(ready) - queue.max_length], now_ms)
 
-    def _let_go(self, name: str, going: Sequence[Plain], now_ms: int) -> None:
+    def _release(self, name: str, going: Sequence[Plain], now_ms: int) -> None:
         queue = self[name]
         queue.remove(going)
         target = None if queue.dead_letter is None else self.by_name.get(queue.dead_letter)

@@ -60,7 +60,7 @@ class Broker:
     catalog: Catalog
     storage: QueueStorage
     host: VhostQueues
-    traffic: QueueApi
+    queue_api: QueueApi
     done: Counter[str]  # what upkeep has done
 
     def declare(self, name: str, durable: bool, arguments: QueueArguments) -> QueueHandle:
@@ -74,21 +74,23 @@ class Broker:
 
     # -- what a test looks at ------------------------------------------------------------------------------------
 
-    def take_all(self, child: QueueHandle) -> list[Fetched]:
+    def take_all(self, handle: QueueHandle) -> list[Fetched]:
         """Everything that is there, expired or not."""
-        return self.host.do([child], lambda work: child.serving().get(EVERYTHING, None, work))[0]
+        return self.host.do([handle], lambda work: handle.serving().get(EVERYTHING, None, work))[0]
 
     def found(self) -> Standing:
         """What every queue holds; it is ready again afterwards."""
         standing: Standing = {}
         for name in self.host.names():
-            child = self.host.find(name)
-            count = self.traffic.length(child)
-            fetched = self.take_all(child)
+            handle = self.host.find(name)
+            count = self.queue_api.length(handle)
+            fetched = self.take_all(handle)
             standing[name] = tuple(found_of(fetched))
             assert count == len(standing[name]), f"{name}: {count} were counted, and {short(standing[name])} is there"
             if fetched:
-                self.traffic.requeue(child, SettleCall(child.serving().life, [each.tags for each in fetched]))
+                self.queue_api.requeue(
+                    handle, SettleCall(handle.serving().incarnation, [each.tags for each in fetched])
+                )
         return standing
 
     def check(self) -> None:
@@ -99,9 +101,9 @@ class Broker:
 
     # -- what an operator, or time, does -------------------------------------------------------------------------
 
-    def page(self, child: QueueHandle) -> None:
+    def page(self, handle: QueueHandle) -> None:
         """Let nothing of it stay in memory that need not."""
-        paged = PagedQueueAdapter(child, lambda child: self.host._working([child]))
+        paged = PagedQueueAdapter(handle, lambda handle: self.host._working([handle]))
         paged.set_target(0.0)
         while paged.page():
             continue
@@ -160,7 +162,7 @@ def ranges_of(tags: list[int]) -> list[tuple[int, int]]:
 
 
 class QueueCrashStage(CatalogCrashStage):
-    ways: DeadLetterRoutes | None = None  # for dead letters
+    dead_letter_routes: DeadLetterRoutes | None = None  # for dead letters
 
     def up(self, open_database: Open, threads: Threads) -> Broker:
         database = open_database()
@@ -168,7 +170,9 @@ class QueueCrashStage(CatalogCrashStage):
         home = catalog.change(lambda change: vhosts.declare(change, "/"))
         catalog.change(remove_leftovers)
         storage = QueueStorage(database, catalog, SETTINGS, TINY_QUEUES, TINY_STORES)
-        host = VhostQueues(home.id, storage, database.log.machine, SETTINGS, ways=self.ways)
+        host = VhostQueues(
+            home.id, storage, database.log.environment, SETTINGS, dead_letter_routes=self.dead_letter_routes
+        )
         return Broker(database, catalog, storage, host, QueueApi(host, threads), Counter())
 
     def crashed(self, model: CrashModel, seed: int) -> QueueCrashStage:
@@ -180,4 +184,4 @@ class QueueCrashStage(CatalogCrashStage):
         """The process is dead, the machine is not: files and SQL are as they were, the store forgets its memory."""
         self.disk.forget_locks()
         if self.store is not None:
-            self.store = self.store.crash(self.chance)
+            self.store = self.store.crash(self.rng)

@@ -28,7 +28,7 @@ class RoutedStage(BrokerStage):
         super().__init__(settle_ms=1, **settings)
         self.routing = Routing()
         self.lock = SystemThreads().condition()
-        self.ways = RoutedDeadLetterRoutes(self.routing, self.lock)
+        self.dead_letter_routes = RoutedDeadLetterRoutes(self.routing, self.lock)
         self._ids = count(1)
         self._exchanges: dict[str, ExchangeId] = {}
         self.exchange("")
@@ -43,9 +43,9 @@ class RoutedStage(BrokerStage):
         self.routing.add_exchange(row)
 
     def queue(self, name: str, durable: bool = True, **arguments: Any) -> QueueHandle:
-        child = super().queue(name, durable, **arguments)
-        self.routing.add_queue(queue(child.id, name))
-        return child
+        handle = super().queue(name, durable, **arguments)
+        self.routing.add_queue(queue(handle.id, name))
+        return handle
 
     def bind(self, source: str, target: str, key: str = "", **arguments: Any) -> BindingRow:
         to_exchange = self._exchanges.get(target)
@@ -61,18 +61,18 @@ class RoutedStage(BrokerStage):
         now_ms = self.clock.wall_ns() // 1_000_000
         origin = Origin(exchange, to if key is None else key, "guest", WIRE)
         publication = Publication(list(contents), published_ms=now_ms, origin=origin, **more)
-        self.database.log.wait(self.traffic.put(publication, [self.host.find(to)]))
+        self.database.log.wait(self.queue_api.put(publication, [self.host.find(to)]))
 
     def reject(self, name: str, count: int = 1) -> None:
-        self.traffic.reject(self.host.find(name), settling(self.take(name, count)))
+        self.queue_api.reject(self.host.find(name), settling(self.take(name, count)))
 
     def read(self, name: str) -> list[tuple[bytes, Properties, Origin]]:
         """Everything, acknowledged: body, properties, and what a consumer is told of where it came from."""
-        child = self.host.find(name)
-        delivery = self.traffic.get(child, 1000)
+        handle = self.host.find(name)
+        delivery = self.queue_api.get(handle, 1000)
         if delivery is None:
             return []
-        self.traffic.ack(child, settling(delivery))
+        self.queue_api.ack(handle, settling(delivery))
         return [
             (body_of(content), properties_of(content), each.slice.run.origin)
             for each in delivery.fetched

@@ -30,7 +30,7 @@ class BrokerStage(CatalogStage):
         self.kinds = dict(kinds or {})
         self.of_queues = VariableQueueSettings()
         self.settings = QueueSettings(backing=default, **settings)
-        self.ways: DeadLetterRoutes | None = None
+        self.dead_letter_routes: DeadLetterRoutes | None = None
 
     def up(self) -> BrokerStage:
         catalog = self.begin()
@@ -40,8 +40,10 @@ class BrokerStage(CatalogStage):
             self.database, catalog, self.settings, self.of_queues, MessageStoreSettings(), self.kinds
         )
         self.storage, self.index = storage, storage.index
-        self.host = VhostQueues(home.id, storage, self.machine(), self.settings, ways=self.ways)
-        self.traffic = QueueApi(self.host, SystemThreads())
+        self.host = VhostQueues(
+            home.id, storage, self.environment(), self.settings, dead_letter_routes=self.dead_letter_routes
+        )
+        self.queue_api = QueueApi(self.host, SystemThreads())
         return self
 
     def down(self) -> None:
@@ -56,31 +58,31 @@ class BrokerStage(CatalogStage):
         names = [to] if isinstance(to, str) else to
         now_ms = self.clock.wall_ns() // 1_000_000
         publication = Publication(list(contents), published_ms=now_ms, fan_out=len(names), **more)
-        epoch = self.traffic.put(publication, [self.host.find(name) for name in names])
+        epoch = self.queue_api.put(publication, [self.host.find(name) for name in names])
         self.database.log.wait(epoch)
 
     def get(self, name: str, count: int = 1000) -> list[bytes]:
         """And acknowledge."""
-        child = self.host.find(name)
-        delivery = self.traffic.get(child, count)
+        handle = self.host.find(name)
+        delivery = self.queue_api.get(handle, count)
         if delivery is None:
             return []
-        self.traffic.ack(child, settling(delivery))
+        self.queue_api.ack(handle, settling(delivery))
         return bodies(delivery)
 
     def take(self, name: str, count: int = 1) -> Delivery:
-        delivery = self.traffic.get(self.host.find(name), count)
+        delivery = self.queue_api.get(self.host.find(name), count)
         assert delivery is not None, "something should be ready"
         return delivery
 
     def pass_ms(self, ms: int) -> None:
         """Time goes by, and whatever is due happens."""
         self.clock.advance_ns(ms * 1_000_000)
-        while self.host.timetable.turn():
+        while self.host.timers.run_due():
             continue
 
     def length(self, name: str) -> int:
-        return self.traffic.length(self.host.find(name))
+        return self.queue_api.length(self.host.find(name))
 
 
 class Waiter:
@@ -109,4 +111,4 @@ def bodies(delivery: Delivery) -> list[bytes]:
 
 
 def settling(delivery: Delivery) -> SettleCall:
-    return SettleCall(delivery.life, [each.tags for each in delivery.fetched])
+    return SettleCall(delivery.incarnation, [each.tags for each in delivery.fetched])

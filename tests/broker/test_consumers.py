@@ -23,7 +23,7 @@ class Taker:
         self.is_auto_ack = False
         self.took: list[int] = []
         self.pieces: list[int] = []
-        self.why: WarrenError | None = None
+        self.reason: WarrenError | None = None
 
     def room(self) -> int:
         return self.left
@@ -31,14 +31,14 @@ class Taker:
     def room_bytes(self) -> int:
         return 1 << 20
 
-    def take(self, life: int, fetched: list[Fetched]) -> None:
+    def take(self, incarnation: int, fetched: list[Fetched]) -> None:
         taken = [each.tag + at for each in fetched for at in range(len(each.slice))]
         self.left -= len(taken)
         self.took += taken
         self.pieces.append(len(taken))
 
-    def cancelled(self, why: WarrenError) -> None:
-        self.why = why
+    def cancelled(self, reason: WarrenError) -> None:
+        self.reason = reason
 
 
 class Ready:
@@ -129,18 +129,18 @@ def test_a_single_active_consumer_gets_everything_until_it_leaves() -> None:
 def test_everybody_is_told_when_the_queue_goes() -> None:
     one, other = Taker(1), Taker(1)
     subscribers = among(one, other)
-    why = WarrenError("gone")
-    subscribers.tell(why)
-    assert (one.why, other.why, len(subscribers)) == (why, why, 0)
+    reason = WarrenError("gone")
+    subscribers.tell(reason)
+    assert (one.reason, other.reason, len(subscribers)) == (reason, reason, 0)
 
 
 def test_it_is_woken_only_if_somebody_has_room() -> None:
     woken: list[str] = []
     taker = Taker(0)
     subscribers = among(taker)
-    subscribers.wake = lambda: woken.append("look")
-    subscribers.wake_if_able()
+    subscribers.on_ready = lambda: woken.append("look")
+    subscribers.schedule_if_able()
     assert woken == []
     taker.left = 1
-    subscribers.wake_if_able()
+    subscribers.schedule_if_able()
     assert woken == ["look"]

@@ -32,14 +32,14 @@ def test_what_expires_is_over_the_limit_or_rejected_moves_to_the_target(stage: B
     work = stage.queue("work", message_ttl_ms=100, max_length=2, dead_letter="dead")
     stage.put(b"1", b"2", b"3", to="work")
     assert stage.length("dead") == 1
-    stage.traffic.reject(work, settling(stage.take("work")))
+    stage.queue_api.reject(work, settling(stage.take("work")))
     stage.pass_ms(100)
     assert (stage.length("work"), stage.length("dead")) == (0, 3)
     taken = stage.take("dead", 10)
     assert bodies(taken) == [b"1", b"2", b"3"]
     assert [deaths_of(each.slice.run.origin) for each in taken.fetched] == [
-        [DeathCause(work.id, why, 1)]
-        for why in (DequeueReason.OVER_LIMIT, DequeueReason.REJECTED, DequeueReason.EXPIRED)
+        [DeathCause(work.id, reason, 1)]
+        for reason in (DequeueReason.OVER_LIMIT, DequeueReason.REJECTED, DequeueReason.EXPIRED)
     ]
     assert dead.id != work.id
 
@@ -103,11 +103,11 @@ def test_what_somebody_rejects_may_go_round(stage: BrokerStage) -> None:
     work = stage.queue("work", dead_letter="later")
     stage.queue("later", message_ttl_ms=10, dead_letter="work")
     stage.put(b"1", to="work")
-    for turn in range(5):
+    for batch in range(5):
         taken = stage.take("work")
         deaths = deaths_of(taken.fetched[0].slice.run.origin)
-        assert [each.times for each in deaths] == ([turn, turn] if turn else [])
-        stage.traffic.reject(work, settling(taken))
+        assert [each.times for each in deaths] == ([batch, batch] if batch else [])
+        stage.queue_api.reject(work, settling(taken))
         stage.pass_ms(10)
     assert stage.length("work") == 1
 
@@ -115,7 +115,7 @@ def test_what_somebody_rejects_may_go_round(stage: BrokerStage) -> None:
 def test_a_queue_may_be_its_own_target(stage: BrokerStage) -> None:
     work = stage.queue("work", max_length=2, dead_letter="work")
     stage.put(b"1", b"2", to="work")
-    stage.traffic.reject(work, settling(stage.take("work")))
+    stage.queue_api.reject(work, settling(stage.take("work")))
     assert stage.length("work") == 2
     stage.put(b"3", to="work")
     assert stage.get("work") == [b"1", b"3"]
@@ -162,7 +162,7 @@ def test_a_large_move_takes_several_sessions_and_loses_nothing(stage: BrokerStag
         elif way == "expired":
             stage.pass_ms(100)
         else:
-            assert stage.traffic.reject(work, settling(stage.take("work", 100))) == 100
+            assert stage.queue_api.reject(work, settling(stage.take("work", 100))) == 100
     assert 1000 <= max(sizes) <= 1600
     assert stage.get("dead") == large
     assert stage.length("work") == (100 if way == "over the limit" else 0)

@@ -214,7 +214,7 @@ def test_the_level_of_a_plain_body_is_its_priority(stage: RoutedStage) -> None:
     for number in (1, 5, 3):
         stage.put(b"%d" % number, to="work", priority=number)
     stage.put(b"2", to="dead", priority=2)
-    stage.traffic.reject(stage.host.find("work"), settling(stage.take("work")))
+    stage.queue_api.reject(stage.host.find("work"), settling(stage.take("work")))
     stage.pass_ms(10)
     assert stage.get("dead") == [b"5", b"3", b"2", b"1"]
 
@@ -235,15 +235,15 @@ def test_a_body_of_many_frames_goes_on_as_it_came(stage: RoutedStage) -> None:
 def test_a_message_whose_bytes_make_no_sense_is_set_aside_and_told(stage: RoutedStage, way: str) -> None:
     """Nothing is lost: it stays where it is, and is there again after a restart."""
     stage.queue("dead")
-    child = stage.queue("work", message_ttl_ms=10, dead_letter="dead")
+    handle = stage.queue("work", message_ttl_ms=10, dead_letter="dead")
     stage.send(wire(b"1"), b"\x02\x00\x01nonsense", wire(b"3"), to="work")
     if way == "expired":
         stage.pass_ms(10)
     else:
-        assert stage.traffic.reject(child, settling(stage.take("work", 3))) == 3
+        assert stage.queue_api.reject(handle, settling(stage.take("work", 3))) == 3
     assert stage.bodies("dead") == [b"1", b"3"]
     assert [problem for problem in stage.host.problems if "message 1 is set aside" in problem]
-    queue = child.serving()
+    queue = handle.serving()
     assert (len(queue.backing), queue.backing.pending_count) == (0, 1)
 
 
@@ -280,26 +280,26 @@ def test_a_full_target_refuses_letters_or_sends_them_on(stage: RoutedStage) -> N
 def test_a_message_is_given_back_as_often_as_its_limit_says(stage: RoutedStage) -> None:
     """As RabbitMQ's quorum queues: a limit of two, three deliveries."""
     stage.queue("dead")
-    child = stage.queue("work", queue_type="quorum", delivery_limit=2, dead_letter="dead")
+    handle = stage.queue("work", queue_type="quorum", delivery_limit=2, dead_letter="dead")
     stage.send(wire(b"1"), wire(b"2"), to="work")
     for _ in range(3):
         taken = stage.take("work")
-        stage.traffic.requeue(child, settling(taken))
+        stage.queue_api.requeue(handle, settling(taken))
     with pytest.raises(NotYours):
-        stage.traffic.requeue(child, settling(taken))
+        stage.queue_api.requeue(handle, settling(taken))
     assert deaths(stage, "dead") == [[("work", "delivery_limit", 1)]]
-    assert (stage.length("work"), len(child.serving().counted)) == (1, 0)
+    assert (stage.length("work"), len(handle.serving().counted)) == (1, 0)
 
 
 def test_some_may_be_given_back_and_others_not(stage: RoutedStage) -> None:
     stage.queue("dead")
-    child = stage.queue("work", queue_type="quorum", delivery_limit=1, dead_letter="dead")
+    handle = stage.queue("work", queue_type="quorum", delivery_limit=1, dead_letter="dead")
     stage.send(*(wire(b"%d" % number) for number in range(4)), to="work")
-    stage.traffic.requeue(child, settling(stage.take("work", 2)))
-    assert stage.traffic.requeue(child, settling(stage.take("work", 4))) == 4
+    stage.queue_api.requeue(handle, settling(stage.take("work", 2)))
+    assert stage.queue_api.requeue(handle, settling(stage.take("work", 4))) == 4
     assert stage.bodies("dead") == [b"0", b"1"]
     assert stage.bodies("work") == [b"2", b"3"]
-    assert len(child.serving().counted) == 0
+    assert len(handle.serving().counted) == 0
 
 
 def test_a_target_comes_back_under_its_limit_after_a_large_move(stage: RoutedStage) -> None:
@@ -322,12 +322,12 @@ def test_a_way_that_changes_in_the_middle_loses_nothing(stage: RoutedStage, way:
     for name in ("old", "new"):
         stage.queue(name)
     row = stage.bind("dlx", "old")
-    child = stage.queue("work", message_ttl_ms=10, max_length=2, dead_letter_exchange="dlx")
+    handle = stage.queue("work", message_ttl_ms=10, max_length=2, dead_letter_exchange="dlx")
     changed: list[BindingRow] = []
     reach = RoutedDeadLetterRoutes.reach
 
-    def reached(ways: RoutedDeadLetterRoutes, exchange: str, routing_key: str | None) -> Any:
-        found = reach(ways, exchange, routing_key)
+    def reached(dead_letter_routes: RoutedDeadLetterRoutes, exchange: str, routing_key: str | None) -> Any:
+        found = reach(dead_letter_routes, exchange, routing_key)
         if not changed:
             changed.append(stage.bind("dlx", "new"))
             stage.routing.remove_binding(row)
@@ -339,7 +339,7 @@ def test_a_way_that_changes_in_the_middle_loses_nothing(stage: RoutedStage, way:
         if way == "expired":
             stage.pass_ms(10)
         elif way == "rejected":
-            stage.traffic.reject(child, settling(stage.take("work", 2)))
+            stage.queue_api.reject(handle, settling(stage.take("work", 2)))
         else:
             stage.send(wire(b"3"), wire(b"4"), to="work")
     assert changed
@@ -358,22 +358,22 @@ def test_a_target_that_cannot_be_started_gets_nothing_and_holds_nobody_up(stage:
 
 
 def test_counts_of_what_is_gone_are_forgotten(stage: RoutedStage) -> None:
-    child = stage.queue("work", queue_type="quorum", delivery_limit=5, message_ttl_ms=10)
-    for settle in (stage.traffic.ack, stage.traffic.reject):
+    handle = stage.queue("work", queue_type="quorum", delivery_limit=5, message_ttl_ms=10)
+    for settle in (stage.queue_api.ack, stage.queue_api.reject):
         stage.send(wire(b"1"), wire(b"2"), to="work")
-        stage.traffic.requeue(child, settling(stage.take("work", 2)))
-        assert len(child.serving().counted) == 2
-        settle(child, settling(stage.take("work", 1)))
-        assert len(child.serving().counted) == 1
+        stage.queue_api.requeue(handle, settling(stage.take("work", 2)))
+        assert len(handle.serving().counted) == 2
+        settle(handle, settling(stage.take("work", 1)))
+        assert len(handle.serving().counted) == 1
         stage.pass_ms(10)
-        assert len(child.serving().counted) == 0
+        assert len(handle.serving().counted) == 0
 
 
 def test_a_time_of_zero_means_now_or_never(stage: RoutedStage) -> None:
     """As RabbitMQ: who waits gets it, who comes later does not."""
-    child = stage.queue("work", message_ttl_ms=0)
+    handle = stage.queue("work", message_ttl_ms=0)
     waiter = Waiter(count=2)
-    stage.traffic.stand(child, waiter)
+    stage.queue_api.stand(handle, waiter)
     stage.put(b"1", b"2", b"3", to="work")
     assert waiter.handed == [[b"1", b"2"]]
     assert stage.get("work") == []

@@ -24,7 +24,7 @@ def test_no_message_comes_anywhere_else_than_may_be_reached(
     rows: list[ExchangeRow], bound: list[BindingRow], key: str, headers: dict[str, Any], data: st.DataObject
 ) -> None:
     routing = load(rows, map(queue, QUEUES), bound)
-    ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+    dead_letter_routes = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
     for gone in [
         None,
         *data.draw(st.lists(st.sampled_from(bound), unique_by=lambda each: each.id) if bound else st.just([])),
@@ -33,34 +33,45 @@ def test_no_message_comes_anywhere_else_than_may_be_reached(
             routing.remove_binding(gone)  # what was remembered is forgotten
         for number in EXCHANGES:
             name = f"x{number}"
-            found = set(ways.forward(name, key, headers))
-            assert found <= set(ways.reach(name, None))
-            assert ways.leads(name, None) == bool(ways.reach(name, None))
+            found = set(dead_letter_routes.forward(name, key, headers))
+            assert found <= set(dead_letter_routes.reach(name, None))
+            assert dead_letter_routes.leads(name, None) == bool(dead_letter_routes.reach(name, None))
             without = {name: value for name, value in headers.items() if name not in ("CC", "BCC")}
-            assert set(ways.forward(name, key, without)) <= set(ways.reach(name, key)) <= set(ways.reach(name, None))
+            assert (
+                set(dead_letter_routes.forward(name, key, without))
+                <= set(dead_letter_routes.reach(name, key))
+                <= set(dead_letter_routes.reach(name, None))
+            )
 
 
 def test_a_key_narrows_what_is_reached_where_no_headers_are_asked_for() -> None:
     routing = load([exchange(100, name="")], [queue(1), queue(2)], [])
-    ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
-    assert set(ways.reach("", "q2")) == {TWO}
-    assert set(ways.reach("", None)) == {ONE, TWO}
-    assert (ways.forward("", "q1", {"CC": ["q2"]}), ways.forward("", "q1", {})) == ((ONE, TWO), (ONE,))
-    assert ways.forward("", "q1", {"CC": "no array"}) == (ONE,)
+    dead_letter_routes = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+    assert set(dead_letter_routes.reach("", "q2")) == {TWO}
+    assert set(dead_letter_routes.reach("", None)) == {ONE, TWO}
+    assert (dead_letter_routes.forward("", "q1", {"CC": ["q2"]}), dead_letter_routes.forward("", "q1", {})) == (
+        (ONE, TWO),
+        (ONE,),
+    )
+    assert dead_letter_routes.forward("", "q1", {"CC": "no array"}) == (ONE,)
 
 
 def test_what_is_bound_later_is_reached_and_headers_are_not_known_before() -> None:
     routing = load([exchange(100, "headers")], [queue(1), queue(2)], [binding(1, 100, 1, "", {"h": 1})])
-    ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
-    assert [set(ways.reach("x100", key)) for key in ("k", None)] == [{ONE}, {ONE}]
+    dead_letter_routes = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+    assert [set(dead_letter_routes.reach("x100", key)) for key in ("k", None)] == [{ONE}, {ONE}]
     routing.add_binding(binding(2, 100, 2, "", {"h": 2}))
-    assert [set(ways.reach("x100", key)) for key in ("k", None)] == [{ONE, TWO}, {ONE, TWO}]
-    assert ways.forward("x100", "k", {"h": 2}) == (TWO,)
+    assert [set(dead_letter_routes.reach("x100", key)) for key in ("k", None)] == [{ONE, TWO}, {ONE, TWO}]
+    assert dead_letter_routes.forward("x100", "k", {"h": 2}) == (TWO,)
 
 
 def test_without_an_exchange_there_is_no_way() -> None:
-    ways = RoutedDeadLetterRoutes(load([], [queue(1)], []), SystemThreads().condition())
-    assert (ways.reach("x", None), ways.forward("x", "q1", {}), ways.leads("x", None)) == (frozenset(), (), False)
+    dead_letter_routes = RoutedDeadLetterRoutes(load([], [queue(1)], []), SystemThreads().condition())
+    assert (
+        dead_letter_routes.reach("x", None),
+        dead_letter_routes.forward("x", "q1", {}),
+        dead_letter_routes.leads("x", None),
+    ) == (frozenset(), (), False)
     assert (
         NO_DEAD_LETTER_ROUTES.reach("", "q1"),
         NO_DEAD_LETTER_ROUTES.forward("", "q1", {}),
@@ -71,10 +82,18 @@ def test_without_an_exchange_there_is_no_way() -> None:
 def test_a_program_without_exchanges_has_the_default_one() -> None:
     every = {"one": ONE, "two": TWO}
     started = {"one": ONE}
-    ways = NamedDeadLetterRoutes(every.get, started.get, every.values)
-    assert (ways.reach("", "two"), ways.reach("", "three"), list(ways.reach("", None))) == ([TWO], [], [ONE, TWO])
-    assert (ways.forward("", "one", {}), ways.forward("", "two", {})) == ([ONE], [])
-    assert ways.forward("", "two", {"CC": ["one"]}) == [ONE]
-    assert ways.forward("", "one", {"CC": 7}) == [ONE]
-    assert [ways.leads("", key) for key in ("one", "two", None)] == [True, False, True]
-    assert (ways.reach("other", "one"), ways.forward("other", "one", {}), ways.leads("other", "one")) == ((), (), False)
+    dead_letter_routes = NamedDeadLetterRoutes(every.get, started.get, every.values)
+    assert (
+        dead_letter_routes.reach("", "two"),
+        dead_letter_routes.reach("", "three"),
+        list(dead_letter_routes.reach("", None)),
+    ) == ([TWO], [], [ONE, TWO])
+    assert (dead_letter_routes.forward("", "one", {}), dead_letter_routes.forward("", "two", {})) == ([ONE], [])
+    assert dead_letter_routes.forward("", "two", {"CC": ["one"]}) == [ONE]
+    assert dead_letter_routes.forward("", "one", {"CC": 7}) == [ONE]
+    assert [dead_letter_routes.leads("", key) for key in ("one", "two", None)] == [True, False, True]
+    assert (
+        dead_letter_routes.reach("other", "one"),
+        dead_letter_routes.forward("other", "one", {}),
+        dead_letter_routes.leads("other", "one"),
+    ) == ((), (), False)

@@ -13,7 +13,7 @@ from tests.broker.routed_stage import wire
 from warren.amqp.content import Properties, body_of, properties_of, write_properties
 from warren.amqp.errors import PeerError
 from warren.amqp.types import Long, RawString, write_table
-from warren.broker.death_headers import DeathEvent, DeathHeaders, bury_properties, is_circle, with_death
+from warren.broker.death_headers import DeathEvent, DeathHeaders, is_circle, with_death, write_death_properties
 
 DEATH = DeathEvent("work", "expired", 0x6AFACF76, "in", "k", None)
 
@@ -55,14 +55,14 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("before", "death", "after"), GOLDEN)
 def test_properties_come_out_as_those_of_rabbitmq(before: Properties, death: DeathEvent, after: bytes) -> None:
-    assert bury_properties(write_properties(before), death).properties == after
+    assert write_death_properties(write_properties(before), death).properties == after
 
 
 def test_a_second_death_of_the_same_kind_is_counted_and_keeps_what_was_told_of_the_first() -> None:
     """RabbitMQ 3.10.8, too: the order of the entry's fields, and the time of the first."""
     death = DeathEvent("loop", "rejected", 0x6AFACF77, "", "loop", "loop")
-    once = bury_properties(write_properties(Properties(headers={"CC": ["dead"]})), death)
-    twice = bury_properties(once.properties, death._replace(time_seconds=0x6AFACF99))
+    once = write_death_properties(write_properties(Properties(headers={"CC": ["dead"]})), death)
+    twice = write_death_properties(once.properties, death._replace(time_seconds=0x6AFACF99))
     assert twice.properties == (
         b" \x00\x00\x00\x00\xdf\x07x-deathA\x00\x00\x00wF\x00\x00\x00r\x05countl\x00\x00\x00\x00\x00\x00\x00\x02\x08"
         b"exchangeS\x00\x00\x00\x00\x05queueS\x00\x00\x00\x04loop\x06reasonS\x00\x00\x00\x08rejected\x0crouting-keysA"
@@ -96,12 +96,12 @@ PROPERTIES = st.builds(
 @given(PROPERTIES, st.binary(max_size=50), st.sampled_from([None, "key"]))
 def test_everything_but_headers_and_expiration_stays(before: Properties, body: bytes, new_key: str | None) -> None:
     content = wire(body, frame_max=16, **{name: getattr(before, name) for name in before.__slots__})
-    moved, buried = DeathHeaders(DEATH._replace(new_key=new_key)).bury(content)
+    moved, dead_lettered = DeathHeaders(DEATH._replace(new_key=new_key)).write_death(content)
     after = properties_of(moved)
     assert replace(after, headers=None) == replace(before, headers=None, expiration=None)
     assert moved[1:3] == content[1:3] and body_of(moved) == body
-    assert (buried.priority, buried.is_persistent) == (before.priority or 0, before.is_persistent)
-    assert write_table(after.headers or {}) == write_table(buried.headers)
+    assert (dead_lettered.priority, dead_lettered.is_persistent) == (before.priority or 0, before.is_persistent)
+    assert write_table(after.headers or {}) == write_table(dead_lettered.headers)
     own = {"x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"}
     gone = own if new_key is None else own | {"CC"}
     kept = {name: value for name, value in (before.headers or {}).items() if name not in gone}
@@ -111,19 +111,19 @@ def test_everything_but_headers_and_expiration_stays(before: Properties, body: b
 @given(st.binary(max_size=60) | st.binary(max_size=40).map(lambda tail: wire(b"body", headers={"a": 1})[:30] + tail))
 def test_bytes_that_are_no_content_are_refused_and_nothing_else_happens(content: bytes) -> None:
     try:
-        moved, _ = DeathHeaders(DEATH).bury(content)
+        moved, _ = DeathHeaders(DEATH).write_death(content)
     except PeerError:
         return
-    again, buried = DeathHeaders(DEATH).bury(moved)
-    assert len(again) == len(moved) and buried.headers["x-death"][0]["count"] == 2
+    again, dead_lettered = DeathHeaders(DEATH).write_death(moved)
+    assert len(again) == len(moved) and dead_lettered.headers["x-death"][0]["count"] == 2
 
 
 def test_texts_need_not_be_text() -> None:
     """RabbitMQ does not look into them: nor do we, or the message could not be moved."""
     raw = b"\x05\x00" + b"\x02\xff\xfe" + b"\x03\xff10"  # correlation-id, expiration
-    buried = bury_properties(raw, DEATH)
-    assert buried.properties[:2] == b"\x24\x00" and buried.properties.endswith(b"\x02\xff\xfe")
-    assert buried.headers["x-death"][0]["original-expiration"] == RawString(b"\xff10")
+    dead_lettered = write_death_properties(raw, DEATH)
+    assert dead_lettered.properties[:2] == b"\x24\x00" and dead_lettered.properties.endswith(b"\x02\xff\xfe")
+    assert dead_lettered.headers["x-death"][0]["original-expiration"] == RawString(b"\xff10")
 
 
 def test_messages_alike_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,12 +131,12 @@ def test_messages_alike_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None
 
     def counted(raw: bytes, death: DeathEvent) -> Any:
         opened.append(raw)
-        return bury_properties(raw, death)
+        return write_death_properties(raw, death)
 
     monkeypatch.setattr("warren.broker.death_headers.bury_properties", counted)
-    undertaker = DeathHeaders(DEATH)
+    death_headers = DeathHeaders(DEATH)
     for number in range(100):
-        undertaker.bury(wire(b"x" * number, headers={"a": number % 2}))
+        death_headers.write_death(wire(b"x" * number, headers={"a": number % 2}))
     assert len(opened) == 2
 
 

@@ -37,16 +37,16 @@ class FailingStage(TurnStage):
 
     def counts(self, name: str) -> tuple[int, int]:
         """Ready and unacknowledged."""
-        child = self.broker.host.find(name)
-        child.come_up()
-        backing = child.serving().backing
+        handle = self.broker.host.find(name)
+        handle.come_up()
+        backing = handle.serving().backing
         return len(backing), backing.pending_count
 
-    def settle(self, name: str, how: Settlement) -> None:
+    def settle(self, name: str, settlement: Settlement) -> None:
         """A message that is delivered already."""
         self.broker.put(b"old", to=name)
         delivery = self.broker.take(name)
-        self.turn.settle(self.broker.host.find(name), how, delivery.life, delivery.fetched[0].tags)
+        self.batch.settle(self.broker.host.find(name), settlement, delivery.incarnation, delivery.fetched[0].tags)
 
 
 @pytest.fixture
@@ -87,14 +87,14 @@ def test_a_queue_that_was_reached_before_the_one_that_failed_loses_nothing(
     strong = stage.broker.queue("strong", max_priority=priorities)
     stage.broker.put(b"old", to="strong")
     delivery = stage.broker.take("strong")
-    stage.turn.settle(strong, Settlement.ACK, delivery.life, delivery.fetched[0].tags)
+    stage.batch.settle(strong, Settlement.ACK, delivery.incarnation, delivery.fetched[0].tags)
     stage.faults.always["publish"] = RuntimeError("a defect")
     early, late = Sender(), Sender()
     for persistent in (True, False):
         stage.publish(early, 1, b"%d" % persistent, to=stage.route("strong"), persistent=persistent)
     stage.publish(late, 1, b"1", to=stage.route("weak"))
     assert isinstance(stage.end().error, QueueDown)
-    assert (early.nacks, late.nacks, strong.life) == ([], [(1, 1)], 1)
+    assert (early.nacks, late.nacks, strong.incarnation) == ([], [(1, 1)], 1)
     assert (stage.counts("strong"), stage.runs("strong")) == ((2, 0), [[b"1"], [b"0"]])
 
 
@@ -107,19 +107,19 @@ def test_acks_of_a_queue_that_was_reached_before_the_one_that_failed_are_kept(
     stage.broker.put(b"1", b"2", b"3", b"4", to="strong")
     delivery = stage.broker.take("strong", 4)
     [first, _] = delivery.fetched[0].tags
-    for how, tags in (
+    for settlement, tags in (
         (Settlement.ACK, (first, first + 1)),
         (Settlement.ACK, (first + 2, first + 3)),
         (Settlement.REJECT, (first + 3, first + 4)),
     ):
-        stage.turn.settle(strong, how, delivery.life, tags)
+        stage.batch.settle(strong, settlement, delivery.incarnation, tags)
     stage.settle("weak", Settlement.ACK)
     stage.faults.always["ack"] = RuntimeError("a defect")
     early = Sender()
     stage.publish(early, 1, b"5", to=stage.route("strong"))
     assert isinstance(stage.end().error, QueueDown)
-    assert (early.nacks, strong.life, stage.counts("strong")) == ([], 1, (1, 1))
-    stage.turn.settle(strong, Settlement.ACK, delivery.life, (first + 1, first + 2))
+    assert (early.nacks, strong.incarnation, stage.counts("strong")) == ([], 1, (1, 1))
+    stage.batch.settle(strong, Settlement.ACK, delivery.incarnation, (first + 1, first + 2))
     assert stage.end().error is None
     assert (stage.counts("strong"), stage.runs("strong")) == ((1, 0), [[b"5"]])
 
@@ -147,8 +147,8 @@ def test_what_was_fetched_before_a_queue_failed_is_fetched_again(stage: FailingS
     stage.broker.put(b"old", to="weak")
     stage.faults.always["fetch"] = RuntimeError("a defect")
     got: list[GetResult | WarrenError] = []
-    stage.turn.get(stage.broker.host.find("idle"), False, got.append)
-    stage.turn.get(stage.broker.host.find("weak"), False, lambda outcome: None)
+    stage.batch.get(stage.broker.host.find("idle"), False, got.append)
+    stage.batch.get(stage.broker.host.find("weak"), False, lambda outcome: None)
     stage.end()
     [found] = got
     assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"old"]]
@@ -181,8 +181,8 @@ def test_gets_of_other_queues_are_answered_once(stage: FailingStage) -> None:
     got: list[GetResult | WarrenError] = []
     failed: list[GetResult | WarrenError] = []
     stage.publish(Sender(), 1, b"1", to=stage.route("weak"))
-    stage.turn.get(stage.broker.host.find("idle"), True, got.append)
-    stage.turn.get(stage.broker.host.find("weak"), True, failed.append)
+    stage.batch.get(stage.broker.host.find("idle"), True, got.append)
+    stage.batch.get(stage.broker.host.find("weak"), True, failed.append)
     stage.end()
     [found], [error] = got, failed
     assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"old"]]
@@ -224,9 +224,9 @@ def test_a_session_that_cannot_end_refuses_publishes_and_keeps_settlements(
 def test_a_settlement_of_a_tag_that_is_not_pending_leaves_the_others_alone(stage: FailingStage) -> None:
     stage.broker.put(b"1", b"2", b"3", to="acked")
     delivery = stage.broker.take("acked", 3)
-    child, [first, stop] = stage.broker.host.find("acked"), delivery.fetched[0].tags
-    stage.turn.settle(child, Settlement.ACK, delivery.life, (stop + 5, stop + 6))
-    stage.turn.settle(child, Settlement.ACK, delivery.life, (first, stop))
+    handle, [first, stop] = stage.broker.host.find("acked"), delivery.fetched[0].tags
+    stage.batch.settle(handle, Settlement.ACK, delivery.incarnation, (stop + 5, stop + 6))
+    stage.batch.settle(handle, Settlement.ACK, delivery.incarnation, (first, stop))
     assert stage.end().error is None
     assert stage.counts("acked") == (0, 0)
 

@@ -85,13 +85,13 @@ def test_what_is_alive_is_what_the_queues_hold(stage: BrokerStage) -> None:
     stage.put(*[b"x" * 100] * 10, to="a")
     stage.put(*[b"y" * 10_000] * 3, to=["a", "b"])
     assert alive() == 1000 + 2 * 30_000
-    child = stage.host.find("a")
-    delivery = stage.traffic.get(child, 4, None)
+    handle = stage.host.find("a")
+    delivery = stage.queue_api.get(handle, 4, None)
     assert delivery is not None and alive() == 61_000, "what is delivered is not gone"
-    settling = SettleCall(delivery.life, [each.tags for each in delivery.fetched])
-    assert stage.traffic.ack(child, settling) == 4
+    settling = SettleCall(delivery.incarnation, [each.tags for each in delivery.fetched])
+    assert stage.queue_api.ack(handle, settling) == 4
     assert alive() == 60_600
-    stage.traffic.purge(stage.host.find("b"))
+    stage.queue_api.purge(stage.host.find("b"))
     assert alive() == 30_600
     stage.down()
     stage.up()

@@ -47,12 +47,12 @@ class Letters:
 
     def body(self, open_database: Open, threads: SteppedThreads) -> None:
         broker = self.begin(open_database, threads)
-        work = self.children["work"]
+        work = self.handles["work"]
         self.put(broker, b"one", b"two" * 100, b"three", b"four" * 90, b"five")
         self.put(broker, b"six", b"seven" * 80, b"eight")  # two are over the limit
-        delivery = broker.traffic.get(work, 3)
+        delivery = broker.queue_api.get(work, 3)
         assert delivery is not None
-        broker.traffic.reject(work, SettleCall(delivery.life, [each.tags for each in delivery.fetched]))
+        broker.queue_api.reject(work, SettleCall(delivery.incarnation, [each.tags for each in delivery.fetched]))
         broker.database.make_durable()
         self.stage.clock.advance_ns(2 * LONG_MS * 1_000_000)
         self.put(broker, b"nine")
@@ -62,16 +62,16 @@ class Letters:
 
     def begin(self, open_database: Open, threads: SteppedThreads) -> Broker:
         routing = Routing()
-        self.stage.ways = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+        self.stage.dead_letter_routes = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
         broker = self.stage.up(open_database, threads)
         routing.add_exchange(exchange(DLX, "fanout", "dlx"))
-        self.children: dict[str, QueueHandle] = {}
+        self.handles: dict[str, QueueHandle] = {}
         for number, name in enumerate((*TARGETS, "work"), 1):
-            child = broker.declare(name, True, WORK if name == "work" else QueueArguments())
-            self.children[name] = child
-            routing.add_queue(queue(child.id, name))
+            handle = broker.declare(name, True, WORK if name == "work" else QueueArguments())
+            self.handles[name] = handle
+            routing.add_queue(queue(handle.id, name))
             if name != "work":
-                routing.add_binding(replace(binding(number, DLX, 1), queue_id=child.id))
+                routing.add_binding(replace(binding(number, DLX, 1), queue_id=handle.id))
         return broker
 
     def put(self, broker: Broker, *bodies: bytes) -> None:
@@ -79,7 +79,7 @@ class Letters:
         publication = Publication(
             [wire(body, delivery_mode=2) for body in bodies], published_ms=wall_ms(self.stage.clock), origin=origin
         )
-        broker.storage.wait(broker.traffic.put(publication, [self.children["work"]]))
+        broker.storage.wait(broker.queue_api.put(publication, [self.handles["work"]]))
         self.sure |= set(bodies)
 
     def check(self, broker: Broker) -> None:
@@ -100,18 +100,18 @@ class Letters:
 
 def played(step: int | None = None) -> tuple[list[FaultStep], Letters]:
     stage = QueueCrashStage()
-    letters = Letters(stage)
-    return stage.play(7, letters.body, step), letters
+    dead_letters = Letters(stage)
+    return stage.play(7, dead_letters.body, step), dead_letters
 
 
 def check_cut(step: int) -> list[str]:
     """Cut the power before one step; whatever is wrong in any model."""
-    _, letters = played(step)
+    _, dead_letters = played(step)
     wrong = []
     for number, model in enumerate(CrashModel):
-        after = letters.stage.crashed(model, 4 * step + number)
+        after = dead_letters.stage.crashed(model, 4 * step + number)
         again = Letters(after)
-        again.sure = letters.sure
+        again.sure = dead_letters.sure
 
         def body(open_database: Open, threads: SteppedThreads) -> None:
             again.check(again.begin(open_database, threads))  # noqa: B023 - called at once
@@ -124,8 +124,8 @@ def check_cut(step: int) -> list[str]:
 
 
 def test_a_life_without_a_cut_moves_messages_for_every_reason() -> None:
-    steps, letters = played()
-    assert letters.reasons == {"maxlen": 6, "rejected": 9, "expired": 9}
+    steps, dead_letters = played()
+    assert dead_letters.reasons == {"maxlen": 6, "rejected": 9, "expired": 9}
     assert len(steps) > 50
 
 

@@ -16,9 +16,9 @@ from warren.broker.dead_letters import (
     DeadMessages,
     Departure,
     NamedDeadLetterRoutes,
+    dead_letters_of,
     deaths_of,
     is_circle,
-    letters_of,
     with_death,
 )
 from warren.broker.queue_arguments import Address, Overflow
@@ -62,7 +62,7 @@ def test_a_message_is_dropped_when_it_would_reach_a_queue_of_a_long_cycle_again(
         hops = request.getfixturevalue("hops")
         body = b"1" if is_plain else wire(b"1")
         stage.publish(Sender(), 1, body, to=stage.route("q0"))
-        while stage.turn._is_woken:
+        while stage.batch._is_woken:
             assert stage.end().error is None
         assert sum(hops) == RING - 1 if is_plain else sum(hops) > RING - 1
         assert {broker.length(f"q{number}") for number in range(RING)} == {0}
@@ -101,7 +101,7 @@ def test_long_headers_count_as_moves(hops: list[int]) -> None:
         broker.queue(f"q{number}", max_length=0, overflow=Overflow.REJECT_PUBLISH_DLX, dead_letter=f"q{number + 1}")
     broker.queue("q200")
     stage.publish(Sender(), 1, wire(b"1"), to=stage.route("q0"))
-    while stage.turn._is_woken:
+    while stage.batch._is_woken:
         assert stage.end().error is None
     assert broker.length("q200") == 1
     assert len(hops) > 2 and max(hops) < 1.2 * HOPS_MAX
@@ -140,14 +140,14 @@ def test_a_note_keeps_every_death_since_the_last_rejection() -> None:
 
 
 def test_a_note_that_is_too_long_ends_the_way_of_a_message() -> None:
-    ways = NamedDeadLetterRoutes(lambda name: QueueId(9), lambda name: QueueId(9), lambda: [QueueId(9)])
+    dead_letter_routes = NamedDeadLetterRoutes(lambda name: QueueId(9), lambda name: QueueId(9), lambda: [QueueId(9)])
     leave = Departure(QueueId(1), "q", Address("", "target"), DequeueReason.EXPIRED, 0)
 
-    def letters(deaths: int) -> int:
+    def dead_letters(deaths: int) -> int:
         note = "dead-letter:" + ",".join(f"{number}:expired:1" for number in range(100, 100 + deaths))
         origin = Origin(note, "key")
         assert len(deaths_of(origin)) == deaths
-        return len(letters_of(DeadMessages([b"1"], origin, True, 0), leave, ways, str).letters)
+        return len(dead_letters_of(DeadMessages([b"1"], origin, True, 0), leave, dead_letter_routes, str).dead_letters)
 
-    assert letters(100) == 1
-    assert letters(NOTE_BYTES_MAX // 10) == 0
+    assert dead_letters(100) == 1
+    assert dead_letters(NOTE_BYTES_MAX // 10) == 0

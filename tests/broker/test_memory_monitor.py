@@ -105,12 +105,12 @@ def test_queues_that_all_rest_are_paged_no_more_than_necessary() -> None:
 def test_a_thousand_queues_stay_within_a_tenth_of_the_watermark() -> None:
     queues = [CountingQueue(number, rate=(number % 7) / 3) for number in range(1000)]
     monitor = monitored(100_000, *queues)
-    for turn in range(30):
+    for batch in range(30):
         for number, each in enumerate(queues):
-            each.put((number * 31 + turn * 17) % 23)
+            each.put((number * 31 + batch * 17) % 23)
             monitor.relieve()
             assert monitor.used_bytes <= 110_000
-        if turn > 3:
+        if batch > 3:
             assert monitor.used_bytes >= 90_000
 
 
@@ -163,9 +163,9 @@ def test_whoever_puts_pages_and_nothing_is_lost() -> None:
     for name in names:
         stage.queue(name)
     sent: dict[str, list[bytes]] = {name: [] for name in names}
-    for turn in range(40):
+    for batch in range(40):
         for name in names:
-            contents = [b"%s %03d %02d " % (name.encode(), turn, at) * 2 for at in range(10)]
+            contents = [b"%s %03d %02d " % (name.encode(), batch, at) * 2 for at in range(10)]
             stage.put(*contents, to=name)
             sent[name] += contents
             assert stage.host.monitor.used_bytes <= 22_000

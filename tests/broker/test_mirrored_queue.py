@@ -45,7 +45,7 @@ def test_qp_04_a_master_that_fails_comes_back_as_its_mirror() -> None:
         stage.storage.recover,
         stage.storage.wait,
         stage.storage.kinds,
-        QueueContext(stage.clock, stage.host.timetable.at, stage.host.monitor.takes),
+        QueueContext(stage.clock, stage.host.timers.at, stage.host.monitor.takes),
         lambda row: mirroring.roles.get(row.name, QueueRole.REGULAR),
         {QueueRole.MASTER: mirroring.as_master, QueueRole.MIRROR: lambda backing: mirroring.as_mirror(stage)},
     )

@@ -30,13 +30,13 @@ def test_what_is_put_is_got_in_order_and_settled_once(stage: BrokerStage) -> Non
     stage.put(b"1", b"2", b"3", to="orders")
     first, second = stage.take("orders"), stage.take("orders", 2)
     assert (bodies(first), bodies(second)) == ([b"1"], [b"2", b"3"])
-    assert stage.traffic.requeue(orders, settling(second)) == 2
-    assert stage.traffic.ack(orders, settling(first)) == 1
+    assert stage.queue_api.requeue(orders, settling(second)) == 2
+    assert stage.queue_api.ack(orders, settling(first)) == 1
     with pytest.raises(NotYours, match="orders"):
-        stage.traffic.ack(orders, settling(first))
+        stage.queue_api.ack(orders, settling(first))
     again = stage.take("orders", 5)
     assert (bodies(again), {each.is_redelivered for each in again.fetched}) == ([b"2", b"3"], {True})
-    assert stage.traffic.reject(orders, settling(again)) == 2
+    assert stage.queue_api.reject(orders, settling(again)) == 2
     assert stage.length("orders") == 0
 
 
@@ -125,7 +125,7 @@ def test_qp_07_message_ttl_is_head_and_drop_of_the_backing_queue() -> None:
     stage.pass_ms(1)
     dropped = [arguments for name, arguments in calls if name == "drop"]
     assert sum(count for count, *_ in dropped) == 2
-    assert {why for _, why, *_ in dropped} == {DequeueReason.EXPIRED}
+    assert {reason for _, reason, *_ in dropped} == {DequeueReason.EXPIRED}
     assert {"fetch", "ack", "browse", "purge"}.isdisjoint(name for name, _ in calls)
     assert stage.get("news") == [b"3"]
     stage.down()
@@ -168,9 +168,9 @@ def test_the_log_is_told_why_a_message_went(stage: BrokerStage) -> None:
     told: list[DequeueReason] = []
 
     class Telling(MemoryQueue):
-        def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
-            told.append(why)
-            return super().drop(count, why, changes)
+        def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
+            told.append(reason)
+            return super().drop(count, reason, changes)
 
     stage.host.storage.kinds._kinds["telling"] = lambda wanted: Telling()
     stage.queue("news", message_ttl_ms=50, max_length=1, backing="telling")
@@ -195,10 +195,10 @@ def test_an_unused_queue_is_deleted(stage: BrokerStage) -> None:
 def test_a_queue_for_which_somebody_waits_is_used(stage: BrokerStage) -> None:
     passing = stage.queue("passing", expires_ms=1000)
     waiter = Waiter()
-    stage.traffic.stand(passing, waiter)
+    stage.queue_api.stand(passing, waiter)
     stage.pass_ms(5000)
     assert stage.host.names() == ["passing"]
-    stage.traffic.leave(passing, waiter)
+    stage.queue_api.leave(passing, waiter)
     stage.pass_ms(999)
     assert stage.host.names() == ["passing"]
     stage.pass_ms(1)
@@ -231,7 +231,7 @@ def test_pending_messages_do_not_count(stage: BrokerStage) -> None:
     taken = stage.take("short")
     stage.put(b"2", to="short")
     assert stage.length("short") == 1
-    stage.traffic.requeue(stage.host.find("short"), settling(taken))
+    stage.queue_api.requeue(stage.host.find("short"), settling(taken))
     assert stage.length("short") == 2  # as RabbitMQ: what is requeued was accepted before
 
 
@@ -255,7 +255,7 @@ def test_who_waits_is_served_in_the_order_of_asking(stage: BrokerStage) -> None:
     jobs = stage.queue("jobs")
     waiters = [Waiter(1), Waiter(2), Waiter(5)]
     for waiter in waiters:
-        stage.traffic.stand(jobs, waiter)
+        stage.queue_api.stand(jobs, waiter)
     stage.put(b"1", b"2", b"3", b"4", to="jobs")
     assert [each.handed for each in waiters] == [[[b"1"]], [[b"2", b"3"]], [[b"4"]]]
     stage.put(b"5", to="jobs")
@@ -267,7 +267,7 @@ def test_who_asks_later_does_not_overtake(stage: BrokerStage) -> None:
     stage.put(b"expired", to="jobs")
     stage.clock.advance_ns(10_000_000)
     waiter = Waiter()
-    stage.traffic.stand(jobs, waiter)
+    stage.queue_api.stand(jobs, waiter)
     assert not waiter.handed  # never what has expired
     stage.put(b"fresh", to="jobs")
     stage.pass_ms(0)
@@ -279,16 +279,16 @@ def test_what_is_requeued_goes_to_who_waits(stage: BrokerStage) -> None:
     stage.put(b"1", to="jobs")
     taken = stage.take("jobs")
     waiter = Waiter()
-    stage.traffic.stand(jobs, waiter)
-    stage.traffic.requeue(jobs, settling(taken))
+    stage.queue_api.stand(jobs, waiter)
+    stage.queue_api.requeue(jobs, settling(taken))
     assert waiter.handed == [[b"1"]]
 
 
 def test_what_somebody_who_has_gone_does_not_take_is_ready_for_the_next(stage: BrokerStage) -> None:
     jobs = stage.queue("jobs")
     gone, there = Waiter(has_gone=True), Waiter()
-    stage.traffic.stand(jobs, gone)
-    stage.traffic.stand(jobs, there)
+    stage.queue_api.stand(jobs, gone)
+    stage.queue_api.stand(jobs, there)
     stage.put(b"1", to="jobs")
     assert (gone.handed, there.handed) == ([], [[b"1"]])
 
@@ -298,7 +298,7 @@ def test_a_thread_waits_until_something_comes(stage: BrokerStage) -> None:
     got: list[list[bytes]] = []
 
     def work() -> None:
-        delivery = stage.traffic.get(jobs, 2, seconds=10)
+        delivery = stage.queue_api.get(jobs, 2, seconds=10)
         assert delivery is not None
         got.append(bodies(delivery))
 
@@ -309,5 +309,5 @@ def test_a_thread_waits_until_something_comes(stage: BrokerStage) -> None:
     stage.put(b"1", b"2", b"3", to="jobs")
     thread.join()
     assert got == [[b"1", b"2"]]
-    assert stage.traffic.get(stage.queue("empty"), 1, seconds=0.01) is None
+    assert stage.queue_api.get(stage.queue("empty"), 1, seconds=0.01) is None
     assert len(stage.host.find("empty").serving().line) == 0

@@ -38,26 +38,26 @@ class Lives:
     """Two lives of one broker, the first ended by a stop."""
 
     def __init__(self, seed: int, stage: QueueCrashStage) -> None:
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._stage = stage
         self.clients: list[Client] = [Shopkeeper(seed, stage.clock), Clerk(seed, stage.clock)]
         self.done: Counter[str] = Counter()
         self.stopped_at = -1  # the step with which the stop began
 
     def body(self, open_database: Open, threads: SteppedThreads) -> None:
-        for life in range(2):
+        for incarnation in range(2):
             broker = self._stage.up(open_database, threads)
             for client in self.clients:
                 client.begin(broker)
             others = [threads.start(type(client).__name__, partial(client.work, DOINGS)) for client in self.clients]
             for _ in range(7):
-                self._chance.choice([broker.seal, broker.clean, broker.collect, broker.reflect, broker.pause])()
+                self._rng.choice([broker.seal, broker.clean, broker.collect, broker.reflect, broker.pause])()
             for other in others:
                 other.join()
             broker.tidy()
             broker.check()
             self.done.update(broker.done)
-            if life == 0:
+            if incarnation == 0:
                 assert self._stage._files is not None
                 self.stopped_at = len(self._stage._files.steps)
                 stop(broker, self.clients)
@@ -65,10 +65,10 @@ class Lives:
 
 def stop(broker: Broker, clients: list[Client]) -> None:
     """Queue by queue, as the vhost does it."""
-    for child in broker.host._by_id.values():
+    for handle in broker.host._by_id.values():
         for client in clients:
-            if child.name in client.queues:
-                client.stopping(child.name)
+            if handle.name in client.queues:
+                client.stopping(handle.name)
     broker.close()
     for client in clients:
         client.stopped()
@@ -192,11 +192,11 @@ def test_a_power_cut_at_any_step_loses_nothing_and_brings_nothing_back(
 def test_a_queue_that_is_made_again_has_what_it_wrote_however_far_the_store_is_behind() -> None:
     """QP-05: what its former life wrote last is read, from the log if need be. Else sequence ids are given twice."""
     stage = BrokerStage().up()
-    child = stage.queue("jobs")
+    handle = stage.queue("jobs")
     assert stage.database.reflection is not None
     stage.database.reflection.pause()
     stage.put(b"a", b"b", to="jobs")
-    fail(stage, child)
+    fail(stage, handle)
     stage.put(b"c", to="jobs")
     assert stage.get("jobs") == [b"a", b"b", b"c"]
     stage.database.reflection.resume()
@@ -212,19 +212,19 @@ def test_a_clean_stop_is_not_believed_once_more_by_a_queue_that_is_made_again() 
     stage.up()
     assert stage.database.reflection is not None
     stage.database.reflection.pause()
-    child = stage.host.find("jobs")
+    handle = stage.host.find("jobs")
     assert [each.is_redelivered for each in stage.take("jobs").fetched] == [False]
-    fail(stage, child)
+    fail(stage, handle)
     again = stage.take("jobs", 2)
     assert (bodies(again), {each.is_redelivered for each in again.fetched}) == ([b"a", b"b"], {True})
     stage.database.reflection.resume()
     stage.down()
 
 
-def fail(stage: BrokerStage, child: QueueHandle) -> None:
+def fail(stage: BrokerStage, handle: QueueHandle) -> None:
     def act(work: UnitOfWork) -> None:
-        work.touch(child.serving())
+        work.touch(handle.serving())
         raise RuntimeError("as it was to be")
 
     with pytest.raises(QueueDown):
-        stage.host.do([child], act)
+        stage.host.do([handle], act)

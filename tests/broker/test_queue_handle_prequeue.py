@@ -46,7 +46,7 @@ def test_it_starts_afresh_or_recovers_by_what_catalog_and_index_say(stage: Broke
 
 def test_a_start_has_what_was_written_and_is_still_on_its_way(stage: BrokerStage) -> None:
     orders = stage.queue("orders")
-    epoch = stage.traffic.put(Publication([b"1"]), [orders])
+    epoch = stage.queue_api.put(Publication([b"1"]), [orders])
     assert epoch > stage.database.log.durable
     _, queue = stage.host.prequeue.start(orders.id, 2, orders.epoch)
     assert len(queue.backing) == 1
@@ -71,7 +71,7 @@ def test_after_a_crash_it_may_come_back_in_another_role() -> None:
         storage.recover,
         storage.wait,
         storage.kinds,
-        QueueContext(stage.clock, stage.host.timetable.at, stage.host.monitor.takes),
+        QueueContext(stage.clock, stage.host.timers.at, stage.host.monitor.takes),
         lambda row: roles.get(row.name, QueueRole.REGULAR),
         {QueueRole.MASTER: proxy(QueueRole.MASTER), QueueRole.MIRROR: proxy(QueueRole.MIRROR)},
     )
@@ -86,7 +86,7 @@ def test_after_a_crash_it_may_come_back_in_another_role() -> None:
     del roles["orders"]
     faults.once["purge"] = RuntimeError("a bug")
     with pytest.raises(QueueDown):
-        stage.traffic.purge(stage.host.find("orders"))
+        stage.queue_api.purge(stage.host.find("orders"))
     assert stage.get("orders") == [b"1"]
     assert made == [QueueRole.MASTER, QueueRole.MIRROR]
     stage.down()
@@ -94,7 +94,7 @@ def test_after_a_crash_it_may_come_back_in_another_role() -> None:
 
 def test_a_role_that_nobody_makes_is_refused(stage: BrokerStage) -> None:
     storage = stage.storage
-    around = QueueContext(stage.clock, stage.host.timetable.at, stage.host.monitor.takes)
+    around = QueueContext(stage.clock, stage.host.timers.at, stage.host.monitor.takes)
 
     def role_of(row: Row) -> QueueRole:
         return QueueRole.MIRROR

@@ -36,11 +36,11 @@ class Reader(Taker):
         self.is_auto_ack = is_auto_ack
         self.contents: list[bytes] = []
         self.fetched: list[Fetched] = []
-        self.life = 0
+        self.incarnation = 0
 
-    def take(self, life: int, fetched: list[Fetched]) -> None:
-        super().take(life, fetched)
-        self.life = life
+    def take(self, incarnation: int, fetched: list[Fetched]) -> None:
+        super().take(incarnation, fetched)
+        self.incarnation = incarnation
         self.fetched += fetched
         self.contents += [content for each in fetched for content in each.slice.contents or []]
 
@@ -49,7 +49,7 @@ class TurnStage:
     def __init__(self, broker: BrokerStage | None = None) -> None:
         self.broker = (broker or BrokerStage()).up()
         self.woken = 0
-        self.turn = RequestBatch(self.broker.host, self.broker.clock, self._wake)
+        self.batch = RequestBatch(self.broker.host, self.broker.clock, self._wake)
         self._routes: dict[tuple[str, ...], Route] = {}
 
     def _wake(self) -> None:
@@ -57,31 +57,31 @@ class TurnStage:
 
     def route(self, *names: str) -> Route:
         if names not in self._routes:
-            children = tuple(self.broker.host.find(name) for name in names)
+            handles = tuple(self.broker.host.find(name) for name in names)
             kind = WIRE if isinstance(self.broker, RoutedStage) else RAW
-            self._routes[names] = Route(children, Origin("amq.fanout", "key", "guest", kind), 1, False)
+            self._routes[names] = Route(handles, Origin("amq.fanout", "key", "guest", kind), 1, False)
         return self._routes[names]
 
     def publish(
         self, sender: Sender, tag: int, *bodies: bytes, to: Route, persistent: bool = True, expires_ms: int = 0
     ) -> None:
-        self.turn.publish(sender, tag, to, list(bodies), persistent, 0, expires_ms)
+        self.batch.publish(sender, tag, to, list(bodies), persistent, 0, expires_ms)
 
     def end(self) -> BatchResult:
-        done = self.turn.end()
+        done = self.batch.end()
         if done.epoch:
             self.broker.storage.wait(done.epoch)
         return done
 
     def runs(self, name: str) -> list[list[bytes]]:
         """What is ready, run by run."""
-        return [list(piece) for piece in self.broker.traffic.browse(self.broker.host.find(name))]
+        return [list(piece) for piece in self.broker.queue_api.browse(self.broker.host.find(name))]
 
     def consume(self, name: str, reader: Reader) -> None:
-        child = self.broker.host.find(name)
-        with child.lock:
-            child.subscribers.add(reader)
-        self.turn.look(child)
+        handle = self.broker.host.find(name)
+        with handle.lock:
+            handle.subscribers.add(reader)
+        self.batch.look(handle)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_everything_of_a_turn_is_one_session(stage: TurnStage, monkeypatch: pyte
     reader = Reader(10, is_auto_ack=True)
     stage.consume("copies", reader)
     stage.publish(Sender(), 1, b"new", to=stage.route("jobs", "copies"))
-    stage.turn.settle(stage.broker.host.find("jobs"), Settlement.ACK, delivery.life, delivery.fetched[0].tags)
+    stage.batch.settle(stage.broker.host.find("jobs"), Settlement.ACK, delivery.incarnation, delivery.fetched[0].tags)
     stage.end()
     assert begun == [1]
     assert (reader.contents, stage.runs("jobs"), stage.runs("copies")) == ([b"new"], [[b"new"]], [])
@@ -160,7 +160,7 @@ def test_a_queue_that_refuses_lets_nothing_go_that_it_took(stage: TurnStage) -> 
     stage.end()
     stage.publish(sender, 2, b"2", to=route)
     stage.end()
-    stage.turn.settle(route.children[0], Settlement.REQUEUE, reader.life, reader.fetched[0].tags)
+    stage.batch.settle(route.handles[0], Settlement.REQUEUE, reader.incarnation, reader.fetched[0].tags)
     stage.end()
     stage.publish(sender, 3, b"3", to=route)
     stage.end()
@@ -202,56 +202,58 @@ def test_what_has_expired_is_not_handed_out(stage: TurnStage) -> None:
 
 
 def test_tags_of_an_earlier_life_are_passed_over(stage: TurnStage) -> None:
-    child = stage.broker.queue("jobs")
+    handle = stage.broker.queue("jobs")
     stage.broker.put(b"1", to="jobs")
     delivery = stage.broker.take("jobs")
-    stage.turn.settle(child, Settlement.ACK, delivery.life - 1, delivery.fetched[0].tags)
+    stage.batch.settle(handle, Settlement.ACK, delivery.incarnation - 1, delivery.fetched[0].tags)
     assert stage.end().error is None
-    assert child.queue is not None and child.queue.backing.pending_count == 1
+    assert handle.queue is not None and handle.queue.backing.pending_count == 1
 
 
 def test_what_is_rejected_goes_to_the_dead_letters_in_the_same_session(stage: TurnStage) -> None:
     stage.broker.queue("dead")
-    child = stage.broker.queue("jobs", dead_letter="dead")
+    handle = stage.broker.queue("jobs", dead_letter="dead")
     stage.broker.put(b"1", b"2", to="jobs")
     delivery = stage.broker.take("jobs", 2)
-    stage.turn.settle(child, Settlement.REJECT, delivery.life, delivery.fetched[0].tags)
+    stage.batch.settle(handle, Settlement.REJECT, delivery.incarnation, delivery.fetched[0].tags)
     assert stage.end().error is None
     assert (stage.runs("dead"), stage.runs("jobs")) == ([[b"1", b"2"]], [])
 
 
 def test_requeued_messages_come_again_where_they_stood(stage: TurnStage) -> None:
-    child = stage.broker.queue("jobs")
+    handle = stage.broker.queue("jobs")
     stage.broker.put(b"1", b"2", b"3", to="jobs")
     reader = Reader(2)
     stage.consume("jobs", reader)
     stage.end()
-    stage.turn.settle(child, Settlement.REQUEUE, reader.life, (reader.fetched[0].tag, reader.fetched[0].tag + 2))
+    stage.batch.settle(
+        handle, Settlement.REQUEUE, reader.incarnation, (reader.fetched[0].tag, reader.fetched[0].tag + 2)
+    )
     stage.end()
     reader.left = 10
-    stage.turn.look(child)
+    stage.batch.look(handle)
     stage.end()
     assert reader.contents == [b"1", b"2", b"1", b"2", b"3"]
     assert [each.is_redelivered for each in reader.fetched] == [False, True, False]
 
 
 def test_a_get_comes_after_what_was_published_in_the_same_turn(stage: TurnStage) -> None:
-    child = stage.broker.queue("jobs")
+    handle = stage.broker.queue("jobs")
     got: list[GetResult | WarrenError] = []
     stage.publish(Sender(), 1, b"1", b"2", to=stage.route("jobs"))
-    stage.turn.get(child, True, got.append)
+    stage.batch.get(handle, True, got.append)
     stage.end()
     [found] = got
     assert isinstance(found, GetResult) and found.left == 1
     assert [each.slice.contents for each in found.fetched] == [[b"1"]]
-    assert child.queue is not None and child.queue.backing.pending_count == 0
+    assert handle.queue is not None and handle.queue.backing.pending_count == 0
 
 
 def test_a_queue_that_was_deleted_in_this_moment_is_not_there(stage: TurnStage) -> None:
-    child = stage.broker.queue("gone")
+    handle = stage.broker.queue("gone")
     stage.broker.queue("stays")
     route, sender = stage.route("gone", "stays"), Sender()
-    stage.broker.host.delete(child)
+    stage.broker.host.delete(handle)
     stage.publish(sender, 1, b"1", to=route)
     assert stage.end().error is None
     assert (sender.nacks, stage.runs("stays")) == ([], [[b"1"]])
@@ -263,7 +265,7 @@ def test_a_turn_in_which_nothing_was_asked_does_nothing(stage: TurnStage) -> Non
 
 def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: TurnStage) -> None:
     """QP-07: there is more of it than one session lets go of."""
-    child = stage.broker.queue("news")
+    handle = stage.broker.queue("news")
     now_ms = stage.broker.clock.wall_ns() // 1_000_000
     route, count = stage.route("news"), 2 * STEP_MESSAGES + 1
     stage.publish(Sender(), 1, *[b"goes"] * count, to=route, expires_ms=now_ms + 50)
@@ -271,7 +273,7 @@ def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: TurnStage)
     stage.end()
     stage.broker.clock.advance_ns(100_000_000)
     got: list[GetResult | WarrenError] = []
-    stage.turn.get(child, True, got.append)
+    stage.batch.get(handle, True, got.append)
     turns = 0
     while not got:
         stage.end()
@@ -301,10 +303,10 @@ def expired(stage: TurnStage) -> None:
 
 
 def given_back_too_often(stage: TurnStage) -> None:
-    child = stage.broker.queue("jobs", delivery_limit=0, queue_type="quorum", dead_letter="dead")
+    handle = stage.broker.queue("jobs", delivery_limit=0, queue_type="quorum", dead_letter="dead")
     stage.broker.put(b"1", b"2", to="jobs")
     delivery = stage.broker.take("jobs")
-    stage.turn.settle(child, Settlement.REQUEUE, delivery.life, delivery.fetched[0].tags)
+    stage.batch.settle(handle, Settlement.REQUEUE, delivery.incarnation, delivery.fetched[0].tags)
 
 
 @pytest.mark.parametrize("prepare", [over_the_limit, refused, expired, given_back_too_often])
@@ -317,7 +319,7 @@ def test_what_must_be_moved_has_moved_at_the_end_of_the_turn(
     got: list[GetResult | WarrenError] = []
     is_got = prepare is expired or prepare is given_back_too_often
     if is_got:
-        stage.turn.get(stage.broker.host.find("jobs"), True, got.append)
+        stage.batch.get(stage.broker.host.find("jobs"), True, got.append)
     done = stage.end()
     assert done.error is None and done.epoch
     assert stage.runs("dead") == [[b"1"]]
@@ -331,4 +333,4 @@ def test_contents_are_released_with_their_turn(stage: TurnStage) -> None:
     stage.broker.queue("jobs")
     stage.publish(Sender(), 1, b"1", to=stage.route("jobs"))
     stage.end()
-    assert not stage.turn._attempt.requests.has_any
+    assert not stage.batch._attempt.requests.has_any

@@ -38,8 +38,8 @@ def stage() -> Iterator[BrokerStage]:
     made.down()
 
 
-def contents(size: int, letter: str) -> list[bytes]:
-    return [f"{letter}{number}".encode().ljust(size, b".") for number in range(20)]
+def contents(size: int, dead_letter: str) -> list[bytes]:
+    return [f"{dead_letter}{number}".encode().ljust(size, b".") for number in range(20)]
 
 
 def fill(stage: BrokerStage, size: int) -> set[FileNumber]:
@@ -71,10 +71,10 @@ def delete_row(stage: BrokerStage, name: str) -> None:
 
 def crashed(stage: BrokerStage, forgets_everything: bool = False) -> None:
     """The power goes; the same stage is up again with what the disks hold."""
-    disk, store = stage.disk.crash(SYNCED, stage.chance), stage.store
+    disk, store = stage.disk.crash(SYNCED, stage.rng), stage.store
     assert store is not None
     stage.down()
-    stage.disk, stage.store = disk, None if forgets_everything else store.crash(stage.chance)
+    stage.disk, stage.store = disk, None if forgets_everything else store.crash(stage.rng)
     if forgets_everything:
         stage.place = ForgetfulCatalog()
     stage.up()
@@ -210,13 +210,13 @@ def test_what_is_known_of_a_queue_goes_with_it(stage: BrokerStage, size: int) ->
     crashed(stage)
     queue = stage.host.find("gone").id
     kept = stage.host.find("kept").id
-    stage.storage._tell_damage(QueuePlace(queue), SequenceId(7), Damage("a bad block"))
-    stage.storage._tell_damage(QueuePlace(kept), SequenceId(8), Damage("another"))
+    stage.storage._report_damage(QueuePlace(queue), SequenceId(7), Damage("a bad block"))
+    stage.storage._report_damage(QueuePlace(kept), SequenceId(8), Damage("another"))
     assert queue in stage.storage._begun and len(stage.storage.alarms()) == 2
     stage.host.delete(stage.host.find("gone"))
     assert queue not in stage.storage._begun and kept in stage.storage._begun
     [told] = stage.storage.alarms()
     assert "another" in told
     for number in range(2000):
-        stage.storage._tell_damage(QueuePlace(kept), SequenceId(number), Damage("many"))
+        stage.storage._report_damage(QueuePlace(kept), SequenceId(number), Damage("many"))
     assert len(stage.storage.alarms()) == 1, "one for each queue and file"

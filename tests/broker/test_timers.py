@@ -13,11 +13,11 @@ def test_what_is_due_is_called_once_and_in_order() -> None:
     table = Timers(SystemThreads(), clock, called.append)
     for key, due in ((3, 30), (1, 10), (2, 20), (1, 15)):
         table.at(key, due)
-    assert table.turn() == 0
+    assert table.run_due() == 0
     clock.advance_ns(20_000_000)
-    assert (table.turn(), called) == (2, [1, 2])
+    assert (table.run_due(), called) == (2, [1, 2])
     clock.advance_ns(20_000_000)
-    assert (table.turn(), called) == (1, [1, 2, 3])
+    assert (table.run_due(), called) == (1, [1, 2, 3])
 
 
 def test_the_thread_sleeps_until_then() -> None:
@@ -52,13 +52,13 @@ def test_a_call_that_raises_is_repeated_later_and_the_others_are_called_in_time(
     table.at(1, 10)
     table.at(2, 10)
     clock.advance_ns(10_000_000)
-    assert (table.turn(), called) == (2, [1, 2])
+    assert (table.run_due(), called) == (2, [1, 2])
     assert len(background.alarms()) == 1, "the good call of another key does not clear the alarm"
     clock.advance_ns(1_000_000_000)
-    assert (table.turn(), called) == (1, [1, 2, 1])
+    assert (table.run_due(), called) == (1, [1, 2, 1])
     clock.advance_ns(1_000_000_000)
-    assert table.turn() == 0, "the second pause is longer"
+    assert table.run_due() == 0, "the second pause is longer"
     clock.advance_ns(1_000_000_000)
-    assert (table.turn(), background.alarms()) == (1, [])
+    assert (table.run_due(), background.alarms()) == (1, [])
     clock.advance_ns(10**12)
-    assert table.turn() == 0, "a good call is not repeated"
+    assert table.run_due() == 0, "a good call is not repeated"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import warren.broker.traffic
 
 import warren.broker.queue
+import warren.broker.queue_api
 from tests.broker.stage import BrokerStage, Waiter, bodies, settling
 from warren.base.errors import Refused
 from warren.base.messages import Publication
@@ -57,7 +57,7 @@ def test_api_and_implementation_are_two_modules(stage: BrokerStage) -> None:
 def test_consumers_are_a_module_of_their_own(stage: BrokerStage) -> None:
     """QP-09: whoever keeps to the protocol can stand in line; the queue knows no more of him."""
     orders, waiter = stage.queue("orders"), Waiter()
-    stage.traffic.stand(orders, waiter)
+    stage.queue_api.stand(orders, waiter)
     stage.put(b"1", to="orders")
     assert waiter.handed == [[b"1"]]
     line = orders.serving().line
@@ -73,9 +73,9 @@ def test_a_deleted_queue_is_gone_with_all_that_was_in_it(stage: BrokerStage) -> 
     with pytest.raises(UnknownQueue):
         stage.host.find("orders")
     with pytest.raises(QueueDeleted):
-        stage.traffic.ack(orders, settling(taken))
+        stage.queue_api.ack(orders, settling(taken))
     with pytest.raises(QueueDeleted):
-        stage.traffic.stand(orders, waiter)
+        stage.queue_api.stand(orders, waiter)
     with pytest.raises(QueueDeleted):
         stage.host.delete(orders)
     again = stage.queue("orders")
@@ -87,7 +87,7 @@ def test_a_deleted_queue_is_gone_with_all_that_was_in_it(stage: BrokerStage) -> 
 
 def test_who_waits_for_a_deleted_queue_is_told(stage: BrokerStage) -> None:
     orders, waiter = stage.queue("orders"), Waiter()
-    stage.traffic.stand(orders, waiter)
+    stage.queue_api.stand(orders, waiter)
     stage.host.delete(orders)
     assert [type(error) for error in waiter.errors] == [QueueDeleted]
 
@@ -107,7 +107,7 @@ def test_after_a_clean_stop_nothing_that_was_not_delivered_is_flagged(stage: Bro
 def test_after_a_crash_confirmed_messages_are_there_and_flagged(stage: BrokerStage) -> None:
     orders = stage.queue("orders")
     stage.put(b"1", b"2", b"3", to="orders")
-    stage.traffic.ack(orders, settling(stage.take("orders")))
+    stage.queue_api.ack(orders, settling(stage.take("orders")))
     stage.database.make_durable()
     other = _crashed(stage)
     again = other.take("orders", 3)
@@ -135,7 +135,7 @@ def test_a_dead_letter_move_that_was_not_durable_never_was(stage: BrokerStage) -
     stage.put(b"1", to="work")
     publication_epoch = stage.host.find("work").epoch
     assert publication_epoch <= stage.database.log.durable
-    stage.traffic.put(Publication([b"2"]), [stage.host.find("work")])
+    stage.queue_api.put(Publication([b"2"]), [stage.host.find("work")])
     other = _crashed(stage)
     assert (other.get("work"), other.get("dead")) == ([b"1"], [])
     other.down()
@@ -172,8 +172,8 @@ def test_many_threads_may_declare_and_delete(stage: BrokerStage) -> None:
     def work() -> None:
         try:
             for _ in range(10):
-                child = stage.queue("shared")
-                stage.host.delete(child)
+                handle = stage.queue("shared")
+                stage.host.delete(handle)
         except Refused:
             work_again.append(1)
         except BaseException as error:
@@ -191,10 +191,10 @@ def test_many_threads_may_declare_and_delete(stage: BrokerStage) -> None:
 def test_a_closed_vhost_serves_nobody() -> None:
     stage = BrokerStage().up()
     orders, waiter = stage.queue("orders"), Waiter()
-    stage.traffic.stand(orders, waiter)
+    stage.queue_api.stand(orders, waiter)
     stage.down()
     assert [type(error) for error in waiter.errors] == [QueuesClosed]
-    for call in (lambda: stage.host.find("other"), lambda: stage.traffic.length(orders), stage.host.names):
+    for call in (lambda: stage.host.find("other"), lambda: stage.queue_api.length(orders), stage.host.names):
         with pytest.raises(QueuesClosed):
             call()
 
@@ -202,9 +202,9 @@ def test_a_closed_vhost_serves_nobody() -> None:
 def _crashed(stage: BrokerStage) -> BrokerStage:
     """Another machine, with what is left of the disks after the power went."""
     other = BrokerStage()
-    other.disk = stage.disk.crash(SYNCED, stage.chance)
+    other.disk = stage.disk.crash(SYNCED, stage.rng)
     assert stage.store is not None
-    other.store = stage.store.crash(stage.chance)
-    other.place = stage.forgetful.crash(stage.chance)
+    other.store = stage.store.crash(stage.rng)
+    other.place = stage.forgetful.crash(stage.rng)
     other.log_settings, other.reflection = stage.log_settings, stage.reflection
     return other.up()

@@ -44,10 +44,10 @@ class Idle:
     def room_bytes(self) -> int:
         return 0
 
-    def take(self, life: int, fetched: list[Fetched]) -> None:
+    def take(self, incarnation: int, fetched: list[Fetched]) -> None:
         raise AssertionError("there was no room")
 
-    def cancelled(self, why: WarrenError) -> None:
+    def cancelled(self, reason: WarrenError) -> None:
         """It hears of it, and that is all."""
 
 
@@ -64,8 +64,8 @@ class TopologyStage(BrokerStage):
                 bindings.every(connection, row.id),
             )
         self.counts = MessageCounters()
-        self.realm = Vhost(row, self.host, routing, self.traffic, self.machine().threads.condition())
-        self.topology = Declarations(self.realm, self.counts)
+        self.vhost = Vhost(row, self.host, routing, self.queue_api, self.environment().threads.condition())
+        self.declarations = Declarations(self.vhost, self.counts)
         self.clients: dict[str, Client] = {}
         return self
 
@@ -75,18 +75,18 @@ class TopologyStage(BrokerStage):
         return self.clients[who]
 
     def ask(self, method: Method, who: str = "a") -> Method | None:
-        return self.topology.answer(self.client(who), method)
+        return self.declarations.answer(self.client(who), method)
 
     def consume(self, name: str) -> tuple[QueueHandle, Idle]:
-        child, consumer = self.host.find(name), Idle()
-        with child.lock:
-            child.subscribers.add(consumer)
-        return child, consumer
+        handle, consumer = self.host.find(name), Idle()
+        with handle.lock:
+            handle.subscribers.add(consumer)
+        return handle, consumer
 
-    def leave(self, child: QueueHandle, consumer: Idle) -> None:
-        with child.lock:
-            child.subscribers.remove(consumer)
-        self.topology.consumer_left(child.id)
+    def leave(self, handle: QueueHandle, consumer: Idle) -> None:
+        with handle.lock:
+            handle.subscribers.remove(consumer)
+        self.declarations.consumer_removed(handle.id)
 
     def step(self, step: Step) -> str:
         """What a client would hear, as the table of expected answers has it."""
@@ -108,12 +108,12 @@ class TopologyStage(BrokerStage):
     def clean(self) -> None:
         """Everybody goes, and everything with them."""
         for client in self.clients.values():
-            self.topology.release(client.owner)
+            self.declarations.release(client.owner)
         self.clients = {}
         for name in self.host.names():
             self.host.delete(self.host.find(name))
         with self.storage.catalog.reading() as connection:
-            names = [row.name for row in exchanges.every(connection, self.realm.vhost.id)]
+            names = [row.name for row in exchanges.every(connection, self.vhost.vhost.id)]
         for name in [each for each in names if each and not each.startswith("amq.")]:
             self.ask(methods.ExchangeDelete(exchange=name))
         self.check()
@@ -121,26 +121,26 @@ class TopologyStage(BrokerStage):
     def check(self) -> None:
         """What is in memory is what the catalog has."""
         with self.storage.catalog.reading() as connection:
-            rows = {row.name: row.id for row in queues.every(connection, self.realm.vhost.id)}
-            known = exchanges.every(connection, self.realm.vhost.id)
-            bound = {row.id: row for row in bindings.every(connection, self.realm.vhost.id)}
-        routing = self.realm.routing
+            rows = {row.name: row.id for row in queues.every(connection, self.vhost.vhost.id)}
+            known = exchanges.every(connection, self.vhost.vhost.id)
+            bound = {row.id: row for row in bindings.every(connection, self.vhost.vhost.id)}
+        routing = self.vhost.routing
         assert routing._queue_names == rows
         assert {row.id for row in known} == set(routing._exchanges)
         assert _bound(routing._exchanges.values()) == bound
-        assert set(self.realm.owners) <= set(rows.values())
-        assert {id_ for owner in self.realm.owners.values() for id_ in owner.exclusive} == set(self.realm.owners)
+        assert set(self.vhost.owners) <= set(rows.values())
+        assert {id_ for owner in self.vhost.owners.values() for id_ in owner.exclusive} == set(self.vhost.owners)
 
     def seen(self) -> list[object]:
         """Everything that the catalog has of this vhost."""
         with self.storage.catalog.reading() as connection:
-            vhost = self.realm.vhost.id
+            vhost = self.vhost.vhost.id
             rows = [queues.every(connection, vhost), exchanges.every(connection, vhost)]
             return [*rows, bindings.every(connection, vhost)]
 
     def ids(self) -> dict[str, QueueId]:
         with self.storage.catalog.reading() as connection:
-            return {row.name: row.id for row in queues.every(connection, self.realm.vhost.id)}
+            return {row.name: row.id for row in queues.every(connection, self.vhost.vhost.id)}
 
     def _done(self, action: Action, who: str) -> Method | None:
         if isinstance(action, Publish):

@@ -78,7 +78,7 @@ class CatalogCrashStage(CrashStage):
 
     def crash(self, model: CrashModel, seed: int) -> None:
         super().crash(model, seed)
-        self.sql = self.sql.crash(self.chance)
+        self.sql = self.sql.crash(self.rng)
 
     def _sql_step(self, name: str, call: Any) -> None:
         if self._files is None:
@@ -149,7 +149,7 @@ def copy_of(stage: CatalogStage) -> CatalogStage:
     """Another machine with the same disks."""
     other = CatalogStage()
     other.disk, other.log_settings, other.reflection = (
-        stage.disk.crash(ALL, stage.chance),
+        stage.disk.crash(ALL, stage.rng),
         stage.log_settings,
         replace(stage.reflection),
     )

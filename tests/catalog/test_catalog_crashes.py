@@ -39,15 +39,15 @@ class Client:
     states: list[State] = field(default_factory=lambda: [{}])
     acknowledged: int = 0
 
-    def work(self, catalog: Catalog, here: VhostId, chance: random.Random) -> None:
+    def work(self, catalog: Catalog, here: VhostId, rng: random.Random) -> None:
         for _ in range(CHANGES):
             state = dict(self.states[-1])
-            name = f"{self.name}{chance.randrange(3)}"
+            name = f"{self.name}{rng.randrange(3)}"
             if name not in state:
-                keys = frozenset(chance.sample("abc", 2))
+                keys = frozenset(rng.sample("abc", 2))
                 state[name] = keys
                 work = partial(_declare_and_bind, here, name, sorted(keys))
-            elif chance.random() < 0.5:
+            elif rng.random() < 0.5:
                 del state[name]
                 work = partial(_delete, here, name)
             else:
@@ -114,8 +114,8 @@ class Lives:
             catalog.change(lambda change, here=here: queues.declare(change, here, "passing", durable=False))  # type: ignore[misc]
             chances = [random.Random(f"{self._seed} {life} {client.name}") for client in self.clients]
             others = [
-                threads.start(client.name, partial(client.work, catalog, here, chance))
-                for client, chance in zip(self.clients, chances, strict=True)
+                threads.start(client.name, partial(client.work, catalog, here, rng))
+                for client, rng in zip(self.clients, chances, strict=True)
             ]
             self._look_after(database)
             for other in others:

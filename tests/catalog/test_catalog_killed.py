@@ -21,12 +21,12 @@ class Killing:
     def __init__(self, directory: Path, seed: int, connect: str = "") -> None:
         self._directory = str(directory / "db")
         self._connect = connect
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self.reached = 0
         self.lives = Lives("tests.catalog.catalog_to_be_killed", self._directory, connect)
 
     def one_life(self, loses_sql: bool = False) -> None:
-        told = self.lives.one(self._chance.choice([0.05, 0.2, 0.4]) * self._chance.random())
+        told = self.lives.one(self._rng.choice([0.05, 0.2, 0.4]) * self._rng.random())
         if loses_sql:
             for path in Path(self._directory).glob("catalog/*"):
                 path.unlink()

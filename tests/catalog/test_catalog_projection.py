@@ -114,7 +114,7 @@ def test_changes_that_wait_for_the_disk_share_the_next_epoch_and_transaction(sta
     here = home(stage.catalog)
     commit, gate = stage.database.log.commit, Event()
     before, syncs = len(stage.forgetful.states), [0]
-    bring_to_disk = commit._bring_to_disk
+    bring_to_disk = commit._write_and_sync
 
     def slowly(parts: Any) -> None:
         syncs[0] += 1
@@ -122,7 +122,7 @@ def test_changes_that_wait_for_the_disk_share_the_next_epoch_and_transaction(sta
             gate.wait(30)
         bring_to_disk(parts)
 
-    commit._bring_to_disk = slowly  # type: ignore[method-assign]
+    commit._write_and_sync = slowly  # type: ignore[method-assign]
     threads = [Thread(target=declared, args=(stage.catalog, here.id, f"q{n}")) for n in range(6)]
     threads[0].start()
     while not syncs[0]:

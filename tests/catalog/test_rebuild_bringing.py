@@ -151,12 +151,14 @@ def test_sql_of_a_timeline_that_the_log_has_left_is_made_again(place: SqlPlace) 
     declared(stage.catalog, here.id, "kept")
     at = stage.catalog.applied
     declared(stage.catalog, here.id, "later")
-    machine = stage.machine()
+    environment = stage.environment()
     stage.database.log.rotate()
-    stage.database.log.cut(at).write_to(machine.files, machine.threads, machine.chance, "fork/log")
+    stage.database.log.cut(at).write_to(environment.files, environment.threads, environment.rng, "fork/log")
     stage.stop()
 
-    fork = Database.open("fork", lambda _, line: ForgetfulStore(line), stage.log_settings, stage.reflection, machine)
+    fork = Database.open(
+        "fork", lambda _, line: ForgetfulStore(line), stage.log_settings, stage.reflection, environment
+    )
     assert fork.log.manifest.state.timeline.ancestry
     catalog = Catalog.open(fork, stage.place, SystemThreads())
     assert names(catalog) == ["kept"]

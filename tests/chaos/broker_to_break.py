@@ -41,11 +41,11 @@ def break_it(broker: Broker, what: str) -> None:
 
 
 def main(directory: str, what: str) -> int:
-    machine = Environment.real()
+    environment = Environment.real()
     ports = OptionValues(data_dir=directory, port=0, management_port=0, prometheus_port=0)
-    configuration = configuration_of(machine.files, ports, {})
+    configuration = configuration_of(environment.files, ports, {})
     begin(configuration.log_to)
-    broker = open_broker(configuration, machine=machine)
+    broker = open_broker(configuration, environment=environment)
 
     def say(line: str) -> None:
         if line.startswith("ready"):

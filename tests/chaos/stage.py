@@ -45,9 +45,9 @@ def until(is_so: Callable[[], bool], what: str) -> None:
 
 class ChaosStage:
     def __init__(self, directory: Path) -> None:
-        machine = Environment.real()
+        environment = Environment.real()
         choices = OptionValues(data_dir=str(directory), port=0, management_port=0, prometheus_port=0)
-        self.broker = open_broker(configuration_of(machine.files, choices, {}), machine=machine)
+        self.broker = open_broker(configuration_of(environment.files, choices, {}), environment=environment)
         self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="chaos-loop")
         self._thread.start()
@@ -159,4 +159,4 @@ class ChaosStage:
             guest = users.get(connection, "guest")
         assert guest is not None
         broker.catalog.change(lambda change: permissions.put(change, guest.id, row.id, ".*", ".*", ".*"))
-        broker.realms.open(row)
+        broker.vhosts.open(row)

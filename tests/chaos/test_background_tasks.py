@@ -42,9 +42,9 @@ def give_order(stage: ChaosStage) -> None:
 
 
 def fill_memory(stage: ChaosStage) -> None:
-    stage.broker.realms.monitor.limit_bytes = 1
+    stage.broker.vhosts.monitor.limit_bytes = 1
     stage.publish()
-    stage.broker.realms.monitor.limit_bytes = 1 << 30
+    stage.broker.vhosts.monitor.limit_bytes = 1 << 30
 
 
 def connect_and_leave(stage: ChaosStage) -> None:
@@ -57,15 +57,15 @@ TASKS: dict[str, tuple[Callable[[ChaosStage], Any], str, Callable[[ChaosStage], 
     "scrub": (lambda stage: stage.broker._queues.storage.upkeep, "_scrub", nothing),
     "store-gc": (lambda stage: stage.broker._queues.storage.stores.collector, "run", ring_collector),
     "reflection": (lambda stage: stage.broker.database.reflection, "_bring", publish),
-    "compaction": (lambda stage: stage.broker.database.log.ballast, "lay", nothing),
-    "timetable": (lambda stage: stage.broker.realms.monitor, "tick", nothing),
+    "compaction": (lambda stage: stage.broker.database.log.disk_reserve, "lay", nothing),
+    "timetable": (lambda stage: stage.broker.vhosts.monitor, "tick", nothing),
     "control-socket": (lambda stage: stage.broker._control, "_answer", give_order),
     "client-watch": (lambda stage: stage.broker.server._watch, "_look_at_clients", nothing),
     "memory-watch": (lambda stage: stage.broker.server._watch, "_look_at_memory", nothing),
     "disk-watch": (lambda stage: stage.broker.server._watch, "_look_at_disk", nothing),
     "garbage-watch": (lambda stage: stage.broker._queues.storage.upkeep, "is_behind", publish),
-    "paging": (lambda stage: stage.broker.realms.monitor, "relieve", fill_memory),
-    "cleanup": (lambda stage: stage.broker.server.served("/").topology, "release", connect_and_leave),
+    "paging": (lambda stage: stage.broker.vhosts.monitor, "relieve", fill_memory),
+    "cleanup": (lambda stage: stage.broker.server.served("/").declarations, "release", connect_and_leave),
 }
 
 
@@ -95,13 +95,13 @@ def test_every_task_of_a_broker_is_broken_by_a_test(tmp_path: Path) -> None:
     elsewhere = {"request-batch", "connection", "event-loop", "confirms"}  # below, and in tests/broker
     elsewhere.add("queue-restart")  # tests/broker/test_supervisor
     with ChaosStage(tmp_path / "data") as stage:
-        assert set(stage.broker.machine.background.failures()) == {*TASKS, *elsewhere}
+        assert set(stage.broker.environment.background.failures()) == {*TASKS, *elsewhere}
 
 
 def test_a_batch_that_raises_is_refused_and_the_next_one_is_served(tmp_path: Path) -> None:
     with ChaosStage(tmp_path / "data") as stage:
         stage.check_service()
-        with stage.broken(stage.broker.server.served("/").turn, "end", is_done_first=True):
+        with stage.broken(stage.broker.server.served("/").batch, "end", is_done_first=True):
             assert isinstance(stage.publish(), methods.BasicNack)
             stage.check_alarm("request-batch")
         stage.check_service()
@@ -159,7 +159,7 @@ def test_a_batch_of_one_vhost_that_raises_leaves_the_vhosts_behind_it_served(tmp
         with RawClient(stage.port).log_in(vhost="other").channel(confirms=True) as client:
             client.say(1, methods.QueueDeclare(queue=QUEUE, durable=True))
             client.expect(methods.QueueDeclareOk)
-            first, second = server.served("/").turn, server.served("other").turn
+            first, second = server.served("/").batch, server.served("other").batch
 
             def wake_both() -> None:
                 first.ask()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from warren.config.memory import MESSAGES_BYTES_MIN, OWN_BYTES, UNKNOWN_BYTES, machine_bytes, messages_bytes
+from warren.config.memory import MESSAGES_BYTES_MIN, OWN_BYTES, UNKNOWN_BYTES, messages_bytes, system_memory_bytes
 from warren.files.local import LocalFiles
 from warren.testing.memory_files import MemoryFiles
 
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:         1000 kB\n"
 
 
-def machine(**texts: str) -> MemoryFiles:
+def environment(**texts: str) -> MemoryFiles:
     paths = {"memory": "/proc/meminfo", "new": "/sys/fs/cgroup/memory.max"}
     paths["old"] = "/sys/fs/cgroup/memory/memory.limit_in_bytes"
     files = MemoryFiles()
@@ -22,16 +22,16 @@ def machine(**texts: str) -> MemoryFiles:
 
 
 def test_the_least_of_machine_and_container_counts() -> None:
-    assert machine_bytes(machine(memory=MEMINFO)) == 16_000_000 * 1024
-    assert machine_bytes(machine(memory=MEMINFO, new="max\n")) == 16_000_000 * 1024
-    assert machine_bytes(machine(memory=MEMINFO, new="536870912\n")) == 512 << 20
-    assert machine_bytes(machine(memory=MEMINFO, old="1073741824\n")) == 1 << 30
-    assert machine_bytes(machine(memory=MEMINFO, old=f"{1 << 62}\n")) == 16_000_000 * 1024
-    assert machine_bytes(machine()) == UNKNOWN_BYTES
+    assert system_memory_bytes(environment(memory=MEMINFO)) == 16_000_000 * 1024
+    assert system_memory_bytes(environment(memory=MEMINFO, new="max\n")) == 16_000_000 * 1024
+    assert system_memory_bytes(environment(memory=MEMINFO, new="536870912\n")) == 512 << 20
+    assert system_memory_bytes(environment(memory=MEMINFO, old="1073741824\n")) == 1 << 30
+    assert system_memory_bytes(environment(memory=MEMINFO, old=f"{1 << 62}\n")) == 16_000_000 * 1024
+    assert system_memory_bytes(environment()) == UNKNOWN_BYTES
 
 
 def test_a_real_machine_says_how_much_it_has() -> None:
-    assert machine_bytes(LocalFiles()) > 64 << 20
+    assert system_memory_bytes(LocalFiles()) > 64 << 20
 
 
 def test_messages_get_half_of_what_the_process_does_not_need_itself() -> None:

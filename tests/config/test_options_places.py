@@ -12,7 +12,7 @@ from warren.catalog.catalog import Catalog
 from warren.catalog.database import SqlitePlace
 from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
-from warren.config.options import CatalogLocation, catalog_settings, default_data_directory, resolve_places
+from warren.config.options import CatalogLocation, catalog_settings, default_data_directory, resolve_location
 from warren.files.environment import Environment
 from warren.log.settings import LogSettings
 from warren.snapshot.database import Database
@@ -25,19 +25,19 @@ def where_sql_is(places: CatalogLocation) -> str:
 
 def test_the_connect_string_says_which_sql_database() -> None:
     """OP-01: `--connect`."""
-    assert where_sql_is(resolve_places("/data")) == "/data/catalog/warren.sqlite"
-    assert where_sql_is(resolve_places("/data", connect="sqlite:////x/y.db")) == "/x/y.db"
-    postgres = resolve_places("/data", connect="postgresql://ann:secret@host/shop")
+    assert where_sql_is(resolve_location("/data")) == "/data/catalog/warren.sqlite"
+    assert where_sql_is(resolve_location("/data", connect="sqlite:////x/y.db")) == "/x/y.db"
+    postgres = resolve_location("/data", connect="postgresql://ann:secret@host/shop")
     assert isinstance(postgres.sql(Environment.real()), PostgresPlace)
     assert where_sql_is(postgres) == "postgresql://ann@host/shop"
 
 
 def test_the_catalog_is_named_within_its_database_system_or_by_a_connect_string() -> None:
     """OP-02: `--catalog`."""
-    assert where_sql_is(resolve_places("/data", catalog="shop")) == "/data/catalog/shop.sqlite"
+    assert where_sql_is(resolve_location("/data", catalog="shop")) == "/data/catalog/shop.sqlite"
     there = {"connect": "postgresql://ann@host"}
-    assert where_sql_is(resolve_places("/data", **there)) == "postgresql://ann@host/warren"  # type: ignore[arg-type]
-    assert where_sql_is(resolve_places("/data", catalog="shop", **there)) == "postgresql://ann@host/shop"  # type: ignore[arg-type]
+    assert where_sql_is(resolve_location("/data", **there)) == "postgresql://ann@host/warren"  # type: ignore[arg-type]
+    assert where_sql_is(resolve_location("/data", catalog="shop", **there)) == "postgresql://ann@host/shop"  # type: ignore[arg-type]
     assert catalog_settings("", "postgresql://h/x") == CatalogSettings("postgresql://h/x")
     assert catalog_settings("", "sqlite:////x.db") == CatalogSettings("sqlite:////x.db")
     with pytest.raises(Misuse, match="both say which") as caught:
@@ -47,19 +47,19 @@ def test_the_catalog_is_named_within_its_database_system_or_by_a_connect_string(
 
 def test_the_store_is_in_the_data_directory_unless_it_is_told_otherwise() -> None:
     """OP-03: `--store-dir`, by default the broker's `--data-dir`."""
-    assert resolve_places("/data").directory == "/data"
-    assert resolve_places("/data", "/store").directory == "/store"
-    assert where_sql_is(resolve_places("/data", "/store")) == "/store/catalog/warren.sqlite"
+    assert resolve_location("/data").directory == "/data"
+    assert resolve_location("/data", "/store").directory == "/store"
+    assert where_sql_is(resolve_location("/data", "/store")) == "/store/catalog/warren.sqlite"
 
 
 def test_without_a_data_directory_the_store_must_be_told_its_own() -> None:
     """OP-04: a start-up error otherwise, whatever the environment would offer."""
-    assert resolve_places(store_dir="/store", no_data_dir=True).directory == "/store"
+    assert resolve_location(store_dir="/store", no_data_dir=True).directory == "/store"
     with pytest.raises(Misuse, match="no place for the store") as caught:
-        resolve_places(no_data_dir=True, environment={"WARREN_DATA_DIR": "/x", "HOME": "/home/ann"})
+        resolve_location(no_data_dir=True, environment={"WARREN_DATA_DIR": "/x", "HOME": "/home/ann"})
     assert "--store-dir" in caught.value.hint
     with pytest.raises(Misuse, match="contradict"):
-        resolve_places("/data", no_data_dir=True)
+        resolve_location("/data", no_data_dir=True)
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_without_a_data_directory_the_store_must_be_told_its_own() -> None:
 )
 def test_where_nothing_is_said_the_environment_says_it(environment: dict[str, str], expected: str) -> None:
     assert default_data_directory(environment) == expected
-    assert resolve_places(environment=environment).directory == expected
-    assert resolve_places("/told", environment=environment).directory == "/told"
+    assert resolve_location(environment=environment).directory == expected
+    assert resolve_location("/told", environment=environment).directory == "/told"
 
 
 def test_where_not_even_a_home_is_known_a_directory_must_be_given() -> None:
     with pytest.raises(Misuse, match="no directory was given") as caught:
-        resolve_places(environment={})
+        resolve_location(environment={})
     assert "--data-dir" in caught.value.hint
 
 
@@ -94,7 +94,7 @@ def test_where_not_even_a_home_is_known_a_directory_must_be_given() -> None:
 )
 def test_no_password_is_ever_printed(connect: str) -> None:
     try:
-        places = resolve_places("/data", catalog=connect)
+        places = resolve_location("/data", catalog=connect)
         told = [
             repr(places),
             str(places),
@@ -109,19 +109,19 @@ def test_no_password_is_ever_printed(connect: str) -> None:
 
 def test_what_is_forced_is_forced_by_name_only() -> None:
     """Never unless it was said."""
-    assert not resolve_places("/data", catalog="shop").catalog.is_forced
-    assert resolve_places("/data", is_forced=True).catalog.is_forced
+    assert not resolve_location("/data", catalog="shop").catalog.is_forced
+    assert resolve_location("/data", is_forced=True).catalog.is_forced
 
 
 def test_a_catalog_is_opened_where_the_places_say(tmp_path: Path) -> None:
     """OP-02, OP-03: the log in one directory, SQL in another."""
-    machine = Environment.real()
-    places = resolve_places(str(tmp_path / "data"), str(tmp_path / "store"), catalog=f"sqlite:///{tmp_path}/x.db")
-    place = places.sql(machine)
+    environment = Environment.real()
+    places = resolve_location(str(tmp_path / "data"), str(tmp_path / "store"), catalog=f"sqlite:///{tmp_path}/x.db")
+    place = places.sql(environment)
     assert isinstance(place, SqlitePlace)
     log, quick = LogSettings(use_worker_process=False), ReflectionSettings(bulk_bytes=0)
-    database = Database.open(places.directory, lambda _, line: ForgetfulStore(line), log, quick, machine)
-    Catalog.open(database, place, machine.threads).close()
+    database = Database.open(places.directory, lambda _, line: ForgetfulStore(line), log, quick, environment)
+    Catalog.open(database, place, environment.threads).close()
     database.close()
     assert (tmp_path / "x.db").is_file()
     assert (tmp_path / "store" / "log").is_dir()

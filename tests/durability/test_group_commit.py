@@ -265,10 +265,10 @@ def test_what_must_happen_at_the_switch_happens_also_if_nothing_was_gathered() -
     stage = Stage()
     ran: list[int] = []
     stage.diary.after = [lambda: ran.append(1)]
-    assert stage.commit.make_room()
+    assert stage.commit.commit_pending()
     assert ran == [1]
     assert stage.commit.open_epoch == 1, "no epoch was used up for it"
-    assert not stage.commit.make_room()
+    assert not stage.commit.commit_pending()
     stage.commit.stop()
 
 
@@ -306,7 +306,7 @@ def test_a_failure_is_fatal_and_nothing_is_tried_again(operation: str) -> None:
         stage.commit.wait(epoch)
     assert isinstance(failure.value, SyncFailed) == (operation == "sync")
     steps = len(stage.disk.steps)
-    for again in (stage.append, partial(stage.commit.wait, epoch), stage.commit.make_room):
+    for again in (stage.append, partial(stage.commit.wait, epoch), stage.commit.commit_pending):
         with pytest.raises(type(failure.value)):
             again()
     assert stage.commit.durable == 1

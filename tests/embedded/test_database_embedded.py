@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warren.app.embedded
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import warren
+import warren.embedded.database
 from warren.base.errors import Locked, Misuse
 from warren.embedded.database import Warren
 from warren.snapshot.reflection import Mode, ReflectionSettings
@@ -157,12 +157,12 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, way: str) -> None
     told = 0
     for _ in range(6):
         command = [sys.executable, "-c", _CHILD, str(tmp_path), way, str(told)]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert child.stdout is not None
+        handle = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert handle.stdout is not None
         for _ in range(25):
-            told = int(child.stdout.readline())
-        os.kill(child.pid, signal.SIGKILL)
-        rest = child.communicate()[0].splitlines()
+            told = int(handle.stdout.readline())
+        os.kill(handle.pid, signal.SIGKILL)
+        rest = handle.communicate()[0].splitlines()
         told = int(rest[-1]) if rest and rest[-1].isdigit() else told
         with warren.open(str(tmp_path)) as db:
             kept = {int(key) for key in db.kv("numbers")}

@@ -50,12 +50,12 @@ def test_what_was_acknowledged_survives_a_kill_with_a_buffer_in_rocksdb(tmp_path
     assert 'buffer="rocksdb"' in CHILD and "bulk_bytes=0" in CHILD
     told = 0
     for kill in range(3):
-        child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path), mode, str(told)], stdout=subprocess.PIPE)
-        assert child.stdout is not None
+        handle = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path), mode, str(told)], stdout=subprocess.PIPE)
+        assert handle.stdout is not None
         for _ in range(25):
-            told = int(child.stdout.readline())
-        os.kill(child.pid, signal.SIGKILL)
-        rest = child.communicate()[0].split(b"\n")[:-1]
+            told = int(handle.stdout.readline())
+        os.kill(handle.pid, signal.SIGKILL)
+        rest = handle.communicate()[0].split(b"\n")[:-1]
         told = int(rest[-1]) if rest else told
         with warren.open(str(tmp_path), reflection=ROCKSDB if kill % 2 else TINY) as db:
             kept = {int(key) for key in db.kv("numbers")}

@@ -29,9 +29,9 @@ SETTLED = b"x" * 100  # what the child writes under each number
 @pytest.mark.parametrize("mode", WAYS)
 def test_the_state_equals_what_was_acknowledged_whenever_the_program_is_killed(tmp_path: Path, mode: str) -> None:
     """X-03: every number that was told is there with its value, one more at most, and the log is not outrun."""
-    chance, told, flushed = random.Random(f"{mode} 5"), -1, 0
+    rng, told, flushed = random.Random(f"{mode} 5"), -1, 0
     for kill in range(KILLS):
-        told = max(told, lived(tmp_path, mode, told, chance))
+        told = max(told, lived(tmp_path, mode, told, rng))
         with warren.open(str(tmp_path)) as db:
             kept = {int(key): value for key, value in db.kv("numbers").items()}
             assert set(range(told + 1)) <= set(kept), f"kill {kill}: something that was acknowledged is gone"
@@ -45,14 +45,14 @@ def test_the_state_equals_what_was_acknowledged_whenever_the_program_is_killed(t
     assert flushed > 0
 
 
-def lived(home: Path, mode: str, told: int, chance: random.Random) -> int:
+def lived(home: Path, mode: str, told: int, rng: random.Random) -> int:
     """One life, ended by SIGKILL; the last number it was heard to have acknowledged."""
     command = [sys.executable, "-c", _CHILD, str(home), mode, str(told + 1)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    if chance.random() < 0.8:
-        select.select([child.stdout], [], [], 60)  # it writes: from here on at any moment
-    time.sleep(chance.random() * chance.choice([0.02, 0.2, 1.0]))
-    os.kill(child.pid, signal.SIGKILL)
-    lines = child.communicate()[0].split(b"\n")[:-1]  # the last piece is no whole line
+    handle = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert handle.stdout is not None
+    if rng.random() < 0.8:
+        select.select([handle.stdout], [], [], 60)  # it writes: from here on at any moment
+    time.sleep(rng.random() * rng.choice([0.02, 0.2, 1.0]))
+    os.kill(handle.pid, signal.SIGKILL)
+    lines = handle.communicate()[0].split(b"\n")[:-1]  # the last piece is no whole line
     return int(lines[-1]) if lines else told

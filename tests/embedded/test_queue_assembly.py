@@ -10,11 +10,11 @@ from warren.embedded.database import Warren
 
 def routed(db: Warren, name: str) -> bool:
     """Whether the default exchange leads to a queue of this name."""
-    realm = db.queue_room.queues.realms.find("/")
-    with realm.lock:
-        default = realm.routing.exchange("")
+    vhost = db.queue_room.queues.vhosts.find("/")
+    with vhost.lock:
+        default = vhost.routing.exchange("")
         assert default is not None
-        return bool(realm.routing.publish(default.id, name).queues)
+        return bool(vhost.routing.publish(default.id, name).queues)
 
 
 def test_a_queue_is_found_by_its_name_as_long_as_it_is_there(tmp_path: Path) -> None:

@@ -201,13 +201,13 @@ def continue_with(client: Pika, model: Model) -> None:
         del model[queue][:count]
     [tag] = take(channel, "bounded", 1)
     channel.basic_reject(tag, requeue=False)
-    buried(channel, model, "rejected", 1)
+    dead_lettered(channel, model, "rejected", 1)
     publish_to_queues(channel, model)
-    buried(channel, model, "maxlen", len(model["bounded"]) - LENGTH_MAX)
+    dead_lettered(channel, model, "maxlen", len(model["bounded"]) - LENGTH_MAX)
     publish_to_exchanges(channel, model)
 
 
-def buried(channel: Any, model: Model, reason: str, count: int) -> None:
+def dead_lettered(channel: Any, model: Model, reason: str, count: int) -> None:
     """So many messages move from `bounded` to `dead`."""
     fallen, model["bounded"] = model["bounded"][:count], model["bounded"][count:]
     death = Death("bounded", reason, "", "bounded")

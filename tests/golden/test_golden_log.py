@@ -155,8 +155,8 @@ class Script:
     def _open(self) -> LogStore:
         self.lives += 1
         self.clock.advance_ns(1_000_000_000)
-        machine = Environment(self.files, self.clock, SystemThreads(), SeededRandom(self.lives))
-        store = LogStore.open(DIRECTORY, SETTINGS, machine)
+        environment = Environment(self.files, self.clock, SystemThreads(), SeededRandom(self.lives))
+        store = LogStore.open(DIRECTORY, SETTINGS, environment)
         self.said.append(f"opened: durable {store.durable}, next epoch {store.opened.first_epoch}")
         return store
 

@@ -35,11 +35,11 @@ def calls_of_a_publish_and_an_ack(targets: int, monkeypatch: pytest.MonkeyPatch)
         calls = 0
         for _ in range(2):  # the first one warms caches up
             stage.publish(Sender(), 1, wire(b"1"), to=stage.route("jobs"))
-            calls = count_calls(stage.turn.end)
+            calls = count_calls(stage.batch.end)
         held.clear()
         delivery = broker.take("jobs")
-        stage.turn.settle(jobs, Settlement.ACK, delivery.life, delivery.fetched[0].tags)
-        calls += count_calls(stage.turn.end)
+        stage.batch.settle(jobs, Settlement.ACK, delivery.incarnation, delivery.fetched[0].tags)
+        calls += count_calls(stage.batch.end)
     broker.down()
     return calls, max(held)
 

@@ -133,7 +133,7 @@ class Costs:
             Counted(patch, Session, "__init__"),
             Counted(patch, Database, "view_at"),
             Counted(patch, Database, "view_now"),
-            Counted(patch, GroupCommit, "_bring_to_disk"),
+            Counted(patch, GroupCommit, "_write_and_sync"),
         ]
 
     def during(self, act: Callable[[], object]) -> tuple[int, int, int]:
@@ -209,7 +209,7 @@ def start_all(stage: TopologyStage) -> None:
 def test_declarations_of_many_clients_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one sync is under way the others gather, as many as the server has threads."""
     clients = POOL_SIZE - 1
-    syncs, may_sync, sync = list[int](), threading.Event(), GroupCommit._bring_to_disk
+    syncs, may_sync, sync = list[int](), threading.Event(), GroupCommit._write_and_sync
 
     def waiting(*arguments: Any) -> None:
         syncs.append(1)
@@ -218,7 +218,7 @@ def test_declarations_of_many_clients_share_a_sync(tmp_path: Path, monkeypatch: 
 
     with served_broker(tmp_path / "data") as (broker, port), ExitStack() as stack:
         connected = [stack.enter_context(RawClient(port).log_in().channel()) for _ in range(clients)]
-        monkeypatch.setattr(GroupCommit, "_bring_to_disk", waiting)
+        monkeypatch.setattr(GroupCommit, "_write_and_sync", waiting)
         connected[0].say(1, methods.QueueDeclare(queue="q0", durable=True))
         while not syncs:
             time.sleep(0.001)

@@ -30,13 +30,13 @@ def test_every_spark_lane_runs_although_the_first_has_failed(tmp_path: Path) -> 
     pytest_ = stand_in(
         tmp_path, "pytest", 'echo "FAILED tests/x.py::test_$WARREN_SPARK"; [ "$WARREN_SPARK" = connect ]'
     )
-    lanes = str(tmp_path / "lanes")
-    made = run(["make", "--no-print-directory", "test-spark", f"PYTEST={pytest_}"], LANES=lanes)
+    subqueues = str(tmp_path / "lanes")
+    made = run(["make", "--no-print-directory", "test-spark", f"PYTEST={pytest_}"], LANES=subqueues)
     assert made.returncode != 0
     assert [line.split()[0] for line in called(tmp_path)[1:]] == ["standalone", "connect"] and len(
         called(tmp_path)
     ) == 3
-    report = run([".ci/lane", "--report"], LANES=lanes)
+    report = run([".ci/lane", "--report"], LANES=subqueues)
     assert report.returncode != 0
     results = [line.split() for line in report.stdout.splitlines() if " s " in line]
     assert sorted((line[0], line[3]) for line in results) == [
@@ -48,9 +48,9 @@ def test_every_spark_lane_runs_although_the_first_has_failed(tmp_path: Path) -> 
 
 
 def test_lanes_that_are_good_make_a_good_report(tmp_path: Path) -> None:
-    lanes = str(tmp_path / "lanes")
-    assert run([".ci/lane", "plain", "true"], LANES=lanes).returncode == 0
-    assert run([".ci/lane", "--report"], LANES=lanes).returncode == 0
+    subqueues = str(tmp_path / "lanes")
+    assert run([".ci/lane", "plain", "true"], LANES=subqueues).returncode == 0
+    assert run([".ci/lane", "--report"], LANES=subqueues).returncode == 0
 
 
 def test_ci_runs_every_group_and_lists_what_failed(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ from tests.house.running_broker import RunningBroker, accepts_queue, keys_of, ru
 from warren.base import errors
 from warren.config.options import OptionValues, configuration_of
 from warren.files.local import LocalFiles
-from warren.log.workers import error_of, told_error
-from warren.snapshot.control_socket import failure_told, told_failure
+from warren.log.workers import error_from_json, error_to_json
+from warren.snapshot.control_socket import failure_to_json, failure_told
 
 PINNED = read_pinned()
 NAMES: dict[str, list[str]] = PINNED["names"]
@@ -150,16 +150,16 @@ def test_a_variable_that_is_known_and_ignored_has_its_own_warning(name: str, tmp
 
 @pytest.mark.parametrize("family", PINNED["error families"]["worker process"])
 def test_an_error_of_a_worker_process_keeps_its_family(family: str) -> None:
-    told = json.loads(json.dumps(told_error(error_named(family))))
+    told = json.loads(json.dumps(error_to_json(error_named(family))))
     of_damage = " of Damage" if family == "Damage" else ""
     assert sorted(told) == PINNED["error families"][f"worker process keys{of_damage}"]
     assert told["family"] == family
-    assert type(error_of(told)).__name__ == family
+    assert type(error_from_json(told)).__name__ == family
 
 
 @pytest.mark.parametrize("family", PINNED["error families"]["control socket"])
 def test_an_error_of_a_control_socket_keeps_its_family(family: str) -> None:
-    told = json.loads(json.dumps(told_failure(error_named(family))))
+    told = json.loads(json.dumps(failure_to_json(error_named(family))))
     assert told["family"] == family
     assert type(failure_told(told)).__name__ == family
 

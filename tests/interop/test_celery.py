@@ -194,10 +194,10 @@ def test_events_tell_the_life_of_a_task(worker: Worker) -> None:
             result = worker.task("add").delay(20, 22)
             while not any(event["type"] == "task-succeeded" and event["uuid"] == result.id for event in seen):
                 receiving.drain_events(timeout=SECONDS_MAX)
-    life = [event for event in seen if event.get("uuid") == result.id]
-    assert [event["type"] for event in life] == ["task-received", "task-started", "task-succeeded"]
-    assert {event["hostname"] for event in life} == {worker.name}
-    assert life[-1]["result"] == "42"
+    incarnation = [event for event in seen if event.get("uuid") == result.id]
+    assert [event["type"] for event in incarnation] == ["task-received", "task-started", "task-succeeded"]
+    assert {event["hostname"] for event in incarnation} == {worker.name}
+    assert incarnation[-1]["result"] == "42"
 
 
 def test_workers_answer_a_ping_and_name_their_queues(worker: Worker, ordered_worker: Worker) -> None:

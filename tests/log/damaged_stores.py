@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from tests.log.forge import DIRECTORY, QUIET, machine, put, shrink
+from tests.log.forge import DIRECTORY, QUIET, environment, put, shrink
 from tools.simulator.decay import flip_bit, tear_tail, zero_tail
 from warren.files.protocol import join
 from warren.log.check.repair import Repair
@@ -21,19 +21,19 @@ KINDS = ("nothing", "flip", "flips", "tear", "zero", "remove", "swap", "older", 
 
 def random_store(seed: int) -> MemoryFiles:
     """Two channels, several files, perhaps a compaction, a restart or a stop."""
-    chance, files = random.Random(seed), MemoryFiles()
+    rng, files = random.Random(seed), MemoryFiles()
     settings = replace(QUIET, channel_count=2, retention_seconds=1e6, retention_bytes=1 << 40)
-    store = LogStore.open(DIRECTORY, settings, machine(files, seed))
-    for number in range(chance.randint(2, 9)):
-        put(store, b"key %d" % chance.randrange(5), number % 2)
-        if chance.random() < 0.3:
+    store = LogStore.open(DIRECTORY, settings, environment(files, seed))
+    for number in range(rng.randint(2, 9)):
+        put(store, b"key %d" % rng.randrange(5), number % 2)
+        if rng.random() < 0.3:
             store.rotate()
-        if chance.random() < 0.15:
+        if rng.random() < 0.15:
             store.compact()
-        if chance.random() < 0.15:
+        if rng.random() < 0.15:
             store.close()
-            store = LogStore.open(DIRECTORY, settings, machine(files, seed + number))
-    if chance.random() < 0.5:
+            store = LogStore.open(DIRECTORY, settings, environment(files, seed + number))
+    if rng.random() < 0.5:
         store.close()
     else:
         store.witness()
@@ -44,18 +44,18 @@ def random_store(seed: int) -> MemoryFiles:
 
 def damaged_store(seed: int) -> tuple[MemoryFiles, str]:
     """The disk, and what was done to it."""
-    files, chance = random_store(seed), random.Random(-seed)
+    files, rng = random_store(seed), random.Random(-seed)
     kind = KINDS[seed % len(KINDS)]
     paths = _paths(files, DIRECTORY)
     logs = [path for path in paths if is_wal(path.rpartition("/")[2])]
-    path, other = chance.choice(paths), chance.choice(logs)
+    path, other = rng.choice(paths), rng.choice(logs)
     size = len(files.contents(path))
     if kind in ("flip", "flips", "repaired"):
         for _ in range(1 if kind == "flip" else 3):
-            spoilt = other if kind == "repaired" else chance.choice(paths)
-            flip_bit(files, spoilt, chance.randrange(len(files.contents(spoilt)) * 8))
+            spoilt = other if kind == "repaired" else rng.choice(paths)
+            flip_bit(files, spoilt, rng.randrange(len(files.contents(spoilt)) * 8))
     elif kind in ("tear", "zero"):
-        (tear_tail if kind == "tear" else zero_tail)(files, path, chance.randint(0, size))
+        (tear_tail if kind == "tear" else zero_tail)(files, path, rng.randint(0, size))
     elif kind == "remove":
         files.remove(other)
     elif kind == "swap":
@@ -92,5 +92,5 @@ def _has(seed: int, path: str) -> bool:
 
 
 def _repair(files: MemoryFiles, seed: int) -> None:
-    made = machine(files, seed)
-    Repair(files, DIRECTORY, made.clock, made.threads, made.chance, thread_num=1).run()
+    made = environment(files, seed)
+    Repair(files, DIRECTORY, made.clock, made.threads, made.rng, thread_num=1).run()

@@ -139,7 +139,7 @@ def close_together(forges: list[Forge], epoch: int, before: Closing | None, *, s
     return closing
 
 
-def machine(files: MemoryFiles, seed: int = 1, clock: Clock | None = None) -> Environment:
+def environment(files: MemoryFiles, seed: int = 1, clock: Clock | None = None) -> Environment:
     return Environment(files, clock or ManualClock(), SystemThreads(), SeededRandom(seed))
 
 
@@ -153,7 +153,7 @@ def small_store(is_stopped: bool = True, epochs: int = 8, settings: LogSettings 
     """Two channels; half of the epochs in rotated files, half in active ones; stopped, or dead with its witness
     synced."""
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, settings, machine(files))
+    store = LogStore.open(DIRECTORY, settings, environment(files))
     for number in range(epochs):
         if number == epochs // 2:
             store.rotate()
@@ -176,7 +176,7 @@ def shrink(files: MemoryFiles) -> None:
 
 def held(files: MemoryFiles, settings: LogSettings = QUIET, seed: int = 2) -> dict[bytes, bytes]:
     """What a store opened on this disk serves."""
-    store = LogStore.open(DIRECTORY, settings, machine(files, seed))
+    store = LogStore.open(DIRECTORY, settings, environment(files, seed))
     try:
         return {row.key: row.value for row in store.snapshot().cursor()}
     finally:

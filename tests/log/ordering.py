@@ -20,7 +20,7 @@ def work(
     store: LogStore, order: CompactionJob, sizes: RangePlanSizes = TINY, files: Files | None = None
 ) -> list[dict[str, Any]]:
     """Do what was ordered; what each range came to."""
-    files = files or store.machine.files
+    files = files or store.environment.files
     theirs = CompactionJob.from_json(_sent(order.to_json()), order.directory)
     assert theirs == order
     plan = RangePlan(files, theirs, sizes)
@@ -29,7 +29,7 @@ def work(
         for n, task in enumerate(plan.deals())
     ]
     return [
-        _sent(merge_range(files, store.machine.threads, MergeTask.from_json(_sent(task.to_json())), f"range-{n}"))
+        _sent(merge_range(files, store.environment.threads, MergeTask.from_json(_sent(task.to_json())), f"range-{n}"))
         for n, task in enumerate(plan.merges(runs))
     ]
 

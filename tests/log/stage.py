@@ -81,12 +81,12 @@ def stepped(
     """Run a body whose threads, and whose disk, take turns by a seed."""
     threads = SteppedThreads(seed)
     disk = files or MemoryFiles()
-    machine = memory_machine(disk, seed, threads, threads.clock)
+    environment = memory_machine(disk, seed, threads, threads.clock)
 
     def run() -> Result:
         disk.pause = threads.pause
         try:
-            return body(threads, machine)
+            return body(threads, environment)
         finally:
             disk.pause = None
 

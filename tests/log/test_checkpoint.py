@@ -46,15 +46,15 @@ FOREVER: dict[str, Any] = {"retention_seconds": 1e9, "retention_bytes": 1 << 40}
 
 def fork(stage: Stage, cut: Checkpoint, name: str = "fork") -> LogStore:
     """Write the cut beside the store and open it."""
-    cut.write_to(stage.disk, SystemThreads(), stage.chance, name)
-    machine = stage.machine()
-    machine = Environment(stage.disk, machine.clock, machine.threads, SeededRandom(77))
-    return remembered(LogStore.open(name, stage.settings, machine))
+    cut.write_to(stage.disk, SystemThreads(), stage.rng, name)
+    environment = stage.environment()
+    environment = Environment(stage.disk, environment.clock, environment.threads, SeededRandom(77))
+    return remembered(LogStore.open(name, stage.settings, environment))
 
 
 def state_at(stage: Stage, store: LogStore, epoch: int) -> State:
     cut = store.cut(Epoch(epoch))
-    opened = fork(stage, cut, f"fork-{epoch}-{stage.chance.id64()}")
+    opened = fork(stage, cut, f"fork-{epoch}-{stage.rng.id64()}")
     found = rows(opened.snapshot())
     assert opened.durable == epoch
     opened.close()
@@ -105,7 +105,7 @@ class History:
             self.store = self.stage.open()
         elif verb == "crash":
             self.store.abandon()
-            self.stage.disk = self.stage.disk.crash(SYNCED, self.stage.chance)
+            self.stage.disk = self.stage.disk.crash(SYNCED, self.stage.rng)
             self.store = self.stage.open()
         elif verb == "message":
             with self.store.stream("messages").begin() as session:
@@ -217,7 +217,7 @@ def test_a_cut_links_and_copies_nothing() -> None:
         put(store, {b"%d" % number: bytes(1000) for number in range(100)})
         cut = store.cut()
         used = stage.disk.used_bytes
-        cut.write_to(stage.disk, SystemThreads(), stage.chance, "fork")
+        cut.write_to(stage.disk, SystemThreads(), stage.rng, "fork")
         for path in cut.paths:
             other = join("fork", path.removeprefix(f"{DIRECTORY}/"))
             assert stage.disk.stat(path).inode == stage.disk.stat(other).inode
@@ -265,7 +265,7 @@ def test_a_cut_holds_its_files_by_a_pin_and_one_that_lapsed_is_told_so() -> None
         stage.advance(61)
         assert store.purge().files
         with pytest.raises(Gone, match=f"cut at epoch {cut.epoch} has lapsed, horizon is {cut.epoch}"):
-            cut.write_to(stage.disk, SystemThreads(), stage.chance, "fork")
+            cut.write_to(stage.disk, SystemThreads(), stage.rng, "fork")
         assert not stage.disk.exists("fork/manifest")
 
 
@@ -331,7 +331,7 @@ def test_opening_a_cut_begins_a_new_timeline_that_knows_where_it_left() -> None:
             reader.take("spark", 60.0, from_epoch=Epoch(epoch + 1), timeline=own.id)
         opened.close()
         assert rows(store.refresh()) == of_storage({b"a": b"3"})
-    opened = remembered(LogStore.open("fork", stage.settings, stage.machine()))
+    opened = remembered(LogStore.open("fork", stage.settings, stage.environment()))
     assert opened.manifest.state.timeline == theirs, "only the first opening forks"
     assert rows(opened.snapshot()) == of_storage({b"a": b"2", b"b": b"1"})
     opened.close()
@@ -403,7 +403,7 @@ def test_a_cut_while_writers_go_on_holds_every_session_up_to_its_epoch_and_none_
     written: list[tuple[Epoch, bytes]] = []
 
     def body(store: LogStore) -> list[Checkpoint]:
-        threads = store.machine.threads
+        threads = store.environment.threads
         cuts: list[Checkpoint] = []
 
         def write(channel: int) -> None:
@@ -422,11 +422,11 @@ def test_a_cut_while_writers_go_on_holds_every_session_up_to_its_epoch_and_none_
         for one in [*running, threads.start("cut", cut)]:
             one.join()
         for number, made in enumerate(cuts):
-            made.write_to(stage.disk, threads, stage.chance, f"cut {number}")
+            made.write_to(stage.disk, threads, stage.rng, f"cut {number}")
         return cuts
 
     for number, made in enumerate(stage.play(seed, body)):
-        opened = remembered(LogStore.open(f"cut {number}", stage.settings, stage.machine()))
+        opened = remembered(LogStore.open(f"cut {number}", stage.settings, stage.environment()))
         assert rows(opened.snapshot()) == of_storage({key: b"x" for epoch, key in written if epoch <= made.epoch})
         opened.close()
 
@@ -445,13 +445,13 @@ def test_a_power_cut_while_a_cut_is_written_leaves_a_store_or_no_store(model: Cr
     cut.write_to(counted, SystemThreads(), SeededRandom(1), "fork")
     opened = 0
     for step in range(len(counted.steps) + 1):
-        machine = stage.crashed(SYNCED)
+        environment = stage.crashed(SYNCED)
         with pytest.raises(PowerCut) if step < len(counted.steps) else _nothing():
-            cut.write_to(FaultyFiles(machine.disk, cut_at=step), SystemThreads(), SeededRandom(1), "fork")
-        after = machine.crashed(model, step)
+            cut.write_to(FaultyFiles(environment.disk, cut_at=step), SystemThreads(), SeededRandom(1), "fork")
+        after = environment.crashed(model, step)
         if not after.disk.exists("fork/manifest"):
             continue
-        fork_store = LogStore.open("fork", stage.settings, after.machine())
+        fork_store = LogStore.open("fork", stage.settings, after.environment())
         assert rows(fork_store.snapshot()) == of_storage({b"b": b"2"})
         assert set(cut.state.files) <= set(read_manifest(after.disk, "fork").files)
         fork_store.close()

@@ -139,24 +139,24 @@ def test_space_is_there_before_bytes_are_written_and_is_zeros() -> None:
         assert not any(view_of(disk, log_records(disk)[0])[participant.end :])
 
 
-def stress(machine: Environment, directory: str, seed: int, sessions: int) -> None:
+def stress(environment: Environment, directory: str, seed: int, sessions: int) -> None:
     """Sessions of any size over three channels, some larger than a container, with rotations and restarts between."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     told: dict[bytes, int] = {}
     for run in range(3):
-        store = LogStore.open(directory, quiet(channel_count=3, rotate_bytes=3 * MIB), machine)
+        store = LogStore.open(directory, quiet(channel_count=3, rotate_bytes=3 * MIB), environment)
         for number in range(sessions):
-            session = store.begin(chance.randrange(3))
-            for part in range(chance.randrange(1, 4)):
+            session = store.begin(rng.randrange(3))
+            for part in range(rng.randrange(1, 4)):
                 key = b"%d/%d/%d" % (run, number, part)
-                told[key] = size = chance.choice([0, 1, 500, 70_000, 300_000, 700_000, MIB - 20])
+                told[key] = size = rng.choice([0, 1, 500, 70_000, 300_000, 700_000, MIB - 20])
                 session.put(STORAGE, key, bytes(size))
             session.end()
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 store.wait(session.epoch or store.durable)
             check_sizes(store)
         store.close()
-    assert {row.key: len(row.value) for row in rows_of(machine.files, directory=directory)} == told
+    assert {row.key: len(row.value) for row in rows_of(environment.files, directory=directory)} == told
 
 
 def check_sizes(store: LogStore) -> None:
@@ -181,7 +181,7 @@ def test_containers_are_added_under_stress(seed: int) -> None:
 @pytest.mark.slow
 def test_containers_are_added_under_stress_on_a_real_disk(tmp_path: Path) -> None:
     """TS-01, on the machine's own disk."""
-    machine = Environment.real()
-    stress(machine, str(tmp_path / "log"), 9, 30)
-    records = read_manifest(machine.files, str(tmp_path / "log")).files.values()
+    environment = Environment.real()
+    stress(environment, str(tmp_path / "log"), 9, 30)
+    records = read_manifest(environment.files, str(tmp_path / "log")).files.values()
     assert max(record.end for record in records) > 3 * MIB, "files grew over several containers"

@@ -10,7 +10,7 @@ from tests.durability.stage import Stage
 from warren.base.threads import SystemThreads
 from warren.files.environment import Environment
 from warren.log.disk_reserve import DiskReserve
-from warren.log.file_record import BALLAST
+from warren.log.file_record import DISK_RESERVE
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.testing.fakes import ManualClock, SeededRandom
@@ -18,7 +18,7 @@ from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import MemoryFiles
 
 SIZE = 1 << 20
-PATH = "/log/" + BALLAST
+PATH = "/log/" + DISK_RESERVE
 
 
 def ballast_on(files: MemoryFiles, size_bytes: int = SIZE, publish_bytes: int = 0) -> DiskReserve:
@@ -28,27 +28,27 @@ def ballast_on(files: MemoryFiles, size_bytes: int = SIZE, publish_bytes: int = 
 
 def test_it_takes_room_until_it_is_given_back_once() -> None:
     files = MemoryFiles()
-    ballast = ballast_on(files)
-    assert not ballast.give_back(), "it was never laid"
-    ballast.lay()
-    assert (ballast.is_in_use, files.stat(PATH).size_bytes) == (False, SIZE)
+    disk_reserve = ballast_on(files)
+    assert not disk_reserve.give_back(), "it was never laid"
+    disk_reserve.lay()
+    assert (disk_reserve.is_in_use, files.stat(PATH).size_bytes) == (False, SIZE)
     before = files.used_bytes
-    assert (ballast.give_back(), ballast.is_in_use) == (True, True)
+    assert (disk_reserve.give_back(), disk_reserve.is_in_use) == (True, True)
     assert before - files.used_bytes >= SIZE
-    assert not ballast.give_back()
+    assert not disk_reserve.give_back()
 
 
 def test_it_is_laid_again_when_the_disk_has_more_than_that() -> None:
     files = MemoryFiles()
-    ballast = ballast_on(files)
-    ballast.lay()
-    ballast.give_back()
-    files.capacity_bytes = files.used_bytes + ballast.room_bytes - 1
-    ballast.lay()
-    assert (ballast.is_in_use, files.exists(PATH)) == (True, False), "others need that"
+    disk_reserve = ballast_on(files)
+    disk_reserve.lay()
+    disk_reserve.give_back()
+    files.capacity_bytes = files.used_bytes + disk_reserve.room_bytes - 1
+    disk_reserve.lay()
+    assert (disk_reserve.is_in_use, files.exists(PATH)) == (True, False), "others need that"
     files.capacity_bytes += 1
-    ballast.lay()
-    assert (ballast.is_in_use, files.stat(PATH).size_bytes) == (False, SIZE)
+    disk_reserve.lay()
+    assert (disk_reserve.is_in_use, files.stat(PATH).size_bytes) == (False, SIZE)
 
 
 def test_one_that_lies_there_is_kept_and_one_that_a_power_cut_has_torn_is_laid_anew() -> None:
@@ -93,52 +93,52 @@ def test_a_smaller_one_stays_if_the_disk_fills_up_while_it_is_enlarged(monkeypat
 def test_a_start_on_a_full_disk_uses_a_smaller_one_of_an_earlier_version(free_bytes: int) -> None:
     files = MemoryFiles()
     settings = LogSettings(ballast_bytes=8 * SIZE, use_worker_process=False, compaction_poll_seconds=1e6)
-    machine = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
-    LogStore.open("/log", settings, machine).close()
+    environment = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
+    LogStore.open("/log", settings, environment).close()
     files.capacity_bytes = files.used_bytes + free_bytes
-    with LogStore.open("/log", replace(settings, ballast_publish_bytes=32 * SIZE), machine) as store:
-        assert (store.ballast.is_in_use, files.exists(PATH)) == (True, False)
+    with LogStore.open("/log", replace(settings, ballast_publish_bytes=32 * SIZE), environment) as store:
+        assert (store.disk_reserve.is_in_use, files.exists(PATH)) == (True, False)
 
 
 def test_a_disk_that_fills_up_meanwhile_has_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     files = MemoryFiles()
-    ballast = ballast_on(files)
+    disk_reserve = ballast_on(files)
     monkeypatch.setattr(MemoryFiles, "free_bytes", lambda self, path: 10 * SIZE)
     files.capacity_bytes = files.used_bytes + SIZE // 2
-    ballast.lay()
-    assert not files.exists(PATH) and not ballast.give_back()
+    disk_reserve.lay()
+    assert not files.exists(PATH) and not disk_reserve.give_back()
 
 
 def test_a_start_on_a_full_disk_uses_it_and_publishers_wait_until_it_is_laid_again() -> None:
     files = MemoryFiles()
     settings = LogSettings(ballast_bytes=8 * SIZE, use_worker_process=False, compaction_poll_seconds=1e6)
-    machine = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
-    LogStore.open("/log", settings, machine).close()
+    environment = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
+    LogStore.open("/log", settings, environment).close()
     assert files.stat(PATH).size_bytes == 8 * SIZE
     files.capacity_bytes = files.used_bytes
-    with LogStore.open("/log", settings, machine) as store:
-        assert (store.ballast.is_in_use, files.exists(PATH)) == (True, False)
+    with LogStore.open("/log", settings, environment) as store:
+        assert (store.disk_reserve.is_in_use, files.exists(PATH)) == (True, False)
         files.capacity_bytes = None
-        store.ballast.lay()
-        assert (store.ballast.is_in_use, files.exists(PATH)) == (False, True)
+        store.disk_reserve.lay()
+        assert (store.disk_reserve.is_in_use, files.exists(PATH)) == (False, True)
 
 
 def test_a_disk_with_less_room_than_it_takes_counts_as_full_at_a_start() -> None:
     files = MemoryFiles()
-    ballast = ballast_on(files)
+    disk_reserve = ballast_on(files)
     for free, is_full in ((SIZE - 1, True), (SIZE, False)):
         files.capacity_bytes = files.used_bytes + free
-        ballast.begin(was_released=False)
-        assert ballast.is_in_use == is_full
-    ballast.begin(was_released=True)
-    assert ballast.is_in_use, "what was released is in use until it is laid"
+        disk_reserve.begin(was_released=False)
+        assert disk_reserve.is_in_use == is_full
+    disk_reserve.begin(was_released=True)
+    assert disk_reserve.is_in_use, "what was released is in use until it is laid"
 
 
 def test_none_is_laid_unless_it_is_asked_for() -> None:
     files = MemoryFiles()
-    ballast = ballast_on(files, 0)
-    ballast.lay()
-    assert not files.exists(PATH) and not ballast.give_back() and not ballast.is_in_use
+    disk_reserve = ballast_on(files, 0)
+    disk_reserve.lay()
+    assert not files.exists(PATH) and not disk_reserve.give_back() and not disk_reserve.is_in_use
 
 
 def test_a_commit_that_finds_the_disk_full_goes_on_with_what_was_kept() -> None:

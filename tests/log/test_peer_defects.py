@@ -146,8 +146,10 @@ def test_every_byte_wise_truncation_of_the_last_block_opens_or_reports_and_never
 def test_a_session_open_across_rotation_and_online_compaction_loses_nothing(is_ended_before: bool) -> None:
     """C-25: a session that is old when its file is rotated must not fall between the compacted file and the log."""
     files = small_disk()
-    machine = memory_machine(files, clock=SystemClock())  # the answer of a rotation waits for the session, for a while
-    store = LogStore.open(DIRECTORY, quiet(channel_count=2, rotation_reply_seconds_max=0.05), machine)
+    environment = memory_machine(
+        files, clock=SystemClock()
+    )  # the answer of a rotation waits for the session, for a while
+    store = LogStore.open(DIRECTORY, quiet(channel_count=2, rotation_reply_seconds_max=0.05), environment)
     put(store, b"old", b"1")
     session = store.begin(1)
     session.put(STORAGE, b"open all the time", b"2")

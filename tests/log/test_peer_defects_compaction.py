@@ -49,7 +49,7 @@ def check(stage: Stage, store: LogStore, is_crash: bool, wanted: State) -> None:
     assert rows(store.refresh()) == wanted
     store.abandon() if is_crash else store.close()
     if is_crash:
-        stage.disk = stage.disk.crash(SYNCED, stage.chance)
+        stage.disk = stage.disk.crash(SYNCED, stage.rng)
     with stage.store() as store:
         assert rows(store.snapshot()) == wanted
         store.compact()
@@ -66,7 +66,7 @@ def test_sessions_that_end_at_any_moment_of_a_compaction_lose_nothing(seed: int)
     wanted: dict[bytes, bytes] = {}
 
     def body(store: LogStore) -> None:
-        threads = store.machine.threads
+        threads = store.environment.threads
         seam = threads.condition()
 
         def write(channel: int) -> None:

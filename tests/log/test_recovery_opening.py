@@ -408,8 +408,8 @@ def crashed_store() -> MemoryFiles:
     memory, threads = small_disk(), SteppedThreads(5)
 
     def body() -> None:
-        machine = memory_machine(memory, 1, threads, threads.clock)
-        store = LogStore.open(DIRECTORY, quiet(channel_count=2), machine)
+        environment = memory_machine(memory, 1, threads, threads.clock)
+        store = LogStore.open(DIRECTORY, quiet(channel_count=2), environment)
         for number in range(3):
             put(store, b"%d" % number, channel=number % 2)
             store.witness()
@@ -431,9 +431,9 @@ def open_until(files: MemoryFiles, step: int | None, seed: int) -> int:
     """Open and let go, or be cut off at a step; how many steps there were."""
     threads = SteppedThreads(seed)
     disk = FaultyFiles(files, cut_at=step, cut_fraction=0.5, on_cut=threads.cut_power)
-    machine = memory_machine(disk, seed, threads, threads.clock)
+    environment = memory_machine(disk, seed, threads, threads.clock)
     with suppress(PowerCut):
-        threads.run(lambda: LogStore.open(DIRECTORY, quiet(channel_count=2), machine).abandon())
+        threads.run(lambda: LogStore.open(DIRECTORY, quiet(channel_count=2), environment).abandon())
     return len(disk.steps)
 
 

@@ -17,8 +17,8 @@ QUIET = LogSettings(use_worker_process=False, compaction_poll_seconds=3600, snap
 
 def test_a_quarantine_over_its_budget_is_an_alarm_and_stays_as_it_is() -> None:
     files = MemoryFiles()
-    machine = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
-    with LogStore.open("/log", replace(QUIET, quarantine_bytes_max=100), machine) as store:
+    environment = Environment(files, ManualClock(), SystemThreads(), SeededRandom(1))
+    with LogStore.open("/log", replace(QUIET, quarantine_bytes_max=100), environment) as store:
         set_aside_bytes(files, "/log", "1-0-100.voided", bytes(100))
         assert store.alarms() == []
         set_aside_bytes(files, "/log", "1-100-101.voided", bytes(1))

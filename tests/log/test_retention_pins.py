@@ -327,7 +327,7 @@ def meet(stage: Stage, threads: SteppedThreads, files: FaultyFiles, by_number: b
     """Let a reader and a purge run at once; the reader's pin if it got one, and what it may read by it."""
 
     def body() -> tuple[Pin | None, list[str]]:
-        store = LogStore.open(DIRECTORY, stage.settings, stage.machine(files, threads))
+        store = LogStore.open(DIRECTORY, stage.settings, stage.environment(files, threads))
         free = compacted_away(store, 2)
         got: list[tuple[Pin, list[str]]] = []
         refusals: list[tuple[str, int]] = []
@@ -402,7 +402,7 @@ def renewed_beside_a_purge(seed: int) -> bool:
     files = FaultyFiles(stage.disk, pause=threads.pause)
 
     def body() -> bool:
-        store = LogStore.open(DIRECTORY, stage.settings, stage.machine(files, threads))
+        store = LogStore.open(DIRECTORY, stage.settings, stage.environment(files, threads))
         free = compacted_away(store, 2)
         reader = pins_of(stage, files)
         pin, _ = reader.take("reader", 8e-6, numbers=numbers(free))

@@ -479,7 +479,7 @@ def test_a_removal_that_fails_is_taken_up_by_the_next_purge() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_purges_beside_writers_lose_nothing(seed: int) -> None:
     def body(store: LogStore) -> None:
-        threads = store.machine.threads
+        threads = store.environment.threads
 
         def write(name: bytes) -> Callable[[], None]:
             def puts() -> None:

@@ -55,10 +55,10 @@ class Party:
     """Writers on two channels and rotators, all at once; what each was told is kept."""
 
     def __init__(
-        self, threads: SteppedThreads, machine: Environment, files: MemoryFiles, writers: int, rotators: int
+        self, threads: SteppedThreads, environment: Environment, files: MemoryFiles, writers: int, rotators: int
     ) -> None:
         self.files = files
-        self.store = LogStore.open(DIRECTORY, quiet(channel_count=2), machine)
+        self.store = LogStore.open(DIRECTORY, quiet(channel_count=2), environment)
         self.results: list[tuple[set[bytes], RotationResult]] = []  # what was durable at the request, and the answer
         self.bytes_at_answer: dict[str, bytes] = {}
         self.written: dict[bytes, Epoch] = {b"first": put(self.store, b"first")}
@@ -86,7 +86,7 @@ class Party:
 
 def party(seed: int, writers: int = 3, rotators: int = 2) -> Party:
     files = small_disk()
-    return stepped(seed, lambda threads, machine: Party(threads, machine, files, writers, rotators), files)
+    return stepped(seed, lambda threads, environment: Party(threads, environment, files, writers, rotators), files)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -249,7 +249,7 @@ def test_a_session_that_ends_before_the_switch_is_in_the_rotated_file() -> None:
     busy = Busy(store, meanwhile)
     put(store, b"first")
     while not any(is_detached_wal(name) for name in names_in(files)):
-        store.commit.make_room()
+        store.commit.commit_pending()
     late.commit()
     result = asked[0].answer()
     assert keys_in(files, result.rotated) == {b"first", b"ended before the switch"}
@@ -421,15 +421,15 @@ def test_waiting_for_sessions_holds_up_no_epoch() -> None:
 def test_the_answer_does_not_wait_for_ever() -> None:
     """RO-06 has a deadline: then it says that it is not complete."""
 
-    def body(threads: SteppedThreads, machine: Environment) -> None:
-        store = LogStore.open(DIRECTORY, quiet(rotation_reply_seconds_max=30.0), machine)
+    def body(threads: SteppedThreads, environment: Environment) -> None:
+        store = LogStore.open(DIRECTORY, quiet(rotation_reply_seconds_max=30.0), environment)
         put(store, b"key")
         session = store.begin()
-        before = machine.clock.monotonic_ns()
+        before = environment.clock.monotonic_ns()
         result = store.rotate()
         assert not result.is_complete
         assert len(result.rotated) == 1
-        assert 30e9 <= machine.clock.monotonic_ns() - before < 31e9
+        assert 30e9 <= environment.clock.monotonic_ns() - before < 31e9
         session.abort()
         assert store.rotate().is_complete
         store.close()
@@ -515,8 +515,8 @@ def test_a_rotation_that_finds_the_disk_full_goes_on_when_there_is_room() -> Non
         assert {row.key for row in rows_of(files)} == {b"key", b"goes on"}
 
 
-def rotate_twice(machine: Environment, told: list[bytes]) -> None:
-    store = LogStore.open(DIRECTORY, quiet(channel_count=2), machine)
+def rotate_twice(environment: Environment, told: list[bytes]) -> None:
+    store = LogStore.open(DIRECTORY, quiet(channel_count=2), environment)
     for turn in range(2):
         for channel in range(2):
             key = b"%d/%d" % (turn, channel)

@@ -453,8 +453,8 @@ def test_what_end_says_is_where_the_entry_stands_whoever_else_appends(seed: int)
     """CL-05 with sessions that end at the same time: each number is told once, and leads to its entry."""
     files = MemoryFiles()
 
-    def body(threads: SteppedThreads, machine: Environment) -> dict[bytes, Lsn]:
-        store = LogStore.open("/data/log", QUIET, machine)
+    def body(threads: SteppedThreads, environment: Environment) -> dict[bytes, Lsn]:
+        store = LogStore.open("/data/log", QUIET, environment)
         told: dict[bytes, Lsn] = {}
 
         def write(name: int) -> None:

@@ -264,11 +264,13 @@ class StoreMachine(RuleBasedStateMachine):
         cut = self.store.cut(epoch)
         self.forks += 1
         name = f"fork {self.forks}"
-        cut.write_to(self.stage.disk, SystemThreads(), self.stage.chance, name)
+        cut.write_to(self.stage.disk, SystemThreads(), self.stage.rng, name)
         self.store.pins.release(cut.pin)
-        machine = self.stage.machine()
+        environment = self.stage.environment()
         fork = LogStore.open(
-            name, self.stage.settings, Environment(machine.files, machine.clock, machine.threads, SeededRandom(7))
+            name,
+            self.stage.settings,
+            Environment(environment.files, environment.clock, environment.threads, SeededRandom(7)),
         )
         assert rows(fork.snapshot()) == self.model.state_at(epoch)
         fork.close()

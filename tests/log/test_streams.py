@@ -47,7 +47,7 @@ def values(stream: Stream, start: Lsn = Lsn(0)) -> list[bytes]:
 
 def log_bytes(store: LogStore) -> int:
     """How many bytes of the log nobody may remove now."""
-    state, now = store.manifest.state, store.machine.clock.wall_ns()
+    state, now = store.manifest.state, store.environment.clock.wall_ns()
     found = lives(state, [], now, 0.0, 0)
     return sum(record.end for record in state.files.values() if found[record.number] is FileLifecycle.NEEDED)
 
@@ -107,7 +107,7 @@ def test_stream_names_are_recorded_by_the_application_in_the_manifest() -> None:
         assert store.streams.names() == ["kv", "messages", "transactions"]
         wanted = {first.id: "messages", second.id: "transactions"}
         store.abandon()
-    stage.disk = stage.disk.crash(SYNCED, stage.chance)
+    stage.disk = stage.disk.crash(SYNCED, stage.rng)
     told = read_manifest(stage.disk, DIRECTORY).streams
     assert {identity: stream.name for identity, stream in told.items() if stream.is_records} == wanted
     with stage.store() as store:
@@ -155,7 +155,7 @@ def test_a_key_value_among_records_is_refused_before_it_is_written() -> None:
 def test_streams_made_at_the_same_time_are_different_streams() -> None:
     def body(store: LogStore) -> list[int]:
         found: list[int] = []
-        threads = store.machine.threads
+        threads = store.environment.threads
         running = [threads.start(name, lambda name=name: found.append(store.stream(name).id)) for name in "abc"]  # type: ignore[misc]
         for one in running:
             one.join()
@@ -202,7 +202,7 @@ def test_the_records_of_a_stream_survive_whatever_happens_to_its_files(steps: li
             put(store, {b"key": data[0]})
         elif verb in ("reopen", "crash"):
             store.close() if verb == "reopen" else store.abandon()
-            stage.disk = stage.disk.crash(SYNCED, stage.chance)
+            stage.disk = stage.disk.crash(SYNCED, stage.rng)
             store = stage.open()
         else:
             getattr(store, verb)()
@@ -218,7 +218,7 @@ def test_a_reader_beside_rotations_sees_every_record_that_was_durable_when_it_be
 
     def body(store: LogStore) -> None:
         stream = store.stream("messages")
-        threads = store.machine.threads
+        threads = store.environment.threads
         written: list[bytes] = []
 
         def write() -> None:
@@ -282,7 +282,7 @@ def test_the_base_is_the_first_valid_lsn() -> None:
         assert contents(stream) == [(lsns[1], b"b"), (lsns[2], b"c")]
         assert contents(stream, lsns[0]) == contents(stream), "not even if asked for"
         store.abandon()
-    stage.disk = stage.disk.crash(SYNCED, stage.chance)
+    stage.disk = stage.disk.crash(SYNCED, stage.rng)
     with stage.store() as store:
         stream = store.stream("messages")
         assert stream.base == lsns[1]
@@ -446,21 +446,21 @@ def test_a_durable_load_extends_files_moves_the_tail_and_stays_within_bounds() -
     """TS-04: like `perftest --durable yes`: many small durable messages, most of them soon done with, some stay for a
     while. Run it when extension or tail maintenance change."""
     stage = Stage(rotate_bytes=64 << 10, max_write_buffers=4)
-    chance = random.Random(7)
+    rng = random.Random(7)
     alive: dict[Lsn, bytes] = {}
     with stage.store() as store:
         stream = store.stream("messages")
         extended = most = 0
         for number in range(1500):
             session = stream.begin()
-            sent = [chance.randbytes(chance.randrange(20, 300)) for _ in range(chance.randrange(1, 6))]
+            sent = [rng.randbytes(rng.randrange(20, 300)) for _ in range(rng.randrange(1, 6))]
             for value in sent:
                 session.record(value)
             session.end()
             assert session.first_lsn is not None
             alive |= {Lsn(session.first_lsn + index): value for index, value in enumerate(sent)}
             while len(alive) > 200:
-                del alive[next(iter(alive)) if chance.random() < 0.9 else chance.choice(list(alive))]
+                del alive[next(iter(alive)) if rng.random() < 0.9 else rng.choice(list(alive))]
             if number % 50 == 49:
                 store.wait(session.epoch or store.durable)
                 stream.move_base(next(iter(alive)))

@@ -24,7 +24,15 @@ from warren.files.local import LocalFiles
 from warren.log.compaction.jobs import Job, run_job
 from warren.log.file_record import FileKind, FileRecord
 from warren.log.store import LogStore
-from warren.log.workers import NICENESS, InlineWorker, MergeWorker, ProcessWorker, SizedWorker, error_of, told_error
+from warren.log.workers import (
+    NICENESS,
+    InlineWorker,
+    MergeWorker,
+    ProcessWorker,
+    SizedWorker,
+    error_from_json,
+    error_to_json,
+)
 from warren.records.block import FileIdentity
 
 SECONDS_MAX = 20
@@ -160,20 +168,20 @@ def test_a_job_survives_the_pipe() -> None:
 @pytest.mark.parametrize("family", [Misuse, Refused, Gone, OutOfRoom, DiskFailure, SyncFailed])
 def test_an_error_crosses_the_pipe_with_its_family_and_its_hint(family: type[WarrenError]) -> None:
     error = family("what happened", "what to do")
-    found = error_of(told_error(error))
+    found = error_from_json(error_to_json(error))
     assert type(found) is family
     assert (found.what, found.hint, str(found)) == (error.what, error.hint, str(error))
 
 
 def test_damage_crosses_the_pipe_with_its_place() -> None:
     error = Damage("a block is bad", "log/pwal_0000", 4711, "repair it")
-    found = error_of(told_error(error))
+    found = error_from_json(error_to_json(error))
     assert isinstance(found, Damage)
     assert (found.path, found.offset, found.hint, str(found)) == (error.path, error.offset, error.hint, str(error))
 
 
 def test_what_no_one_foresaw_crosses_the_pipe_as_a_failure_that_says_so() -> None:
-    found = error_of(told_error(ZeroDivisionError("oh")))
+    found = error_from_json(error_to_json(ZeroDivisionError("oh")))
     assert type(found) is DiskFailure
     assert found.what == "the worker failed: ZeroDivisionError('oh')"
 

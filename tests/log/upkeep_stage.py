@@ -54,14 +54,14 @@ class Stage:
     def __init__(self, disk: MemoryFiles | None = None, seed: int = 1, **settings: Any) -> None:
         self.disk = disk or laid_out()
         self.clock = ManualClock()
-        self.chance = SeededRandom(seed)
+        self.rng = SeededRandom(seed)
         self.settings = replace(QUIET, **settings)
 
-    def machine(self, files: Files | None = None, threads: Threads | None = None) -> Environment:
-        return Environment(files or self.disk, self.clock, threads or SystemThreads(), self.chance)
+    def environment(self, files: Files | None = None, threads: Threads | None = None) -> Environment:
+        return Environment(files or self.disk, self.clock, threads or SystemThreads(), self.rng)
 
     def open(self, files: Files | None = None, **settings: Any) -> LogStore:
-        return remembered(LogStore.open(DIRECTORY, replace(self.settings, **settings), self.machine(files)))
+        return remembered(LogStore.open(DIRECTORY, replace(self.settings, **settings), self.environment(files)))
 
     @contextmanager
     def store(self, files: Files | None = None, **settings: Any) -> Iterator[LogStore]:
@@ -79,9 +79,9 @@ class Stage:
         disk = files or FaultyFiles(self.disk)
         threads = SteppedThreads(seed, self.clock)
         disk.pause, disk.on_cut = threads.pause, threads.cut_power
-        machine = self.machine(disk, threads)
+        environment = self.environment(disk, threads)
         try:
-            return threads.run(lambda: body(LogStore.open(DIRECTORY, self.settings, machine)))
+            return threads.run(lambda: body(LogStore.open(DIRECTORY, self.settings, environment)))
         finally:
             disk.pause = disk.on_cut = None
             self.disk.forget_locks()
@@ -135,7 +135,7 @@ def sealed(store: LogStore, purpose: FileKind = FileKind.LOG) -> list[FileRecord
 
 
 def life_of(store: LogStore, record: FileRecord) -> FileLifecycle:
-    settings, now = store.settings, store.machine.clock.wall_ns()
+    settings, now = store.settings, store.environment.clock.wall_ns()
     found = lives(store.manifest.state, store.pins.live(), now, settings.retention_seconds, settings.retention_bytes)
     return found[record.number]
 

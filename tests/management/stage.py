@@ -58,8 +58,8 @@ class StageRunning:
 
     database: Database
     catalog: Catalog
-    realms: Vhosts
-    machine: Environment
+    vhosts: Vhosts
+    environment: Environment
     users: UserAuthentication
     counts: MessageCounters = field(default_factory=MessageCounters)
     settings: ServerSettings = field(default_factory=ServerSettings)
@@ -93,7 +93,7 @@ class ManagementStage:
             self._open_storage(opened)
             self.home = self.vhost("/")
             self.user("admin", "administrator")
-            self.realms.begin()
+            self.vhosts.begin()
             self._start_loop(opened)
             ports = "127.0.0.1", 0, 0
             self.serving: ManagementServer = self.run(start(self.running, *ports, self.socket_path, settings, routes))
@@ -101,25 +101,25 @@ class ManagementStage:
             self._closing = opened.pop_all()
 
     def _open_storage(self, opened: ExitStack) -> None:
-        machine = Environment.real()
+        environment = Environment.real()
 
         def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
-            return RocksDbStore.open(directory, timeline, threads=machine.threads)
+            return RocksDbStore.open(directory, timeline, threads=environment.threads)
 
-        self.database = Database.open(self.directory, open_store, machine=machine)
+        self.database = Database.open(self.directory, open_store, environment=environment)
         opened.callback(self.database.close)
-        place = place_of(machine.files, machine.chance, self.directory, CatalogSettings())
-        self.catalog = Catalog.open(self.database, place, machine.threads)
+        place = place_of(environment.files, environment.rng, self.directory, CatalogSettings())
+        self.catalog = Catalog.open(self.database, place, environment.threads)
         opened.callback(self.catalog.close)
         queues = QueueSettings()
         storage = QueueStorage(self.database, self.catalog, queues, VariableQueueSettings(), MessageStoreSettings())
         opened.callback(storage.close)
-        self.realms = Vhosts(storage, machine, queues)
-        opened.callback(self.realms.close)
+        self.vhosts = Vhosts(storage, environment, queues)
+        opened.callback(self.vhosts.close)
         server = ServerSettings(login_delay_seconds=0.0)
-        people = UserAuthentication(self.catalog, machine, server)
-        self.running = StageRunning(self.database, self.catalog, self.realms, machine, people, settings=server)
-        self.running.started_ns = machine.clock.wall_ns()
+        people = UserAuthentication(self.catalog, environment, server)
+        self.running = StageRunning(self.database, self.catalog, self.vhosts, environment, people, settings=server)
+        self.running.started_ns = environment.clock.wall_ns()
 
     def _start_loop(self, opened: ExitStack) -> None:
         self._loop = uvloop.new_event_loop()
@@ -149,32 +149,32 @@ class ManagementStage:
 
     def vhost(self, name: str) -> VhostRow:
         row = self.catalog.change(lambda change: vhosts.declare(change, name))
-        self.realms.open(row)
+        self.vhosts.open(row)
         return row
 
     def user(self, name: str, *tags: str, vhost: str | None = None, pattern: str = ".*") -> None:
         """With so much permitted in a vhost, if one is named."""
-        told = hashed(PASSWORD, self.running.machine.chance)
+        told = hashed(PASSWORD, self.running.environment.rng)
         row = self.catalog.change(lambda change: users.put(change, name, told, Hashing.SCRYPT.value, tags))
         if vhost is not None:
-            where = self.realms.find(vhost).vhost.id
+            where = self.vhosts.find(vhost).vhost.id
             self.catalog.change(lambda change: permissions.put(change, row.id, where, pattern, pattern, pattern))
 
     def queue(self, name: str, vhost: str = "/", *bodies: bytes, **arguments: Any) -> QueueHandle:
         """As a client would declare it; `max_length=5` is the argument x-max-length."""
-        realm = self.realms.find(vhost)
+        found = self.vhosts.find(vhost)
         client = Client(Access("somebody", vhost, ".*", ".*", ".*", {}), Owner("a test"))
         table = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-        topology = Declarations(realm, self.running.counts)
-        topology.answer(client, QueueDeclare(queue=name, durable=True, arguments=table))
-        child = realm.queues.find(name)
+        declarations = Declarations(found, self.running.counts)
+        declarations.answer(client, QueueDeclare(queue=name, durable=True, arguments=table))
+        handle = found.queues.find(name)
         if bodies:
-            self.put(realm, child, *bodies)
-        return child
+            self.put(found, handle, *bodies)
+        return handle
 
-    def put(self, realm: Vhost, child: QueueHandle, *bodies: bytes) -> None:
-        now_ms = self.running.machine.clock.wall_ns() // 1_000_000
-        self.database.log.wait(realm.traffic.put(Publication(list(bodies), published_ms=now_ms), [child]))
+    def put(self, open_vhost: Vhost, handle: QueueHandle, *bodies: bytes) -> None:
+        now_ms = self.running.environment.clock.wall_ns() // 1_000_000
+        self.database.log.wait(open_vhost.queue_api.put(Publication(list(bodies), published_ms=now_ms), [handle]))
 
     # -- asking --------------------------------------------------------------------------------------------------
 

@@ -37,9 +37,9 @@ def asked(stage: ManagementStage, path: str = "/api/queues/%2F") -> dict[str, An
 
 def test_messages_are_ready_and_unacknowledged_together(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
-        child = stage.queue("orders", "/", b"a", b"bc", b"def")
-        realm = stage.realms.find("/")
-        assert realm.traffic.get(child, 1) is not None
+        handle = stage.queue("orders", "/", b"a", b"bc", b"def")
+        open_vhost = stage.vhosts.find("/")
+        assert open_vhost.queue_api.get(handle, 1) is not None
         told = asked(stage)["orders"]
         assert (told["messages"], told["messages_ready"], told["messages_unacknowledged"]) == (3, 2, 1)
         assert (told["message_bytes_ready"], told["state"], told["consumers"]) == (5, "running", 0)
@@ -67,17 +67,17 @@ class _Idle:
     def room_bytes(self) -> int:
         return 0
 
-    def take(self, life: int, fetched: list[Fetched]) -> None: ...
+    def take(self, incarnation: int, fetched: list[Fetched]) -> None: ...
 
     def cancelled(self, why: WarrenError) -> None: ...
 
 
 def test_consumers_are_counted(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
-        child = stage.queue("orders")
-        with child.lock:
+        handle = stage.queue("orders")
+        with handle.lock:
             for _ in range(3):
-                child.serving().subscribers.add(_Idle())
+                handle.serving().subscribers.add(_Idle())
         assert asked(stage)["orders"]["consumers"] == 3
         assert stage.get("/api/overview").json()["object_totals"]["consumers"] == 3
         assert "rabbitmq_consumers 3.0" in stage.metrics()
@@ -105,7 +105,7 @@ def test_a_queue_that_is_declared_or_deleted_is_seen_at_once(tmp_path: Path) -> 
         assert set(asked(stage)) == {"first"}
         stage.queue("second")
         assert set(asked(stage)) == {"first", "second"}
-        stage.realms.find("/").queues.delete(first)
+        stage.vhosts.find("/").queues.delete(first)
         assert set(asked(stage)) == {"second"}
         assert stage.get("/api/queues/%2F/first").status_code == 404
 
@@ -114,35 +114,35 @@ def test_a_look_starts_no_queue_and_tells_what_is_in_it(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         stage.queue("plain", "/", b"a", b"bc")
         ranked = stage.queue("ranked", "/", b"a", max_priority=3)
-        stage.put(stage.realms.find("/"), ranked, b"xyz")
+        stage.put(stage.vhosts.find("/"), ranked, b"xyz")
         stage.queue("empty")
     with ManagementStage(tmp_path / "data") as stage:
-        realm = stage.realms.find("/")
+        open_vhost = stage.vhosts.find("/")
         for _ in range(2):
             told = {name: (each["messages"], each["message_bytes_ready"]) for name, each in asked(stage).items()}
             assert told == {"plain": (2, 3), "ranked": (2, 4), "empty": (0, 0)}
             resting = asked(stage)["ranked"]
             parts = ("", "_unacknowledged", "_ram", "_persistent", "_paged_out")
             assert [resting[f"message_bytes{part}"] for part in parts] == [4, 0, 0, 4, 4]
-        assert realm.queues.started() == {}
-        assert realm.traffic.get(realm.queues.find("plain"), 1) is not None
+        assert open_vhost.queues.started() == {}
+        assert open_vhost.queue_api.get(open_vhost.queues.find("plain"), 1) is not None
         told_now = asked(stage)["plain"]
         assert (told_now["messages_ready"], told_now["messages_unacknowledged"]) == (1, 1)
 
 
 def test_a_queue_that_is_down_says_so(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
-        child = stage.queue("broken", "/", b"a")
-        with child.lock:
-            child.end(QueueDown("it failed too often"))
+        handle = stage.queue("broken", "/", b"a")
+        with handle.lock:
+            handle.end(QueueDown("it failed too often"))
         assert asked(stage)["broken"]["state"] == "down"
 
 
 def test_a_queue_that_is_being_deleted_is_not_told_any_more(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
-        child = stage.queue("going")
-        with child.lock:
-            child.end(QueueDeleted(child.name))  # its row is still in the catalog
+        handle = stage.queue("going")
+        with handle.lock:
+            handle.end(QueueDeleted(handle.name))  # its row is still in the catalog
         assert asked(stage) == {}
         assert stage.get("/api/queues/%2F/going").status_code == 404
 

@@ -18,19 +18,19 @@ def test_a_message_goes_through_a_queue_that_is_really_there(tmp_path: Path) -> 
             assert stage.get(PATH, user="prober").json() == {"status": "ok"}
         told = stage.get(f"/api/queues/%2F/{QUEUE}").json()
         assert (told["messages"], told["durable"]) == (0, False)
-        realm = stage.realms.find("/")
-        with realm.lock:
-            exchange = realm.routing.exchange("")
+        open_vhost = stage.vhosts.find("/")
+        with open_vhost.lock:
+            exchange = open_vhost.routing.exchange("")
             assert exchange is not None
-            assert len(realm.routing.publish(exchange.id, QUEUE).queues) == 1, "clients could publish to it"
+            assert len(open_vhost.routing.publish(exchange.id, QUEUE).queues) == 1, "clients could publish to it"
 
 
 def test_a_queue_that_is_down_fails_the_test(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage, stage.local() as client:
         assert client.get(PATH).status_code == 200
-        child = stage.realms.find("/").queues.find(QUEUE)
-        with child.lock:
-            child.end(QueueDown("it failed too often"))
+        handle = stage.vhosts.find("/").queues.find(QUEUE)
+        with handle.lock:
+            handle.end(QueueDown("it failed too often"))
         response = client.get(PATH)
         assert (response.status_code, response.json()["status"]) == (503, "failed")
 

@@ -77,21 +77,21 @@ def test_an_address_of_the_newer_kind_is_served_too(stage: ManagementStage) -> N
 
 
 def test_a_request_under_way_is_answered_before_the_server_stops(tmp_path: Path) -> None:
-    held, let_go = threading.Event(), threading.Event()
+    held, release = threading.Event(), threading.Event()
 
     def hold(asked: HttpRequest) -> object:
         held.set()
-        let_go.wait(30)
+        release.wait(30)
         return {"answered": True}
 
     answers: list[httpx.Response] = []
     with ManagementStage(
-        tmp_path / "data", ManagementSettings(), [HttpRoute("/hold", "GET", AccessRule.ANYBODY, hold)]
+        tmp_path / "data", ManagementSettings(), [HttpRoute("/hold", "GET", AccessRule.ANY_USER, hold)]
     ) as stage:
         asking = threading.Thread(target=lambda: answers.append(stage.get("/hold")))
         asking.start()
         assert held.wait(10)
-        threading.Timer(0.2, let_go.set).start()
+        threading.Timer(0.2, release.set).start()
         stage.run(stage.serving.stop())
         asking.join()
         assert answers[0].json() == {"answered": True}

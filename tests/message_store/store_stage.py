@@ -74,7 +74,7 @@ class MovedRows:
 
 def row_index(database: Database) -> RowIndex:
     rows = MovedRows(database)
-    counted = MemoryIndex(database.log.machine.threads.condition())
+    counted = MemoryIndex(database.log.environment.threads.condition())
     return RowIndex(counted, rows.read, rows.write, database.log.wait)
 
 

@@ -17,7 +17,7 @@ from warren.base.threads import SystemThreads
 from warren.message_store.body_files import STREAM, Record
 from warren.message_store.body_format import BodyPlace, decode_key
 from warren.message_store.index import MOVED_STORAGE
-from warren.message_store.liveness import take_census
+from warren.message_store.liveness import scan_liveness
 
 
 @pytest.fixture
@@ -147,8 +147,8 @@ def test_a_run_that_has_the_sequence_id_of_a_lost_one_does_not_hold_its_contents
     other = stage.publish([content(2, 300)], A)[A]
     stage.database.make_durable()
     stage.seal()
-    census = take_census(stage.stores._heaps[0], file_of(other), stage.stores.collector._judge)
-    assert (census.total_bytes, census.live_bytes) == (1200, 300)
+    liveness_scan = scan_liveness(stage.stores._heaps[0], file_of(other), stage.stores.collector._judge)
+    assert (liveness_scan.total_bytes, liveness_scan.live_bytes) == (1200, 300)
 
 
 def test_large_contents_are_copied_chunk_by_chunk_also_from_a_file_that_stays(stage: StoreStage) -> None:

@@ -37,7 +37,7 @@ class OnStage:
     heap: LogBodyFiles | TransientBodyFiles
     seal: Callable[[], None]
     disk: MemoryFiles
-    machine: Environment
+    environment: Environment
 
     def damage(self, place: BodyPlace) -> None:
         """One bit of a record's block, behind the header."""
@@ -53,10 +53,10 @@ def stage(request: pytest.FixtureRequest) -> Iterator[OnStage]:
     upkeep = Stage()
     if request.param == "log":
         with upkeep.store() as log:
-            yield OnStage(LogBodyFiles(log, KEPT_BYTES), partial(_rotate, log), upkeep.disk, upkeep.machine())
+            yield OnStage(LogBodyFiles(log, KEPT_BYTES), partial(_rotate, log), upkeep.disk, upkeep.environment())
         return
-    heap = TransientBodyFiles(upkeep.machine(), "transient", 1 << 30, KEPT_BYTES)
-    yield OnStage(heap, heap._start_file, upkeep.disk, upkeep.machine())
+    heap = TransientBodyFiles(upkeep.environment(), "transient", 1 << 30, KEPT_BYTES)
+    yield OnStage(heap, heap._start_file, upkeep.disk, upkeep.environment())
     heap.close()
 
 
@@ -175,11 +175,11 @@ def test_no_more_is_kept_in_memory_than_was_allowed(stage: OnStage) -> None:
 def test_the_transient_heap_is_empty_after_every_start() -> None:
     """MS-02: whatever a crash has left there is deleted, before anything is written."""
     upkeep = Stage()
-    heap = TransientBodyFiles(upkeep.machine(), "transient", 100, KEPT_BYTES)
+    heap = TransientBodyFiles(upkeep.environment(), "transient", 100, KEPT_BYTES)
     for value in (b"a" * 200, b"b" * 200):
         heap.append(records(value))
     assert len(upkeep.disk.list("transient")) > 1
-    again = TransientBodyFiles(upkeep.machine(), "transient", 100, KEPT_BYTES)
+    again = TransientBodyFiles(upkeep.environment(), "transient", 100, KEPT_BYTES)
     assert again.files() == [] and upkeep.disk.list("transient") == ["bodies.1"]
     assert upkeep.disk.stat("transient/bodies.1").size_bytes == 0
     again.close()
@@ -189,7 +189,7 @@ def test_the_transient_heap_is_empty_after_every_start() -> None:
 def test_the_transient_heap_never_syncs() -> None:
     upkeep = Stage()
     files = FaultyFiles(upkeep.disk)
-    heap = TransientBodyFiles(upkeep.machine(files), "transient", 1000, KEPT_BYTES)
+    heap = TransientBodyFiles(upkeep.environment(files), "transient", 1000, KEPT_BYTES)
     for n in range(9):
         heap.append(records(bytes([n]) * 400))
     heap.release(heap.files()[:2])
@@ -232,7 +232,7 @@ def test_records_can_be_read_at_once_while_files_are_being_changed(seed: int) ->
                 log.flush()
                 assert read(heap, place, value) == value
 
-        threads = log.machine.threads
+        threads = log.environment.threads
         for each in [threads.start("rotating", rotate), threads.start("writing", write_and_read)]:
             each.join()
 

@@ -42,31 +42,39 @@ def nack_left_out(real: Function) -> Function:
 
 
 def joined_the_first_group(real: Function) -> Function:
-    def publish(turn: Any, publisher: Any, *others: Any, **named: Any) -> None:
-        turn._last.pop(publisher, None)
-        real(turn, publisher, *others, **named)
+    def publish(batch: Any, publisher: Any, *others: Any, **named: Any) -> None:
+        batch._last.pop(publisher, None)
+        real(batch, publisher, *others, **named)
 
     return publish
 
 
 def only_the_first_range_settled(real: Function) -> Function:
-    def settle(turn: Any, child: Any, asked: list[Any], work: Any) -> None:
-        real(turn, child, [(how, life, tags[:1] if how is Settlement.ACK else tags) for how, life, tags in asked], work)
+    def settle(batch: Any, handle: Any, asked: list[Any], work: Any) -> None:
+        real(
+            batch,
+            handle,
+            [
+                (settlement, incarnation, tags[:1] if settlement is Settlement.ACK else tags)
+                for settlement, incarnation, tags in asked
+            ],
+            work,
+        )
 
     return settle
 
 
 def others_in_the_next_turn(real: Function) -> Function:
-    def put(turn: Any, group: Any, work: Any) -> None:
-        first, others = group.route.children[:1], group.route.children[1:]
+    def put(batch: Any, group: Any, work: Any) -> None:
+        first, others = group.route.handles[:1], group.route.handles[1:]
         if others:
             later = Route(others, group.route.origin, group.route.version, group.route.looks_at_headers)
-            rest = PublishGroup(later, group.is_persistent, group.priority, group.expires_ms, len(turn._groups))
+            rest = PublishGroup(later, group.is_persistent, group.priority, group.expires_ms, len(batch._groups))
             rest.contents = group.contents
-            turn._groups.append(rest)
-            turn.look(others[0])
+            batch._groups.append(rest)
+            batch.look(others[0])
             group.route = Route(first, later.origin, later.version, later.looks_at_headers)
-        real(turn, group, work)
+        real(batch, group, work)
 
     return put
 
@@ -76,7 +84,7 @@ def auto_ack_left_out(real: Function) -> Function:
 
 
 def got_without_its_ack(real: Function) -> Function:
-    return lambda turn, child, is_auto_ack, work: real(turn, child, False, work)
+    return lambda batch, handle, is_auto_ack, work: real(batch, handle, False, work)
 
 
 def unacked_left_behind(real: Function) -> Function:
@@ -113,10 +121,10 @@ def given_back_is_dropped(real: Function) -> Function:
 
 
 def settled_a_turn_late(real: Function) -> Function:
-    def end(turn: Any) -> Any:
-        settled, turn._settled = turn._settled, getattr(turn, "overdue", {})
-        turn.overdue = settled
-        return real(turn)
+    def end(batch: Any) -> Any:
+        settled, batch._settled = batch._settled, getattr(batch, "overdue", {})
+        batch.overdue = settled
+        return real(batch)
 
     return end
 

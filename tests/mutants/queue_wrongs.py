@@ -76,10 +76,10 @@ def released_before_moved(real: Function) -> Function:
 
 
 def counters_left_out(real: Function) -> Function:
-    def let_go(queue: Any, slices: list[Any], why: Any, changes: Any) -> int:
-        return int(queue._dequeue(slices, why, changes))
+    def release(queue: Any, slices: list[Any], reason: Any, changes: Any) -> int:
+        return int(queue._dequeue(slices, reason, changes))
 
-    return let_go
+    return release
 
 
 def write_rows(session: Any, place: Any, of_place: Any, has_acks: bool, has_removes: bool) -> int:
@@ -113,9 +113,9 @@ def remove_left_out(real: Function) -> Function:
 
 
 def moved_in_two_sessions(real: Function) -> Function:
-    def deliver(letters: Any, work: Any) -> None:
+    def deliver(dead_letters: Any, work: Any) -> None:
         _ended(work)
-        real(letters, work)
+        real(dead_letters, work)
         _ended(work)
 
     return deliver
@@ -130,7 +130,7 @@ def _ended(work: Any) -> None:
 
 def transients_stay(real: Function) -> Function:
     def delete_everything(heap: Any) -> None:
-        heap._machine.files.make_directories(heap._directory)
+        heap._environment.files.make_directories(heap._directory)
 
     return delete_everything
 

@@ -114,14 +114,14 @@ def run_apart(fault: Fault) -> Verdict:
     start = time.monotonic()
     command = [sys.executable, "-m", "tests.mutants.run", "--here", fault.name]
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        handle = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     except subprocess.TimeoutExpired:
         return Verdict(fault, "it does not come to an end", 0, time.monotonic() - start, True)
     seconds = time.monotonic() - start
-    if child.returncode:
-        print(child.stderr, file=sys.stderr)
+    if handle.returncode:
+        print(handle.stderr, file=sys.stderr)
         return Verdict(fault, "", 0, seconds, False)
-    return Verdict(fault, **json.loads(child.stdout.splitlines()[-1]), seconds=seconds)
+    return Verdict(fault, **json.loads(handle.stdout.splitlines()[-1]), seconds=seconds)
 
 
 def table_of(verdicts: Sequence[Verdict]) -> Table:

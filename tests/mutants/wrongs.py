@@ -45,8 +45,10 @@ class WithoutDirectorySync(Wrapped):
 
 
 def no_directory_sync(real: Any) -> Any:
-    def open_store(cls: Any, directory: str, settings: Any, machine: Any) -> Any:
-        return real.__func__(cls, directory, settings, replace(machine, files=WithoutDirectorySync(machine.files)))
+    def open_store(cls: Any, directory: str, settings: Any, environment: Any) -> Any:
+        return real.__func__(
+            cls, directory, settings, replace(environment, files=WithoutDirectorySync(environment.files))
+        )
 
     return classmethod(open_store)
 

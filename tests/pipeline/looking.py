@@ -39,7 +39,7 @@ def struct_type(fields: list[SelectedColumn]) -> Any:
 
 
 def plan_of(stage: Stage, **options: Any) -> Plan:
-    return Planner(ReadOptions.of(text_of({"path": DIRECTORY, **options})), stage.machine()).plan()
+    return Planner(ReadOptions.of(text_of({"path": DIRECTORY, **options})), stage.environment()).plan()
 
 
 def rows_of(stage: Stage, plan: Plan, *names: str) -> list[Row]:
@@ -47,7 +47,7 @@ def rows_of(stage: Stage, plan: Plan, *names: str) -> list[Row]:
         return []
     fields = fields_of_view(plan.tasks[0].view, *names)
     schema = arrow_schema(fields)
-    batches = [batch for task in plan.tasks for batch in run(task, fields, schema, stage.machine())]
+    batches = [batch for task in plan.tasks for batch in run(task, fields, schema, stage.environment())]
     return [row for batch in batches for row in batch.to_pylist()]
 
 

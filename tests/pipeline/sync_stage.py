@@ -45,22 +45,22 @@ def opened(home: Path, mode: Mode = Mode.SPARK, **reflection: Any) -> Warren:
 
 def write(database: Database, model: State, seed: int, sessions: int = 40) -> None:
     """Keys of 1 … 60 bytes in three storages, overwritten and removed, clears, two channels, several files."""
-    chance = random.Random(seed)
-    keys = [chance.randbytes(chance.randrange(1, 60)) for _ in range(400)] + [b"\0", b"\0\0", b"\xff" * 9]
+    rng = random.Random(seed)
+    keys = [rng.randbytes(rng.randrange(1, 60)) for _ in range(400)] + [b"\0", b"\0\0", b"\xff" * 9]
     for number in range(sessions):
         session = database.begin(number % 2)
         if number % 11 == 10:
-            storage = chance.randrange(1, STORAGES + 1)
+            storage = rng.randrange(1, STORAGES + 1)
             session.clear_storage(storage)
             for gone in [each for each in model if each[0] == storage]:
                 del model[gone]
         for _ in range(50):
-            storage, key = chance.randrange(1, STORAGES + 1), chance.choice(keys)
-            if chance.random() < 0.2:
+            storage, key = rng.randrange(1, STORAGES + 1), rng.choice(keys)
+            if rng.random() < 0.2:
                 session.remove(storage, key)
                 model.pop((storage, key), None)
             else:
-                model[storage, key] = chance.randbytes(chance.randrange(60))
+                model[storage, key] = rng.randbytes(rng.randrange(60))
                 session.put(storage, key, model[storage, key])
         session.commit()
         if number % 9 == 8:

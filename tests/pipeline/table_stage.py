@@ -47,7 +47,7 @@ def _pour(disk: MemoryFiles, path: str, folder: Path) -> None:
 
 def machine_with(files: Files) -> Environment:
     real = Environment.real()
-    return Environment(files, real.clock, real.threads, real.chance)
+    return Environment(files, real.clock, real.threads, real.rng)
 
 
 def inline(

@@ -24,10 +24,10 @@ Reader = Callable[[Files, LogStore], None]
 
 
 def planned_and_read(view: TableView, wanted: list[bytes], files: Files, store: LogStore) -> None:
-    machine = memory_machine(files)
-    plan = Planner(ReadOptions.of(text_of({"path": DIRECTORY, "view": view.value})), machine).plan()
+    environment = memory_machine(files)
+    plan = Planner(ReadOptions.of(text_of({"path": DIRECTORY, "view": view.value})), environment).plan()
     fields = fields_of_view(view)
-    batches = [batch for task in plan.tasks for batch in run(task, fields, arrow_schema(fields), machine)]
+    batches = [batch for task in plan.tasks for batch in run(task, fields, arrow_schema(fields), environment)]
     rows = [row for batch in batches for row in batch.to_pylist()]
     keys = {row["key"] for row in rows if "key" in row}
     assert keys >= set(wanted) or keys <= {b"later"}, "all of a range, or what is left behind a purge"

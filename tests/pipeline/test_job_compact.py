@@ -36,17 +36,17 @@ Row = tuple[Any, ...]
 
 def make_store(directory: Path, seed: int = 1, sessions: int = 40) -> Path:
     """Keys of 0 … 90 bytes in three storages, tombstones, clears, two channels, several files."""
-    chance = random.Random(seed)
-    keys = [chance.randbytes(chance.randrange(90)) for _ in range(300)] + [b"", b"\0", b"\0\0"]
+    rng = random.Random(seed)
+    keys = [rng.randbytes(rng.randrange(90)) for _ in range(300)] + [b"", b"\0", b"\0\0"]
     with LogStore.open(str(directory), SETTINGS) as store:
         for number in range(sessions):
             session = store.begin(number % 2)
             for _ in range(50):
-                storage, key = chance.randrange(1, 4), chance.choice(keys)
-                if chance.random() < 0.2:
+                storage, key = rng.randrange(1, 4), rng.choice(keys)
+                if rng.random() < 0.2:
                     session.remove(storage, key)
                 else:
-                    session.put(storage, key, chance.randbytes(chance.randrange(60)))
+                    session.put(storage, key, rng.randbytes(rng.randrange(60)))
             if number % 13 == 12:
                 session.clear_storage(1 + number % 3)
             session.commit()
@@ -62,7 +62,7 @@ def compacted(store: LogStore) -> list[Row]:
     state = store.manifest.state
     found: list[Row] = []
     for number in state.compacted:
-        source = LogInput(store.machine.files, store.directory, state.files[number], store.durable)
+        source = LogInput(store.environment.files, store.directory, state.files[number], store.durable)
         for batch in source.batches():
             assert batch.epochs is not None
             columns = (batch.kinds, batch.storages, batch.majors, batch.minors, batch.epochs)

@@ -177,9 +177,9 @@ def test_a_store_of_another_past_is_refused_with_the_fork(
     """X-11: a table that stands at or before the fork goes on with the fork; one beyond it is refused."""
     inline(monkeypatch, module)
     before, beyond = str(tmp_path / "before"), str(tmp_path / "beyond")
-    machine = store.machine
+    environment = store.environment
     export(NO_SPARK, store.directory, before, format=format)
-    store.cut().write_to(machine.files, machine.threads, machine.chance, str(tmp_path / "fork"))
+    store.cut().write_to(environment.files, environment.threads, environment.rng, str(tmp_path / "fork"))
     write(store, 20)
     store.witness()
     export(NO_SPARK, store.directory, beyond, format=format)

@@ -259,7 +259,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(
                 store.directory,
                 str(target),
                 format=format,
-                machine=machine_with(FaultyFiles(LocalFiles(), [fault])),
+                environment=machine_with(FaultyFiles(LocalFiles(), [fault])),
             )
         assert leftovers(target) == [] and list(target.glob("*")) == []
 
@@ -285,7 +285,7 @@ def test_a_job_that_dies_at_any_step_leaves_the_old_state_or_the_new(
                 target,
                 format=format,
                 overwrite=True,
-                machine=machine_with(disk),
+                environment=machine_with(disk),
             )
         except PowerCut:
             steps = number + 2

@@ -36,12 +36,12 @@ def store(stage: Stage) -> Iterator[LogStore]:
 
 
 def tasks_of(stage: Stage, **options: Any) -> list[Task]:
-    planner = Planner(ReadOptions.of(text_of({"path": DIRECTORY, **options})), stage.machine())
-    return share(stage.machine(), planner.plan())
+    planner = Planner(ReadOptions.of(text_of({"path": DIRECTORY, **options})), stage.environment())
+    return share(stage.environment(), planner.plan())
 
 
 def begun(stage: Stage, task: Task) -> Generator[Any]:
-    rows = run(task, FIELDS, arrow_schema(FIELDS), stage.machine())
+    rows = run(task, FIELDS, arrow_schema(FIELDS), stage.environment())
     assert isinstance(rows, Generator)
     return rows
 

@@ -24,7 +24,9 @@ Offset = dict[str, Any]
 
 def reader(stage: Stage, **options: Any) -> WarrenStreamReader:
     asked = ReadOptions.of(text_of({"path": DIRECTORY, **options}))
-    return WarrenStreamReader(asked, struct_type(fields_of_view(TableView.ENTRIES, "epoch", "key")), stage.machine())
+    return WarrenStreamReader(
+        asked, struct_type(fields_of_view(TableView.ENTRIES, "epoch", "key")), stage.environment()
+    )
 
 
 def batch(stream: WarrenStreamReader, start: Offset, end: Offset) -> list[int]:
@@ -153,10 +155,10 @@ def test_a_store_of_another_past_is_refused_with_the_fork() -> None:
     stage = Stage()
     with stage.store() as store:
         epochs = written(store, 2)
-        store.cut().write_to(stage.disk, store.machine.threads, stage.chance, "fork")
+        store.cut().write_to(stage.disk, store.environment.threads, stage.rng, "fork")
         left = written(store, 1)
         at = reader(stage).reportLatestOffset()
-    fork = LogStore.open("fork", stage.settings, stage.machine())
+    fork = LogStore.open("fork", stage.settings, stage.environment())
     fork.witness()
     stream = reader(stage, path="fork")
     with pytest.raises(
@@ -182,7 +184,7 @@ def test_a_checkpoint_ahead_of_the_store_is_refused() -> None:
 def test_a_batch_holds_its_files_and_the_next_lets_them_go() -> None:
     """X-06: a micro-batch pins what it reads; nothing is left when the stream stops, and a dead one's pin lapses."""
     stage = Stage()
-    pins = Pins(stage.disk, DIRECTORY, stage.clock, stage.chance)
+    pins = Pins(stage.disk, DIRECTORY, stage.clock, stage.rng)
     with stage.store() as store:
         written(store, 2)
         stream = reader(stage, pinSeconds=60)

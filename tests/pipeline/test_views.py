@@ -195,7 +195,7 @@ def test_a_newer_format_is_refused_at_planning() -> None:
     with stage.store() as store:
         put(store, {b"a": b"1"})
     newer = replace(read_manifest(stage.disk, DIRECTORY), format=9)
-    Manifest(stage.disk, DIRECTORY, SystemThreads(), stage.chance, newer).close()
+    Manifest(stage.disk, DIRECTORY, SystemThreads(), stage.rng, newer).close()
     with pytest.raises(Refused, match="format 9, this warren reads up to 1"):
         plan_of(stage)
 
@@ -211,7 +211,7 @@ def test_a_reader_holds_its_files_until_it_is_done() -> None:
         store.compact()
         assert store.purge().files == ()
         assert [row["epoch"] for row in rows_of(stage, plan)] == epochs
-        pins = Pins(stage.disk, DIRECTORY, stage.clock, stage.chance)
+        pins = Pins(stage.disk, DIRECTORY, stage.clock, stage.rng)
         assert [pin.id for pin in pins.live()] == [plan.pin.id if plan.pin else ""], "tasks have released theirs"
         stage.advance(61)
         assert len(store.purge().files) == 1

@@ -53,11 +53,11 @@ class IndexStage:
         return run
 
     def dequeue(
-        self, run: Run, gone: int, newly: int, place: QueuePlace = ORDERS, why: DequeueReason = DequeueReason.ACKED
+        self, run: Run, gone: int, newly: int, place: QueuePlace = ORDERS, reason: DequeueReason = DequeueReason.ACKED
     ) -> None:
         """Both as bitmaps."""
         changes = self.index.begin()
-        changes.dequeue(place, run, gone, ranges_of(run, newly), why)
+        changes.dequeue(place, run, gone, ranges_of(run, newly), reason)
         self.end(changes)
 
     def write(self, counters: Counters, place: QueuePlace = ORDERS) -> None:

@@ -120,9 +120,9 @@ def a_run(first: int, contents: list[bytes]) -> Run:
 
 
 def event(
-    place: QueuePlace, kind: HistoryRecord, why: int, *ranges: tuple[int, int], detail: bytes = b""
+    place: QueuePlace, kind: HistoryRecord, reason: int, *ranges: tuple[int, int], detail: bytes = b""
 ) -> HistoryEvent:
-    return HistoryEvent(place, kind, why, NOW_MS, ranges, detail)
+    return HistoryEvent(place, kind, reason, NOW_MS, ranges, detail)
 
 
 CONTENTS = [b"a", b"bb", b"ccc"]

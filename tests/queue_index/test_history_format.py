@@ -35,10 +35,10 @@ RANGE = st.tuples(st.integers(0, 2**63), st.integers(1, 2**62)).map(lambda pair:
     st.binary(max_size=20),
 )
 def test_an_event_comes_back_as_it_went(
-    kind: HistoryRecord, why: DequeueReason | None, wall_ms: int, ranges: list[tuple[int, int]], detail: bytes
+    kind: HistoryRecord, reason: DequeueReason | None, wall_ms: int, ranges: list[tuple[int, int]], detail: bytes
 ) -> None:
-    [raw] = encode_events(kind, why, wall_ms, ranges, detail)
-    assert decode_event(KEY, memoryview(raw)) == HistoryEvent(PLACE, kind, why or 0, wall_ms, tuple(ranges), detail)
+    [raw] = encode_events(kind, reason, wall_ms, ranges, detail)
+    assert decode_event(KEY, memoryview(raw)) == HistoryEvent(PLACE, kind, reason or 0, wall_ms, tuple(ranges), detail)
 
 
 def test_the_numbers_of_what_happens_are_for_good() -> None:

@@ -122,13 +122,13 @@ def test_a_message_that_is_gone_stays_away_and_the_others_stay(stage: IndexStage
     """QI-04, MR-05, MR-08: each dequeue adds to the story of the run, until the removal of its row ends it."""
     run = stage.publish(0, large("a"))
     for gone, newly, left in ((0b010, 0b010, [0, 2]), (0b011, 0b001, [2]), (0b111, 0b100, [])):
-        stage.dequeue(run, gone, newly, why=DequeueReason.REJECTED)
+        stage.dequeue(run, gone, newly, reason=DequeueReason.REJECTED)
         stage.reopen()
         assert list(stage.alive()) == left
     kinds = [kind for kind, storage, _, _ in stage.journal() if storage == ORDERS.queue]
     assert kinds == [EntryKind.PUT] * 3 + [EntryKind.REMOVE] * 2
     assert [event.ranges for event in stage.events()] == [((1, 2),), ((0, 1),), ((2, 3),)]
-    assert {event.why for event in stage.events()} == {DequeueReason.REJECTED}
+    assert {event.reason for event in stage.events()} == {DequeueReason.REJECTED}
 
 
 def test_a_run_that_was_removed_is_not_recovered_though_its_entries_are_in_the_log(stage: IndexStage) -> None:
@@ -261,7 +261,9 @@ def test_the_journal_gets_an_entry_whenever_anything_happens_in_the_order_it_hap
         ("REMOVE", ORDERS.queue, b"\0"),
         ("PUT", BILLS.queue, b"\1"),
     ]
-    told = [(event.place, HistoryRecord(event.kind), event.why, event.ranges, event.detail) for event in stage.events()]
+    told = [
+        (event.place, HistoryRecord(event.kind), event.reason, event.ranges, event.detail) for event in stage.events()
+    ]
     assert told == [
         (BILLS, HistoryRecord.DELIVERED, 0, ((9, 12),), b"ann"),
         (BILLS, HistoryRecord.REQUEUED, 0, ((10, 11),), b""),

@@ -37,7 +37,7 @@ class Client:
     """Somebody who writes, and what must be there: `states[n]` behind the n-th session."""
 
     def __init__(self, seed: int) -> None:
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self.states: list[Model] = [{HERE: Queue(), THERE: Queue()}]
         self.acknowledged = 0
 
@@ -54,8 +54,8 @@ class Client:
         """One session, to its acknowledgement."""
         model = copied(self.states[-1])
         changes = index.begin()
-        for _ in range(self._chance.randrange(1, 4)):
-            self._chance.choice([publish, publish, move, acknowledge])(changes, model, self._chance)
+        for _ in range(self._rng.randrange(1, 4)):
+            self._rng.choice([publish, publish, move, acknowledge])(changes, model, self._rng)
         for place, queue in model.items():
             queue.written = queue.counters(0, is_clean=False)
             changes.counters(place, queue.written)
@@ -73,8 +73,8 @@ class Client:
         assert found in allowed, f"{self.acknowledged} acknowledged: {found} is none of {allowed}"
 
 
-def publish(changes: IndexBatch, model: Model, chance: random.Random) -> None:
-    contents = [chance.randbytes(chance.choice([3, 90, 150])) for _ in range(chance.randrange(1, 4))]
+def publish(changes: IndexBatch, model: Model, rng: random.Random) -> None:
+    contents = [rng.randbytes(rng.choice([3, 90, 150])) for _ in range(rng.randrange(1, 4))]
     put(changes, model[HERE], HERE, contents)
 
 
@@ -84,29 +84,29 @@ def put(changes: IndexBatch, queue: Queue, place: QueuePlace, contents: Sequence
     queue.runs[run.first], queue.next = Held(run, list(contents)), run.end
 
 
-def move(changes: IndexBatch, model: Model, chance: random.Random) -> None:
+def move(changes: IndexBatch, model: Model, rng: random.Random) -> None:
     """Messages of one run go to another queue, in the same session."""
-    contents = take(changes, model[HERE], HERE, chance, DequeueReason.MOVED)
+    contents = take(changes, model[HERE], HERE, rng, DequeueReason.MOVED)
     if contents:
         put(changes, model[THERE], THERE, contents)
 
 
-def acknowledge(changes: IndexBatch, model: Model, chance: random.Random) -> None:
-    place = chance.choice([HERE, THERE])
-    take(changes, model[place], place, chance, DequeueReason.ACKED)
+def acknowledge(changes: IndexBatch, model: Model, rng: random.Random) -> None:
+    place = rng.choice([HERE, THERE])
+    take(changes, model[place], place, rng, DequeueReason.ACKED)
 
 
 def take(
-    changes: IndexBatch, queue: Queue, place: QueuePlace, chance: random.Random, why: DequeueReason
+    changes: IndexBatch, queue: Queue, place: QueuePlace, rng: random.Random, reason: DequeueReason
 ) -> list[bytes]:
     if not queue.runs:
         return []
-    held = queue.runs[chance.choice(sorted(queue.runs))]
-    newly = chance.choice([0b001, 0b010, 0b111]) & (1 << held.run.count) - 1 & ~held.gone
+    held = queue.runs[rng.choice(sorted(queue.runs))]
+    newly = rng.choice([0b001, 0b010, 0b111]) & (1 << held.run.count) - 1 & ~held.gone
     if not newly:
         return []
     held.gone |= newly
-    changes.dequeue(place, held.run, held.gone, ranges_of(held.run, newly), why)
+    changes.dequeue(place, held.run, held.gone, ranges_of(held.run, newly), reason)
     if held.gone.bit_count() == held.run.count:
         del queue.runs[held.run.first]
     return [content for at, content in enumerate(held.contents) if newly >> at & 1]

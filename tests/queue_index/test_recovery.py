@@ -164,11 +164,11 @@ def test_a_queue_that_starts_again_beside_the_others_names_what_it_wrote_last(st
 
 def test_it_is_the_same_on_a_real_disk_over_rocksdb(tmp_path: Path) -> None:
     """A scan that is left half way lets go of the store; what is read comes from the log's own files."""
-    machine = Environment.real()
+    environment = Environment.real()
 
     def opened() -> Database:
-        open_store = partial(RocksDbStore.open, threads=machine.threads)
-        return Database.open(str(tmp_path), open_store, machine=machine)
+        open_store = partial(RocksDbStore.open, threads=environment.threads)
+        return Database.open(str(tmp_path), open_store, environment=environment)
 
     with opened() as database:
         index = QueueIndex.of(database)

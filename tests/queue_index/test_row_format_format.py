@@ -60,7 +60,7 @@ def test_a_level_that_no_key_can_hold_is_misuse(level: int) -> None:
 
 
 def test_the_numbers_of_reasons_are_for_good() -> None:
-    assert [(why.name, int(why)) for why in DequeueReason] == [
+    assert [(reason.name, int(reason)) for reason in DequeueReason] == [
         ("ACKED", 1),
         ("EXPIRED", 2),
         ("OVER_LIMIT", 3),

@@ -24,9 +24,9 @@ def variable_on_disk() -> BackingStage:
     stage = VariableStage(TINY)
 
     def page() -> None:
-        stage.queue.lanes.push_alphas_to_betas(1000, 1000)
-        stage.queue.lanes.push_betas_to_deltas(1000)
-        stage.queue.pending.let_go(1000, lambda run: True, stage.queue.lanes.without_contents)
+        stage.queue.subqueues.push_alphas_to_betas(1000, 1000)
+        stage.queue.subqueues.push_betas_to_deltas(1000)
+        stage.queue.pending.release(1000, lambda run: True, stage.queue.subqueues.without_contents)
         check(stage.queue, is_deep=True)
 
     return BackingStage(stage.queue, stage.begin, page)

@@ -107,8 +107,8 @@ class QueueMachine(RuleBasedStateMachine):
         for start in range(steps):
             self._requeue(waiting[start::steps])
             check(self.queue)
-            self.queue.lanes.push_alphas_to_betas(8, 8 * quotas[0])
-            self.queue.lanes.push_betas_to_deltas(quotas[1])
+            self.queue.subqueues.push_alphas_to_betas(8, 8 * quotas[0])
+            self.queue.subqueues.push_betas_to_deltas(quotas[1])
             check(self.queue)
 
     def _requeue(self, chosen: list[bytes]) -> None:
@@ -161,11 +161,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(quota_q1=QUOTAS, quota_q4=QUOTAS)
     def push_alphas_to_betas(self, quota_q1: int, quota_q4: int) -> None:
-        assert self.queue.lanes.push_alphas_to_betas(quota_q1, quota_q4) <= quota_q1 + quota_q4
+        assert self.queue.subqueues.push_alphas_to_betas(quota_q1, quota_q4) <= quota_q1 + quota_q4
 
     @rule(quota=QUOTAS)
     def push_betas_to_deltas(self, quota: int) -> None:
-        assert self.queue.lanes.push_betas_to_deltas(quota) <= quota
+        assert self.queue.subqueues.push_betas_to_deltas(quota) <= quota
 
     @rule()
     def page_everything(self) -> None:
@@ -173,7 +173,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.set_ram_duration_target(0.0)
         while self.queue.page():
             check(self.queue)
-        assert self.queue.lanes.ram_count + self.queue.pending.ram_count == 0
+        assert self.queue.subqueues.ram_count + self.queue.pending.ram_count == 0
 
     @rule(seconds=st.sampled_from([None, 0.0, 0.5, 3.0]))
     def set_target(self, seconds: float | None) -> None:

@@ -65,7 +65,7 @@ class RealStage:
         return self._below.log.durable
 
     def settle(self) -> None:
-        self._below.log.wait(self.queue.lanes.delta.newest)
+        self._below.log.wait(self.queue.subqueues.delta.newest)
 
     def pass_time(self) -> None:
         self._below.stage.clock.advance_ns(SECOND_NS)

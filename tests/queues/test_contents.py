@@ -21,7 +21,7 @@ def on_disk(ahead_bytes: int, count: int, is_together: bool, is_persistent: bool
     contents = numbered(0, count)
     for each in [contents] if is_together else [[content] for content in contents]:
         stage.backing.put(*each, is_persistent=is_persistent)
-    stage.queue.lanes.push_alphas_to_betas(0, count)
+    stage.queue.subqueues.push_alphas_to_betas(0, count)
     return stage
 
 

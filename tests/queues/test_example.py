@@ -44,10 +44,10 @@ class Example:
             count -= len(fetched.slice)
 
     def push_alphas_to_betas(self, quota_q1: int, quota_q4: int) -> None:
-        assert self.queue.lanes.push_alphas_to_betas(quota_q1, quota_q4) == quota_q1 + quota_q4
+        assert self.queue.subqueues.push_alphas_to_betas(quota_q1, quota_q4) == quota_q1 + quota_q4
 
     def push_betas_to_deltas(self, quota: int) -> None:
-        assert self.queue.lanes.push_betas_to_deltas(quota) == quota
+        assert self.queue.subqueues.push_betas_to_deltas(quota) == quota
 
 
 STEPS: list[Callable[[Example], None]] = [
@@ -62,11 +62,11 @@ STEPS: list[Callable[[Example], None]] = [
     lambda example: example.fetch(3),
     lambda example: example.fetch(5),
     lambda example: example.take(1),
-    lambda example: example.queue.lanes.load_delta(),
-    lambda example: example.queue.lanes.join_q2(),
+    lambda example: example.queue.subqueues.load_delta(),
+    lambda example: example.queue.subqueues.join_q2(),
     lambda example: example.publish(21, 25),
     lambda example: example.take(8),
-    lambda example: example.queue.lanes.move_q1_to_q4(),
+    lambda example: example.queue.subqueues.move_q1_to_q4(),
     lambda example: example.fetch(1),
 ]
 IN_THE_MIDST = (11, 12, 15)  # of a fetch: what holds between two calls need not hold here
@@ -77,11 +77,11 @@ def example(request: pytest.FixtureRequest) -> Example:
     return Example(*request.param)
 
 
-def check_state(example: Example, step: int, **lanes: list[int]) -> None:
+def check_state(example: Example, step: int, **subqueues: list[int]) -> None:
     """After so many steps these lanes hold these messages, and the others nothing."""
     for done in STEPS[:step]:
         done(example)
-    assert example.stage.lanes() == lanes
+    assert example.stage.subqueues() == subqueues
     assert example.delivered == numbered(1, 1 + len(example.delivered))
     if step not in IN_THE_MIDST:
         check(example.queue, is_deep=True)
@@ -167,10 +167,10 @@ def test_c_04_a_fetch_does_these_steps_by_itself(example: Example) -> None:
     for done in STEPS[:10]:
         done(example)
     example.fetch(1)
-    assert example.stage.lanes() == {"q3": ids(10, 17), "q1": ids(18, 20)}
+    assert example.stage.subqueues() == {"q3": ids(10, 17), "q1": ids(18, 20)}
     example.publish(21, 25)
     example.fetch(8)
-    assert example.stage.lanes() == {"q4": ids(18, 25)}
+    assert example.stage.subqueues() == {"q4": ids(18, 25)}
 
 
 def test_c_03_one_shared_quota_is_spent_on_q1_first(example: Example) -> None:
@@ -178,4 +178,4 @@ def test_c_03_one_shared_quota_is_spent_on_q1_first(example: Example) -> None:
     for done in STEPS[:4]:
         done(example)
     assert example.queue.paging.reduce_memory_use(6) == 6
-    assert example.stage.lanes() == {"q4": ids(1, 6), "q3": ids(7, 15)}
+    assert example.stage.subqueues() == {"q4": ids(1, 6), "q3": ids(7, 15)}

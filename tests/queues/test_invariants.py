@@ -19,9 +19,9 @@ def queue_of_five_lanes() -> VariableQueue:
         stage.backing.put(*numbered(number, number + 1))
         if number == 8:
             stage.backing.get(1)
-            stage.queue.lanes.push_alphas_to_betas(0, 6)
-            stage.queue.lanes.push_betas_to_deltas(4)
-    stage.queue.lanes.push_alphas_to_betas(2, 0)
+            stage.queue.subqueues.push_alphas_to_betas(0, 6)
+            stage.queue.subqueues.push_betas_to_deltas(4)
+    stage.queue.subqueues.push_alphas_to_betas(2, 0)
     check(stage.queue, is_deep=True)
     return stage.queue
 
@@ -31,41 +31,41 @@ def test_a_queue_that_is_right_passes() -> None:
 
 
 def _empty_q3(queue: VariableQueue) -> None:
-    queue.lanes.q3.take_all()
+    queue.subqueues.q3.take_all()
 
 
 def _empty_delta(queue: VariableQueue) -> None:
-    queue.lanes.delta.clear()
+    queue.subqueues.delta.clear()
 
 
 def _miscount(queue: VariableQueue) -> None:
-    queue.lanes.q4.count += 1
+    queue.subqueues.q4.count += 1
 
 
 def _misweigh(queue: VariableQueue) -> None:
-    queue.lanes.q1.ram_bytes += 1
+    queue.subqueues.q1.ram_bytes += 1
 
 
 def _swap(queue: VariableQueue) -> None:
-    queue.lanes.q4.slices.reverse()
+    queue.subqueues.q4.slices.reverse()
 
 
 def _mix_up(queue: VariableQueue) -> None:
-    queue.lanes.q2, queue.lanes.q3 = queue.lanes.q3, queue.lanes.q2
+    queue.subqueues.q2, queue.subqueues.q3 = queue.subqueues.q3, queue.subqueues.q2
 
 
 def _forget_contents(queue: VariableQueue) -> None:
-    slice_ = queue.lanes.q4.take_first(1)
+    slice_ = queue.subqueues.q4.take_first(1)
     slice_.contents = None
-    queue.lanes.q4.appendleft(slice_)
+    queue.subqueues.q4.appendleft(slice_)
 
 
 def _lose_one_of_delta(queue: VariableQueue) -> None:
-    queue.lanes.delta.start = SequenceId(queue.lanes.delta.start + 1)
+    queue.subqueues.delta.start = SequenceId(queue.subqueues.delta.start + 1)
 
 
 def _ready_and_pending(queue: VariableQueue) -> None:
-    queue.pending.add(queue.lanes.q4.first)
+    queue.pending.add(queue.subqueues.q4.first)
 
 
 def _deliver_to_nobody(queue: VariableQueue) -> None:
@@ -73,7 +73,7 @@ def _deliver_to_nobody(queue: VariableQueue) -> None:
 
 
 def _miss(queue: VariableQueue) -> None:
-    queue.lanes.delta.missing = 1
+    queue.subqueues.delta.missing = 1
 
 
 def _misjudge_the_disk(queue: VariableQueue) -> None:

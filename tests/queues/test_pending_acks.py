@@ -90,11 +90,11 @@ def test_contents_are_let_go_of_and_only_those_that_are_written() -> None:
     def page(slices: list[Slice]) -> list[Slice]:
         return [Slice(slice_.run, slice_.start, slice_.stop, None) for slice_ in slices]
 
-    assert pending.let_go(100, lambda run: run.first == 0, page) == 4
+    assert pending.release(100, lambda run: run.first == 0, page) == 4
     assert (pending.ram_count, pending.ram_bytes, pending.count) == (4, 16, 8)
-    assert pending.let_go(100, lambda run: True, page) == 4
+    assert pending.release(100, lambda run: True, page) == 4
     assert (pending.ram_count, pending.ram_bytes, pending.count, pending.size_bytes) == (0, 0, 8, 32)
-    assert pending.let_go(100, lambda run: True, page) == 0
+    assert pending.release(100, lambda run: True, page) == 0
 
 
 def test_a_slice_stays_its_owners() -> None:

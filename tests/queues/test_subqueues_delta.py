@@ -25,8 +25,8 @@ def test_all_bits_may_be_set_however_many_there_are() -> None:
 
 
 def paged(stage: VariableStage) -> None:
-    stage.queue.lanes.push_alphas_to_betas(1000, 1000)
-    stage.queue.lanes.push_betas_to_deltas(1000)
+    stage.queue.subqueues.push_alphas_to_betas(1000, 1000)
+    stage.queue.subqueues.push_betas_to_deltas(1000)
 
 
 def test_both_kinds_are_merged_by_sequence_id() -> None:
@@ -34,7 +34,7 @@ def test_both_kinds_are_merged_by_sequence_id() -> None:
     for number in range(20):
         stage.backing.put(*numbered(number, number + 1), is_persistent=number % 3 != 1)
     paged(stage)
-    delta = stage.queue.lanes.delta
+    delta = stage.queue.subqueues.delta
     assert (delta.start, delta.end, delta.count, delta.size_bytes) == (1, 20, 19, 76)
     check(stage.queue, is_deep=True)
     assert contents_of(stage.backing.get(20)) == numbered(0, 20)
@@ -50,7 +50,7 @@ def test_what_is_gone_or_pending_is_left_out(is_persistent: bool) -> None:
     stage.backing.ack(*(one(tag) for tag in tags[1::3]))
     stage.backing.requeue(*(one(tag) for tag in tags[2::3]))
     paged(stage)
-    assert stage.lanes() == {"q3": [3], "delta": [6, 9, 12, 15, 18]}
+    assert stage.subqueues() == {"q3": [3], "delta": [6, 9, 12, 15, 18]}
     check(stage.queue, is_deep=True)
     assert contents_of(stage.backing.get(18)) == [content for content in numbered(2, 18) if int(content) % 3 == 2]
     stage.backing.ack(*(one(tag) for tag in [*tags[0::3], *tags[2::3]]))
@@ -92,8 +92,13 @@ def test_memory_for_delta_does_not_grow_with_it() -> None:
     for first in range(0, 5000, 500):
         stage.backing.put(*numbered(first, first + 500))
         paged(stage)
-    lanes = stage.queue.lanes
-    assert (lanes.delta.count, len(lanes.q3.slices), len(lanes.q2.slices), len(lanes.q1.slices)) == (4999, 1, 0, 0)
+    subqueues = stage.queue.subqueues
+    assert (subqueues.delta.count, len(subqueues.q3.slices), len(subqueues.q2.slices), len(subqueues.q1.slices)) == (
+        4999,
+        1,
+        0,
+        0,
+    )
 
 
 def test_what_leaves_in_changes_that_have_not_ended_does_not_come_back() -> None:
@@ -146,17 +151,17 @@ def lagging(applied: int, unapplied: int) -> VariableStage:
 def test_a_position_stays_in_memory_until_a_scan_finds_it() -> None:
     stage = lagging(applied=4, unapplied=4)
     paged(stage)
-    assert stage.lanes() == {"q3": [1], "delta": [2, 3, 4], "q2": [5, 6, 7, 8]}
+    assert stage.subqueues() == {"q3": [1], "delta": [2, 3, 4], "q2": [5, 6, 7, 8]}
     stage.index.apply()
     paged(stage)
-    assert stage.lanes() == {"q3": [1], "delta": [2, 3, 4, 5, 6, 7, 8]}
+    assert stage.subqueues() == {"q3": [1], "delta": [2, 3, 4, 5, 6, 7, 8]}
     assert contents_of(stage.backing.get(8)) == numbered(0, 8)
 
 
 def test_if_nothing_may_leave_everything_stays_where_it_was() -> None:
     stage = lagging(applied=1, unapplied=5)
     paged(stage)
-    assert stage.lanes() == {"q3": [1, 2, 3, 4, 5, 6]}
+    assert stage.subqueues() == {"q3": [1, 2, 3, 4, 5, 6]}
     assert contents_of(stage.backing.get(6)) == numbered(0, 6)
 
 
@@ -165,10 +170,10 @@ def test_a_message_that_is_put_back_behind_delta_stays_in_memory_until_a_scan_fi
     tags = tags_of(stage.backing.get(7))
     stage.backing.requeue(*map(one, tags[:6]))
     paged(stage)
-    assert stage.lanes()["delta"] == [2, 3, 4, 5, 6]
+    assert stage.subqueues()["delta"] == [2, 3, 4, 5, 6]
     stage.backing.requeue(one(tags[6]))
     assert contents_of(stage.backing.get(7)) == numbered(0, 7)
-    assert stage.queue.lanes.delta.missing == 0
+    assert stage.queue.subqueues.delta.missing == 0
 
 
 def test_an_acknowledged_run_that_a_scan_still_sees_does_not_come_back() -> None:

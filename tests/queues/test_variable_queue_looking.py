@@ -12,19 +12,19 @@ def test_browsing_goes_through_every_lane_and_moves_nothing() -> None:
     for number in range(12):
         stage.backing.put(*numbered(number, number + 1), is_persistent=number % 4 != 1)
         if number == 7:
-            stage.queue.lanes.push_alphas_to_betas(0, 6)
-            stage.queue.lanes.push_betas_to_deltas(4)
-    stage.queue.lanes.push_alphas_to_betas(2, 0)
-    before = stage.lanes()
+            stage.queue.subqueues.push_alphas_to_betas(0, 6)
+            stage.queue.subqueues.push_betas_to_deltas(4)
+    stage.queue.subqueues.push_alphas_to_betas(2, 0)
+    before = stage.subqueues()
     assert set(before) == {"q4", "q3", "delta", "q2", "q1"}
     assert stage.backing.browsed() == numbered(0, 12)
-    assert stage.lanes() == before
+    assert stage.subqueues() == before
 
 
 def test_contents_are_read_when_their_turn_has_come() -> None:
     stage = VariableStage()
     stage.backing.put(*numbered(0, 3 * MESSAGES_MAX))
-    stage.queue.lanes.push_alphas_to_betas(0, 3 * MESSAGES_MAX)
+    stage.queue.subqueues.push_alphas_to_betas(0, 3 * MESSAGES_MAX)
     browsing = stage.queue.browse()
     assert next(browsing).contents == numbered(0, MESSAGES_MAX)
     assert stage.index.reads == 1

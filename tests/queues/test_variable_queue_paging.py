@@ -29,13 +29,13 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, ...]]]:
     calls: list[tuple[str, tuple[int, ...]]] = []
     alphas, betas = SubQueues.push_alphas_to_betas, SubQueues.push_betas_to_deltas
 
-    def push_alphas(lanes: SubQueues, quota_q1: int, quota_q4: int) -> int:
+    def push_alphas(subqueues: SubQueues, quota_q1: int, quota_q4: int) -> int:
         calls.append(("alphas", (quota_q1, quota_q4)))
-        return alphas(lanes, quota_q1, quota_q4)
+        return alphas(subqueues, quota_q1, quota_q4)
 
-    def push_betas(lanes: SubQueues, quota: int) -> int:
+    def push_betas(subqueues: SubQueues, quota: int) -> int:
         calls.append(("betas", (quota,)))
-        return betas(lanes, quota)
+        return betas(subqueues, quota)
 
     monkeypatch.setattr(SubQueues, "push_alphas_to_betas", push_alphas)
     monkeypatch.setattr(SubQueues, "push_betas_to_deltas", push_betas)
@@ -53,13 +53,13 @@ def test_vq_27_paging_begins_with_contents(monkeypatch: pytest.MonkeyPatch) -> N
 def test_vq_31_what_is_delivered_last_is_paged_first() -> None:
     """VQ-31: q1 before q4."""
     stage = busy(count=6)
-    stage.queue.lanes.push_alphas_to_betas(0, 1)
+    stage.queue.subqueues.push_alphas_to_betas(0, 1)
     stage.backing.put(*numbered(7, 10))
-    assert stage.lanes() == {"q4": [1, 2, 3, 4, 5], "q3": [6], "q1": [7, 8, 9]}
+    assert stage.subqueues() == {"q4": [1, 2, 3, 4, 5], "q3": [6], "q1": [7, 8, 9]}
     stage.queue.paging.reduce_memory_use(3)
-    assert stage.lanes() == {"q4": [1, 2, 3, 4, 5], "q3": [6, 7, 8, 9]}
+    assert stage.subqueues() == {"q4": [1, 2, 3, 4, 5], "q3": [6, 7, 8, 9]}
     stage.queue.paging.reduce_memory_use(2)
-    assert stage.lanes() == {"q4": [1, 2, 3], "q3": [4, 5, 6, 7, 8, 9]}
+    assert stage.subqueues() == {"q4": [1, 2, 3], "q3": [4, 5, 6, 7, 8, 9]}
 
 
 def test_vq_34_the_quota_is_what_is_in_memory_over_the_target() -> None:
@@ -68,7 +68,7 @@ def test_vq_34_the_quota_is_what_is_in_memory_over_the_target() -> None:
     stage.queue.set_ram_duration_target(0.5)
     assert (stage.queue.paging.target_count, stage.queue.paging.quota) == (5, 15)
     assert stage.queue.page() is False
-    assert (stage.queue.lanes.q4.count, stage.queue.lanes.q3.count) == (5, 15)
+    assert (stage.queue.subqueues.q4.count, stage.queue.subqueues.q3.count) == (5, 15)
     assert stage.queue.paging.quota == 0
 
 
@@ -81,15 +81,15 @@ def test_vq_35_what_is_left_of_the_quota_goes_to_positions(monkeypatch: pytest.M
         check(stage.queue)
     assert calls[:2] == [("alphas", (20, 0)), ("alphas", (0, 20))]
     assert calls[-1] == ("betas", (16,))
-    assert stage.lanes() == {"q3": [1, 2, 3, 4], "delta": list(range(5, 21))}
+    assert stage.subqueues() == {"q3": [1, 2, 3, 4], "delta": list(range(5, 21))}
 
 
 def test_vq_38_paging_ends_when_the_quota_is_spent() -> None:
     """VQ-38, VQ-39: what is to be sent soon stays in memory; not everything has to go."""
     stage = busy(replace(TINY, beta_messages_max=100))
     stage.queue.paging.reduce_memory_use(4)
-    assert [slice_.contents is not None for slice_ in stage.queue.lanes.q4] == [True] * 16
-    assert stage.lanes() == {"q4": list(range(1, 17)), "q3": [17, 18, 19, 20]}
+    assert [slice_.contents is not None for slice_ in stage.queue.subqueues.q4] == [True] * 16
+    assert stage.subqueues() == {"q4": list(range(1, 17)), "q3": [17, 18, 19, 20]}
     assert contents_of(stage.backing.get(20)) == numbered(1, 21)
 
 
@@ -99,7 +99,7 @@ def test_vq_45_the_queue_moves_messages_and_others_keep_them() -> None:
     stage.backing.put(b"small")
     stage.backing.put(b"l" * 40)
     stage.backing.put(b"light", is_persistent=False)
-    stage.queue.lanes.push_alphas_to_betas(0, 3)
+    stage.queue.subqueues.push_alphas_to_betas(0, 3)
     assert (stage.transient.units, list(stage.large.units.values())) == ({b"transient 1": [b"light"]}, [[b"l" * 40]])
     assert contents_of(stage.backing.get(3)) == [b"small", b"l" * 40, b"light"]
     assert stage.index.reads == 1
@@ -113,11 +113,11 @@ def test_a_step_is_bounded() -> None:
     stage = busy(replace(TINY, page_messages_max=6, page_bytes_max=1000, beta_messages_max=100))
     stage.queue.set_ram_duration_target(0.0)
     assert stage.queue.page() is True
-    assert stage.queue.lanes.q3.count == 6
+    assert stage.queue.subqueues.q3.count == 6
     stage = busy(replace(TINY, page_messages_max=6, page_bytes_max=12, beta_messages_max=100))
     stage.queue.set_ram_duration_target(0.0)
     assert stage.queue.page() is True
-    assert stage.queue.lanes.q3.count == 3
+    assert stage.queue.subqueues.q3.count == 3
 
 
 def test_without_a_target_nothing_is_paged() -> None:
@@ -127,7 +127,7 @@ def test_without_a_target_nothing_is_paged() -> None:
     stage.queue.page()
     stage.queue.set_ram_duration_target(None)
     assert stage.queue.page() is False
-    assert stage.queue.lanes.q3.count == 5
+    assert stage.queue.subqueues.q3.count == 5
 
 
 def test_paging_that_can_do_nothing_says_so() -> None:
@@ -138,7 +138,7 @@ def test_paging_that_can_do_nothing_says_so() -> None:
     assert stage.queue.page() is False
     stage.index.settle()
     stage.queue.page()
-    assert stage.queue.lanes.ram_count == 0
+    assert stage.queue.subqueues.ram_count == 0
 
 
 @pytest.mark.parametrize("is_persistent", [True, False])
@@ -161,7 +161,7 @@ def test_how_long_memory_lasts() -> None:
     assert stage.queue.ram_duration() == math.inf
     stage = busy(replace(TINY, beta_messages_max=100))
     assert stage.queue.ram_duration() == pytest.approx(2.0)
-    stage.queue.lanes.push_alphas_to_betas(0, 10)
+    stage.queue.subqueues.push_alphas_to_betas(0, 10)
     assert stage.queue.ram_duration() == pytest.approx(1.0)
 
 

@@ -35,7 +35,7 @@ def test_vq_02_persistent_is_what_both_queue_and_message_want(
     """VQ-01, VQ-02: it is decided first, for queue and message together; only then is anything written."""
     stage = VariableStage(is_durable=is_durable)
     stage.backing.put(b"small", b"x" * 5000, is_persistent=is_persistent)
-    assert {slice_.run.is_persistent for slice_ in stage.queue.lanes} == {expected}
+    assert {slice_.run.is_persistent for slice_ in stage.queue.subqueues} == {expected}
     assert sum(run.count for run in runs_on_disk(stage)) == (2 if expected else 0)
     assert len(stage.large.units) == (1 if expected else 0)
 
@@ -44,7 +44,7 @@ def test_vq_04_a_persistent_message_is_on_disk_at_once() -> None:
     """VQ-04: written when it is published, with all the memory in the world, and alive after a crash."""
     stage = VariableStage()
     stage.backing.put(b"one", b"two")
-    assert stage.queue.lanes.ram_count == 2
+    assert stage.queue.subqueues.ram_count == 2
     stage.crash_and_open()
     assert contents_of(stage.backing.get(9)) == [b"one", b"two"]
 
@@ -83,7 +83,7 @@ def test_parts_of_one_publication_are_told_apart_by_the_store() -> None:
     stage = VariableStage(replace(TINY, run_messages_max=2))
     contents = [bytes([number]) * 40 for number in range(5)]
     stage.backing.put(*contents)
-    stage.queue.lanes.push_alphas_to_betas(9, 9)
+    stage.queue.subqueues.push_alphas_to_betas(9, 9)
     assert contents_of(stage.backing.get(5)) == contents
 
 
@@ -136,7 +136,7 @@ def test_vq_03_the_status_follows_a_message_through_paging_and_requeue() -> None
     assert again is not None and ready is not None
     assert (again.is_delivered, ready.is_delivered) == (True, False)
     assert (again.msg, ready.msg) == tuple(numbered(0, 2))
-    stage.queue.lanes.push_alphas_to_betas(12, 12)
+    stage.queue.subqueues.push_alphas_to_betas(12, 12)
     paged = stage.queue.status(SequenceId(1))
     assert paged is not None
     assert (paged.msg, paged.index_on_disk, paged.residence) == (None, True, Residence.GAMMA)
@@ -156,7 +156,7 @@ def test_vq_15_what_a_start_finds_comes_through_q3() -> None:
     for first in range(0, 12, 3):
         stage.backing.put(*numbered(first, first + 3))
     stage.stop_and_open()
-    assert stage.lanes() == {"q3": [1, 2, 3, 4, 5, 6], "delta": [7, 8, 9, 10, 11, 12]}
+    assert stage.subqueues() == {"q3": [1, 2, 3, 4, 5, 6], "delta": [7, 8, 9, 10, 11, 12]}
     check(stage.queue, is_deep=True)
     assert contents_of(stage.backing.get(12)) == numbered(0, 12)
 
@@ -219,7 +219,7 @@ def test_damage_is_told_and_what_can_be_read_is_served() -> None:
     stage = VariableStage(TINY)
     for number in range(4):
         stage.backing.put(*numbered(number, number + 1))
-    stage.queue.lanes.push_alphas_to_betas(0, 4)
+    stage.queue.subqueues.push_alphas_to_betas(0, 4)
     stage.index.damaged.add((PLACE.queue, 2))
     assert contents_of(stage.backing.get(4)) == numbered(0, 2)
     with pytest.raises(Damage):
@@ -232,8 +232,8 @@ def test_runs_that_delta_cannot_find_are_counted_and_the_others_served() -> None
     stage = VariableStage(TINY)
     for number in range(8):
         stage.backing.put(*numbered(number, number + 1))
-    stage.queue.lanes.push_alphas_to_betas(0, 8)
-    stage.queue.lanes.push_betas_to_deltas(7)
+    stage.queue.subqueues.push_alphas_to_betas(0, 8)
+    stage.queue.subqueues.push_betas_to_deltas(7)
     stage.index.damaged.add((PLACE.queue, 5))
     assert contents_of(stage.queue.fetch(8)) == [*numbered(0, 5), *numbered(6, 8)]
     assert (stage.queue.facts()["missing"], len(stage.queue), stage.queue.ledger.count) == (1, 0, 8)

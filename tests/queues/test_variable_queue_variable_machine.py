@@ -69,12 +69,12 @@ def test_nothing_that_happens_for_long_breaks_it_either() -> None:
 def test_what_is_put_back_together_is_not_read_from_delta_as_well() -> None:
     """Found by the machine: of two that came back at once the newer one was not durable, and reading delta up to it
     brought the older one a second time."""
-    machine = PlainMachine()
-    machine.all_in_one_session(count=0, is_persistent=False, picks=[], sizes=[8, 8])
-    machine.all_in_one_session(count=6, is_persistent=True, picks=[0], sizes=[8, 8])
-    machine.settle()
-    machine.ack(picks=[0, 1])
-    machine.all_in_one_session(count=3, is_persistent=True, picks=[], sizes=[8])
-    machine.requeue_around_paging(quotas=(1, 1), steps=3)
-    machine.is_as_it_should_be()
-    machine.teardown()
+    environment = PlainMachine()
+    environment.all_in_one_session(count=0, is_persistent=False, picks=[], sizes=[8, 8])
+    environment.all_in_one_session(count=6, is_persistent=True, picks=[0], sizes=[8, 8])
+    environment.settle()
+    environment.ack(picks=[0, 1])
+    environment.all_in_one_session(count=3, is_persistent=True, picks=[], sizes=[8])
+    environment.requeue_around_paging(quotas=(1, 1), steps=3)
+    environment.is_as_it_should_be()
+    environment.teardown()

@@ -75,16 +75,16 @@ class VariableStage:
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
-    def lanes(self) -> dict[str, list[int]]:
+    def subqueues(self) -> dict[str, list[int]]:
         """Sequence ids in each lane that has any, counted from one as the seed does."""
-        lanes = self.queue.lanes
-        delta = [slice_ for some in lanes.delta.walk(1000) for slice_ in some]
+        subqueues = self.queue.subqueues
+        delta = [slice_ for some in subqueues.delta.walk(1000) for slice_ in some]
         found = {
-            "q4": _ids(list(lanes.q4)),
-            "q3": _ids(list(lanes.q3)),
+            "q4": _ids(list(subqueues.q4)),
+            "q3": _ids(list(subqueues.q3)),
             "delta": _ids(delta),
-            "q2": _ids(list(lanes.q2)),
-            "q1": _ids(list(lanes.q1)),
+            "q2": _ids(list(subqueues.q2)),
+            "q1": _ids(list(subqueues.q1)),
         }
         return {name: ids for name, ids in found.items() if ids}
 

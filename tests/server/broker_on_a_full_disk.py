@@ -22,14 +22,14 @@ from tests.server.broker_process import BrokerProcess
 from tests.server.load import Flood, broker_with, client_of, consume, count_of, declared, number_of, until
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
-from warren.log.file_record import BALLAST
+from warren.log.file_record import DISK_RESERVE
 from warren.server.settings import ServerSettings
 
 SIZE = 8000
 MORE = 200  # messages behind the moment at which there was room again
 TAKEN = 300  # consumed while there was none
 PREFETCH = 50
-BALLAST_BYTES = (18 << 20) + ServerSettings().unsafe_bytes_max
+DISK_RESERVE_BYTES = (18 << 20) + ServerSettings().unsafe_bytes_max
 LARGE, LARGE_FLOODS = 200_000, 4  # with them as much is published and not durable as may be (`unsafe_bytes_max`)
 SETTLED_SECONDS = 1.0  # acknowledgements are on the disk after 50 ms, if it takes them
 HISTORY_ROUNDS, HISTORY_AT_ONCE, HISTORY_SIZE = 120, 80, 100_000
@@ -152,10 +152,10 @@ def acked(place: Path) -> None:
     """Publishers wait, acknowledgements do not: they are durable, though the disk has no room, and stay so. Publishers
     fill the disk: another process could take the room that the broker gives back to itself."""
     broker, filler = opened(place, 500, 150, "0")  # nobody is blocked before the log finds no room
-    kept = place / "data" / "log" / BALLAST
+    kept = place / "data" / "log" / DISK_RESERVE
     with broker:
         declared(broker, "jobs", "others")
-        assert kept.stat().st_size == BALLAST_BYTES
+        assert kept.stat().st_size == DISK_RESERVE_BYTES
         flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
         until(lambda: flood.confirmed > 5 * TAKEN, "confirms are missing")
         floods = [flood, *(Flood(broker, 2 + at, "others", LARGE) for at in range(LARGE_FLOODS))]
@@ -170,7 +170,7 @@ def acked(place: Path) -> None:
             each.close()
         filler.unlink()
         broker.start()
-        assert kept.stat().st_size == BALLAST_BYTES, "there is room for it again"
+        assert kept.stat().st_size == DISK_RESERVE_BYTES, "there is room for it again"
         again: list[int] = []
         rest(broker, again)
         assert not set(seen) & set(again), "what was acknowledged comes back"
@@ -225,7 +225,7 @@ def started(place: Path) -> None:
             seen: list[int] = []
             take(broker, TAKEN, seen)
             filler.unlink()
-            until((place / "data" / "log" / BALLAST).exists, "nothing is kept for the next time")
+            until((place / "data" / "log" / DISK_RESERVE).exists, "nothing is kept for the next time")
             with client_of(broker, confirms=True) as publisher:
                 publisher.publish(1, "others", b"room")
                 publisher.expect(methods.BasicAck)
@@ -241,7 +241,7 @@ def waiting(place: Path) -> None:
             publisher.publish(1, "jobs", b"kept")
             publisher.expect(methods.BasicAck)
         broker.kill()
-        (place / "data" / "log" / BALLAST).unlink(missing_ok=True)
+        (place / "data" / "log" / DISK_RESERVE).unlink(missing_ok=True)
         fill_up(filler)
         starting = threading.Thread(target=broker.start)
         starting.start()

@@ -37,7 +37,7 @@ class Stopped:
 
 
 def publish(port: int, exchange: str, key: str, number: int, body_bytes: int, path: str) -> None:
-    stopped, chance = Stopped(), random.Random(number)
+    stopped, rng = Stopped(), random.Random(number)
     sent = 0
     with Path(path).open("w") as confirmed:
         while not stopped.is_so:
@@ -45,7 +45,7 @@ def publish(port: int, exchange: str, key: str, number: int, body_bytes: int, pa
                 with RawClient(port) as client:
                     client.log_in()
                     client.channel(confirms=True)
-                    sent = _published(client, exchange, key, number, body_bytes, sent, confirmed, stopped, chance)
+                    sent = _published(client, exchange, key, number, body_bytes, sent, confirmed, stopped, rng)
             except _GONE as error:
                 sent = int(getattr(error, "sent", sent))
                 time.sleep(0.02)
@@ -61,13 +61,13 @@ def _published(
     sent: int,
     confirmed: IO[str],
     stopped: Stopped,
-    chance: random.Random,
+    rng: random.Random,
 ) -> int:
     base, told = sent, 0  # this connection's tags begin behind `base`; so many of them are confirmed
     try:
         while not stopped.is_so or told < sent - base:
             if not stopped.is_so:
-                count = chance.randint(1, BATCH_MAX)
+                count = rng.randint(1, BATCH_MAX)
                 bodies = [b"%d %d " % (number, sent + at + 1) for at in range(count)]
                 sent += count
                 client.publish(1, key, *(body.ljust(body_bytes, b"x") for body in bodies), exchange=exchange)

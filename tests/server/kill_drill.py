@@ -49,14 +49,14 @@ class Report:
 
 
 def run(drill: Drill, directory: Path) -> Report:
-    chance = random.Random(drill.seed)
+    rng = random.Random(drill.seed)
     names = [f"drill.{number}" for number in range(drill.queues)]
     with BrokerProcess(directory / "data") as broker:
         _declare(broker.port, names)
         publishers = [_publisher(broker.port, number, drill, directory) for number in range(drill.publishers)]
         consumer = _client("consume", broker.port, directory / "delivered", *names)
         for _ in range(drill.kills):
-            time.sleep(chance.uniform(0.05, drill.life_seconds_max))
+            time.sleep(rng.uniform(0.05, drill.life_seconds_max))
             broker.kill()
             broker.start()
         time.sleep(0.2)

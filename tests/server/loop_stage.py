@@ -64,16 +64,16 @@ class LoopStage:
 
     def length(self, queue: str) -> tuple[int, int]:
         """Ready and unacknowledged messages of a queue in the vhost /."""
-        child = self.broker.server.realms.find("/").queues.find(queue)
-        with child.lock:
-            backing = child.serving().backing
+        handle = self.broker.server.vhosts.find("/").queues.find(queue)
+        with handle.lock:
+            backing = handle.serving().backing
             return len(backing), backing.pending_count
 
 
 @contextmanager
 def serving(directory: Path) -> Iterator[LoopStage]:
-    machine = Environment.real()
-    broker = open_broker(configuration_of(machine.files, OptionValues(data_dir=str(directory), port=0), {}))
+    environment = Environment.real()
+    broker = open_broker(configuration_of(environment.files, OptionValues(data_dir=str(directory), port=0), {}))
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

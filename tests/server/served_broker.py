@@ -20,9 +20,9 @@ SECONDS_MAX = 20.0
 @contextmanager
 def served_broker(directory: Path) -> Iterator[tuple[Broker, int]]:
     """The broker and its port; stopped and closed at the end."""
-    machine = Environment.real()
+    environment = Environment.real()
     broker = open_broker(
-        configuration_of(machine.files, OptionValues(data_dir=str(directory), port=0), {}), machine=machine
+        configuration_of(environment.files, OptionValues(data_dir=str(directory), port=0), {}), environment=environment
     )
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

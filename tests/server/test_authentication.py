@@ -34,10 +34,10 @@ class Stage(CatalogStage):
         self.begin()
         self.hashes = 0
         monkeypatch.setattr(authentication, "verify", self._counted)
-        self.users = UserAuthentication(self.catalog, self.machine(), ServerSettings())
+        self.users = UserAuthentication(self.catalog, self.environment(), ServerSettings())
 
     def add(self, name: str, password: str) -> UserRow:
-        return self.add_hash(name, hashed(password, self.chance), Hashing.SCRYPT)
+        return self.add_hash(name, hashed(password, self.rng), Hashing.SCRYPT)
 
     def add_hash(self, name: str, password_hash: str, hashing: Hashing) -> UserRow:
         return self.catalog.change(lambda change: users.put(change, name, password_hash, hashing.value))
@@ -85,7 +85,7 @@ def test_guest_comes_from_this_machine_only(stage: Stage) -> None:
     stage.add("guest", "guest")
     assert [stage.check("guest", "guest", peer) for peer in (HERE, "::1", "::ffff:127.0.0.1", "")] == ["guest"] * 4
     stage.refusal("guest", "guest", AWAY)
-    anywhere = UserAuthentication(stage.catalog, stage.machine(), ServerSettings(loopback_users=()))
+    anywhere = UserAuthentication(stage.catalog, stage.environment(), ServerSettings(loopback_users=()))
     assert anywhere.check(Login("guest", "guest"), AWAY).name == "guest"
 
 
@@ -120,7 +120,7 @@ def test_logins_at_the_same_moment_share_one_hash(stage: Stage, monkeypatch: pyt
 def test_a_new_password_counts_at_once(stage: Stage) -> None:
     ann = stage.add("ann", "secret")
     stage.check("ann", "secret")
-    password_hash = hashed("other", stage.chance)
+    password_hash = hashed("other", stage.rng)
     stage.catalog.change(lambda change: users.change_password(change, ann.id, password_hash, Hashing.SCRYPT.value))
     stage.refusal("ann", "secret")
     assert stage.check("ann", "other") == "ann"

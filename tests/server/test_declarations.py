@@ -134,7 +134,7 @@ def test_an_exclusive_queue_whose_start_raises_goes_with_its_connection(
             client.say(0, methods.ConnectionCloseOk())
             assert client.is_closed()
         with client_of(port) as client:
-            while broker.realms.find("/").owners:
+            while broker.vhosts.find("/").owners:
                 client.declare("passing", durable=True)
             assert client.declare("own").queue == "own"
 

@@ -30,11 +30,11 @@ ROUNDS = ("look", "catch_up", "flush", "_reflect")  # every way into a round of 
 @contextmanager
 def serving(directory: Path) -> Iterator[tuple[Broker, int, int]]:
     """A broker with little memory, its port, and its loop's thread."""
-    machine = Environment.real()
-    made = configuration_of(machine.files, OptionValues(data_dir=str(directory), port=0), {})
+    environment = Environment.real()
+    made = configuration_of(environment.files, OptionValues(data_dir=str(directory), port=0), {})
     queues = replace(made.queues, memory_watermark_bytes=WATERMARK_BYTES)
     configuration = replace(made, queues=queues, variable_queues=VariableQueueSettings(beta_messages_max=100))
-    broker = open_broker(configuration, machine=machine)
+    broker = open_broker(configuration, environment=environment)
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -68,9 +68,9 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 def facts_of(broker: Broker, queue: str) -> dict[str, Any]:
-    child = broker.realms.find("/").queues.find(queue)
-    with child.lock:
-        return dict(child.serving().backing.facts())
+    handle = broker.vhosts.find("/").queues.find(queue)
+    with handle.lock:
+        return dict(handle.serving().backing.facts())
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

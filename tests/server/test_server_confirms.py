@@ -54,8 +54,10 @@ class WaitingFiles(FaultyFiles):
 @contextmanager
 def serving(directory: Path, disk: WaitingFiles) -> Iterator[tuple[Broker, int]]:
     """A broker without its management, in a loop of its own."""
-    machine = replace(Environment.real(), files=disk)
-    broker = open_broker(configuration_of(disk, OptionValues(data_dir=str(directory), port=0), {}), machine=machine)
+    environment = replace(Environment.real(), files=disk)
+    broker = open_broker(
+        configuration_of(disk, OptionValues(data_dir=str(directory), port=0), {}), environment=environment
+    )
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -70,10 +72,10 @@ def serving(directory: Path, disk: WaitingFiles) -> Iterator[tuple[Broker, int]]
         loop.close()
         broker.close()
         if broker.failure is not None:  # the process would end
-            _let_go(broker)
+            _release(broker)
 
 
-def _let_go(broker: Broker) -> None:
+def _release(broker: Broker) -> None:
     with suppress(WarrenError):  # nothing can be written any more
         broker._queues.close()
     assert broker._control is not None

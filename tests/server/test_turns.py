@@ -25,11 +25,11 @@ def told_in(scenario: Callable[[BrokerLife, BrokerClient], object], seed: int = 
     """What a client saw that has declared a queue."""
     told: list[object] = []
 
-    def part(life: BrokerLife) -> None:
-        client = BrokerClient(life, "p", ExpectedMessages(), random.Random(1))
+    def part(incarnation: BrokerLife) -> None:
+        client = BrokerClient(incarnation, "p", ExpectedMessages(), random.Random(1))
         client.open()
         client.ask(methods.QueueDeclare(0, "a", durable=True), methods.QueueDeclareOk)
-        told.append(scenario(life, client))
+        told.append(scenario(incarnation, client))
 
     def body(begin: Begin) -> None:
         begin().serve([[part]], stops=False)
@@ -39,9 +39,9 @@ def told_in(scenario: Callable[[BrokerLife, BrokerClient], object], seed: int = 
 
 
 @contextmanager
-def slow_disk(life: BrokerLife) -> Iterator[None]:
+def slow_disk(incarnation: BrokerLife) -> Iterator[None]:
     """Nobody hears that an epoch is durable before the `with` ends."""
-    gate, real = life.threads.condition(), life.confirms._wait
+    gate, real = incarnation.threads.condition(), incarnation.confirms._wait
     is_slow = [True]
 
     def wait(epoch: Epoch) -> None:
@@ -50,7 +50,7 @@ def slow_disk(life: BrokerLife) -> Iterator[None]:
                 gate.wait()
         real(epoch)
 
-    life.confirms._wait = wait
+    incarnation.confirms._wait = wait
     yield
     with gate:
         is_slow[0] = False
@@ -62,9 +62,9 @@ def turn_is_done(client: BrokerClient) -> None:
         client.ask(methods.BasicQos(), methods.BasicQosOk)
 
 
-def confirmed_on_a_slow_disk(life: BrokerLife, client: BrokerClient) -> list[int]:
+def confirmed_on_a_slow_disk(incarnation: BrokerLife, client: BrokerClient) -> list[int]:
     """A message for a queue, then one for nobody: which tags are open while the first is not durable."""
-    with slow_disk(life):
+    with slow_disk(incarnation):
         client.publish("", "a", 20)
         turn_is_done(client)
         client.publish("", "nobody", 20)
@@ -74,7 +74,7 @@ def confirmed_on_a_slow_disk(life: BrokerLife, client: BrokerClient) -> list[int
     return waiting
 
 
-def purged_behind_a_publish(life: BrokerLife, client: BrokerClient) -> int:
+def purged_behind_a_publish(incarnation: BrokerLife, client: BrokerClient) -> int:
     """Both in one packet: how many messages the purge has found."""
     publish = frames.method_frame(1, methods.BasicPublish(0, "", "a"))
     sent = client.ledger.publish("p", "", "a", 20, True, False)
@@ -111,21 +111,21 @@ def test_what_a_client_asked_for_before_a_change_comes_before_it() -> None:
         assert 0 in {told_in(purged_behind_a_publish, seed) for seed in range(8)}
 
 
-def delivered_around_a_broken_one(life: BrokerLife, client: BrokerClient) -> tuple[list[int], int]:
+def delivered_around_a_broken_one(incarnation: BrokerLife, client: BrokerClient) -> tuple[list[int], int]:
     """Four messages, one of which cannot be read: the tags that the channel holds, and how many the queue waits for."""
-    realm = life.realms.find("/")
+    vhost = incarnation.vhosts.find("/")
     client.ledger.declaring_queue(PlainQueue("a")).fate = Fate.THERE
     client.publish("", "a", 20)
     client.wait_for_confirms()
     more = [client.ledger.publish("p", "", "a", 20, True, False).body for _ in range(2)]
     good = [write_content(Properties(delivery_mode=PERSISTENT), body, 1, 4096) for body in more]
     broken = Publication([good[0], b"no frames", good[1]], origin=Origin("", "a", "", WIRE))
-    realm.traffic.put(broken, [realm.queues.find("a")])
+    vhost.queue_api.put(broken, [vhost.queues.find("a")])
     client.consume("a")
     client.wait_until(lambda: len(client.held) == 3, "three are delivered")
     turn_is_done(client)
-    [connection] = life.server.connections
-    queue = realm.queues.find("a").serving()
+    [connection] = incarnation.server.connections
+    queue = vhost.queues.find("a").serving()
     return [piece.first for piece in connection.channels[1].unacked.pieces()], queue.backing.pending_count
 
 

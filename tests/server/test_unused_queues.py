@@ -13,28 +13,28 @@ from warren.amqp import methods
 EXPIRES_MS = 1000
 
 
-def pass_seconds(life: BrokerLife, seconds: float) -> None:
-    bell = life.threads.condition()
+def pass_seconds(incarnation: BrokerLife, seconds: float) -> None:
+    bell = incarnation.threads.condition()
     with bell:
         bell.wait(seconds)
 
 
-def is_there(life: BrokerLife) -> bool:
-    return life.realms.find("/").queues.known("brief") is not None
+def is_there(incarnation: BrokerLife) -> bool:
+    return incarnation.vhosts.find("/").queues.known("brief") is not None
 
 
-def consume_for(life: BrokerLife, client: BrokerClient, seconds: float) -> None:
+def consume_for(incarnation: BrokerLife, client: BrokerClient, seconds: float) -> None:
     arguments = {"x-expires": EXPIRES_MS}
     client.ledger.declaring_queue(PlainQueue("brief"))
     client.ask(methods.QueueDeclare(0, "brief", durable=True, arguments=arguments), methods.QueueDeclareOk)
     client.consume("brief")
-    pass_seconds(life, seconds)
+    pass_seconds(incarnation, seconds)
 
 
-def depart(client: BrokerClient, how: str) -> None:
-    if how == "cancel":
+def depart(client: BrokerClient, settlement: str) -> None:
+    if settlement == "cancel":
         client.cancel()
-    elif how == "channel":
+    elif settlement == "channel":
         client.close_channel()
     else:
         client.leave()
@@ -42,30 +42,32 @@ def depart(client: BrokerClient, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["cancel", "channel", "connection"])
 @pytest.mark.parametrize("stayed_seconds", [0.9, 5.0])
-def test_the_time_of_an_unused_queue_begins_when_its_last_consumer_departs(how: str, stayed_seconds: float) -> None:
+def test_the_time_of_an_unused_queue_begins_when_its_last_consumer_departs(
+    settlement: str, stayed_seconds: float
+) -> None:
     """Whether the consumer stayed for less than the time or for longer."""
 
-    def scenario(life: BrokerLife, client: BrokerClient) -> list[bool]:
-        consume_for(life, client, stayed_seconds)
-        before = is_there(life)
-        depart(client, how)
-        pass_seconds(life, 0.8)
-        behind = is_there(life)
-        pass_seconds(life, 0.4)
-        return [before, behind, is_there(life)]
+    def scenario(incarnation: BrokerLife, client: BrokerClient) -> list[bool]:
+        consume_for(incarnation, client, stayed_seconds)
+        before = is_there(incarnation)
+        depart(client, settlement)
+        pass_seconds(incarnation, 0.8)
+        behind = is_there(incarnation)
+        pass_seconds(incarnation, 0.4)
+        return [before, behind, is_there(incarnation)]
 
     assert told_in(scenario) == [True, True, False]
 
 
 def test_a_queue_stays_as_long_as_one_of_its_consumers_does() -> None:
-    def scenario(life: BrokerLife, client: BrokerClient) -> list[bool]:
-        consume_for(life, client, 0.5)
+    def scenario(incarnation: BrokerLife, client: BrokerClient) -> list[bool]:
+        consume_for(incarnation, client, 0.5)
         client.consume("brief")
         client.cancel()
-        pass_seconds(life, 5.0)
-        before = is_there(life)
+        pass_seconds(incarnation, 5.0)
+        before = is_there(incarnation)
         client.cancel()
-        pass_seconds(life, 1.2)
-        return [before, is_there(life)]
+        pass_seconds(incarnation, 1.2)
+        return [before, is_there(incarnation)]
 
     assert told_in(scenario) == [True, False]

@@ -34,11 +34,11 @@ def channel_of(step: int) -> ChannelId:
 
 def batch_of(step: int) -> list[Entry]:
     """Entries of a version that others have as well; those that come while something is taken are within its range."""
-    chance = random.Random(step)
+    rng = random.Random(step)
     major = up_to(step)[0] if step % 10 == TAKES_WHILE_ADDING else step // 4
     return [
-        put((major, chance.randrange(2)), b"%d" % chance.randrange(9), b"%d.%d " % (step, n) + chance.randbytes(300))
-        for n in range(chance.randrange(1, RECORDS))
+        put((major, rng.randrange(2)), b"%d" % rng.randrange(9), b"%d.%d " % (step, n) + rng.randbytes(300))
+        for n in range(rng.randrange(1, RECORDS))
     ]
 
 
@@ -78,11 +78,11 @@ def done_by_hand(model: Model, step: int) -> Iterator[None]:
 
 
 def live(directory: str, step: int) -> None:
-    buffer, chance = opened(directory), random.Random(os.getpid())
+    buffer, rng = opened(directory), random.Random(os.getpid())
     while True:
         do(buffer, step)
         say("did", step)
-        if chance.random() < 0.1:
+        if rng.random() < 0.1:
             buffer.persist()
             say("told", step)
         step += 1

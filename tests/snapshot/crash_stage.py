@@ -64,7 +64,7 @@ class CrashStage(DatabaseStage):
 
     def crashed(self, model: CrashModel, seed: int) -> CrashStage:
         other = copy.copy(self)
-        other.chance = SeededRandom(seed)
+        other.rng = SeededRandom(seed)
         other.crash(model, seed)
         return other
 
@@ -147,14 +147,14 @@ def changed(state: State, storage: int, changes: list[Change]) -> State:
     return state
 
 
-def changes_of(chance: random.Random) -> list[Change]:
+def changes_of(rng: random.Random) -> list[Change]:
     """A small session; now and then a clear, and now and then one that is larger than the buffer."""
-    if chance.random() < 0.12:
-        return [("clear", b"", b""), ("put", b"behind it", chance.randbytes(9))]
-    size = chance.choice([8, 40, 40, 500])
+    if rng.random() < 0.12:
+        return [("clear", b"", b""), ("put", b"behind it", rng.randbytes(9))]
+    size = rng.choice([8, 40, 40, 500])
     return [
-        ("put", b"key-%d" % chance.randrange(6), chance.randbytes(size))
-        if chance.random() < 0.75
-        else ("remove", b"key-%d" % chance.randrange(6), b"")
-        for _ in range(chance.randrange(1, 4))
+        ("put", b"key-%d" % rng.randrange(6), rng.randbytes(size))
+        if rng.random() < 0.75
+        else ("remove", b"key-%d" % rng.randrange(6), b"")
+        for _ in range(rng.randrange(1, 4))
     ]

@@ -33,18 +33,20 @@ class DatabaseStage:
     def __init__(self, mode: Mode = Mode.NOTIFY, seed: int = 1, **reflection: Any) -> None:
         self.disk = MemoryFiles()
         self.clock = ManualClock()
-        self.chance = SeededRandom(seed)
+        self.rng = SeededRandom(seed)
         self.log_settings = replace(QUIET, channel_count=2, container_bytes=512 << 10)
         self.reflection = replace(TINY, reflection=mode, **reflection)
         self.store: ForgetfulStore | None = None
 
-    def machine(self, files: Files | None = None, threads: Threads | None = None) -> Environment:
-        return Environment(files or self.disk, self.clock, threads or SystemThreads(), self.chance)
+    def environment(self, files: Files | None = None, threads: Threads | None = None) -> Environment:
+        return Environment(files or self.disk, self.clock, threads or SystemThreads(), self.rng)
 
     def open(self, files: Files | None = None, threads: Threads | None = None) -> Database:
-        machine = self.machine(files, threads)
-        tables = ForgetfulTables(machine.files, self._present_store)
-        opened = Database.open(DIRECTORY, self._open_store, self.log_settings, self.reflection, machine, tables=tables)
+        environment = self.environment(files, threads)
+        tables = ForgetfulTables(environment.files, self._present_store)
+        opened = Database.open(
+            DIRECTORY, self._open_store, self.log_settings, self.reflection, environment, tables=tables
+        )
         return opened if threads is not None else remembered(opened)
 
     def crash(self, model: CrashModel, seed: int) -> None:

@@ -22,35 +22,35 @@ TINY = SnapshotStoreSettings(write_buffer_bytes=64 << 10, block_cache_bytes=1 <<
 
 
 def batch_of(number: int) -> tuple[list[Entry], Applied, dict[bytes, bytes | None]]:
-    chance = random.Random(number)
+    rng = random.Random(number)
     entries = list[Entry]()
     for minor in range(20):
-        key, storage = b"%03d" % chance.randrange(150), chance.randrange(3)
-        if chance.random() < 0.7:
-            value = b"%d." % number + chance.randbytes(chance.randrange(400))
+        key, storage = b"%03d" % rng.randrange(150), rng.randrange(3)
+        if rng.random() < 0.7:
+            value = b"%d." % number + rng.randbytes(rng.randrange(400))
             entries.append(put((number, minor), key, value, storage))
         else:
             entries.append(remove((number, minor), key, storage))
-    if chance.random() < 0.1:
-        entries.append(about(EntryKind.CLEAR_STORAGE, (number, 20), chance.randrange(3)))
+    if rng.random() < 0.1:
+        entries.append(about(EntryKind.CLEAR_STORAGE, (number, 20), rng.randrange(3)))
     return entries, mark(number, (number, 99)), {b"batch": b"%d" % number, b"odd": b"yes" if number % 2 else None}
 
 
 def live(directory: str) -> None:
     store = RocksDbStore.open(directory, TIMELINE, TINY)
-    chance = random.Random(os.getpid())
+    rng = random.Random(os.getpid())
     number = int(store.applied.epoch)
     while True:
         number += 1
         entries, applied, counters = batch_of(number)
-        if chance.random() < 0.03:
+        if rng.random() < 0.03:
             merged = merged_by_hand(entries, is_bottom=False)
             figures = write_table(f"{directory}.table", [columns_of(merged)])
             store.ingest([figures.path], applied, counters, figures.cleared)
             say("told", number)
             continue
         store.apply([columns_of(entries)], applied, counters)
-        if chance.random() < 0.1:
+        if rng.random() < 0.1:
             say("told", store.flush().epoch)
 
 

@@ -22,7 +22,7 @@ class Killing:
 
     def __init__(self, directory: Path, seed: int) -> None:
         self._directory = str(directory / "buffer")
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._model = Model()
         self.steps = 0  # which are in the model
         self.told = 0  # how often persist was heard to have returned
@@ -30,7 +30,7 @@ class Killing:
 
     def one_life(self) -> None:
         told = did = self.steps
-        seconds = self._chance.choice([0.01, 0.05, 0.2]) * self._chance.random() * 2
+        seconds = self._rng.choice([0.01, 0.05, 0.2]) * self._rng.random() * 2
         for word, number in self.lives.one(seconds, f"{self.steps + 1}"):
             told, did = (number, did) if word == "told" else (told, number)
             self.told += word == "told"

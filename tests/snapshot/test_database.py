@@ -247,7 +247,7 @@ def test_a_log_whose_state_left_it_is_not_taken_for_the_state() -> None:
     with stage.open() as database:
         put(database, {b"a": b"1"})
     with pytest.raises(Refused, match="has left the log"):
-        LogStore.open(f"{DIRECTORY}/log", stage.log_settings, stage.machine())
+        LogStore.open(f"{DIRECTORY}/log", stage.log_settings, stage.environment())
     with stage.open() as database:
         put(database, {b"a": b"2"})
         assert database.log.compact()["message"] == "nothing to compact"

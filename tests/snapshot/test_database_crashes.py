@@ -49,8 +49,8 @@ class Lives:
             database = open_database()
             chances = [random.Random(f"{self._seed} {life} {writer.channel}") for writer in self.writers]
             others = [
-                threads.start(f"writer {writer.channel}", partial(write, database, writer, chance))
-                for writer, chance in zip(self.writers, chances, strict=True)
+                threads.start(f"writer {writer.channel}", partial(write, database, writer, rng))
+                for writer, rng in zip(self.writers, chances, strict=True)
             ]
             look_after(database)
             for other in others:
@@ -60,9 +60,9 @@ class Lives:
                 database.close()
 
 
-def write(database: Database, writer: Writer, chance: random.Random) -> None:
+def write(database: Database, writer: Writer, rng: random.Random) -> None:
     for _ in range(SESSIONS):
-        writer.write(database, changes_of(chance))
+        writer.write(database, changes_of(rng))
 
 
 def look_after(database: Database) -> None:

@@ -239,7 +239,7 @@ def test_a_defect_in_a_round_is_an_alarm_and_reflection_goes_on_behind_it() -> N
         put(database, {b"a": b"1"})
         until(lambda: len(calls) >= 3 and reflection.failure is None)
         until(lambda: database.store.applied.epoch == database.log.durable)
-        assert database.log.machine.background.failures()["reflection"] == 2
+        assert database.log.environment.background.failures()["reflection"] == 2
 
 
 @pytest.mark.parametrize("mode", [Mode.PUSH, Mode.PUSH_THREADED])

@@ -68,7 +68,7 @@ def bytes_of_the_log(disk: MemoryFiles) -> dict[str, bytes]:
 def without_reflection() -> tuple[dict[str, bytes], LogStore]:
     stage = DatabaseStage()
     settings = replace(stage.log_settings, keeps_snapshot=False)
-    log = LogStore.open(LOG_DIRECTORY, settings, stage.machine())
+    log = LogStore.open(LOG_DIRECTORY, settings, stage.environment())
     history(log)
     return bytes_of_the_log(stage.disk), log
 
@@ -104,19 +104,21 @@ class Watched:
 def test_rf_02_rf_04_an_open_log_is_pulled_into_a_version_buffer_by_whoever_comes_along() -> None:
     """Attached from outside, by two calls: what is durable, and a bell. The rest is read from its files."""
     stage = DatabaseStage()
-    real = LogStore.open(LOG_DIRECTORY, replace(stage.log_settings, keeps_snapshot=False), stage.machine())
+    real = LogStore.open(LOG_DIRECTORY, replace(stage.log_settings, keeps_snapshot=False), stage.environment())
     history(real)
     log: Any = Watched(real)
-    machine, timeline = stage.machine(), real.manifest.state.timeline.id
-    buffer = MemoryBuffer(machine.files, machine.threads, machine.chance, "buffer", timeline)
+    environment, timeline = stage.environment(), real.manifest.state.timeline.id
+    buffer = MemoryBuffer(environment.files, environment.threads, environment.rng, "buffer", timeline)
     store = ForgetfulStore(timeline)
-    applying = VersionApply(machine.threads, timeline, buffer, store)
-    tail = LogTail(machine.files, log.directory, lambda: log.manifest.state, store.applied.epoch)
+    applying = VersionApply(environment.threads, timeline, buffer, store)
+    tail = LogTail(environment.files, log.directory, lambda: log.manifest.state, store.applied.epoch)
     feed = PullFeed(tail, applying, 1 << 20)
     assert feed.gather(log.durable) == real.durable
     assert buffer.entries == 140 and not list(store.range(2)), "pulled into the buffer, and not further"
     settings = replace(TINY, flush_seconds=0.0)
-    reflection = Reflection(machine.threads, machine.clock, settings, feed, applying, store, lambda: Epoch(log.durable))
+    reflection = Reflection(
+        environment.threads, environment.clock, settings, feed, applying, store, lambda: Epoch(log.durable)
+    )
     log.call_with_parts(reflection.epoch_is_durable)
     history(real)
     until(lambda: store.applied.epoch == real.durable)

@@ -21,13 +21,13 @@ class Killing:
 
     def __init__(self, directory: Path, seed: int) -> None:
         self._directory = str(directory / "store")
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._model = ForgetfulStore(TIMELINE)
         self.batches = 0
         self.lives = Lives("tests.snapshot.store_to_be_killed", self._directory)
 
     def one_life(self) -> None:
-        told = self.lives.one(self._chance.choice([0.01, 0.05, 0.2]) * self._chance.random() * 2)
+        told = self.lives.one(self._rng.choice([0.01, 0.05, 0.2]) * self._rng.random() * 2)
         self._check(max([int(self._model.applied.epoch), *(number for _, number in told)]))
 
     def _check(self, told: int) -> None:

@@ -198,10 +198,10 @@ class StoreMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("kind", KINDS)
 def test_ss_02_any_store_behind_the_protocol_holds_what_a_merge_of_all_entries_would_leave(kind: str) -> None:
     """SS-01, SS-02: RocksDB, or any other store that keeps to the same."""
-    machine = type("Machine", (StoreMachine,), {"kind": kind})
+    environment = type("Machine", (StoreMachine,), {"kind": kind})
     examples = 60 if kind == "forgetful" else 25
     run_state_machine_as_test(
-        machine,
+        environment,
         settings=settings(
             max_examples=examples, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
         ),

@@ -27,7 +27,7 @@ from tests.snapshot.watch_stage import (
     is_running,
     opened,
     order,
-    outside,
+    puller_client,
     until,
 )
 from warren.base.errors import Damage, Locked, Misuse
@@ -62,7 +62,7 @@ def test_rf_05_what_is_durable_is_pulled_by_another_process_that_nobody_tells(
     """RF-05, RF-06, RF-07, RF-08, RF-10: it watches the directory by inotify, or looks at the files in an endless loop;
     it is the writer of the store, and main reads that as secondary."""
     with opened(directory, replace(QUICK, poll_seconds=poll_seconds)) as db:
-        pid = outside(db).puller_pid
+        pid = puller_client(db).puller_pid
         assert pid != os.getpid() and is_running(pid)
         held = db.database.view()
         for number in range(5):
@@ -93,16 +93,16 @@ def test_persist_answers_a_mark_that_is_durable_and_on_disk(directory: Path) -> 
             assert told["flushed"]["epoch"] == db.database.log.durable
         for number in range(10):
             some[b"%d" % number] = b"w"
-            assert outside(db).catch_up().epoch == db.database.log.durable, (
+            assert puller_client(db).catch_up().epoch == db.database.log.durable, (
                 "witnessed first: there is no other way to know"
             )
         told = order(directory, "persist")
         status = order(directory, "status")
-        assert (status["mode"], status["pid"], status["failure"]) == ("watch", outside(db).puller_pid, None)
+        assert (status["mode"], status["pid"], status["failure"]) == ("watch", puller_client(db).puller_pid, None)
         assert status["flushed"] == status["applied"] == told["flushed"]
-        os.kill(outside(db).puller_pid, signal.SIGKILL)
+        os.kill(puller_client(db).puller_pid, signal.SIGKILL)
         some[b"last"] = b"v"
-        assert outside(db).catch_up().epoch == db.database.log.durable, "asks the next puller"
+        assert puller_client(db).catch_up().epoch == db.database.log.durable, "asks the next puller"
         view = db.database.view()
         found = view.get(0, b"some")
         assert found is not None
@@ -115,23 +115,23 @@ def test_a_pause_lets_the_mark_stand_still_also_in_the_next_puller_and_resume_ca
     with opened(directory) as db:
         some = db.kv("some")
         until(partial(has_caught_up, db), "everything is reflected")
-        outside(db).pause()
+        puller_client(db).pause()
         before = db.database.store.applied
         for number in range(10):
             some[b"%d" % number] = b"v"
         db.database.log.witness()
-        first = outside(db).puller_pid
+        first = puller_client(db).puller_pid
         for _ in range(2):
             time.sleep(0.5)  # for what should not happen
             status = order(directory, "status")
             assert status["is_paused"] and status["applied"]["epoch"] == before.epoch < db.database.log.durable
             if status["pid"] == first:
                 os.kill(first, signal.SIGKILL)
-                until(lambda: outside(db).puller_pid != first, "another puller")
+                until(lambda: puller_client(db).puller_pid != first, "another puller")
         assert status["pid"] != first
-        assert outside(db).is_paused and db.database.store.applied == before
+        assert puller_client(db).is_paused and db.database.store.applied == before
         assert len(some) == 10, "reads as of now do not need it"
-        outside(db).resume()
+        puller_client(db).resume()
         until(partial(has_caught_up, db), "what was left is reflected")
         assert not order(directory, "status")["is_paused"]
 
@@ -142,17 +142,19 @@ def test_log_goes_behind_what_the_puller_has_flushed_and_not_before(directory: P
     with opened(directory, replace(QUICK, buffer=ROCKSDB)) as db:
         log = db.database.log
         some = db.kv("some")
-        outside(db).catch_up()
-        outside(db).pause()
+        puller_client(db).catch_up()
+        puller_client(db).pause()
         start = order(directory, "status")["flushed"]["epoch"]
         for number in range(4):
             some[b"%d" % number] = b"v"
             log.rotate()
-        assert f"{directory}/buffer/LOCK" in descriptors(outside(db).puller_pid), "the version buffer that was wanted"
+        assert f"{directory}/buffer/LOCK" in descriptors(puller_client(db).puller_pid), (
+            "the version buffer that was wanted"
+        )
         log.purge()
         assert log_files(db.database) >= 4
         assert log.manifest.state.reflected == start
-        outside(db).resume()
+        puller_client(db).resume()
         until(lambda: log.manifest.state.reflected == log.durable, "the log is told")
         log.purge()
         assert log_files(db.database) == 0
@@ -168,17 +170,17 @@ def test_a_puller_that_ends_is_started_again_and_alarms_until_then(directory: Pa
     with opened(directory, replace(QUICK, flush_seconds=1e6, retry_seconds=1e6)) as db:
         some = db.kv("some")
         some[b"a"] = b"v"
-        os.kill(outside(db).puller_pid, signal.SIGKILL)
+        os.kill(puller_client(db).puller_pid, signal.SIGKILL)
         until(lambda: bool(db.alarms()), "an alarm")
         assert "the puller process" in db.alarms()[0] and "signal 9" in db.alarms()[0]
         assert some[b"a"] == b"v", "reads as of now do not need it"
     with opened(directory, replace(QUICK, flush_seconds=1e6)) as db:
         assert dict(db.kv("some").items()) == {b"a": b"v"}
-        first = outside(db).puller_pid
+        first = puller_client(db).puller_pid
         db.kv("some")[b"b"] = b"v"
         db.database.log.witness()
         os.kill(first, signal.SIGTERM)
-        until(lambda: outside(db).puller_pid != first and not db.alarms(), "another puller, and no alarm")
+        until(lambda: puller_client(db).puller_pid != first and not db.alarms(), "another puller, and no alarm")
         until(partial(has_caught_up, db), "it flushed when it was asked to end")
     with opened(directory, replace(QUICK, reflection=Mode.NOTIFY)) as db:
         assert len(db.kv("some")) == 2
@@ -189,7 +191,7 @@ def test_a_store_that_cannot_be_written_is_told_through_both_processes_and_goes_
     """RF-12: status and alarm say what is wrong in the puller; the log has everything meanwhile."""
     with opened(directory, replace(QUICK, lag_seconds=0.05)) as db:
         some = db.kv("some")
-        pid = outside(db).puller_pid
+        pid = puller_client(db).puller_pid
         limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (2000, limits[1]))
         for number in range(20):
@@ -200,7 +202,7 @@ def test_a_store_that_cannot_be_written_is_told_through_both_processes_and_goes_
         assert len(some) == 20
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
         until(lambda: has_caught_up(db) and not db.alarms(), "it goes on")
-        assert outside(db).puller_pid == pid
+        assert puller_client(db).puller_pid == pid
 
 
 def test_a_store_that_another_process_holds_is_waited_for_and_never_set_aside(

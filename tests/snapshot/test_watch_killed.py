@@ -17,7 +17,7 @@ from tests.lives import Lives
 from tests.pipeline.histories import State, changed
 from tests.snapshot.database_stage import rows
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE
-from tests.snapshot.watch_stage import QUICK, has_caught_up, is_running, opened, outside, until
+from tests.snapshot.watch_stage import QUICK, has_caught_up, is_running, opened, puller_client, until
 from tests.snapshot.watch_to_be_killed import batch_of, last_batch
 from warren.snapshot.reflection import Mode
 
@@ -29,7 +29,7 @@ class Killing:
 
     def __init__(self, directory: Path, seed: int) -> None:
         self._directory = directory / "db"
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._model: State = {}
         self._modelled = self._told = 0
         self.pullers_killed = self.mains_killed = 0
@@ -53,7 +53,7 @@ class Killing:
                     os.kill(number, signal.SIGKILL)
                 left -= 1
                 self.pullers_killed += 1
-        self._hear_of(self._chance.choice([0, 20, 40]))
+        self._hear_of(self._rng.choice([0, 20, 40]))
         self._wait_a_little()
         self._told = max([self._told, *(number for word, number in self.lives.end_it() if word == "told")])
         self.mains_killed += 1
@@ -78,10 +78,10 @@ class Killing:
                 self._told = number
 
     def _wait_a_little(self) -> None:
-        time.sleep(self._chance.choice([0.0, 0.05, 0.5]) * self._chance.random() * 2)
+        time.sleep(self._rng.choice([0.0, 0.05, 0.5]) * self._rng.random() * 2)
 
     def _check(self) -> None:
-        mode = self._chance.choice([Mode.WATCH, Mode.NOTIFY])
+        mode = self._rng.choice([Mode.WATCH, Mode.NOTIFY])
         with opened(self._directory, replace(QUICK, reflection=mode)) as db:
             assert not db.database.problems, "the store is never built again because of a kill"
             reached = last_batch(db)
@@ -92,7 +92,7 @@ class Killing:
             assert rows(db.database) == self._model
             assert db.database.store.applied.epoch <= db.database.log.durable
             if mode is Mode.WATCH:
-                outside(db).catch_up()
+                puller_client(db).catch_up()
                 assert has_caught_up(db)
                 assert rows(db.database) == self._model, "and so it is in the store alone"
 

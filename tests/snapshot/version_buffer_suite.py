@@ -40,7 +40,7 @@ class Stage:
         self.kind = kind
         self.memory_bytes_max = memory_bytes_max
         self.disk = MemoryFiles()
-        self._chance = SeededRandom(1)
+        self._rng = SeededRandom(1)
         self._database: Rdict | None = None
         self._opened: list[RocksdbBuffer] = []
         if kind == "rocksdb":
@@ -58,7 +58,7 @@ class Stage:
         return MemoryBuffer(
             self.disk,
             SystemThreads(),
-            self._chance,
+            self._rng,
             DIRECTORY,
             TIMELINE,
             self.memory_bytes_max,

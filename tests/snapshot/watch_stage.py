@@ -25,7 +25,7 @@ def opened(directory: Path | str, reflection: ReflectionSettings = QUICK) -> War
     return open_embedded(str(directory), NO_RETENTION, reflection)
 
 
-def outside(db: Warren) -> PullerClient:
+def puller_client(db: Warren) -> PullerClient:
     assert isinstance(db.database.reflection, PullerClient)
     return db.database.reflection
 

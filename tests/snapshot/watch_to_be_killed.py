@@ -11,23 +11,23 @@ import sys
 
 from tests.lives import say, serve
 from tests.pipeline.histories import Change, fill
-from tests.snapshot.watch_stage import opened, outside
+from tests.snapshot.watch_stage import opened, puller_client
 from warren.embedded.database import Warren
 
 COUNTED = (9, b"batch")  # storage and key of the number of the last batch
 
 
 def batch_of(number: int) -> list[Change]:
-    chance = random.Random(number)
+    rng = random.Random(number)
     changes = list[Change]()
     for _ in range(12):
-        storage, key = chance.randrange(1, 4), b"%03d" % chance.randrange(150)
-        if chance.random() < 0.7:
-            changes.append(("put", storage, key, b"%d." % number + chance.randbytes(chance.randrange(200))))
+        storage, key = rng.randrange(1, 4), b"%03d" % rng.randrange(150)
+        if rng.random() < 0.7:
+            changes.append(("put", storage, key, b"%d." % number + rng.randbytes(rng.randrange(200))))
         else:
             changes.append(("remove", storage, key, b""))
-    if chance.random() < 0.05:
-        changes.append(("clear_storage", chance.randrange(1, 4), b"", b""))
+    if rng.random() < 0.05:
+        changes.append(("clear_storage", rng.randrange(1, 4), b"", b""))
     changes.append(("put", *COUNTED, b"%d" % number))
     return changes
 
@@ -41,18 +41,18 @@ def last_batch(db: Warren) -> int:
 
 def live(directory: str) -> None:
     db = opened(directory)
-    chance, puller = random.Random(os.getpid()), 0
+    rng, puller = random.Random(os.getpid()), 0
     number = last_batch(db)
     while True:
-        if outside(db).puller_pid != puller:
-            puller = outside(db).puller_pid
+        if puller_client(db).puller_pid != puller:
+            puller = puller_client(db).puller_pid
             say("puller", puller)
         number += 1
         session = db.database.begin()
         fill(session, batch_of(number))
         session.commit()
         say("told", number)
-        if chance.random() < 0.02:
+        if rng.random() < 0.02:
             db.database.log.rotate()
             db.database.log.purge()
 

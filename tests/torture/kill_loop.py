@@ -104,20 +104,20 @@ def sessions_in(state: dict[tuple[int, bytes], bytes]) -> dict[Session, tuple[in
     return found
 
 
-def kill_once(directory: str, run: int, chance: random.Random, model: Model) -> bool:
+def kill_once(directory: str, run: int, rng: random.Random, model: Model) -> bool:
     """Start a writer, listen, kill it at a random moment. Was it killed before it had opened?"""
-    command = [sys.executable, "-m", "tests.torture.writer", directory, str(run), str(chance.randrange(1 << 30))]
-    kills_early = chance.random() < 0.15
+    command = [sys.executable, "-m", "tests.torture.writer", directory, str(run), str(rng.randrange(1 << 30))]
+    kills_early = rng.random() < 0.15
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as writer:
         assert writer.stdout
         heard = b""
         if kills_early:
-            time.sleep(chance.uniform(0.1, 0.6))
+            time.sleep(rng.uniform(0.1, 0.6))
         else:
             heard += _first_line(writer)
-            if chance.random() < COMPACTED_SHARE:
+            if rng.random() < COMPACTED_SHARE:
                 heard += _heard_up_to(writer, b"compacted")
-            seconds = chance.choice([0.002, 0.05, 0.4, 1.0]) * chance.random()
+            seconds = rng.choice([0.002, 0.05, 0.4, 1.0]) * rng.random()
             heard += _heard_within(writer, seconds)
         os.kill(writer.pid, signal.SIGKILL)
         heard += writer.stdout.read()
@@ -180,10 +180,10 @@ def check_after_kill(directory: str, run: int, model: Model, is_verified: bool) 
 
 
 def run_loop(directory: str, kills: int, seed: int, is_quiet: bool = False) -> Model:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     model = Model()
     for run in range(1, kills + 1):
-        was_early = kill_once(directory, run, chance, model)
+        was_early = kill_once(directory, run, rng, model)
         check_after_kill(directory, run, model, is_verified=run % 5 == 0)
         if not is_quiet:
             early = ", while it opened" if was_early else ""

@@ -51,13 +51,13 @@ def value_of(thread: int, session: int, parts: int, size: int) -> bytes:
 
 
 def write(store: LogStore, run: int, thread: int, seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     number = 0
     while True:
-        parts = chance.choice([1, 1, 2, 3, 5, 40])
-        size = chance.choice([0, 20, 100, 3000])
+        parts = rng.choice([1, 1, 2, 3, 5, 40])
+        size = rng.choice([0, 20, 100, 3000])
         session = store.begin(thread)
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             for part in range(parts):
                 session.put(run, key_of(thread, number, part), value_of(thread, number, parts, size))
         else:
@@ -68,16 +68,16 @@ def write(store: LogStore, run: int, thread: int, seed: int) -> None:
 
 
 def keep_house(store: LogStore, seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     while True:
-        act = chance.random()
+        act = rng.random()
         if act < 0.3:
             store.rotate()
         elif act < 0.7:
             tell("compacted", store.compact()["epoch"])
         else:
             store.purge()
-        threading.Event().wait(chance.random() * 0.03)
+        threading.Event().wait(rng.random() * 0.03)
 
 
 def main(directory: str, run: int, seed: int) -> None:

@@ -56,8 +56,8 @@ def opened(
     progress: Progress = lambda share: None,
 ) -> Iterator[LogStore]:
     """The room's store. If the block does not close it, it is left as a killed process would leave it."""
-    machine = Environment(files or LocalFiles(), SystemClock(), SystemThreads(), SystemRandom())
-    store = LogStore.open(str(room / "log"), settings, machine, progress)
+    environment = Environment(files or LocalFiles(), SystemClock(), SystemThreads(), SystemRandom())
+    store = LogStore.open(str(room / "log"), settings, environment, progress)
     try:
         yield store
     finally:

@@ -68,16 +68,16 @@ def make(entries: int, key_bytes: tuple[int, int] = KEYS_FIXED, seed: int = SEED
 
 def stream(entries: int, key_bytes: tuple[int, int] = KEYS_FIXED, seed: int = SEED) -> tuple[Iterator[Entries], int]:
     """The same sessions, made one by one, for workloads that shall not lie in memory; and how many keys there are."""
-    chance = np.random.default_rng(seed)
-    chosen, distinct = _choose_keys(entries, chance)
-    pool = _random_texts(distinct, key_bytes, chance)
+    rng = np.random.default_rng(seed)
+    chosen, distinct = _choose_keys(entries, rng)
+    pool = _random_texts(distinct, key_bytes, rng)
     starts, lengths = pool.bounds()
 
     def sessions() -> Iterator[Entries]:
         for first, stop in pairwise([*range(0, entries, SESSION_ENTRIES), entries]):
             mine = chosen[first:stop]
             keys = Texts.of_lengths(_gather(pool.heap, starts[mine], lengths[mine]), lengths[mine])
-            yield Entries(keys, _random_texts(stop - first, VALUES, chance))
+            yield Entries(keys, _random_texts(stop - first, VALUES, rng))
 
     return sessions(), distinct
 
@@ -88,19 +88,19 @@ def as_lists(workload: LogWorkload, entries_max: int) -> Iterator[tuple[list[byt
         yield session.keys.to_list(), session.values.to_list()
 
 
-def _choose_keys(entries: int, chance: np.random.Generator) -> tuple[Lengths, int]:
+def _choose_keys(entries: int, rng: np.random.Generator) -> tuple[Lengths, int]:
     """Which key each entry has, by number in order of appearance, and how many keys there are."""
-    is_repeated = chance.random(entries) < REPEATED_SHARE
+    is_repeated = rng.random(entries) < REPEATED_SHARE
     is_repeated[0] = False
     seen = np.cumsum(~is_repeated)
-    chosen = np.where(is_repeated, (chance.random(entries) * seen).astype(np.int64), seen - 1)
+    chosen = np.where(is_repeated, (rng.random(entries) * seen).astype(np.int64), seen - 1)
     return chosen, int(seen[-1])
 
 
-def _random_texts(count: int, lengths_between: tuple[int, int], chance: np.random.Generator) -> Texts:
+def _random_texts(count: int, lengths_between: tuple[int, int], rng: np.random.Generator) -> Texts:
     least, most = lengths_between
-    lengths = chance.integers(least, most + 1, size=count, dtype=np.int64)
-    return Texts.of_lengths(np.frombuffer(chance.bytes(int(lengths.sum())), dtype=np.uint8), lengths)
+    lengths = rng.integers(least, most + 1, size=count, dtype=np.int64)
+    return Texts.of_lengths(np.frombuffer(rng.bytes(int(lengths.sum())), dtype=np.uint8), lengths)
 
 
 def _gather(heap: Heap, starts: Lengths, lengths: Lengths) -> Heap:

@@ -53,19 +53,19 @@ class Consumption:
 
 class BrokerClient:
     def __init__(
-        self, life: BrokerLife, name: str, ledger: ExpectedMessages, chance: random.Random, owns: bool = False
+        self, incarnation: BrokerLife, name: str, ledger: ExpectedMessages, rng: random.Random, owns: bool = False
     ) -> None:
         """`owns`: the fleeting queues are this client's."""
         self.name = name
         self.ledger = ledger
-        self.chance = chance
+        self.rng = rng
         self.held: list[UnackedMessage] = []
         self.consumers: dict[str, Consumption] = {}
         self.waiting: dict[
             int, tuple[PublishedMessage, int]
         ] = {}  # published: not confirmed yet, and what was asked before
         self.returned: set[bytes] = set()
-        self._life = life
+        self._incarnation = incarnation
         self._owns = owns
         self._settled: list[tuple[QueuedCopy, str]] = []  # asked for, in order: which, and what of it
         self._tag = self._delivery = 0
@@ -75,7 +75,7 @@ class BrokerClient:
         self._then: tuple[type[Method], Callable[[], None]] | None = None
         self._getting = ("", False)
         self._is_letting_go = False  # what comes until that is answered is not held any more
-        self._wire: Wire = life.loop.connect(self._hear)
+        self._wire: Wire = incarnation.loop.connect(self._hear)
 
     # -- coming and going ----------------------------------------------------------------------------------------
 
@@ -95,19 +95,19 @@ class BrokerClient:
 
     def close_channel(self) -> None:
         """What was not settled is ready again, for anybody."""
-        self._let_go()
+        self._release()
         self.ask(methods.ChannelClose(200, "enough"), methods.ChannelCloseOk)
         self._forget()
 
     def hang_up(self) -> None:
         """And come again, as another."""
         self.leave()
-        self._wire = self._life.loop.connect(self._hear)
+        self._wire = self._incarnation.loop.connect(self._hear)
         self.open()
 
     def leave(self) -> None:
         """Without a word. What it held is anybody's from the moment on when the broker may notice."""
-        self._let_go()
+        self._release()
         self._wire.hang_up()
         self._is_letting_go = False
         self._forget()
@@ -117,7 +117,7 @@ class BrokerClient:
             copy.doubt()  # whether it was read, nobody knows
         self._settled.clear()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._is_letting_go = True
         for held in self.held:
             held.sent.copy_in(held.queue).holder = ""
@@ -161,13 +161,13 @@ class BrokerClient:
         return sent
 
     def consume(self, queue: str, is_auto_ack: bool = False, prefetch: int = 0) -> None:
-        tag = f"{queue}-{self.chance.randrange(1 << 30)}"
+        tag = f"{queue}-{self.rng.randrange(1 << 30)}"
         self.ask(methods.BasicQos(0, prefetch), methods.BasicQosOk)
         self.consumers[tag] = Consumption(queue, is_auto_ack)
         self.ask(methods.BasicConsume(0, queue, tag, no_ack=is_auto_ack), methods.BasicConsumeOk)
 
     def cancel(self) -> None:
-        tag = self.chance.choice(list(self.consumers))
+        tag = self.rng.choice(list(self.consumers))
         self.ask(methods.BasicCancel(tag), methods.BasicCancelOk)
         del self.consumers[tag]
 
@@ -180,26 +180,26 @@ class BrokerClient:
             raise Violation(f"{self.name}: a message was asked for, and {method} came")
         return isinstance(method, methods.BasicGetOk)
 
-    def settle(self, how: str, held: UnackedMessage, is_multiple: bool) -> None:
+    def settle(self, settlement: str, held: UnackedMessage, is_multiple: bool) -> None:
         """One message, or all up to it: "ack", "requeue" or "reject"."""
         going = [each for each in self.held if each.tag == held.tag or (is_multiple and each.tag < held.tag)]
         self.held = [each for each in self.held if each not in going]
         for each in going:
             copy = each.sent.copy_in(each.queue)
             copy.holder = ""
-            what = "moved" if how == "reject" and self.ledger.queues[each.queue].dead_letters_to else "settled"
-            if how != "requeue":
+            what = "moved" if settlement == "reject" and self.ledger.queues[each.queue].dead_letters_to else "settled"
+            if settlement != "requeue":
                 setattr(copy, what, Certainty.ASKED)
                 self._settled.append((copy, what))
-        if how == "ack":
+        if settlement == "ack":
             self.say(methods.BasicAck(held.tag, is_multiple))
-        elif how == "reject" and not is_multiple:
+        elif settlement == "reject" and not is_multiple:
             self.say(methods.BasicReject(held.tag, False))
         else:
-            self.say(methods.BasicNack(held.tag, is_multiple, how == "requeue"))
+            self.say(methods.BasicNack(held.tag, is_multiple, settlement == "requeue"))
 
     def recover(self) -> None:
-        self._let_go()
+        self._release()
         self.ask(methods.BasicRecover(True), methods.BasicRecoverOk)
 
     # -- hearing -------------------------------------------------------------------------------------------------

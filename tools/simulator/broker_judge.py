@@ -50,8 +50,8 @@ class RestartState:
 class Inspector(BrokerClient):
     """Comes alone, and takes everything. What it does is in no ledger of the others."""
 
-    def __init__(self, life: BrokerLife) -> None:
-        super().__init__(life, "inspector", ExpectedMessages(), random.Random(0))
+    def __init__(self, incarnation: BrokerLife) -> None:
+        super().__init__(incarnation, "inspector", ExpectedMessages(), random.Random(0))
         self.standing = RestartState()
         self._since: list[tuple[str, bytes]] = []  # what came lately, and from which queue
 
@@ -116,7 +116,7 @@ class Inspector(BrokerClient):
 def judge(ledger: ExpectedMessages, standing: RestartState, is_live: bool = False) -> None:
     """Raises a `Violation` that tells all that is wrong. `is_live`: nothing was started again, so all is to be there,
     whether it is durable or not."""
-    told = [*_topology(ledger, standing, is_live), *_bindings(ledger, standing)]
+    told = [*_declarations(ledger, standing, is_live), *_bindings(ledger, standing)]
     for name, found in standing.queues.items():
         told += _surprises(ledger, ledger.queues[name], found)
     for sent in ledger.messages.values():
@@ -125,7 +125,7 @@ def judge(ledger: ExpectedMessages, standing: RestartState, is_live: bool = Fals
         raise Violation("; ".join(told[:5]))
 
 
-def _topology(ledger: ExpectedMessages, standing: RestartState, is_live: bool) -> Iterator[str]:
+def _declarations(ledger: ExpectedMessages, standing: RestartState, is_live: bool) -> Iterator[str]:
     fates = {f"queue {queue.name}": queue.fate for queue in ledger.queues.values() if queue.is_durable or is_live}
     fates |= {f"exchange {name}": fate for name, (_, fate) in ledger.exchanges.items()}
     found = {f"queue {name}" for name in standing.queues} | {f"exchange {name}" for name in standing.exchanges}
@@ -175,11 +175,16 @@ def _surprises(ledger: ExpectedMessages, queue: PlainQueue, found: Found) -> Ite
 def _losses(ledger: ExpectedMessages, sent: PublishedMessage, standing: RestartState, is_live: bool) -> Iterator[str]:
     """What should be there and is not. A message that was rejected is here or there."""
     is_promised = sent.outcome is Outcome.CONFIRMED and (sent.is_persistent or is_live)
-    for name, life in sent.surely.items():
+    for name, incarnation in sent.surely.items():
         queue = ledger.queues[name]
         copy = sent.copies.get(name, QueuedCopy())
         is_here = sent.body in standing.bodies(name)
-        is_kept = is_promised and (queue.is_durable or is_live) and queue.fate is Fate.THERE and queue.life == life
+        is_kept = (
+            is_promised
+            and (queue.is_durable or is_live)
+            and queue.fate is Fate.THERE
+            and queue.incarnation == incarnation
+        )
         if copy.moved is not Certainty.NOT:
             further = sent.copies.get(queue.dead_letters_to, QueuedCopy())
             is_there = sent.body in standing.bodies(queue.dead_letters_to)

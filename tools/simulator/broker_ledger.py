@@ -49,7 +49,7 @@ class PlainQueue:
     dead_letters_to: str = ""
     is_auto_acked: bool = False  # consumers do not acknowledge: what is handed out may be lost
     fate: Fate = Fate.ABSENT
-    life: int = 0  # how often it was made
+    incarnation: int = 0  # how often it was made
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +112,7 @@ class ExpectedMessages:
         bound = [name for name in self.queues if self._is_bound(exchange, key, name)]
         surely = [name for name in bound if owns or name not in self.fleeting]
         perhaps = frozenset() if owns or exchange == "" else frozenset(self.fleeting)
-        lives = {name: self.queues[name].life for name in surely}
+        lives = {name: self.queues[name].incarnation for name in surely}
         sent = self.messages[body] = PublishedMessage(
             body, publisher, number, exchange, key, is_persistent, lives, perhaps
         )
@@ -135,7 +135,7 @@ class ExpectedMessages:
         if queue in sent.perhaps:
             return True
         if queue in sent.surely:
-            return sent.surely[queue] == self.queues[queue].life
+            return sent.surely[queue] == self.queues[queue].incarnation
         return any(
             copy.moved is not Certainty.NOT and self._moves_to(name) == queue for name, copy in sent.copies.items()
         )
@@ -178,7 +178,7 @@ class ExpectedMessages:
         known = self.queues.setdefault(queue.name, queue)
         if known.fate is Fate.ABSENT:
             known.fate = Fate.COMING
-            known.life += 1
+            known.incarnation += 1
         return known
 
     def queue_deleted(self, name: str) -> None:

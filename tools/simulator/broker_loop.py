@@ -68,7 +68,7 @@ class SteppedLoop(asyncio.BaseEventLoop):
         self._bell = threads.condition()
         self._is_rung = False
         self._threads = threads
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._factory: Factory | None = None
         self.pool = SteppedPool(threads)
         self.failure: BaseException | None = None  # what a callback let through
@@ -112,7 +112,7 @@ class SteppedLoop(asyncio.BaseEventLoop):
     # -- clients -------------------------------------------------------------------------------------------------
 
     def connect(self, hear: Callable[[bytes], None]) -> Wire:
-        wire = Wire(self, self._threads, random.Random(self._chance.random()), hear)
+        wire = Wire(self, self._threads, random.Random(self._rng.random()), hear)
         self.call_soon_threadsafe(self._accept, wire)
         return wire
 
@@ -138,12 +138,10 @@ class _Listener:
 class Wire:
     """A client's end."""
 
-    def __init__(
-        self, loop: SteppedLoop, threads: Threads, chance: random.Random, hear: Callable[[bytes], None]
-    ) -> None:
+    def __init__(self, loop: SteppedLoop, threads: Threads, rng: random.Random, hear: Callable[[bytes], None]) -> None:
         self._loop = loop
         self._bell = threads.condition()
-        self._chance = chance
+        self._rng = rng
         self._hear = hear
         self._is_cut = False
         self.is_over = False
@@ -151,7 +149,7 @@ class Wire:
 
     def send(self, data: bytes) -> None:
         """In one piece or in two."""
-        at = self._chance.randrange(len(data)) if self._chance.random() < 0.2 else 0
+        at = self._rng.randrange(len(data)) if self._rng.random() < 0.2 else 0
         for piece in (data[:at], data[at:]):
             if piece:
                 self._loop.call_soon_threadsafe(self._arrived, piece)

@@ -3,7 +3,7 @@
     machine = BrokerMachine()
     steps = machine.play(7, life_after_life)             threads, loop and clients take turns by the seed
     machine.play(7, life_after_life, cut_at=20)          the same again, and the power goes before step 20
-    after = machine.crashed(REORDERED, 20)               what is left; `machine.kill()`: the process alone is dead
+    after = machine.crashed(REORDERED, 20)               what is left; `environment.kill()`: the process alone is dead
 
 Files are of 4 KiB, runs of four messages, contents from 100 bytes on go to the message store. SQL and the snapshot
 store forget what was not synced; their commits and batches are steps like those of the disk. Nothing is cleared away by
@@ -98,7 +98,7 @@ class BrokerEnvironment:
     def __init__(self) -> None:
         self.disk = MemoryFiles()
         self.clock = ManualClock()
-        self.chance = SeededRandom(1)
+        self.rng = SeededRandom(1)
         self.store: ForgetfulStore | None = None
         self.sql = ForgetfulCatalog()
         self._files: FaultyFiles | None = None
@@ -131,7 +131,7 @@ class BrokerEnvironment:
         """Another machine, with what the power cut leaves: what was synced, and perhaps more."""
         other = copy.copy(self)
         other.clock = ManualClock(self.clock.wall_ns(), self.clock.monotonic_ns())
-        other.chance = SeededRandom(seed)
+        other.rng = SeededRandom(seed)
         other.disk = self.disk.crash(model, SeededRandom(seed))
         other.store = None if self.store is None else self.store.crash(SeededRandom(seed))
         other.sql = self.sql.crash(SeededRandom(seed))
@@ -140,13 +140,13 @@ class BrokerEnvironment:
     def kill(self) -> None:
         """The process is dead, the machine is not: only the snapshot store's own memory is lost."""
         if self.store is not None:
-            self.store = self.store.crash(self.chance)
+            self.store = self.store.crash(self.rng)
 
     # -- what a life is opened over ------------------------------------------------------------------------------
 
-    def open_database(self, machine: Environment) -> Database:
-        tables = ForgetfulTables(machine.files, self._present_store)
-        return Database.open(DIRECTORY, self._open_store, LOG_SETTINGS, REFLECTION, machine, tables=tables)
+    def open_database(self, environment: Environment) -> Database:
+        tables = ForgetfulTables(environment.files, self._present_store)
+        return Database.open(DIRECTORY, self._open_store, LOG_SETTINGS, REFLECTION, environment, tables=tables)
 
     def open_catalog(self, database: Database, threads: Threads) -> Catalog:
         self.sql.as_step = partial(self._step, "the catalog")
@@ -173,24 +173,24 @@ class BrokerLife:
     """One process: opened, served, and stopped or not."""
 
     def __init__(
-        self, machine: BrokerEnvironment, files: FaultyFiles, threads: SteppedThreads, loop: SteppedLoop
+        self, environment: BrokerEnvironment, files: FaultyFiles, threads: SteppedThreads, loop: SteppedLoop
     ) -> None:
         self.threads = threads
         self.loop = loop
         self._defect: Exception | None = None  # of a background task
-        below = Environment(files, machine.clock, threads, machine.chance, Background(self._task_failed))
+        below = Environment(files, environment.clock, threads, environment.rng, Background(self._task_failed))
         self._background = below.background
-        self.database = machine.open_database(below)
-        self.catalog = machine.open_catalog(self.database, threads)
+        self.database = environment.open_database(below)
+        self.catalog = environment.open_catalog(self.database, threads)
         self.catalog.change(_first_user)
         self.catalog.change(remove_leftovers)
         self.storage = QueueStorage(self.database, self.catalog, QUEUES, VARIABLE_QUEUES, STORES)
-        self.realms = Vhosts(self.storage, below, QUEUES)
-        self.realms.begin()
+        self.vhosts = Vhosts(self.storage, below, QUEUES)
+        self.vhosts.begin()
         self.confirms = Confirms(threads, self.database.log.wait, below.background)
         doorman = SimulatedAuthentication(self.catalog, below, SERVER)
         self.server = Server(
-            self.realms, self.storage, doorman, SERVER, MessageCounters(), below, self.confirms, self.loop.pool
+            self.vhosts, self.storage, doorman, SERVER, MessageCounters(), below, self.confirms, self.loop.pool
         )
 
     def serve(self, acts: Sequence[Sequence[Part]], stops: bool) -> None:
@@ -234,7 +234,7 @@ class BrokerLife:
 
     def _close(self) -> None:
         with ExitStack() as ends:
-            for end in (self.database.close, self.catalog.close, self.storage.close, self.realms.close):
+            for end in (self.database.close, self.catalog.close, self.storage.close, self.vhosts.close):
                 ends.callback(end)
             self.confirms.stop()
 
@@ -258,7 +258,7 @@ class BrokerLife:
 
     def problems(self) -> list[str]:
         """What anybody has to complain about."""
-        told = [*self.realms.problems(), *self.catalog.problems, *self.storage.alarms(), *self.database.problems]
+        told = [*self.vhosts.problems(), *self.catalog.problems, *self.storage.alarms(), *self.database.problems]
         return [*told, *self.storage.stores.collector.alarms(), *self._background.alarms()]
 
 

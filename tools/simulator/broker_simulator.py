@@ -41,7 +41,7 @@ class BrokerSimulator:
 
     def __init__(self) -> None:
         self._run_up: tuple[str, int, int, float | None] | None = None
-        self._machine = BrokerEnvironment()
+        self._environment = BrokerEnvironment()
         self._ledger = ExpectedMessages()
 
     def run_state(self, spec: Spec) -> None:
@@ -56,21 +56,21 @@ class BrokerSimulator:
 
     def _run_state(self, spec: Spec) -> None:
         if self._run_up != spec.run_up:
-            self._machine, workload = BrokerEnvironment(), BrokerWorkload(spec.seed)
+            self._environment, workload = BrokerEnvironment(), BrokerWorkload(spec.seed)
             self._run_up = spec.run_up
-            self._machine.play(spec.seed, workload.body, spec.step, spec.cut_fraction)
+            self._environment.play(spec.seed, workload.body, spec.step, spec.cut_fraction)
             self._ledger = workload.ledger
             self._ledger.restarted()
-        machine, chance = self._machine, random.Random(f"{spec}")
+        environment, rng = self._environment, random.Random(f"{spec}")
         if spec.persistence is Persistence.KILLED:
             self._run_up = None  # the next process changes this very disk
-            machine.kill()
+            environment.kill()
         else:
-            machine = machine.crashed(CrashModel(spec.persistence.value), spec.chance)
+            environment = environment.crashed(CrashModel(spec.persistence.value), spec.rng)
         if spec.cuts_recovery:
-            machine.play(spec.chance, _begin_only, chance.randrange(RESTART_STEPS))
-            machine = machine.crashed(chance.choice(list(CrashModel)), chance.randrange(1 << 30))
-        Aftermath(self._ledger, chance.random() < 0.25).play(machine, spec.chance)
+            environment.play(spec.rng, _begin_only, rng.randrange(RESTART_STEPS))
+            environment = environment.crashed(rng.choice(list(CrashModel)), rng.randrange(1 << 30))
+        Aftermath(self._ledger, rng.random() < 0.25).play(environment, spec.rng)
 
 
 class Aftermath:
@@ -79,27 +79,27 @@ class Aftermath:
         self._drains = drains
         self._left: dict[str, list[bytes]] = {}
 
-    def play(self, machine: BrokerEnvironment, seed: int) -> None:
-        machine.play(seed, self._body)
+    def play(self, environment: BrokerEnvironment, seed: int) -> None:
+        environment.play(seed, self._body)
 
     def _body(self, begin: Begin) -> None:
-        life = begin()
-        life.serve([[self._inspect]], stops=self._drains)
-        if problems := life.problems():
+        incarnation = begin()
+        incarnation.serve([[self._inspect]], stops=self._drains)
+        if problems := incarnation.problems():
             raise Violation(f"somebody complains: {problems}")
         if self._drains:
             begin().serve([[self._inspect_what_was_left]], stops=False)
 
-    def _inspect(self, life: BrokerLife) -> None:
-        inspector = Inspector(life)
+    def _inspect(self, incarnation: BrokerLife) -> None:
+        inspector = Inspector(incarnation)
         inspector.look(self._ledger)
         inspector.probe(self._ledger)
         judge(self._ledger, inspector.standing)
         if self._drains:
             self._left = inspector.drain()
 
-    def _inspect_what_was_left(self, life: BrokerLife) -> None:
-        inspector = Inspector(life)
+    def _inspect_what_was_left(self, incarnation: BrokerLife) -> None:
+        inspector = Inspector(incarnation)
         known = copy.copy(self._ledger)
         known.queues = {name: queue for name, queue in known.queues.items() if name in self._left}
         inspector.look(known)
@@ -109,8 +109,8 @@ class Aftermath:
 
 
 def _begin_only(begin: Begin) -> None:
-    life = begin()
-    life.realms.warm_up()
+    incarnation = begin()
+    incarnation.vhosts.warm_up()
 
 
 @contextmanager

@@ -40,19 +40,19 @@ class BrokerWorkload:
 
     def body(self, begin: Begin) -> None:
         for number in range(2):
-            life = begin()
+            incarnation = begin()
             self.ledger.restarted()
             self.clients.clear()
-            chance = random.Random(f"{self._seed} {number}")
-            parts: list[Act] = [Producer(self, "p", chance), Producer(self, "q", chance)]
+            rng = random.Random(f"{self._seed} {number}")
+            parts: list[Act] = [Producer(self, "p", rng), Producer(self, "q", rng)]
             parts += [
-                WorkerClient(self, "w", chance),
-                WorkerClient(self, "x", chance),
-                DeclaringClient(self, "c", chance),
+                WorkerClient(self, "w", rng),
+                WorkerClient(self, "x", rng),
+                DeclaringClient(self, "c", rng),
             ]
-            parts.append(ManagementClient(self, "o", chance))
-            acts: list[list[Act]] = [[SetupClient(self, "f", chance)], parts]
-            life.serve(acts if number == 0 else [*acts, [Auditor(self, "i", chance)]], stops=number == 0)
+            parts.append(ManagementClient(self, "o", rng))
+            acts: list[list[Act]] = [[SetupClient(self, "f", rng)], parts]
+            incarnation.serve(acts if number == 0 else [*acts, [Auditor(self, "i", rng)]], stops=number == 0)
 
 
 class ClientScript:
@@ -61,22 +61,22 @@ class ClientScript:
     owns = False
     tries = 8  # in each life
 
-    def __init__(self, workload: BrokerWorkload, name: str, chance: random.Random) -> None:
+    def __init__(self, workload: BrokerWorkload, name: str, rng: random.Random) -> None:
         self.workload = workload
         self.ledger = workload.ledger
         self.name = name
-        self.chance = random.Random(f"{name} {chance.random()}")
+        self.rng = random.Random(f"{name} {rng.random()}")
 
-    def __call__(self, life: BrokerLife) -> None:
-        self.life = life
-        self.client = BrokerClient(life, self.name, self.ledger, self.chance, self.owns)
+    def __call__(self, incarnation: BrokerLife) -> None:
+        self.incarnation = incarnation
+        self.client = BrokerClient(incarnation, self.name, self.ledger, self.rng, self.owns)
         self.workload.clients.append(self.client)
         self.client.open()
         self.work()
 
     def work(self) -> None:
         for _ in range(self.tries):
-            doing = self.chance.choice(self.doings())
+            doing = self.rng.choice(self.doings())
             if doing():
                 self.workload.done[f"{type(self).__name__.lower()}: {doing.__name__}"] += 1
 
@@ -163,9 +163,9 @@ class Producer(ClientScript):
         return [self.publish, self.publish, self.publish, self.wait, self.publish_to_nobody]
 
     def publish(self) -> bool:
-        for _ in range(self.chance.randrange(1, 5)):
-            exchange, key = self.chance.choice(ROUTES)
-            self.client.publish(exchange, key, self.chance.choice(SIZES), self.chance.random() < 0.85)
+        for _ in range(self.rng.randrange(1, 5)):
+            exchange, key = self.rng.choice(ROUTES)
+            self.client.publish(exchange, key, self.rng.choice(SIZES), self.rng.random() < 0.85)
         return True
 
     def wait(self) -> bool:
@@ -193,28 +193,28 @@ class WorkerClient(ClientScript):
         super().work()
 
     def consume(self) -> bool:
-        queue = self.chance.choice(["a", "b", "work", "work", "dead", "short", "news"])
-        self.client.consume(queue, queue == "news", self.chance.choice([0, 1, 3]))
+        queue = self.rng.choice(["a", "b", "work", "work", "dead", "short", "news"])
+        self.client.consume(queue, queue == "news", self.rng.choice([0, 1, 3]))
         return True
 
     def settle(self) -> bool:
         client = self.client
         if not client.listen(lambda: bool(client.held)):
             return False
-        for _ in range(min(self.chance.randrange(1, 4), len(client.held))):
-            how = self.chance.choice(["ack", "ack", "reject", "requeue"])
+        for _ in range(min(self.rng.randrange(1, 4), len(client.held))):
+            settlement = self.rng.choice(["ack", "ack", "reject", "requeue"])
             if client.held:
-                client.settle(how, self.chance.choice(client.held), self.chance.random() < 0.3)
-        return self.chance.random() < 0.4 or self.mark()
+                client.settle(settlement, self.rng.choice(client.held), self.rng.random() < 0.3)
+        return self.rng.random() < 0.4 or self.mark()
 
     def get(self) -> bool:
-        queue = self.chance.choice(["a", "b", "work", "dead", "short", "news"])
+        queue = self.rng.choice(["a", "b", "work", "dead", "short", "news"])
         return self.client.get(queue, queue == "news")
 
     def mark(self) -> bool:
         """What was settled before is durable when this is confirmed."""
         self.workload.done["worker: mark"] += 1
-        self.client.publish("", self.chance.choice(["a", "b"]), 25)
+        self.client.publish("", self.rng.choice(["a", "b"]), 25)
         self.client.wait_for_confirms()
         return True
 
@@ -253,7 +253,7 @@ class DeclaringClient(ClientScript):
         return [name for name in FLEETING if name in known and known[name].fate is Fate.THERE]
 
     def declare(self) -> bool:
-        if self.chance.random() < 0.5:
+        if self.rng.random() < 0.5:
             self.declare_exchange("x", "direct")
         for name in FLEETING:
             self.declare_queue(PlainQueue(name))
@@ -264,40 +264,40 @@ class DeclaringClient(ClientScript):
         if not there:
             return False
         sources = ["events", "orders", *(["x"] if self._has_exchange() else [])]
-        self.bind(self.chance.choice(sources), "own", self.chance.choice(there))
+        self.bind(self.rng.choice(sources), "own", self.rng.choice(there))
         return True
 
     def leave(self) -> bool:
         own = [binding for binding in self.ledger.there() if binding[2] in FLEETING]
         if not own:
             return False
-        self.unbind(*self.chance.choice(own))
+        self.unbind(*self.rng.choice(own))
         return True
 
     def publish(self) -> bool:
         there = self._there()
         routes = [("events", ""), ("orders", "own"), *(("", name) for name in there)]
         routes += [("x", "own")] if self._has_exchange() else []
-        for _ in range(self.chance.randrange(1, 4)):
-            self.client.publish(*self.chance.choice(routes), self.chance.choice(SIZES))
-        if self.chance.random() < 0.5:
+        for _ in range(self.rng.randrange(1, 4)):
+            self.client.publish(*self.rng.choice(routes), self.rng.choice(SIZES))
+        if self.rng.random() < 0.5:
             self.client.wait_for_confirms()
         return True
 
     def settle(self) -> bool:
         there = self._there()
-        if not there or not self.client.get(self.chance.choice(there)):
+        if not there or not self.client.get(self.rng.choice(there)):
             return False
-        self.client.settle(self.chance.choice(["ack", "requeue"]), self.client.held[-1], False)
+        self.client.settle(self.rng.choice(["ack", "requeue"]), self.client.held[-1], False)
         return True
 
     def delete(self) -> bool:
         """Whatever of its own there is; messages that were in a queue are gone with it."""
         there = self._there()
-        if self._has_exchange() and self.chance.random() < 0.5:
+        if self._has_exchange() and self.rng.random() < 0.5:
             self.delete_exchange("x")
         elif there:
-            self.delete_queue(self.chance.choice(there))
+            self.delete_queue(self.rng.choice(there))
         else:
             return False
         return True
@@ -307,19 +307,19 @@ class DeclaringClient(ClientScript):
 
 
 class ManagementClient(ClientScript):
-    def __call__(self, life: BrokerLife) -> None:
-        self.life = life
+    def __call__(self, incarnation: BrokerLife) -> None:
+        self.incarnation = incarnation
         for _ in range(3):
-            self.chance.choice([life.seal, life.tidy])()
+            self.rng.choice([incarnation.seal, incarnation.tidy])()
             self.workload.done["operator"] += 1
 
 
 class Auditor(ClientScript):
     """Whatever nobody has settled is ready again when everybody has gone, also what no restart would find."""
 
-    def __call__(self, life: BrokerLife) -> None:
+    def __call__(self, incarnation: BrokerLife) -> None:
         for client in self.workload.clients:
             client.leave()
-        inspector = Inspector(life)
+        inspector = Inspector(incarnation)
         judge(self.ledger, inspector.look(self.ledger), is_live=True)
         inspector.leave()

@@ -78,9 +78,9 @@ def _steps_to_crash(workload: str, seed: int) -> Iterable[int]:
 
 
 def group_at(workload: str, seed: int, step: int) -> list[Spec]:
-    chance = random.Random(f"{workload} {seed} {step}")
-    variant = chance.randrange(len(CUT_FRACTIONS))
-    chances = [len(CUT_FRACTIONS) * chance.randrange(1 << 16) + variant for _ in PER_STEP]
+    rng = random.Random(f"{workload} {seed} {step}")
+    variant = rng.randrange(len(CUT_FRACTIONS))
+    chances = [len(CUT_FRACTIONS) * rng.randrange(1 << 16) + variant for _ in PER_STEP]
     # `killed` comes last: it uses the run-up up.
     pairs = sorted(zip(PER_STEP, chances, strict=True), key=lambda pair: pair[0] is Persistence.KILLED)
     return [Spec(workload, seed, step, persistence, number) for persistence, number in pairs]

@@ -33,10 +33,10 @@ ARTICLES = 300
 def make_shop(directory: str, seconds: int = SECONDS, seed: int = 7) -> None:
     """Make a store in a directory that has none, and stop it."""
     clock = ManualClock(int(OPENS.timestamp()) * 10**9)
-    machine = Environment(LocalFiles(), clock, SystemThreads(), SeededRandom(seed))
+    environment = Environment(LocalFiles(), clock, SystemThreads(), SeededRandom(seed))
     settings = replace(LogSettings(), use_worker_process=False, compaction_garbage_ratio=0.0)
     shop = _Shop(random.Random(seed))
-    with LogStore.open(directory, settings, machine) as store:
+    with LogStore.open(directory, settings, environment) as store:
         for second in range(seconds):
             clock.advance_ns(10**9)
             with store.begin() as session:
@@ -47,7 +47,7 @@ def make_shop(directory: str, seconds: int = SECONDS, seed: int = 7) -> None:
 
 @dataclass(slots=True)
 class _Shop:
-    chance: random.Random
+    rng: random.Random
     carts: dict[int, int] = field(default_factory=dict)  # how much is in each
     carts_ever: int = 0
     orders_ever: int = 0
@@ -61,18 +61,18 @@ class _Shop:
             session.clear_storage(CARTS)
             self.carts.clear()
             return
-        for _ in range(self.chance.randint(1, 4 if second < SECONDS // 2 else 8)):
+        for _ in range(self.rng.randint(1, 4 if second < SECONDS // 2 else 8)):
             self._take(session)
-        for cart in [cart for cart in self.carts if self.chance.random() < 0.02]:
+        for cart in [cart for cart in self.carts if self.rng.random() < 0.02]:
             self._leave(session, cart)
         if second % 30 == 29:
-            for article in self.chance.sample(range(ARTICLES), 40):
+            for article in self.rng.sample(range(ARTICLES), 40):
                 self._count(session, article)
 
     def _take(self, session: Session) -> None:
         """Somebody takes a cart, or puts something into the one they have."""
-        is_new = not self.carts or self.chance.random() < 0.5
-        cart = self.carts_ever if is_new else self.chance.choice(list(self.carts))
+        is_new = not self.carts or self.rng.random() < 0.5
+        cart = self.carts_ever if is_new else self.rng.choice(list(self.carts))
         self.carts_ever += is_new
         self.carts[cart] = self.carts.get(cart, 0) + 1
         session.put(CARTS, b"cart-%06d" % cart, b"article," * self.carts[cart])
@@ -81,11 +81,11 @@ class _Shop:
         """With an order or without, the cart goes."""
         held = self.carts.pop(cart)
         session.remove(CARTS, b"cart-%06d" % cart)
-        if self.chance.random() < 0.6:
+        if self.rng.random() < 0.6:
             session.put(ORDERS, b"order-%06d" % self.orders_ever, b"paid,sent,%d articles;" % held * 4)
             self.orders_ever += 1
             for _ in range(held):
-                self._count(session, self.chance.randrange(ARTICLES))
+                self._count(session, self.rng.randrange(ARTICLES))
 
     def _count(self, session: Session, article: int) -> None:
-        session.put(STOCK, b"article-%04d" % article, b"%5d on the shelf" % self.chance.randint(0, 99))
+        session.put(STOCK, b"article-%04d" % article, b"%5d on the shelf" % self.rng.randint(0, 99))

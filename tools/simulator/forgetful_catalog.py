@@ -45,9 +45,9 @@ class ForgetfulCatalog:
     def set_aside(self) -> None:
         self.states = [b""]
 
-    def crash(self, chance: Random) -> ForgetfulCatalog:
+    def crash(self, rng: Random) -> ForgetfulCatalog:
         """As it is found after a power cut. This one stays as it is."""
-        kept = random.Random(chance.id64()).randrange(len(self.states)) + 1
+        kept = random.Random(rng.id64()).randrange(len(self.states)) + 1
         return ForgetfulCatalog(self.states[:kept])
 
     def forget(self, transactions: int) -> None:

@@ -89,9 +89,9 @@ class ForgetfulStore(StateReading):
     def failure(self) -> str | None:
         return self._failure
 
-    def break_down(self, why: str) -> None:
+    def break_down(self, reason: str) -> None:
         """From now on it takes nothing, as RocksDB after an error of its background work."""
-        self._failure = why
+        self._failure = reason
 
     def resume(self) -> None:
         self._let_go_of_views()
@@ -109,9 +109,9 @@ class ForgetfulStore(StateReading):
         """The store as it is found after a clean stop."""
         return self._found(timeline, self._since[0])
 
-    def crash(self, chance: Random) -> ForgetfulStore:
+    def crash(self, rng: Random) -> ForgetfulStore:
         """The store as it is found when the power is back. This one is left as it is."""
-        return self._found(self.applied.timeline, random.Random(chance.id64()).choice(self._since))
+        return self._found(self.applied.timeline, random.Random(rng.id64()).choice(self._since))
 
     def _found(self, timeline: TimelineId, state: StoreState) -> ForgetfulStore:
         found = ForgetfulStore(timeline, state)

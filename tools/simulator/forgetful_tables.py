@@ -20,14 +20,14 @@ class ForgetfulTables:
         self._store = store
 
     def make(self, task: TableTask) -> Sequence[TableResult]:
-        stretch = EpochRange(self._files, task)
-        entries = list(stretch.merged())
+        epoch_range = EpochRange(self._files, task)
+        entries = list(epoch_range.merged())
         figures = TableFigures(task.path)
         for batch in entries:
             _count(figures, batch)
         if figures.has_file:
             self._store().tables[task.path] = entries
-        return [stretch.made(figures)]
+        return [epoch_range.made(figures)]
 
     def rest(self) -> None:
         """It costs nothing to be ready."""

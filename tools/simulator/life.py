@@ -64,7 +64,7 @@ class SimulatedProcess:
         world = self._world
         check_numbers(world.disk, DIRECTORY)
         highest, contents = epochs_on_disk(world.disk, DIRECTORY)
-        store = self._open_or_repair(Environment(world.files, world.clock, self._threads, world.chance))
+        store = self._open_or_repair(Environment(world.files, world.clock, self._threads, world.rng))
         entries = entries_of(world.disk, DIRECTORY, store.manifest.state, bool(self._model.decayed))
         first_epoch, state = store.commit.open_epoch, state_of(store.snapshot())
         records = records_of(store)
@@ -78,17 +78,17 @@ class SimulatedProcess:
             if self._world.disk.contents(path) != contents:
                 raise Violation(f"{path}, a link that somebody took, is not what it was")
 
-    def _open_or_repair(self, machine: Environment) -> LogStore:
+    def _open_or_repair(self, environment: Environment) -> LogStore:
         """A store that has decayed may say so, and is repaired; any other must open."""
         settings = self._world.settings
         try:
-            return LogStore.open(DIRECTORY, settings, machine)
+            return LogStore.open(DIRECTORY, settings, environment)
         except Damage as error:
             if not self._model.decayed:
                 raise Violation(f"the store does not open: {error}") from error
         self._model.is_repaired = True
-        Repair(machine.files, DIRECTORY, machine.clock, machine.threads, machine.chance).run()
-        return LogStore.open(DIRECTORY, settings, machine)
+        Repair(environment.files, DIRECTORY, environment.clock, environment.threads, environment.rng).run()
+        return LogStore.open(DIRECTORY, settings, environment)
 
     # -- whose turn it is ----------------------------------------------------------------------------------------
 

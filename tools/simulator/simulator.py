@@ -61,32 +61,32 @@ class Spec:
     seed: int
     step: int
     persistence: Persistence
-    chance: int
+    rng: int
 
     def __str__(self) -> str:
-        return f"{self.workload}:{self.seed}/{self.step}/{self.persistence.value}/{self.chance}"
+        return f"{self.workload}:{self.seed}/{self.step}/{self.persistence.value}/{self.rng}"
 
     @classmethod
     def parse(cls, spec: str) -> Spec:
         try:
-            head, step, persistence, chance = spec.strip().split("/")
+            head, step, persistence, rng = spec.strip().split("/")
             workload, seed = head.split(":")
-            return cls(workload, int(seed), int(step), Persistence(persistence), int(chance))
+            return cls(workload, int(seed), int(step), Persistence(persistence), int(rng))
         except ValueError as error:
             raise Misuse(f"{spec!r} is no state", "write it as workload:seed/step/model/chance") from error
 
     @property
     def cut_fraction(self) -> float | None:
         """None: the power goes before the step. Else in it, when so much of a write is done."""
-        return CUT_FRACTIONS[self.chance % len(CUT_FRACTIONS)]
+        return CUT_FRACTIONS[self.rng % len(CUT_FRACTIONS)]
 
     @property
     def cuts_recovery(self) -> bool:
-        return bool(self.chance // len(CUT_FRACTIONS) % 2)
+        return bool(self.rng // len(CUT_FRACTIONS) % 2)
 
     @property
     def verifies(self) -> bool:
-        return self.chance // len(CUT_FRACTIONS) % 8 < 2
+        return self.rng // len(CUT_FRACTIONS) % 8 < 2
 
     @property
     def run_up(self) -> tuple[str, int, int, float | None]:
@@ -123,15 +123,15 @@ class Simulator:
             raise Violation(f"{spec}: {told}{error}") from error
 
     def _run_state(self, spec: Spec) -> None:
-        chance = random.Random(f"{spec}")
+        rng = random.Random(f"{spec}")
         world = self._world_at(spec)
         if spec.persistence is Persistence.KILLED:
             self._run_up = None  # the next process changes this very disk
         else:
-            world = _after(world, spec, chance)
+            world = _after(world, spec, rng)
         if spec.verifies:
             world.verify()
-        _aftermath(world, chance, chance.randrange(RECOVERY_STEPS) if spec.cuts_recovery else None)
+        _aftermath(world, rng, rng.randrange(RECOVERY_STEPS) if spec.cuts_recovery else None)
         if spec.verifies:
             world.verify()
 
@@ -162,39 +162,39 @@ def _play(world: SimulatedMachine, script: Script) -> None:
     for life in script.lives():
         world.live(life)
         match life[-1]:
-            case ScriptOperation(verb="power-cut", arguments=(model, chance)):
-                world.lose_power(CrashModel(model), int(chance))
-            case ScriptOperation(verb="decay", arguments=(chance,)):
-                world.decay(int(chance))
+            case ScriptOperation(verb="power-cut", arguments=(model, rng)):
+                world.lose_power(CrashModel(model), int(rng))
+            case ScriptOperation(verb="decay", arguments=(rng,)):
+                world.decay(int(rng))
 
 
-def _after(world: SimulatedMachine, spec: Spec, chance: random.Random) -> SimulatedMachine:
+def _after(world: SimulatedMachine, spec: Spec, rng: random.Random) -> SimulatedMachine:
     """A world of its own that begins with what the crash left."""
-    disk = crashed(world.disk, CrashModel(spec.persistence.value), spec.chance)
-    return SimulatedMachine(disk, world.model.copy(), world.settings, chance.randrange(1 << 30))
+    disk = crashed(world.disk, CrashModel(spec.persistence.value), spec.rng)
+    return SimulatedMachine(disk, world.model.copy(), world.settings, rng.randrange(1 << 30))
 
 
-def _aftermath(world: SimulatedMachine, chance: random.Random, cut_at: int | None) -> None:
+def _aftermath(world: SimulatedMachine, rng: random.Random, cut_at: int | None) -> None:
     """Open, compare, go on; crash, at a step of this if told so; open, compare, go on; close; open, compare."""
     world.restore_power(cut_at)
     with suppress(PowerCut):
-        world.live(_more_lines(world, chance, "kill"))
-    world.lose_power(chance.choice(list(CrashModel)), chance.randrange(1 << 30))
-    world.live(_more_lines(world, chance, "reopen"))
+        world.live(_more_lines(world, rng, "kill"))
+    world.lose_power(rng.choice(list(CrashModel)), rng.randrange(1 << 30))
+    world.live(_more_lines(world, rng, "reopen"))
     world.live([])
 
 
-def _more_lines(world: SimulatedMachine, chance: random.Random, ending: str) -> Sequence[ScriptOperation]:
+def _more_lines(world: SimulatedMachine, rng: random.Random, ending: str) -> Sequence[ScriptOperation]:
     channels = world.settings.channel_count
-    draft = ScriptDraft(str(chance.random()), channels, sessions=max(world.model.sessions, default=0))
+    draft = ScriptDraft(str(rng.random()), channels, sessions=max(world.model.sessions, default=0))
     draft.sessions("xy", 1)
     if any(session.stream for session in world.model.sessions.values()):
         draft.stream_session("x", "own", "end")
-    if chance.random() < 0.5:
-        for verb in chance.choice((["rotate"], ["compact"], ["compact", "purge"])):
+    if rng.random() < 0.5:
+        for verb in rng.choice((["rotate"], ["compact"], ["compact", "purge"])):
             draft.say("x", verb)
         draft.session("x", ("end",))
-    draft.everybody(ending)
+    draft.all_clients(ending)
     return draft.operations
 
 

@@ -137,12 +137,12 @@ class SteppedCondition:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        self._let_go()  # also when a wait was ended before it had the lock again: by then nobody can take it
+        self._release()  # also when a wait was ended before it had the lock again: by then nobody can take it
 
     def wait(self, timeout: float | None = None) -> bool:
         self._must_be_mine("wait on")
         me = self._turns.here()
-        self._let_go()
+        self._release()
         self._waiting.append(me)
         is_notified = self._turns.block("a notify", timeout)
         if not is_notified and me in self._waiting:  # not so if a notify came between the deadline and our turn
@@ -153,7 +153,7 @@ class SteppedCondition:
     def notify_all(self) -> None:
         self._must_be_mine("notify")
         for actor in self._waiting:
-            self._turns.wake(actor)
+            self._turns.on_ready(actor)
         self._waiting.clear()
         self._turns.pause()
 
@@ -167,11 +167,11 @@ class SteppedCondition:
         self._is_held = True
         self._owner = self._turns.current
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._is_held = False
         self._owner = None
         for actor in self._at_the_door:
-            self._turns.wake(actor)
+            self._turns.on_ready(actor)
         self._at_the_door.clear()
 
     def _is_mine(self) -> bool:

@@ -138,13 +138,13 @@ class ActorSchedule:
                 self._unwind_if_ended()
 
     def block(self, waits_for: str, timeout: float | None = None) -> bool:
-        """Sleep until somebody calls `wake` (True) or `timeout` seconds have passed (False)."""
+        """Sleep until somebody calls `on_ready` (True) or `timeout` seconds have passed (False)."""
         self._unwind_if_ended()
         is_woken = self._sleep(waits_for, timeout)
         self._unwind_if_ended()
         return is_woken
 
-    def wake(self, actor: Actor) -> None:
+    def on_ready(self, actor: Actor) -> None:
         if actor in self._blocked:
             del self._blocked[actor]
             actor.is_woken = True
@@ -232,7 +232,7 @@ class ActorSchedule:
         actor.has_ended = True
         del self._living[actor]
         for joiner in actor.joiners:
-            self.wake(joiner)
+            self.on_ready(joiner)
         self._idle.append(worker)
         self.current = chosen = self._choose()
         chosen.baton.release()  # from here on this thread touches nothing but its own lock

@@ -36,7 +36,7 @@ from itertools import groupby
 
 from warren.base.errors import Misuse
 
-EVERYBODY = "."
+ALL_CLIENTS = "."
 
 # verb → its arguments. A client's verbs and everybody's verbs; `kill` is both.
 CLIENT_VERBS: dict[str, tuple[str, ...]] = {
@@ -95,7 +95,7 @@ class Script:
         life: list[ScriptOperation] = []
         for operation in self.operations:
             life.append(operation)
-            if operation.client == EVERYBODY and operation.verb in LIFE_ENDS:
+            if operation.client == ALL_CLIENTS and operation.verb in LIFE_ENDS:
                 yield life
                 life = []
         if life:
@@ -104,7 +104,7 @@ class Script:
 
 def phases(operations: list[ScriptOperation]) -> Iterator[tuple[bool, list[ScriptOperation]]]:
     """Runs of lines of clients, and runs of lines of everybody (True)."""
-    for is_everybodys, group in groupby(operations, lambda operation: operation.client == EVERYBODY):
+    for is_everybodys, group in groupby(operations, lambda operation: operation.client == ALL_CLIENTS):
         yield is_everybodys, list(group)
 
 
@@ -143,7 +143,7 @@ def _settings(words: list[str], number: int) -> dict[str, int]:
 
 def _operation(words: list[str], number: int) -> ScriptOperation:
     client, *rest = words
-    verbs = EVERYBODYS_VERBS if client == EVERYBODY else CLIENT_VERBS
+    verbs = EVERYBODYS_VERBS if client == ALL_CLIENTS else CLIENT_VERBS
     if not rest or rest[0] not in verbs:
         raise Misuse(f"line {number}: {' '.join(words)!r} is no operation", f"a verb is one of {', '.join(verbs)}")
     verb, *arguments = rest

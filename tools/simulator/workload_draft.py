@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from tools.simulator.workload import EVERYBODY, ScriptOperation
+from tools.simulator.workload import ALL_CLIENTS, ScriptOperation
 
 KEYS = 5
 STORAGES = (1, 2)
@@ -19,7 +19,7 @@ class ScriptDraft:
     """A script being written."""
 
     def __init__(self, seed: str, channels: int, keys_apart: bool = False, sessions: int = 0) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.operations: list[ScriptOperation] = []
         self._channels = channels
         self._keys_apart = keys_apart  # each client has keys of its own
@@ -28,17 +28,17 @@ class ScriptDraft:
     def say(self, client: str, verb: str, *arguments: object) -> None:
         self.operations.append(ScriptOperation(client, verb, tuple(map(str, arguments))))
 
-    def everybody(self, verb: str, *arguments: object) -> None:
-        self.say(EVERYBODY, verb, *arguments)
+    def all_clients(self, verb: str, *arguments: object) -> None:
+        self.say(ALL_CLIENTS, verb, *arguments)
 
     def open_session(self, client: str) -> int:
         """Begin a session and put something into it."""
         self._sessions += 1
         number = self._sessions
-        self.say(client, "begin", number, self.chance.randrange(self._channels))
+        self.say(client, "begin", number, self.rng.randrange(self._channels))
         self._put(client, number, 0)
-        for index in range(1, self.chance.choice((1, 1, 2, 3))):
-            match self.chance.randrange(6):
+        for index in range(1, self.rng.choice((1, 1, 2, 3))):
+            match self.rng.randrange(6):
                 case 0:
                     self.say(client, "clear", number, self._storage())
                 case 1 | 2:
@@ -50,14 +50,14 @@ class ScriptDraft:
     def stream_session(self, client: str, name: str, ending: str) -> int:
         self._sessions += 1
         self.say(client, "stream", self._sessions, name)
-        for index in range(self.chance.choice((1, 2))):
-            self.say(client, "record", self._sessions, f"s{self._sessions}.{index}" + self.chance.choice(SIZES))
+        for index in range(self.rng.choice((1, 2))):
+            self.say(client, "record", self._sessions, f"s{self._sessions}.{index}" + self.rng.choice(SIZES))
         self.say(client, ending, self._sessions)
         return self._sessions
 
     def session(self, client: str, endings: tuple[str, ...] = ("commit", "commit", "end", "abort")) -> None:
         number = self.open_session(client)
-        self.say(client, self.chance.choice(endings), number)
+        self.say(client, self.rng.choice(endings), number)
 
     def sessions(self, clients: str, rounds: int, endings: tuple[str, ...] = ("commit", "commit", "end")) -> None:
         """A few sessions of several clients beside each other."""
@@ -66,11 +66,11 @@ class ScriptDraft:
                 self.session(client, endings)
 
     def _put(self, client: str, number: int, index: int) -> None:
-        value = f"s{number}.{index}" + self.chance.choice(SIZES)
+        value = f"s{number}.{index}" + self.rng.choice(SIZES)
         self.say(client, "put", number, self._storage(), self._key(client), value)
 
     def _storage(self) -> int:
-        return self.chance.choice(STORAGES)
+        return self.rng.choice(STORAGES)
 
     def _key(self, client: str) -> str:
-        return (client if self._keys_apart else "k") + str(self.chance.randrange(KEYS))
+        return (client if self._keys_apart else "k") + str(self.rng.randrange(KEYS))

@@ -16,7 +16,7 @@ def append(draft: ScriptDraft) -> None:
     """Several clients on several channels; some wait, some do not, some change their minds."""
     draft.sessions("abc", 3, ("commit", "end", "end", "abort"))
     draft.say("a", "flush")
-    draft.everybody("advance", 150)
+    draft.all_clients("advance", 150)
     draft.sessions("ab", 1)
 
 
@@ -27,7 +27,7 @@ def rotate(draft: ScriptDraft) -> None:
     draft.say("b", "rotate")
     draft.session("b")
     draft.say("a", "commit", open_session)
-    draft.everybody("advance", draft.chance.choice((0, 150)))
+    draft.all_clients("advance", draft.rng.choice((0, 150)))
     draft.sessions("a", 1)
     draft.say("a", "rotate")
     draft.session("a", ("end",))
@@ -39,17 +39,17 @@ def recover(draft: ScriptDraft) -> None:
     for _ in range(4):
         draft.sessions("ab", 1)
         draft.session("a", ("end", "abort"))
-        match draft.chance.randrange(4):
+        match draft.rng.randrange(4):
             case 0:
-                draft.everybody("reopen")
+                draft.all_clients("reopen")
             case 1:
-                draft.everybody("kill")
+                draft.all_clients("kill")
             case 2:
                 draft.say("c", "kill")
-                draft.everybody("kill")
+                draft.all_clients("kill")
             case _:
-                model = draft.chance.choice(("all", "synced", "reordered"))
-                draft.everybody("power-cut", model, draft.chance.randrange(1000))
+                model = draft.rng.choice(("all", "synced", "reordered"))
+                draft.all_clients("power-cut", model, draft.rng.randrange(1000))
     draft.session("a", ("commit",))
 
 
@@ -58,7 +58,7 @@ def compact(draft: ScriptDraft) -> None:
     draft.sessions("ab", 1)
     draft.say("a", "compact")
     draft.session("b", ("commit",))
-    draft.everybody("check")
+    draft.all_clients("check")
     draft.sessions("ab", 1)
     draft.say("b", "compact")
     draft.session("a", ("commit",))
@@ -70,7 +70,7 @@ def purge(draft: ScriptDraft) -> None:
     draft.say("a", "compact")
     draft.say("a", "purge")
     draft.session("b", ("commit",))
-    draft.everybody("reopen")
+    draft.all_clients("reopen")
     draft.sessions("ab", 1, ("commit",))
     draft.say("a", "compact")
     draft.say("a", "purge")
@@ -79,7 +79,7 @@ def purge(draft: ScriptDraft) -> None:
 def recycle(draft: ScriptDraft) -> None:
     """Log files get a second life: not those that somebody holds on to, and nothing of the first is read."""
     draft.sessions("ab", 1, ("commit",))
-    if draft.chance.random() < 0.5:
+    if draft.rng.random() < 0.5:
         draft.say("a", "rotate")
         draft.say("a", "link")
     for _ in range(2):
@@ -103,12 +103,12 @@ def stream(draft: ScriptDraft) -> None:
     """Streams come to be while others write; their bases move up, and what lies before goes."""
     for _ in range(2):
         draft.session("a")
-        draft.stream_session("a", "shared", draft.chance.choice(("end", "commit")))
-        draft.stream_session("b", "own", draft.chance.choice(("end", "commit")))
+        draft.stream_session("a", "shared", draft.rng.choice(("end", "commit")))
+        draft.stream_session("b", "own", draft.rng.choice(("end", "commit")))
         draft.say("a", "rotate")
         draft.say("b", "base", draft.stream_session("b", "own", "commit"))
         draft.say("b", "purge")
-    draft.everybody(draft.chance.choice(("kill", "reopen")))
+    draft.all_clients(draft.rng.choice(("kill", "reopen")))
     draft.say("b", "base", draft.stream_session("b", "own", "commit"))
     draft.say("a", "compact")
     draft.say("a", "purge")
@@ -124,49 +124,49 @@ def bulk(draft: ScriptDraft) -> None:
     for _ in range(2):
         for client in "abc":
             number = draft.open_session(client)
-            draft.say(client, "many", number, draft.chance.choice(STORAGES), client, f"s{number}.m", 12)
-            draft.say(client, draft.chance.choice(("end", "commit")), number)
+            draft.say(client, "many", number, draft.rng.choice(STORAGES), client, f"s{number}.m", 12)
+            draft.say(client, draft.rng.choice(("end", "commit")), number)
     draft.say("a", "compact")
 
 
 def create(draft: ScriptDraft) -> None:
     """A store that is not there yet."""
     draft.session("a", ("commit",))
-    draft.everybody("reopen")
+    draft.all_clients("reopen")
     draft.session("a", ("commit",))
 
 
 def failing(draft: ScriptDraft) -> None:
     """A sync or a write fails: nothing of it may be believed, not even by the next process."""
     draft.sessions("ab", 1)
-    path = draft.chance.choice(("*pwal_*", "*pwal_*", "*pwal_0000", "*epoch", "*manifest*"))
-    kind, operation = draft.chance.choice((*[("io-error", "sync")] * 3, ("short-write", "write"), ("io-error", "*")))
-    draft.everybody("fail", kind, operation, path, draft.chance.choice(("clean", "clean", "dropped", "dirty")), 1)
+    path = draft.rng.choice(("*pwal_*", "*pwal_*", "*pwal_0000", "*epoch", "*manifest*"))
+    kind, operation = draft.rng.choice((*[("io-error", "sync")] * 3, ("short-write", "write"), ("io-error", "*")))
+    draft.all_clients("fail", kind, operation, path, draft.rng.choice(("clean", "clean", "dropped", "dirty")), 1)
     draft.sessions("ab", 2)
-    if draft.chance.random() < 0.5:
+    if draft.rng.random() < 0.5:
         draft.say("a", "rotate")
-    draft.everybody("kill")
+    draft.all_clients("kill")
     draft.sessions("a", 2, ("commit",))
 
 
 def full(draft: ScriptDraft) -> None:
     """The disk is full for a while: writers wait, nothing is lost."""
     draft.sessions("ab", 1)
-    operation, path = draft.chance.choice((("allocate", "*"), ("write", "*pwal_*"), ("write", "*"), ("create", "*")))
-    draft.everybody("fail", "no-space", operation, path, "dirty", draft.chance.randrange(1, 6))
+    operation, path = draft.rng.choice((("allocate", "*"), ("write", "*pwal_*"), ("write", "*"), ("create", "*")))
+    draft.all_clients("fail", "no-space", operation, path, "dirty", draft.rng.randrange(1, 6))
     draft.sessions("ab", 1)
-    draft.say("a", draft.chance.choice(("rotate", "compact")))
+    draft.say("a", draft.rng.choice(("rotate", "compact")))
     draft.session("b")
 
 
 def repair(draft: ScriptDraft) -> None:
     """A durable block decays: the start stops there, and a repair loses that block and no other."""
     draft.sessions("ab", 1)
-    if draft.chance.random() < 0.5:
+    if draft.rng.random() < 0.5:
         draft.say("a", "rotate")
     draft.sessions("ab", 1, ("commit",))
-    draft.everybody("advance", 150)
-    draft.everybody("decay", draft.chance.randrange(1000))
+    draft.all_clients("advance", 150)
+    draft.all_clients("decay", draft.rng.randrange(1000))
     draft.sessions("ab", 1, ("commit",))
 
 

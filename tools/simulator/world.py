@@ -38,13 +38,13 @@ class SimulatedMachine:
         self.model = model
         self.settings = settings
         self.clock = ManualClock()
-        self.chance = SeededRandom(seed)
+        self.rng = SeededRandom(seed)
         self.files = FaultyFiles(disk)
 
     def live(self, operations: Sequence[ScriptOperation]) -> None:
         """Let one process do these lines, from opening to its end. Raises `PowerCut` if the power goes meanwhile."""
-        switching, starving = TEMPERS[self.chance.id64() % len(TEMPERS)]
-        threads = SteppedThreads(self.chance.id64(), self.clock, switching, starving)
+        switching, starving = TEMPERS[self.rng.id64() % len(TEMPERS)]
+        threads = SteppedThreads(self.rng.id64(), self.clock, switching, starving)
         self.files.pause, self.files.on_cut = threads.pause, threads.cut_power
         try:
             with suppress(Killed):
@@ -64,17 +64,17 @@ class SimulatedMachine:
             if not report.is_good:
                 raise Violation(f"verify finds damage: {report.first_damage}")
 
-    def lose_power(self, model: CrashModel, chance: int) -> None:
+    def lose_power(self, model: CrashModel, rng: int) -> None:
         """The machine stops and starts again with what is left."""
-        self.disk = crashed(self.disk, model, chance)
+        self.disk = crashed(self.disk, model, rng)
         self.files.inner = self.disk
         self.restore_power()
 
-    def decay(self, chance: int) -> None:
+    def decay(self, rng: int) -> None:
         """One bit of one durable block flips."""
         blocks = durable_blocks(self.disk, DIRECTORY)
         if blocks:
-            rolled = random.Random(chance)
+            rolled = random.Random(rng)
             path, header, writes = rolled.choice(blocks)
             end = rolled.choice((header.body_at, header.end))
             flip_bit(self.disk, path, rolled.randrange(header.offset * 8, end * 8))
@@ -87,10 +87,10 @@ class SimulatedMachine:
         self.files.cut_at = None if steps is None else len(self.files.steps) + steps
 
 
-def crashed(disk: MemoryFiles, model: CrashModel, chance: int) -> MemoryFiles:
+def crashed(disk: MemoryFiles, model: CrashModel, rng: int) -> MemoryFiles:
     """What a power cut leaves. It never takes a witness that was synced: else damage would pass for a torn tail."""
-    after = disk.crash(model, SeededRandom(chance))
-    synced = newest_witness(disk.crash(CrashModel.SYNCED, SeededRandom(chance)), DIRECTORY)
+    after = disk.crash(model, SeededRandom(rng))
+    synced = newest_witness(disk.crash(CrashModel.SYNCED, SeededRandom(rng)), DIRECTORY)
     if newest_witness(after, DIRECTORY) < synced:
         raise Violation(f"a power cut took the witness of epoch {synced}, which was synced")
     return after

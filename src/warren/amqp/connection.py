@@ -253,7 +253,7 @@ SENT: Final[dict[ConnectionState, _Moves]] = {
 
 OUR_TURN: Final = frozenset({ConnectionState.GREETING, ConnectionState.AUTHENTICATING, ConnectionState.AUTHORIZING})
 WAITING: Final = OUR_TURN | {ConnectionState.CLOSED}  # nothing is read
-STRANGER: Final = frozenset(
+UNKNOWN: Final = frozenset(
     {ConnectionState.PREFACE, ConnectionState.STARTING, ConnectionState.SECURING, ConnectionState.TUNING}
 )  # errors are not answered
 ENDING: Final = frozenset(
@@ -533,7 +533,7 @@ class ConnectionProtocol:
         is_answered = self._state is ConnectionState.TUNING and error.code is ReplyCode.NOT_ALLOWED
         if self._state in ENDING:
             return
-        if self._state in STRANGER and not is_answered:
+        if self._state in UNKNOWN and not is_answered:
             self._state = ConnectionState.CLOSED
             yield ConnectionEnded(f"the peer broke the handshake: {error}")
         elif channel == 0 or is_hard(error.code):

@@ -355,7 +355,7 @@ class ChannelCloseOk(Method):
 
 @method(30, 10, sender=Sender.CLIENT, is_synchronous=True)
 class AccessRequest(Method):
-    realm: ShortString = "/data"
+    vhost: ShortString = "/data"
     exclusive: Bit = False
     passive: Bit = True
     active: Bit = True

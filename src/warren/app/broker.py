@@ -49,13 +49,13 @@ from warren.snapshot.database import Database
 _LOG = logging.getLogger(__name__)
 
 
-def make_first_user(catalog: Catalog, chance: Random, first: FirstUser) -> bool:
+def make_first_user(catalog: Catalog, rng: Random, first: FirstUser) -> bool:
     """Whether there was none."""
     with catalog.reading() as connection:
         if users.every(connection):
             return False
     check_patterns(first.configure, first.write, first.read)
-    password_hash = hashed(first.password, chance)
+    password_hash = hashed(first.password, rng)
     catalog.change(partial(_made, first=first, password_hash=password_hash))
     _LOG.info("made the first user", extra={"facts": {"user": first.name, "vhost": first.vhost}})
     return True
@@ -79,33 +79,33 @@ class Broker:
     def __init__(
         self,
         configuration: Configuration,
-        machine: Environment,
+        environment: Environment,
         database: Database,
         queues: OpenQueues,
         control: ControlServer | None,
     ) -> None:
         self.configuration = configuration
-        self.machine = machine
+        self.environment = environment
         self.database = database
         self.counts = MessageCounters()
-        self.users = UserAuthentication(queues.catalog, machine, configuration.server)
+        self.users = UserAuthentication(queues.catalog, environment, configuration.server)
         self.version = __version__
         self.node = f"warren@{platform.node().partition('.')[0] or 'localhost'}"
-        self.started_ns = machine.clock.wall_ns()
+        self.started_ns = environment.clock.wall_ns()
         self.listeners: Sequence[Listener] = ()
         self.is_draining = False
         self._queues = queues
         self._control = control
         settings, counts = configuration.server, self.counts
-        self.server = Server(queues.realms, queues.storage, self.users, settings, counts, machine, queues.confirms)
+        self.server = Server(queues.vhosts, queues.storage, self.users, settings, counts, environment, queues.confirms)
 
     @property
     def catalog(self) -> Catalog:
         return self._queues.catalog
 
     @property
-    def realms(self) -> Vhosts:
-        return self._queues.realms
+    def vhosts(self) -> Vhosts:
+        return self._queues.vhosts
 
     @property
     def settings(self) -> ServerSettings:
@@ -134,7 +134,7 @@ class Broker:
     @property
     def problems(self) -> list[str]:
         own = [*self.database.alarms(), *self._queues.alarms()]
-        return list(dict.fromkeys([*own, *self.machine.background.alarms()]))  # most tasks are in both
+        return list(dict.fromkeys([*own, *self.environment.background.alarms()]))  # most tasks are in both
 
     @property
     def failure(self) -> BaseException | None:
@@ -161,39 +161,39 @@ class Broker:
 
 
 def open_broker(
-    configuration: Configuration, progress: Progress = lambda share: None, machine: Environment | None = None
+    configuration: Configuration, progress: Progress = lambda share: None, environment: Environment | None = None
 ) -> Broker:
     """Open the directory that it names, or make it. Returns when everything durable is there."""
-    machine, settings = machine or Environment.real(), configuration.reflection
+    environment, settings = environment or Environment.real(), configuration.reflection
     directory = configuration.places.directory
-    machine.files.make_directories(directory)
-    database = open_database(directory, machine, log_settings(configuration), settings, progress)
+    environment.files.make_directories(directory)
+    database = open_database(directory, environment, log_settings(configuration), settings, progress)
     with ExitStack() as undo:
         undo.callback(database.close)
         queues = OpenQueues(
             database,
-            machine,
+            environment,
             configuration.queues,
             configuration.variable_queues,
             configuration.message_stores,
             configuration.places.catalog,
-            prepare=lambda catalog: _prepare(catalog, machine, configuration),
+            prepare=lambda catalog: _prepare(catalog, environment, configuration),
         )
         undo.callback(queues.close)
-        control = served(database, machine, settings)
+        control = served(database, environment, settings)
         if control is not None:
             undo.callback(control.close)
-        broker = Broker(configuration, machine, database, queues, control)
+        broker = Broker(configuration, environment, database, queues, control)
         undo.pop_all()
         return broker
 
 
-def open_with_room(configuration: Configuration, progress: Progress, machine: Environment) -> Broker:
+def open_with_room(configuration: Configuration, progress: Progress, environment: Environment) -> Broker:
     """The same; a disk that has no room for a start is waited for."""
-    bell, polls = machine.threads.condition(), 0
+    bell, polls = environment.threads.condition(), 0
     while True:
         try:
-            return open_broker(configuration, progress, machine)
+            return open_broker(configuration, progress, environment)
         except OutOfRoom as error:
             if polls % ROOM_POLLS_PER_LINE == 0:
                 _LOG.warning("start waits for free disk space", extra={"facts": {"why": error.what}})
@@ -213,5 +213,5 @@ def log_settings(configuration: Configuration) -> LogSettings:
     )
 
 
-def _prepare(catalog: Catalog, machine: Environment, configuration: Configuration) -> None:
-    make_first_user(catalog, machine.chance, configuration.first_user)
+def _prepare(catalog: Catalog, environment: Environment, configuration: Configuration) -> None:
+    make_first_user(catalog, environment.rng, configuration.first_user)

@@ -76,14 +76,14 @@ def run(broker: Broker, say: Say, began_ns: int) -> bool:
     pid_file = broker.configuration.pid_file
     try:
         if pid_file:
-            replace(broker.machine.files, pid_file, [f"{os.getpid()}\n".encode()])
+            replace(broker.environment.files, pid_file, [f"{os.getpid()}\n".encode()])
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(broker, say, began_ns))
     finally:
         is_stuck = broker.is_stuck
         broker.close()
-        if pid_file and broker.machine.files.exists(pid_file):
-            broker.machine.files.remove(pid_file)
+        if pid_file and broker.environment.files.exists(pid_file):
+            broker.environment.files.remove(pid_file)
     if broker.failure is not None:
         raise broker.failure
     if is_stuck:
@@ -99,7 +99,7 @@ async def _serve(broker: Broker, say: Say, began_ns: int) -> None:
         try:
             _tell(management, say, _address(host, port))
             _settle_memory()
-            seconds = (broker.machine.clock.monotonic_ns() - began_ns) / 1e9
+            seconds = (broker.environment.clock.monotonic_ns() - began_ns) / 1e9
             say(f"ready in {seconds:.2f} s")
             _LOG.info("ready", extra={"facts": {"seconds": f"{seconds:.2f}", "kernels": mode()}})
             await ending.has_begun.wait()
@@ -155,7 +155,7 @@ class LoopCallbacks:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
         self._loop = loop
-        self._task = broker.machine.background.task("event-loop", "a callback of the event loop failed")
+        self._task = broker.environment.background.task("event-loop", "a callback of the event loop failed")
         self._failed_at = 0.0
         loop.set_exception_handler(self._handle)
 

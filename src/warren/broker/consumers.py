@@ -43,9 +43,9 @@ class Consumer(Protocol):
         """… and about how many bytes; the first message may have more."""
         ...
 
-    def take(self, life: int, fetched: list[Fetched]) -> None: ...
+    def take(self, incarnation: int, fetched: list[Fetched]) -> None: ...
 
-    def cancelled(self, why: WarrenError) -> None:
+    def cancelled(self, reason: WarrenError) -> None:
         """Nothing comes from this queue any more. Any thread."""
         ...
 
@@ -56,12 +56,12 @@ Hand = Callable[[int, int, bool], list[Fetched]]  # so many, so many bytes, ackn
 class Consumers:
     """Used under the queue's lock."""
 
-    __slots__ = ("_line", "is_single_active", "wake")
+    __slots__ = ("_line", "is_single_active", "on_ready")
 
     def __init__(self) -> None:
         self._line: list[Consumer] = []  # the highest priority first, then whose turn it is
         self.is_single_active = False
-        self.wake: Callable[[], None] | None = None  # have the queue looked at in a turn, soon
+        self.on_ready: Callable[[], None] | None = None  # have the queue looked at in a turn, soon
 
     def __len__(self) -> int:
         return len(self._line)
@@ -81,13 +81,13 @@ class Consumers:
         self._line.remove(consumer)
         return True
 
-    def tell(self, why: WarrenError) -> None:
+    def tell(self, reason: WarrenError) -> None:
         """The queue has gone for good."""
         line, self._line = self._line, []
         for consumer in line:
-            consumer.cancelled(why)
+            consumer.cancelled(reason)
 
-    def serve(self, life: int, count: int, hand: Hand) -> None:
+    def serve(self, incarnation: int, count: int, hand: Hand) -> None:
         """Hand out up to so many ready messages, as far as anybody has room."""
         while count > 0 and (able := self._able()):
             share = self._share(count, len(able))
@@ -95,16 +95,16 @@ class Consumers:
                 fetched = hand(min(consumer.room(), share), consumer.room_bytes(), consumer.is_auto_ack)
                 if not fetched:
                     return
-                consumer.take(life, fetched)
+                consumer.take(incarnation, fetched)
                 count -= sum([len(each.slice) for each in fetched])
                 if len(able) > 1:
                     self._line.remove(consumer)
                     self._place(consumer)
 
-    def wake_if_able(self) -> None:
+    def schedule_if_able(self) -> None:
         """Somebody has room for what is ready: have it handed out."""
-        if self.wake is not None and self._able():
-            self.wake()
+        if self.on_ready is not None and self._able():
+            self.on_ready()
 
     def _able(self) -> list[Consumer]:
         """Those of the highest priority that have room, in turn."""

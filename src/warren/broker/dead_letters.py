@@ -179,12 +179,12 @@ _WORDS = {
     DequeueReason.REJECTED: "rejected",
     DequeueReason.DELIVERY_LIMIT: "delivery_limit",
 }
-_REASONS = {word: why for why, word in _WORDS.items()}
+_REASONS = {word: reason for reason, word in _WORDS.items()}
 
 
 class DeathCause(NamedTuple):
     queue: QueueId
-    why: DequeueReason
+    reason: DequeueReason
     times: int
 
 
@@ -195,7 +195,7 @@ class Departure:
     queue: QueueId
     name: str
     address: Address
-    why: DequeueReason
+    reason: DequeueReason
     now_ms: int
 
 
@@ -216,21 +216,21 @@ class DeadLetter(NamedTuple):
 
 
 class DeadLetters(NamedTuple):
-    letters: list[DeadLetter]
+    dead_letters: list[DeadLetter]
     broken: dict[int, str]  # which of the messages cannot be sent, for their bytes make no sense: why
     header_bytes: int = 0  # of headers that were opened and written again
 
 
-def letters_of(
-    dead: DeadMessages, leave: Departure, ways: DeadLetterRoutes, name_of: Callable[[QueueId], str]
+def dead_letters_of(
+    dead: DeadMessages, leave: Departure, dead_letter_routes: DeadLetterRoutes, name_of: Callable[[QueueId], str]
 ) -> DeadLetters:
     """What becomes of messages: letters in the order in which they stood. Those that nobody gets are in none."""
     if dead.origin.content_kind == WIRE:
-        return _written(dead, leave, ways, name_of)
+        return _written(dead, leave, dead_letter_routes, name_of)
     key = _key(dead.origin, leave.address)
-    deaths = with_death(deaths_of(dead.origin), leave.queue, leave.why)
-    targets = [id_ for id_ in ways.forward(leave.address.exchange, key, {}) if not is_circle(deaths, id_)]
-    note = PREFIX + ",".join(f"{each.queue}:{_WORDS[each.why]}:{each.times}" for each in deaths)
+    deaths = with_death(deaths_of(dead.origin), leave.queue, leave.reason)
+    targets = [id_ for id_ in dead_letter_routes.forward(leave.address.exchange, key, {}) if not is_circle(deaths, id_)]
+    note = PREFIX + ",".join(f"{each.queue}:{_WORDS[each.reason]}:{each.times}" for each in deaths)
     if len(note) > NOTE_BYTES_MAX:
         return DeadLetters([], {})
     origin = dead.origin._replace(exchange=note, routing_key=key)
@@ -242,11 +242,11 @@ def letters_of(
 
 
 def _written(
-    dead: DeadMessages, leave: Departure, ways: DeadLetterRoutes, name_of: Callable[[QueueId], str]
+    dead: DeadMessages, leave: Departure, dead_letter_routes: DeadLetterRoutes, name_of: Callable[[QueueId], str]
 ) -> DeadLetters:
     origin, address = dead.origin, leave.address
-    reason, seconds = _WORDS[leave.why], leave.now_ms // 1000
-    undertaker = DeathHeaders(
+    reason, seconds = _WORDS[leave.reason], leave.now_ms // 1000
+    death_headers = DeathHeaders(
         WrittenDeath(leave.name, reason, seconds, origin.exchange, origin.routing_key, address.routing_key)
     )
     key = _key(origin, address)
@@ -255,17 +255,19 @@ def _written(
     broken: dict[int, str] = {}
     for number, content in enumerate(dead.contents):
         try:
-            written, buried = undertaker.bury(content)
+            written, dead_lettered = death_headers.write_death(content)
         except (PeerError, Misuse) as error:
             broken[number] = error.what
             continue
-        fate = known.get(buried.properties)
+        fate = known.get(dead_lettered.properties)
         if fate is None:
-            targets = _targets(ways.forward(address.exchange, key, buried.headers), buried, name_of)
-            fate = known[buried.properties] = targets, buried.priority, buried.is_persistent
+            targets = _targets(
+                dead_letter_routes.forward(address.exchange, key, dead_lettered.headers), dead_lettered, name_of
+            )
+            fate = known[dead_lettered.properties] = targets, dead_lettered.priority, dead_lettered.is_persistent
         sent.append((fate, written))
     origin = origin._replace(exchange=address.exchange, routing_key=key)
-    letters = [
+    dead_letters = [
         DeadLetter(
             targets,
             Publication([content for _, content in some], persistent, 0, leave.now_ms, priority, origin, len(targets)),
@@ -273,13 +275,13 @@ def _written(
         for (targets, priority, persistent), some in groupby(sent, key=lambda each: each[0])
         if targets
     ]
-    return DeadLetters(letters, broken, sum(map(len, known)))
+    return DeadLetters(dead_letters, broken, sum(map(len, known)))
 
 
 def _targets(
-    found: Sequence[QueueId], buried: DeadLetteredProperties, name_of: Callable[[QueueId], str]
+    found: Sequence[QueueId], dead_lettered: DeadLetteredProperties, name_of: Callable[[QueueId], str]
 ) -> tuple[QueueId, ...]:
-    deaths = buried.headers[X_DEATH]
+    deaths = dead_lettered.headers[X_DEATH]
     return tuple(id_ for id_ in found if not is_written_circle(name_of(id_), deaths))
 
 
@@ -298,21 +300,21 @@ def deaths_of(origin: Origin) -> list[DeathCause]:
     return [DeathCause(QueueId(int(queue)), _REASONS[word], int(count)) for queue, word, count in told]
 
 
-def with_death(deaths: list[DeathCause], queue: QueueId, why: DequeueReason) -> list[DeathCause]:
+def with_death(deaths: list[DeathCause], queue: QueueId, reason: DequeueReason) -> list[DeathCause]:
     """One more: the same queue and reason are counted, and come first."""
-    before = next((each.times for each in deaths if (each.queue, each.why) == (queue, why)), 0)
-    others = [each for each in deaths if (each.queue, each.why) != (queue, why)]
-    told = [DeathCause(queue, why, before + 1), *others]
-    rejected = next((at for at, each in enumerate(told) if each.why is DequeueReason.REJECTED), len(told))
+    before = next((each.times for each in deaths if (each.queue, each.reason) == (queue, reason)), 0)
+    others = [each for each in deaths if (each.queue, each.reason) != (queue, reason)]
+    told = [DeathCause(queue, reason, before + 1), *others]
+    rejected = next((at for at, each in enumerate(told) if each.reason is DequeueReason.REJECTED), len(told))
     return told[: max(rejected + 1, OLDER_DEATHS_MAX)]
 
 
 def is_circle(deaths: list[DeathCause], target: QueueId) -> bool:
     """Whether the target had it before, and it came round by itself. `deaths` has the present one in front."""
-    if deaths[0].why is DequeueReason.REJECTED:
+    if deaths[0].reason is DequeueReason.REJECTED:
         return False
     since = [each.queue for each in deaths].index(target) if any(each.queue == target for each in deaths) else None
-    return since is not None and all(each.why is not DequeueReason.REJECTED for each in deaths[: since + 1])
+    return since is not None and all(each.reason is not DequeueReason.REJECTED for each in deaths[: since + 1])
 
 
 MOVE_BYTES = 1 << 20  # contents read at once on their way to another queue
@@ -344,37 +346,37 @@ class MessageRemoval:
         """How many of the slice at the head may go in this session; if they go nowhere, all of them."""
         return min(count_within(head, work.room_bytes), work.room_messages) if self.leads() else len(head)
 
-    def let_go(self, count: int, why: DequeueReason, work: UnitOfWork) -> int:
+    def release(self, count: int, reason: DequeueReason, work: UnitOfWork) -> int:
         """So many from the head; how many it were. Fewer only if the routing has changed."""
         backing, gone = self._backing, 0
         if not self.leads():
-            return backing.drop(count, why, work.changes)
+            return backing.drop(count, reason, work.changes)
         while gone < count:
             try:
                 fetched = backing.fetch(count - gone, MOVE_BYTES)
             except Damage as error:  # it cannot be moved: it stays, out of the way, or nobody can have it any more
-                gone += self.set_aside(error) or backing.drop(1, why, work.changes)
+                gone += self.set_aside(error) or backing.drop(1, reason, work.changes)
                 continue
             if not fetched:
                 break
             for number, each in enumerate(fetched):
-                if not self._sent(each.tags, [each.slice], why, work):
+                if not self._sent(each.tags, [each.slice], reason, work):
                     backing.requeue([other.tags for other in fetched[number:]], work.changes)
                     return gone
                 gone += len(each.slice)
         return gone
 
-    def reject(self, tags: Sequence[TagRange], why: DequeueReason, work: UnitOfWork) -> int:
+    def reject(self, tags: Sequence[TagRange], reason: DequeueReason, work: UnitOfWork) -> int:
         """Pending messages; how many it were: the first ones, if all would make the session too large. Of a tag that
         is not pending nothing has changed if it is the first."""
         if not self.leads():
-            return self._backing.ack(tags, why, work.changes)
+            return self._backing.ack(tags, reason, work.changes)
         count = 0
         for some in in_pieces(tags, REJECT_STEP):
             if count and work.room_bytes <= 0:
                 break
             try:
-                done = self._rejected(some, why, work)
+                done = self._rejected(some, reason, work)
             except Misuse:
                 if count:  # those before it have left: whoever comes with the others is told
                     break
@@ -384,7 +386,7 @@ class MessageRemoval:
                 break
         return count
 
-    def turn_away(self, publication: Publication, work: UnitOfWork) -> None:
+    def refuse(self, publication: Publication, work: UnitOfWork) -> None:
         """What does not fit is dead-lettered at the end of the work, if the queue was asked for that."""
         if self._turns_away and self.leads():
             work.rejected.append(RejectedPublish(self._id, publication))
@@ -394,11 +396,11 @@ class MessageRemoval:
         if not self.leads():
             return
         dead = DeadMessages(publication.contents, publication.origin, publication.is_persistent, publication.priority)
-        letters = self._letters(dead, DequeueReason.OVER_LIMIT, work)
-        if letters is None:
+        dead_letters = self._dead_letters(dead, DequeueReason.OVER_LIMIT, work)
+        if dead_letters is None:
             work.rejected.appendleft(RejectedPublish(self._id, publication))
         else:
-            _deliver(letters, work)
+            _deliver(dead_letters, work)
 
     def set_aside(self, error: Damage) -> int:
         """What stands at the head and cannot be read; how many it were."""
@@ -410,11 +412,11 @@ class MessageRemoval:
 
     def leads(self) -> bool:
         """Whether messages that leave come to another queue."""
-        return self._address is not None and self._around.ways.leads(*self._address)
+        return self._address is not None and self._around.dead_letter_routes.leads(*self._address)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _rejected(self, tags: TagRange, why: DequeueReason, work: UnitOfWork) -> int:
+    def _rejected(self, tags: TagRange, reason: DequeueReason, work: UnitOfWork) -> int:
         """How many of them. What cannot be read stays as it is, set aside."""
         first, stop = tags
         try:
@@ -424,50 +426,50 @@ class MessageRemoval:
                 self._tell(first, str(error))
                 return 1
             done = 0
-            while done < stop - first and self._rejected((first + done, first + done + 1), why, work):
+            while done < stop - first and self._rejected((first + done, first + done + 1), reason, work):
                 done += 1
             return done
-        return stop - first if self._sent(tags, found, why, work) else 0
+        return stop - first if self._sent(tags, found, reason, work) else 0
 
-    def _sent(self, tags: TagRange, slices: Sequence[Slice], why: DequeueReason, work: UnitOfWork) -> bool:
+    def _sent(self, tags: TagRange, slices: Sequence[Slice], reason: DequeueReason, work: UnitOfWork) -> bool:
         """Pending messages, with these tags in turn, leave; False: not now, and nothing has changed."""
-        at, all_letters = tags[0], []
+        at, all_dead_letters = tags[0], []
         for slice_ in slices:
             assert slice_.contents is not None, "what leaves was fetched, or looked at"
             run = slice_.run
             dead = DeadMessages(slice_.contents, run.origin, run.is_persistent, at >> LEVEL_SHIFT)
-            letters = self._letters(dead, why, work)
-            if letters is None:
+            dead_letters = self._dead_letters(dead, reason, work)
+            if dead_letters is None:
                 return False
-            all_letters.append((at, slice_, letters))
+            all_dead_letters.append((at, slice_, dead_letters))
             at += len(slice_)
         staying: list[int] = []
-        for first, slice_, letters in all_letters:
-            staying += [first + number for number in letters.broken]
-            for number, told in letters.broken.items():
+        for first, slice_, dead_letters in all_dead_letters:
+            staying += [first + number for number in dead_letters.broken]
+            for number, told in dead_letters.broken.items():
                 self._tell(slice_.first + number, told)
-            _deliver(letters, work)
-        self._backing.ack(list(_without(tags, staying)), why, work.changes)
+            _deliver(dead_letters, work)
+        self._backing.ack(list(_without(tags, staying)), reason, work.changes)
         return True
 
-    def _letters(self, dead: DeadMessages, why: DequeueReason, work: UnitOfWork) -> DeadLetters | None:
+    def _dead_letters(self, dead: DeadMessages, reason: DequeueReason, work: UnitOfWork) -> DeadLetters | None:
         """None: some would go where nobody is held."""
         assert self._address is not None, "there is a way"
         now_ms = wall_ms(self._around.clock)
-        leave = Departure(self._id, self._name, self._address, why, now_ms)
-        letters = letters_of(dead, leave, self._around.ways, work.name_of)
-        if all(work.knows(target) for letter in letters.letters for target in letter.targets):
-            return letters
+        leave = Departure(self._id, self._name, self._address, reason, now_ms)
+        dead_letters = dead_letters_of(dead, leave, self._around.dead_letter_routes, work.name_of)
+        if all(work.knows(target) for dead_letter in dead_letters.dead_letters for target in dead_letter.targets):
+            return dead_letters
         work.stop_moving()
         return None
 
-    def _tell(self, number: int, why: str) -> None:
-        self._around.tell(f"queue {self._name!r}: message {number} is set aside, it cannot be read: {why}")
+    def _tell(self, number: int, reason: str) -> None:
+        self._around.tell(f"queue {self._name!r}: message {number} is set aside, it cannot be read: {reason}")
 
 
-def _deliver(letters: DeadLetters, work: UnitOfWork) -> None:
-    work.hops += letters.header_bytes // HOP_HEADER_BYTES
-    for targets, publication in letters.letters:
+def _deliver(dead_letters: DeadLetters, work: UnitOfWork) -> None:
+    work.hops += dead_letters.header_bytes // HOP_HEADER_BYTES
+    for targets, publication in dead_letters.dead_letters:
         takers = [queue for queue in map(work.queue, targets) if queue is not None]
         if len(takers) < len(targets):  # one is down, or was deleted in this moment
             publication = replace(publication, fan_out=len(takers))

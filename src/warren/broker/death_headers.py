@@ -62,19 +62,19 @@ class DeathHeaders:
         self._death = death
         self._known: dict[bytes, DeadLetteredProperties] = {}
 
-    def bury(self, content: bytes) -> tuple[bytes, DeadLetteredProperties]:
+    def write_death(self, content: bytes) -> tuple[bytes, DeadLetteredProperties]:
         """The content with other properties; its body frames are untouched."""
         properties, body_at = _opened(content)
-        buried = self._known.get(properties)
-        if buried is None:
-            buried = self._known[properties] = bury_properties(properties, self._death)
-        size = HEADER_HEAD.size + len(buried.properties)
+        dead_lettered = self._known.get(properties)
+        if dead_lettered is None:
+            dead_lettered = self._known[properties] = write_death_properties(properties, self._death)
+        size = HEADER_HEAD.size + len(dead_lettered.properties)
         kind, channel, _ = frames.HEAD.unpack_from(content)
         head = frames.HEAD.pack(kind, channel, size) + content[frames.HEAD.size : _PROPERTIES_AT]
-        return b"".join((head, buried.properties, content[body_at - 1 :])), buried
+        return b"".join((head, dead_lettered.properties, content[body_at - 1 :])), dead_lettered
 
 
-def bury_properties(raw: bytes, death: DeathEvent) -> DeadLetteredProperties:
+def write_death_properties(raw: bytes, death: DeathEvent) -> DeadLetteredProperties:
     flags, spans = _spans(raw)
     headers: dict[str, Any] = {}
     if span := spans.get(_HEADERS):

@@ -52,7 +52,7 @@ HOLD_SECONDS_MAX = 1.0  # longest that anybody is held back at a time
 class GarbageUpkeep:
     def __init__(
         self,
-        machine: Environment,
+        environment: Environment,
         database: Database,
         cleaning: Cleaner,
         collect: Callable[[], None],
@@ -61,16 +61,16 @@ class GarbageUpkeep:
     ) -> None:
         """`collect` has the message stores collect their garbage; `alive_bytes` tells how much is in the queues;
         `scrub` reads a little of what is alive, to find damage."""
-        self._threads = machine.threads
-        self._clock = machine.clock
-        self._task = machine.background.task("upkeep", "garbage is not cleared away")
-        self._scrub_task = machine.background.task("scrub", "messages on disk are not checked")
+        self._threads = environment.threads
+        self._clock = environment.clock
+        self._task = environment.background.task("upkeep", "garbage is not cleared away")
+        self._scrub_task = environment.background.task("scrub", "messages on disk are not checked")
         self._database = database
         self._cleaning = cleaning
         self._collect = collect
         self._alive_bytes = alive_bytes
         self._scrub = scrub
-        self._bell = machine.threads.condition()
+        self._bell = environment.threads.condition()
         self._is_rung = self._is_stopping = False
         self._garbage_bytes = 0  # noted since the last pass began
         self._due_bytes = self._file_bytes = 0
@@ -117,7 +117,7 @@ class GarbageUpkeep:
             self.ring()
         return True
 
-    def hold_back(self) -> None:
+    def throttle(self) -> None:
         """Wait, if that is so, until a pass has ended."""
         if not self.is_behind():
             return
@@ -183,7 +183,7 @@ EVERY_SECONDS = 24 * 3600.0
 ROW_BYTES = 64  # about what a row costs that points nowhere
 _RUN = b"r"
 
-TellDamage = Callable[[QueuePlace, SequenceId, Damage], None]
+ReportDamage = Callable[[QueuePlace, SequenceId, Damage], None]
 
 
 class Scrub:
@@ -193,7 +193,7 @@ class Scrub:
         bodies: MessageStore,
         queues: Callable[[], Collection[QueueId]],
         clock: Clock,
-        tell: TellDamage,
+        tell: ReportDamage,
     ) -> None:
         self._database = database
         self._bodies = bodies

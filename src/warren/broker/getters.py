@@ -23,7 +23,7 @@ class Delivery(NamedTuple):
     """Messages in somebody's hands, until he settles them."""
 
     queue: QueueId
-    life: int  # of the queue: tags of an earlier one mean nothing
+    incarnation: int  # of the queue: tags of an earlier one mean nothing
     fetched: list[Fetched]
 
 

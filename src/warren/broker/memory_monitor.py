@@ -52,7 +52,7 @@ class MemoryMonitor:
         self.target: float | None = None  # seconds
         self._queues = queues
         self._lock = threads.condition()  # of the sums
-        self._turn = threads.condition()  # of whoever pages
+        self._batch = threads.condition()  # of whoever pages
         self._by_queue: dict[QueueId, int] = {}
         self._stuck_bytes = 0.0  # so much could not be paged
 
@@ -73,13 +73,13 @@ class MemoryMonitor:
     def relieve(self) -> None:
         """Without any queue's lock: page until there is room, if there is none."""
         if self.is_over:
-            with self._turn:
+            with self._batch:
                 if self.is_over:
                     self._page()
 
     def tick(self) -> None:
         """Now and then: share out anew, or lift the target."""
-        with self._turn:
+        with self._batch:
             self._stuck_bytes = 0.0
             if self.used_bytes > self.limit_bytes:
                 self._page()

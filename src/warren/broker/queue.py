@@ -4,7 +4,7 @@
     get ──▶ expiry ───────────────┼─ what must go, from the head ──┤
     reject · requeue too often ───┘                                └─▶ moved to where dead letters go, same session
 
-It is the implementation: every method is called with the queue's lock held, by the API (`traffic`), with the `UnitOfWork`
+It is the implementation: every method is called with the queue's lock held, by the API (`queue_api`), with the `UnitOfWork`
 under way. So operations on one queue come one after another, and queues do not wait for each other (QP-01, QP-02). What
 it does is expressed in terms of the backing queue, whichever that is: time (expiry), size (limits), moves
 (leaving), getters who wait (consumers).
@@ -117,7 +117,7 @@ class QueueContext:
     at: Callable[[QueueId, int], None]  # look at this queue at this monotonic time, in ms
     takes: Callable[[QueueId, int], None]  # so much memory
     tell: Callable[[str], None] = lambda told: None  # what an operator should know
-    ways: DeadLetterRoutes = NO_DEAD_LETTER_ROUTES  # for dead letters
+    dead_letter_routes: DeadLetterRoutes = NO_DEAD_LETTER_ROUTES  # for dead letters
 
 
 class Queue:
@@ -133,8 +133,8 @@ class Queue:
         "counted",
         "failure",
         "id",
+        "incarnation",
         "leaving",
-        "life",
         "line",
         "name",
         "subscribers",
@@ -147,14 +147,14 @@ class Queue:
         name: str,
         arguments: QueueArguments,
         backing: BackingQueue,
-        life: int,
+        incarnation: int,
         around: QueueContext,
     ) -> None:
         self.id = id_
         self.name = name
         self.arguments = arguments
         self.backing = backing
-        self.life = life
+        self.incarnation = incarnation
         self.leaving = MessageRemoval(id_, name, arguments, backing, around)
         self.counted = DeliveryCounts(arguments.delivery_limit)
         self.line = WaitingGetters()
@@ -206,7 +206,7 @@ class Queue:
             return count
         if fits:
             self.put(replace(publication, contents=publication.contents[:fits]), work)
-        self.leaving.turn_away(replace(publication, contents=publication.contents[fits:]), work)
+        self.leaving.refuse(replace(publication, contents=publication.contents[fits:]), work)
         return fits
 
     def bound(self, work: UnitOfWork) -> None:
@@ -218,7 +218,7 @@ class Queue:
             return
         while self.is_over() and work.room_bytes > 0 and (head := backing.head()) is not None:
             over = count_over(arguments, len(backing), backing.ready_bytes, head)
-            self.leaving.let_go(min(over, self.leaving.movable(head, work)), DequeueReason.OVER_LIMIT, work)
+            self.leaving.release(min(over, self.leaving.movable(head, work)), DequeueReason.OVER_LIMIT, work)
 
     def shrink(self, work: UnitOfWork) -> None:
         """Go on with that."""
@@ -304,7 +304,7 @@ class Queue:
             self.leaving.check_wide(work)
             work.touch(self)
             step = min(self.leaving.movable(head, work), STEP_MESSAGES - count)
-            count += self.leaving.let_go(step, DequeueReason.EXPIRED, work)
+            count += self.leaving.release(step, DequeueReason.EXPIRED, work)
         return False
 
     def is_unused(self) -> bool:
@@ -355,7 +355,7 @@ class Queue:
         if len(self.line):
             self._serve(work)
         if len(self.subscribers) and len(self.backing):
-            self.subscribers.wake_if_able()
+            self.subscribers.schedule_if_able()
         self._note_time()
         if len(self.counted) and not len(self.backing) + self.backing.pending_count:
             self.counted.clear()
@@ -368,7 +368,7 @@ class Queue:
         """Hand what is ready to the consumers who have room for it. In a turn, before its session ends: what is
         acknowledged with that is in the same session. Expired ones must have gone."""
         if not len(self.line) and len(self.subscribers) and (count := len(self.backing)):
-            self.subscribers.serve(self.life, count, partial(self._handed, work))
+            self.subscribers.serve(self.incarnation, count, partial(self._handed, work))
 
     def _handed(self, work: UnitOfWork, count: int, bytes_max: int, is_auto_ack: bool) -> list[Fetched]:
         if self._may_expire:
@@ -398,7 +398,7 @@ class Queue:
                 return
             if not fetched:
                 self.line.join_first(getter)
-            elif not getter.hand(Delivery(self.id, self.life, fetched)):
+            elif not getter.hand(Delivery(self.id, self.incarnation, fetched)):
                 backing.requeue([each.tags for each in fetched], work.changes)
 
     def _note_time(self) -> None:

@@ -31,7 +31,7 @@ Settle = Callable[[Queue, Sequence[TagRange], UnitOfWork], int]
 class SettleCall(NamedTuple):
     """Messages that somebody has done with."""
 
-    life: int  # of the queue, when it delivered them
+    incarnation: int  # of the queue, when it delivered them
     tags: Sequence[TagRange]
 
 
@@ -40,22 +40,22 @@ class QueueApi:
         self.host = host
         self._threads = threads
 
-    def put(self, publication: Publication, children: Sequence[QueueHandle]) -> Epoch:
+    def put(self, publication: Publication, handles: Sequence[QueueHandle]) -> Epoch:
         def act(work: UnitOfWork) -> QueueFull | None:
-            lives = [child.serving() for child in children]
+            lives = [handle.serving() for handle in handles]
             try:
                 for queue in lives:
                     queue.check(publication, work)
             except QueueFull as full:
-                queue.leaving.turn_away(publication, work)
+                queue.leaving.refuse(publication, work)
                 return full
             for queue in lives:
                 queue.put(publication, work)
             return None
 
         host = self.host
-        host.storage.hold_back()
-        full, epoch = host.do(children, act)
+        host.storage.throttle()
+        full, epoch = host.do(handles, act)
         if full is not None:
             raise full
         if host.monitor.is_over:
@@ -64,110 +64,110 @@ class QueueApi:
         return epoch
 
     def get(
-        self, child: QueueHandle, count: int, bytes_max: int | None = None, seconds: float | None = 0.0
+        self, handle: QueueHandle, count: int, bytes_max: int | None = None, seconds: float | None = 0.0
     ) -> Delivery | None:
         """Up to so many from the head, or None; waits so long for the first (None: as long as it takes)."""
-        delivery = self._taken(child, count, bytes_max)
+        delivery = self._taken(handle, count, bytes_max)
         if delivery is not None or seconds == 0.0:
             return delivery
         waiting = WaitingThread(self._threads, count, bytes_max)
         try:
-            self.stand(child, waiting)
+            self.stand(handle, waiting)
             waiting.sleep(seconds)
         except BaseException:
-            self.give_back(child, waiting.go())
-            self.leave(child, waiting)
+            self.give_back(handle, waiting.go())
+            self.leave(handle, waiting)
             raise
         outcome = waiting.go()
         if outcome is None:
-            self.leave(child, waiting)
+            self.leave(handle, waiting)
         elif isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    def stand(self, child: QueueHandle, getter: Getter) -> None:
+    def stand(self, handle: QueueHandle, getter: Getter) -> None:
         """Wait in line: it is handed messages, or an error."""
-        self.host.do([child], lambda work: child.serving().stand(getter, work))
+        self.host.do([handle], lambda work: handle.serving().stand(getter, work))
 
-    def leave(self, child: QueueHandle, getter: Getter) -> None:
+    def leave(self, handle: QueueHandle, getter: Getter) -> None:
         """It does not take anything any more."""
 
         def act(work: UnitOfWork) -> None:
-            if child.queue is not None:
-                child.queue.leave(getter, work)
+            if handle.queue is not None:
+                handle.queue.leave(getter, work)
 
-        self.host.do([child], act)
+        self.host.do([handle], act)
 
-    def give_back(self, child: QueueHandle, outcome: object) -> None:
+    def give_back(self, handle: QueueHandle, outcome: object) -> None:
         """What was handed to somebody who has gone."""
         if isinstance(outcome, Delivery):
-            self.requeue(child, SettleCall(outcome.life, [each.tags for each in outcome.fetched]))
+            self.requeue(handle, SettleCall(outcome.incarnation, [each.tags for each in outcome.fetched]))
 
-    def ack(self, child: QueueHandle, settling: SettleCall) -> int:
-        return self._settled(child, settling, Queue.ack)
+    def ack(self, handle: QueueHandle, settling: SettleCall) -> int:
+        return self._settled(handle, settling, Queue.ack)
 
-    def requeue(self, child: QueueHandle, settling: SettleCall) -> int:
+    def requeue(self, handle: QueueHandle, settling: SettleCall) -> int:
         """Ready again, where they stood."""
-        return self._settled(child, settling, Queue.requeue)
+        return self._settled(handle, settling, Queue.requeue)
 
-    def reject(self, child: QueueHandle, settling: SettleCall) -> int:
+    def reject(self, handle: QueueHandle, settling: SettleCall) -> int:
         """Gone, or moved to the dead-letter target: very many, or very large ones, in several sessions."""
         count, left = 0, behind(settling.tags, 0)
         while left:
-            done = self._settled(child, SettleCall(settling.life, left), Queue.reject)
+            done = self._settled(handle, SettleCall(settling.incarnation, left), Queue.reject)
             count += done
             left = behind(left, done)  # none may have gone, if the routing changed in this moment
         return count
 
-    def purge(self, child: QueueHandle) -> tuple[int, Epoch]:
-        return self.host.do([child], lambda work: child.serving().purge(work))
+    def purge(self, handle: QueueHandle) -> tuple[int, Epoch]:
+        return self.host.do([handle], lambda work: handle.serving().purge(work))
 
-    def browse(self, child: QueueHandle) -> Iterator[list[bytes]]:
+    def browse(self, handle: QueueHandle) -> Iterator[list[bytes]]:
         """Bodies of what is ready, in order, without taking them: piece by piece, with the lock held for one piece.
         Ends early if the queue changes meanwhile."""
-        with child.lock:
-            queue = child.serving()
+        with handle.lock:
+            queue = handle.serving()
             slices = queue.browse()
         while True:
-            with child.lock:
-                piece = next(slices, None) if child.queue is queue else None
+            with handle.lock:
+                piece = next(slices, None) if handle.queue is queue else None
                 queue.use.note()
             if piece is None:
                 return
             assert piece.contents is not None, "what is browsed has contents"
             yield piece.contents
 
-    def length(self, child: QueueHandle) -> int:
+    def length(self, handle: QueueHandle) -> int:
         """How many are ready."""
-        with child.lock:
-            return len(child.serving().backing)
+        with handle.lock:
+            return len(handle.serving().backing)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _taken(self, child: QueueHandle, count: int, bytes_max: int | None) -> Delivery | None:
+    def _taken(self, handle: QueueHandle, count: int, bytes_max: int | None) -> Delivery | None:
         def act(work: UnitOfWork) -> tuple[int, list[Fetched] | None]:
-            queue = child.serving()
+            queue = handle.serving()
             if queue.expire(work):
-                return queue.life, None
-            return queue.life, queue.get(count, bytes_max, work)
+                return queue.incarnation, None
+            return queue.incarnation, queue.get(count, bytes_max, work)
 
         while True:
-            (life, fetched), epoch = self.host.do([child], act)
+            (incarnation, fetched), epoch = self.host.do([handle], act)
             if epoch:
                 self.host.settle_soon()
             if fetched is not None:
-                return Delivery(child.id, life, fetched) if fetched else None
+                return Delivery(handle.id, incarnation, fetched) if fetched else None
 
-    def _settled(self, child: QueueHandle, settling: SettleCall, settle: Settle) -> int:
+    def _settled(self, handle: QueueHandle, settling: SettleCall, settle: Settle) -> int:
         def act(work: UnitOfWork) -> int:
-            queue = child.serving()
-            if queue.life != settling.life:
+            queue = handle.serving()
+            if queue.incarnation != settling.incarnation:
                 raise NotYours(
-                    f"queue {child.name!r} was made again since it delivered this message",
+                    f"queue {handle.name!r} was made again since it delivered this message",
                     "it is ready again: get it once more",
                 )
             return settle(queue, settling.tags, work)
 
-        count, _ = self.host.do([child], act)
+        count, _ = self.host.do([handle], act)
         self.host.settle_soon()
         return count

@@ -96,7 +96,7 @@ class QueueStarter:
     def start(
         self,
         id_: QueueId,
-        life: int,
+        incarnation: int,
         newest: Epoch,
         row: Row | None = None,
         is_new: bool = False,
@@ -114,7 +114,7 @@ class QueueStarter:
         backing = self._kinds.make(id_, row.durable, arguments, found, newest, starting)
         if beginning.role is not QueueRole.REGULAR:
             backing = self._proxied(beginning.role, row, backing)
-        return beginning, Queue(id_, row.name, arguments, backing, life, self._around)
+        return beginning, Queue(id_, row.name, arguments, backing, incarnation, self._around)
 
     def _proxied(self, role: QueueRole, row: Row, backing: BackingQueue) -> BackingQueue:
         if role not in self._proxies:
@@ -134,9 +134,9 @@ class QueueHandle:
         "epoch",
         "failed_ms",
         "id",
+        "incarnation",
         "is_going",
         "is_starting",
-        "life",
         "lock",
         "name",
         "subscribers",
@@ -147,7 +147,7 @@ class QueueHandle:
         self.name = name
         self.lock = lock
         self.epoch = _NEVER  # of what was written last
-        self.life = 0
+        self.incarnation = 0
         self.is_starting = False
         self.is_going = False  # its name is being removed from the catalog
         self.failed_ms: deque[int] = deque()
@@ -179,14 +179,14 @@ class QueueHandle:
         queue.subscribers = self.subscribers
         self.subscribers.is_single_active = queue.arguments.is_single_active
         self._queue = queue
-        self.subscribers.wake_if_able()
+        self.subscribers.schedule_if_able()
 
-    def end(self, why: WarrenError) -> None:
+    def end(self, reason: WarrenError) -> None:
         """For good."""
-        self._ended = why
-        self.subscribers.tell(why)
+        self._ended = reason
+        self.subscribers.tell(reason)
         if self._queue is not None:
-            self._queue.line.tell(why)
+            self._queue.line.tell(reason)
             self._queue = None
 
     @property
@@ -225,126 +225,126 @@ class QueueSupervisor:
     ) -> QueueHandle:
         """A queue that was not served yet. An error of the first start is raised to the caller, except damage: with
         that the queue is down. The rest is as in `QueueStarter.start`."""
-        child = QueueHandle(id_, name, self._threads.condition())
-        child.life = 1
+        handle = QueueHandle(id_, name, self._threads.condition())
+        handle.incarnation = 1
         try:
-            _, queue = self._prequeue.start(id_, child.life, child.epoch, row, is_new, starting)
+            _, queue = self._prequeue.start(id_, handle.incarnation, handle.epoch, row, is_new, starting)
         except Damage as damage:  # it stays: another try would read the same bytes
-            why = QueueDown(
+            reason = QueueDown(
                 f"queue {name!r} is down: {damage}", "what is durable is kept: mend the cause, then restart"
             )
-            self._told(why.what)
-            child.end(why)
-            return child
-        child.live(queue)
-        return child
+            self._told(reason.what)
+            handle.end(reason)
+            return handle
+        handle.live(queue)
+        return handle
 
     def failed(
-        self, children: list[QueueHandle], work: UnitOfWork, error: BaseException, is_patient: bool = True
+        self, handles: list[QueueHandle], work: UnitOfWork, error: BaseException, is_patient: bool = True
     ) -> BaseException:
         """Without any lock: queues that were touched by work that ended in an error. What to tell the caller. A caller
         that is not patient (the event loop) does not wait: another thread restarts them."""
-        for child in children:
-            self._restart(child, error, work.at_work is None or work.at_work.id == child.id, is_patient)
+        for handle in handles:
+            self._restart(handle, error, work.at_work is None or work.at_work.id == handle.id, is_patient)
         if isinstance(error, WarrenError) or not isinstance(error, Exception):
             return error
-        name = work.at_work.name if work.at_work is not None else children[0].name
+        name = work.at_work.name if work.at_work is not None else handles[0].name
         return QueueDown(f"queue {name!r} failed: {error!r}", "it was made again from what is durable: ask once more")
 
-    def _restart(self, child: QueueHandle, error: BaseException, is_to_blame: bool, is_patient: bool) -> None:
-        with child.lock:
-            if child.queue is not None or child.is_starting or child.is_ended:
+    def _restart(self, handle: QueueHandle, error: BaseException, is_to_blame: bool, is_patient: bool) -> None:
+        with handle.lock:
+            if handle.queue is not None or handle.is_starting or handle.is_ended:
                 return  # somebody else was quicker
-            child.is_starting = True
-        restart = partial(self._restarted, child, error, is_to_blame)
+            handle.is_starting = True
+        restart = partial(self._restarted, handle, error, is_to_blame)
         try:
             if not is_patient:
                 self._threads.start("warren-restart", partial(self._restarted_in_background, restart))
                 return
         except RuntimeError as no_thread:
-            self._told(f"queue {child.name!r} is restarted without a thread of its own: {no_thread}")
+            self._told(f"queue {handle.name!r} is restarted without a thread of its own: {no_thread}")
         restart()
 
     def _restarted_in_background(self, restart: Callable[[], None]) -> None:
         self._task.run(restart)
 
-    def _restarted(self, child: QueueHandle, error: BaseException, is_to_blame: bool) -> None:
+    def _restarted(self, handle: QueueHandle, error: BaseException, is_to_blame: bool) -> None:
         try:
-            if is_to_blame and self._is_counted_down(child, error):
+            if is_to_blame and self._is_counted_down(handle, error):
                 return
-            self._told(f"queue {child.name!r} failed and is made again: {error!r}")
-            while (failure := self._tried(child)) is not None:
+            self._told(f"queue {handle.name!r} failed and is made again: {error!r}")
+            while (failure := self._tried(handle)) is not None:
                 error = failure
-                if self._is_counted_down(child, error):
+                if self._is_counted_down(handle, error):
                     return
         except Exception as defect:
-            with child.lock:
-                child.end(QueueDown(f"queue {child.name!r} could not be restarted: {defect!r}", "restart the broker"))
+            with handle.lock:
+                handle.end(QueueDown(f"queue {handle.name!r} could not be restarted: {defect!r}", "restart the broker"))
             raise
         finally:
-            with child.lock:
-                child.is_starting = False
-                child.lock.notify_all()
+            with handle.lock:
+                handle.is_starting = False
+                handle.lock.notify_all()
 
-    def _tried(self, child: QueueHandle) -> Exception | None:
+    def _tried(self, handle: QueueHandle) -> Exception | None:
         """Begin a new life; None, or what went wrong."""
         try:
-            _, queue = self._prequeue.start(child.id, child.life + 1, child.epoch)
+            _, queue = self._prequeue.start(handle.id, handle.incarnation + 1, handle.epoch)
         except Exception as error:
             return error
-        with child.lock:
-            child.life += 1
-            if not child.is_ended:
-                child.live(queue)
+        with handle.lock:
+            handle.incarnation += 1
+            if not handle.is_ended:
+                handle.live(queue)
         return None
 
-    def _is_counted_down(self, child: QueueHandle, error: BaseException) -> bool:
+    def _is_counted_down(self, handle: QueueHandle, error: BaseException) -> bool:
         """Count a failure; whether it was one too many."""
         settings, now = self._settings, monotonic_ms(self._clock)
-        failed = child.failed_ms
+        failed = handle.failed_ms
         failed.append(now)
         while failed and failed[0] < now - settings.restarts_seconds * 1000:
             failed.popleft()
         if len(failed) <= settings.restarts_max and not isinstance(error, Refused | QueuesClosed):
             return False
-        why = QueueDown(
-            f"queue {child.name!r} is down: it failed {len(failed)} times in {settings.restarts_seconds:g} s, "
+        reason = QueueDown(
+            f"queue {handle.name!r} is down: it failed {len(failed)} times in {settings.restarts_seconds:g} s, "
             f"the last time with {error!r}",
             "what is durable is kept: mend the cause and open the database again",
         )
-        self._told(why.what)
-        with child.lock:
-            child.end(why)
+        self._told(reason.what)
+        with handle.lock:
+            handle.end(reason)
         return True
 
 
 class PagedQueueAdapter:
     """Is a `memory_monitor.Paged`."""
 
-    __slots__ = ("_child", "_working", "id")
+    __slots__ = ("_handle", "_working", "id")
 
     def __init__(
-        self, child: QueueHandle, working: Callable[[QueueHandle], AbstractContextManager[UnitOfWork]]
+        self, handle: QueueHandle, working: Callable[[QueueHandle], AbstractContextManager[UnitOfWork]]
     ) -> None:
-        self.id: QueueId = child.id
-        self._child = child
+        self.id: QueueId = handle.id
+        self._handle = handle
         self._working = working
 
     def ram_duration(self) -> float:
-        with self._child.lock:
-            queue = self._child.queue
+        with self._handle.lock:
+            queue = self._handle.queue
             return math.inf if queue is None else queue.backing.ram_duration()
 
     def set_target(self, seconds: float | None) -> None:
-        with self._child.lock:
-            queue = self._child.queue
+        with self._handle.lock:
+            queue = self._handle.queue
             if queue is not None:
                 queue.backing.set_ram_duration_target(seconds)
 
     def page(self) -> bool:
         try:
-            with self._working(self._child) as work:
-                queue = self._child.queue
+            with self._working(self._handle) as work:
+                queue = self._handle.queue
                 if queue is None:
                     return False
                 work.touch(queue)

@@ -138,12 +138,12 @@ class OrderedChanges:
 
 class Vhost:
     def __init__(
-        self, vhost: VhostRow, host: VhostQueues, routing: Routing, traffic: QueueApi, lock: Condition
+        self, vhost: VhostRow, host: VhostQueues, routing: Routing, queue_api: QueueApi, lock: Condition
     ) -> None:
         self.vhost = vhost
         self.queues = host
         self.routing = routing
-        self.traffic = traffic
+        self.queue_api = queue_api
         self.lock = lock
         self.owners: dict[QueueId, Owner] = {}  # of exclusive queues
         self.counts = MessageCounters()  # whoever serves clients puts his own here
@@ -167,18 +167,18 @@ class Vhost:
         """A queue that a program declares: clients of AMQP declare more about theirs (queue_topology)."""
         return self.changes.change(work, self.routing.add_queue)
 
-    def _remove(self, child: QueueHandle, drop: Callable[[], None]) -> None:
+    def _remove(self, handle: QueueHandle, drop: Callable[[], None]) -> None:
         """`drop`: what is in it goes, and it ends. Called when the name is removed in the log."""
 
         def work(change: Change) -> list[ExchangeId]:
-            sources = bindings.sources_of(change.connection, queue=child.id)
-            queues.delete(change, child.id)
+            sources = bindings.sources_of(change.connection, queue=handle.id)
+            queues.delete(change, handle.id)
             return bindings.remove_unused(change, sources)
 
         def follow(exchanges: list[ExchangeId]) -> None:
             self.counts.queues_deleted += 1
-            self.disown(child.id)
-            self.routing.remove_queue(child.id)
+            self.disown(handle.id)
+            self.routing.remove_queue(handle.id)
             for id_ in exchanges:
                 self.routing.remove_exchange(id_)
 

@@ -62,10 +62,10 @@ ROUTES_MAX = 16_384
 class Route:
     """Compared by identity."""
 
-    __slots__ = ("children", "looks_at_headers", "origin", "version")
+    __slots__ = ("handles", "looks_at_headers", "origin", "version")
 
-    def __init__(self, children: tuple[QueueHandle, ...], origin: Origin, version: int, looks_at_headers: bool) -> None:
-        self.children = children
+    def __init__(self, handles: tuple[QueueHandle, ...], origin: Origin, version: int, looks_at_headers: bool) -> None:
+        self.handles = handles
         self.origin = origin
         self.version = version
         self.looks_at_headers = looks_at_headers
@@ -74,8 +74,8 @@ class Route:
 class RouteCache:
     """Of one vhost. Used by one thread."""
 
-    def __init__(self, realm: Vhost) -> None:
-        self._realm = realm
+    def __init__(self, vhost: Vhost) -> None:
+        self._vhost = vhost
         self._version = -1
         self._known: dict[tuple[str, str, str], Route] = {}
         self._by_queues: dict[tuple[tuple[QueueId, ...], str, str, str], Route] = {}
@@ -86,26 +86,26 @@ class RouteCache:
         key = (exchange, routing_key, user)
         route = self._known.get(key)
         if route is None:
-            with self._realm.lock:
+            with self._vhost.lock:
                 id_ = self._exchange(exchange)
-                routed = self._realm.routing.publish(id_, routing_key)
-                is_known = self._realm.routing.is_remembered(id_, routing_key)
+                routed = self._vhost.routing.publish(id_, routing_key)
+                is_known = self._vhost.routing.is_remembered(id_, routing_key)
             route = self._known[key] = self._route(routed, exchange, routing_key, user, not is_known)
         return route
 
     def find_for(self, exchange: str, routing_key: str, user: str, headers: Table) -> tuple[Route, Copies]:
         """For one message with these headers."""
         self._follow()
-        with self._realm.lock:
-            routed = self._realm.routing.publish(self._exchange(exchange), routing_key, headers)
+        with self._vhost.lock:
+            routed = self._vhost.routing.publish(self._exchange(exchange), routing_key, headers)
         return self._route(routed, exchange, routing_key, user, True), routed.copies
 
     def is_good(self, route: Route) -> bool:
         """Whether it still is what `find` would say."""
-        return route.version == self._realm.routing.version
+        return route.version == self._vhost.routing.version
 
     def _exchange(self, name: str) -> ExchangeId:
-        row = self._realm.routing.exchange(name)
+        row = self._vhost.routing.exchange(name)
         if row is None:
             raise UnknownExchange(name)
         return row.id
@@ -116,15 +116,15 @@ class RouteCache:
         key = (routed.queues, exchange, routing_key, user)
         route = self._by_queues.get(key)
         if route is None:
-            found = [self._child(id_) for id_ in routed.queues]
-            children = tuple([child for child in found if child is not None])
+            found = [self._handle(id_) for id_ in routed.queues]
+            handles = tuple([handle for handle in found if handle is not None])
             origin = Origin(exchange, routing_key, user, WIRE)
-            route = self._by_queues[key] = Route(children, origin, self._version, looks_at_headers)
+            route = self._by_queues[key] = Route(handles, origin, self._version, looks_at_headers)
         return route
 
-    def _child(self, id_: QueueId) -> QueueHandle | None:
+    def _handle(self, id_: QueueId) -> QueueHandle | None:
         """It is started if it was not; None if it was deleted in this moment."""
-        queues = self._realm.queues
+        queues = self._vhost.queues
         try:
             return queues.served(id_) or queues.start(queues.storage.catalog.queue(id_), is_patient=False)
         except (DeletedObjects, UnknownQueue):
@@ -132,11 +132,11 @@ class RouteCache:
 
     def _follow(self) -> None:
         """Forget everything if a row has changed, or keys are random."""
-        if self._realm.routing.version == self._version and len(self._by_queues) < ROUTES_MAX:
+        if self._vhost.routing.version == self._version and len(self._by_queues) < ROUTES_MAX:
             return
         self._known.clear()
         self._by_queues.clear()
-        self._version = self._realm.routing.version
+        self._version = self._vhost.routing.version
 
 
 _LOG = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class Publisher(Protocol):
 class GetResult(NamedTuple):
     """What a `get` came to."""
 
-    life: int
+    incarnation: int
     fetched: list[Fetched]  # none if nothing was ready
     left: int  # ready behind it
 
@@ -207,38 +207,38 @@ class _QueueRequests:
     def has_any(self) -> bool:
         return bool(self.groups or self.settled or self.gets or self.looks or self.rejected)
 
-    def children(self) -> dict[QueueHandle, None]:
-        children: dict[QueueHandle, None] = {}
+    def handles(self) -> dict[QueueHandle, None]:
+        handles: dict[QueueHandle, None] = {}
         for group in self.groups:
-            children.update(dict.fromkeys(group.route.children))
+            handles.update(dict.fromkeys(group.route.handles))
         if self.settled:
-            children.update(dict.fromkeys(self.settled))
+            handles.update(dict.fromkeys(self.settled))
         if self.gets:
-            children.update(dict.fromkeys([child for child, _, _ in self.gets]))
+            handles.update(dict.fromkeys([handle for handle, _, _ in self.gets]))
         if self.looks:
-            children.update(self.looks)
+            handles.update(self.looks)
         if self.rejected:
-            children.update(dict.fromkeys([child for child, _ in self.rejected]))
-        return children
+            handles.update(dict.fromkeys([handle for handle, _ in self.rejected]))
+        return handles
 
-    def settle(self, child: QueueHandle, how: Settlement, life: int, tags: TagRange) -> None:
-        _add_settlement(self.settled, child, how, life, tags)
+    def settle(self, handle: QueueHandle, settlement: Settlement, incarnation: int, tags: TagRange) -> None:
+        _add_settlement(self.settled, handle, settlement, incarnation, tags)
 
     def requeue_got(self, failed: _Execution) -> None:
         """What gets have fetched in an attempt that failed: it is pending if its queue was not restarted."""
-        for child, outcome in failed.fetched:
+        for handle, outcome in failed.fetched:
             for each in outcome.fetched:
-                self.settle(child, Settlement.REQUEUE, outcome.life, each.tags)
+                self.settle(handle, Settlement.REQUEUE, outcome.incarnation, each.tags)
 
 
 class _Execution:
     """One execution of requests. What it gathers counts if the session has ended."""
 
-    __slots__ = ("_later", "_wide", "children", "epoch", "fetched", "got", "refused", "requests", "work")
+    __slots__ = ("_later", "_wide", "epoch", "fetched", "got", "handles", "refused", "requests", "work")
 
     def __init__(self, requests: _QueueRequests) -> None:
         self.requests = requests
-        self.children = requests.children()
+        self.handles = requests.handles()
         self.work: UnitOfWork | None = None
         self.epoch = Epoch(0)
         self.refused: list[tuple[Publisher, int, int]] = []
@@ -272,15 +272,15 @@ class _Execution:
     def failing(self) -> QueueHandle | None:
         """The queue whose code has failed, if it is one of those that the requests are for."""
         queue = None if self.work is None else self.work.at_work
-        return None if queue is None else next((child for child in self.children if child.id == queue.id), None)
+        return None if queue is None else next((handle for handle in self.handles if handle.id == queue.id), None)
 
 
 class RequestBatch:
-    def __init__(self, host: VhostQueues, clock: Clock, wake: Callable[[], None]) -> None:
-        """`wake`: have `end` called soon."""
+    def __init__(self, host: VhostQueues, clock: Clock, on_ready: Callable[[], None]) -> None:
+        """`on_ready`: have `end` called soon."""
         self._host = host
         self._clock = clock
-        self._wake = wake
+        self._wake = on_ready
         self._is_woken = False
         self._groups: list[PublishGroup] = []
         self._open: dict[tuple[Route, bool, int, int], PublishGroup] = {}
@@ -318,18 +318,18 @@ class RequestBatch:
         self._size_bytes += sum(map(len, contents))
         self.ask()
 
-    def settle(self, child: QueueHandle, how: Settlement, life: int, tags: TagRange) -> None:
-        _add_settlement(self._settled, child, how, life, tags)
+    def settle(self, handle: QueueHandle, settlement: Settlement, incarnation: int, tags: TagRange) -> None:
+        _add_settlement(self._settled, handle, settlement, incarnation, tags)
         self.ask()
 
-    def get(self, child: QueueHandle, is_auto_ack: bool, told: Callable[[GetResult | WarrenError], None]) -> None:
+    def get(self, handle: QueueHandle, is_auto_ack: bool, told: Callable[[GetResult | WarrenError], None]) -> None:
         """One message from the head; `told` is called by `end`."""
-        self._gets.append((child, is_auto_ack, told))
+        self._gets.append((handle, is_auto_ack, told))
         self.ask()
 
-    def look(self, child: QueueHandle) -> None:
+    def look(self, handle: QueueHandle) -> None:
         """Somebody has room for its messages, or something is to be let go of."""
-        self._looks[child] = None
+        self._looks[handle] = None
         self.ask()
 
     def ask(self) -> None:
@@ -374,8 +374,8 @@ class RequestBatch:
 
     def _requeue(self, requests: _QueueRequests) -> None:
         """For the next turn."""
-        for child, asked in requests.settled.items():
-            self._settled.setdefault(child, []).extend(asked)
+        for handle, asked in requests.settled.items():
+            self._settled.setdefault(handle, []).extend(asked)
         self._gets += requests.gets
         self._looks.update(requests.looks)
         self._rejected += requests.rejected
@@ -389,7 +389,7 @@ class RequestBatch:
         while True:
             attempt = self._attempt = _Execution(requests)
             try:
-                _, work = self._host.do_once(list(attempt.children), self._act, is_wide, is_patient=False)
+                _, work = self._host.do_once(list(attempt.handles), self._act, is_wide, is_patient=False)
             except Exception as failure:
                 error = error or failure
                 if attempt.work is not None and attempt.work.has_ended:  # everything was done; only then a queue failed
@@ -405,10 +405,10 @@ class RequestBatch:
         attempt.epoch = work.epoch
         if work.left_over or work.rejected:
             rest = attempt.later if is_wide else attempt.wide
-            for child in map(self._host.served, work.left_over):
-                if child is not None:
-                    rest.looks[child] = None
-            rest.rejected += [(child, each) for each in work.rejected if (child := self._host.served(each.queue))]
+            for handle in map(self._host.served, work.left_over):
+                if handle is not None:
+                    rest.looks[handle] = None
+            rest.rejected += [(handle, each) for each in work.rejected if (handle := self._host.served(each.queue))]
         return attempt, error
 
     def _abandon(self, failed: _Execution, error: Exception) -> _Execution:
@@ -434,23 +434,23 @@ class RequestBatch:
         try:
             for group in requests.groups:
                 self._put(group, work)
-            for child, asked in requests.settled.items():
-                self._settle(child, asked, work)
+            for handle, asked in requests.settled.items():
+                self._settle(handle, asked, work)
             work.rejected.extend([each for _, each in requests.rejected])
-            for child, is_auto_ack, told in requests.gets:
+            for handle, is_auto_ack, told in requests.gets:
                 try:
-                    outcome = self._got(child, is_auto_ack, work)
+                    outcome = self._got(handle, is_auto_ack, work)
                 except WiderLocksNeeded:
-                    attempt.wide.gets.append((child, is_auto_ack, told))
+                    attempt.wide.gets.append((handle, is_auto_ack, told))
                     continue
                 if outcome is None:  # very much has expired before it, or is over the limit: in the next turn
-                    attempt.later.gets.append((child, is_auto_ack, told))
+                    attempt.later.gets.append((handle, is_auto_ack, told))
                 else:
                     attempt.got.append((told, outcome))
                     if isinstance(outcome, GetResult) and not is_auto_ack:
-                        attempt.fetched.append((child, outcome))
-            for child in attempt.children:
-                self._serve(child, work)
+                        attempt.fetched.append((handle, outcome))
+            for handle in attempt.handles:
+                self._serve(handle, work)
         except Exception:
             if work.at_work is not None:  # its code has failed: it is made again, even if nothing has changed yet
                 work.touch(work.at_work)
@@ -465,13 +465,13 @@ class RequestBatch:
             wall_ms(self._clock),
             group.priority,
             route.origin,
-            len(route.children),
+            len(route.handles),
         )
         fewest = len(contents)
-        for child in route.children:
-            queue = child.queue
-            if queue is None or child in self._failing:  # deleted after routing: as if it was not there; down: a nack
-                fewest = fewest if child.is_deleted else 0
+        for handle in route.handles:
+            queue = handle.queue
+            if queue is None or handle in self._failing:  # deleted after routing: as if it was not there; down: a nack
+                fewest = fewest if handle.is_deleted else 0
                 continue
             work.at_work = queue
             fewest = min(fewest, queue.accept(publication, work))
@@ -485,42 +485,44 @@ class RequestBatch:
             taken = max(taken - count, 0)
 
     def _settle(
-        self, child: QueueHandle, asked: list[tuple[Settlement, int, list[TagRange]]], work: UnitOfWork
+        self, handle: QueueHandle, asked: list[tuple[Settlement, int, list[TagRange]]], work: UnitOfWork
     ) -> None:
-        queue = child.queue
-        for how, life, tags in asked:
-            if queue is None or queue.life != life:  # made again since: what was delivered before is ready again
+        queue = handle.queue
+        for settlement, incarnation, tags in asked:
+            if (
+                queue is None or queue.incarnation != incarnation
+            ):  # made again since: what was delivered before is ready again
                 continue
             work.at_work = queue
             try:
-                self._settle_tags(child, queue, how, tags, work)
+                self._settle_tags(handle, queue, settlement, tags, work)
             except WiderLocksNeeded:
                 for each in tags:
-                    self._attempt.wide.settle(child, how, life, each)
+                    self._attempt.wide.settle(handle, settlement, incarnation, each)
             except NotYours as error:  # nothing has changed; the tags that are pending are settled one range at a time
                 if not self._failing:  # else a requeue was done in the attempt that failed
                     self._host.tell(f"settlement refused: {error.what}")
                 for each in tags if len(tags) > 1 else ():
                     with suppress(NotYours):
-                        self._settle_tags(child, queue, how, [each], work)
+                        self._settle_tags(handle, queue, settlement, [each], work)
 
     def _settle_tags(
-        self, child: QueueHandle, queue: Queue, how: Settlement, tags: list[TagRange], work: UnitOfWork
+        self, handle: QueueHandle, queue: Queue, settlement: Settlement, tags: list[TagRange], work: UnitOfWork
     ) -> None:
-        if how is Settlement.ACK:
+        if settlement is Settlement.ACK:
             queue.ack(tags, work)
-        elif how is Settlement.REQUEUE:
+        elif settlement is Settlement.REQUEUE:
             queue.requeue(tags, work)
         else:
             done = queue.reject(tags, work)
             for left in behind(tags, done):  # too much for one session
-                self._attempt.later.settle(child, Settlement.REJECT, queue.life, left)
+                self._attempt.later.settle(handle, Settlement.REJECT, queue.incarnation, left)
 
-    def _got(self, child: QueueHandle, is_auto_ack: bool, work: UnitOfWork) -> GetResult | WarrenError | None:
-        if child in self._failing:
-            return QueueDown(f"queue {child.name!r} has just failed", "it is made again: get once more")
+    def _got(self, handle: QueueHandle, is_auto_ack: bool, work: UnitOfWork) -> GetResult | WarrenError | None:
+        if handle in self._failing:
+            return QueueDown(f"queue {handle.name!r} has just failed", "it is made again: get once more")
         try:
-            queue = work.at_work = child.serving()
+            queue = work.at_work = handle.serving()
             if queue.expire(work) or not queue.is_ready_for_get(work):
                 return None
             fetched = queue.get(1, None, work)
@@ -528,35 +530,37 @@ class RequestBatch:
                 queue.ack([each.tags for each in fetched], work)
         except (WarrenError, Damage) as error:
             return error
-        return GetResult(queue.life, fetched, len(queue.backing))
+        return GetResult(queue.incarnation, fetched, len(queue.backing))
 
-    def _serve(self, child: QueueHandle, work: UnitOfWork) -> None:
-        queue = child.queue
-        if queue is None or child in self._failing:
+    def _serve(self, handle: QueueHandle, work: UnitOfWork) -> None:
+        queue = handle.queue
+        if queue is None or handle in self._failing:
             return
         work.at_work = queue
         try:
             if queue.expire(work):
-                self._attempt.later.looks[child] = None
+                self._attempt.later.looks[handle] = None
             queue.serve(work)
             if queue.arguments.is_bounded and queue.is_over():
                 queue.shrink(work)
         except WiderLocksNeeded:
-            self._attempt.wide.looks[child] = None
+            self._attempt.wide.looks[handle] = None
         except Damage as error:  # nothing has changed: it stands at the head, and cannot be set aside
-            self._host.tell(f"queue {child.name!r}: delivery failed: {error}")
+            self._host.tell(f"queue {handle.name!r}: delivery failed: {error}")
 
 
-def _add_settlement(settled: _Settlements, child: QueueHandle, how: Settlement, life: int, tags: TagRange) -> None:
-    asked = settled.setdefault(child, [])
-    if asked and asked[-1][0] is how and asked[-1][1] == life:
+def _add_settlement(
+    settled: _Settlements, handle: QueueHandle, settlement: Settlement, incarnation: int, tags: TagRange
+) -> None:
+    asked = settled.setdefault(handle, [])
+    if asked and asked[-1][0] is settlement and asked[-1][1] == incarnation:
         ranges = asked[-1][2]
         if ranges[-1][1] == tags[0]:
             ranges[-1] = (ranges[-1][0], tags[1])
         else:
             ranges.append(tags)
     else:
-        asked.append((how, life, [tags]))
+        asked.append((settlement, incarnation, [tags]))
 
 
 def _notify(callback: Callable[[], None]) -> None:

@@ -174,25 +174,27 @@ class QueueStorage:
         of_stores: MessageStoreSettings,
         more_kinds: dict[str, MakeOne] | None = None,
     ) -> None:
-        machine, log = database.log.machine, database.log
+        environment, log = database.log.environment, database.log
         self.catalog = catalog
         self.message_bytes_max = of_stores.max_message_size
         self.directory = database.directory
         self._database = database
-        self._clock = machine.clock
+        self._clock = environment.clock
         self._of_queues = of_queues
         self.index = QueueIndex.of(database)
         moved = MovedRows(database)
-        locations = RowIndex(MemoryIndex(machine.threads.condition()), moved.read, moved.write, moved.wait)
+        locations = RowIndex(MemoryIndex(environment.threads.condition()), moved.read, moved.write, moved.wait)
         rows = QueueRows(database, self.index, catalog.queue_ids)
         self.stores = MessageStorePair(log, database.directory, rows, locations, of_stores)
         stream = log.stream(MESSAGES, is_referring=True)
         self.cleaning = Cleaner(database, stream, catalog.queue_ids, self.index.writing)
-        self._alive = AliveBytes(machine.threads.condition())
-        scrub = Scrub(database, self.stores.persistent, catalog.queue_ids, machine.clock, self._tell_damage)
-        self.upkeep = GarbageUpkeep(machine, database, self.cleaning, self.stores.collect, self.alive_bytes, scrub.step)
+        self._alive = AliveBytes(environment.threads.condition())
+        scrub = Scrub(database, self.stores.persistent, catalog.queue_ids, environment.clock, self._report_damage)
+        self.upkeep = GarbageUpkeep(
+            environment, database, self.cleaning, self.stores.collect, self.alive_bytes, scrub.step
+        )
         database.referred_bytes = self.alive_bytes
-        self._telling = DamageReportingIndex(self.index, self._tell_damage)
+        self._telling = DamageReportingIndex(self.index, self._report_damage)
         self._below = Stores(
             self._telling,
             self.stores.persistent,
@@ -223,9 +225,9 @@ class QueueStorage:
     def begin(self) -> IndexBatch:
         return self.index.begin()
 
-    def hold_back(self) -> None:
+    def throttle(self) -> None:
         """Before a put, without a lock: wait if garbage comes much faster than it goes."""
-        self.upkeep.hold_back()
+        self.upkeep.throttle()
 
     def alive_bytes(self) -> int:
         """Of messages that are not gone, in the queues that were started."""
@@ -276,12 +278,14 @@ class QueueStorage:
         return self._database.log.commit.failure
 
     @property
-    def is_on_ballast(self) -> bool:
+    def is_on_disk_reserve(self) -> bool:
         """Whether the disk is full, and only what clears away may still be written."""
-        return self._database.log.ballast.is_in_use
+        return self._database.log.disk_reserve.is_in_use
 
     def alarms(self) -> list[str]:
-        damaged = [f"file {number} of the messages stays: {why.what}" for number, why in self.cleaning.damaged.items()]
+        damaged = [
+            f"file {number} of the messages stays: {reason.what}" for number, reason in self.cleaning.damaged.items()
+        ]
         return [*self.stores.alarms(), *damaged, *self.upkeep.alarms(), *self.damage()]
 
     def damage(self) -> list[str]:
@@ -311,7 +315,7 @@ class QueueStorage:
     def _begun_epoch(self, place: QueuePlace) -> Epoch:
         return self._begun.get(place.queue, {}).get(place.level, Epoch(0))
 
-    def _tell_damage(self, place: QueuePlace, first: SequenceId, damage: Damage) -> None:
+    def _report_damage(self, place: QueuePlace, first: SequenceId, damage: Damage) -> None:
         known = self._unread.setdefault((place.queue, damage.path), {})
         if not known:
             _LOG.error("messages cannot be read", extra={"facts": self._facts_of(place.queue, first, damage)})

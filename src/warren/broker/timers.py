@@ -3,7 +3,7 @@
     at(queue, due) ──▶ heap of (due, queue) ──▶ a thread sleeps until the first is due, and calls
 
 Queues note a time when their head changes; one that comes too early is no harm: the queue looks, and notes the next.
-Times are those of the clock that never jumps, in ms. Without the thread (tests) somebody calls `turn`.
+Times are those of the clock that never jumps, in ms. Without the thread (tests) somebody calls `batch`.
 
 A call that raises is an alarm (base/threads), and is repeated after a back-off: other keys are called in time. The
 alarm is cleared when every key that failed has had a good call.
@@ -43,7 +43,7 @@ class Timers:
             if is_first:
                 self._bell.notify_all()
 
-    def turn(self) -> int:
+    def run_due(self) -> int:
         """Call for everything that is due; how often."""
         due = self._take_due()
         for key in due:
@@ -81,7 +81,7 @@ class Timers:
         while True:
             if not self._sleep():
                 return
-            self.turn()
+            self.run_due()
 
     def _sleep(self) -> bool:
         """Until something is due, or may be; whether to go on."""

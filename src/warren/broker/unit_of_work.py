@@ -114,18 +114,18 @@ class UnitOfWork:
     def knows(self, id_: QueueId) -> bool:
         """Whether it is held, or is known to serve nobody; else the routing has changed since the locks were taken, or
         it is being restarted: messages for it stay where they are."""
-        child = self._by_id.get(id_)
-        return id_ in self._reached if child is None else not child.is_starting
+        handle = self._by_id.get(id_)
+        return id_ in self._reached if handle is None else not handle.is_starting
 
     def queue(self, id_: QueueId) -> Queue | None:
         """The queue of this id, among those that are held; None if it does not serve."""
-        child = self._by_id.get(id_)
-        return None if child is None else child.queue
+        handle = self._by_id.get(id_)
+        return None if handle is None else handle.queue
 
     def name_of(self, id_: QueueId) -> str:
         """Of a queue that is held; else empty."""
-        child = self._by_id.get(id_)
-        return "" if child is None else child.name
+        handle = self._by_id.get(id_)
+        return "" if handle is None else handle.name
 
     @property
     def room_bytes(self) -> int:
@@ -185,28 +185,28 @@ class OpenUnitOfWork(AbstractContextManager[UnitOfWork]):
     def __init__(
         self,
         begin: Callable[[], IndexBatch],
-        children: Sequence[QueueHandle],
+        handles: Sequence[QueueHandle],
         failed: Callable[[UnitOfWork, BaseException], BaseException],
         is_wide: bool = False,
         reached: Collection[QueueId] = (),
         is_patient: bool = True,
     ) -> None:
         """`is_patient`: wait for queues that are being restarted; else they serve nobody in this work."""
-        if len(children) > 1:
-            children = sorted(dict.fromkeys(children), key=lambda each: each.id)
-        self._held = children
-        self._work = UnitOfWork(begin, children, is_wide, reached)
+        if len(handles) > 1:
+            handles = sorted(dict.fromkeys(handles), key=lambda each: each.id)
+        self._held = handles
+        self._work = UnitOfWork(begin, handles, is_wide, reached)
         self._failed = failed
         self._is_patient = is_patient
 
     def __enter__(self) -> UnitOfWork:
         taken = 0
         if self._is_patient:
-            for child in self._held:
-                child.come_up()
+            for handle in self._held:
+                handle.come_up()
         try:
-            for child in self._held:
-                child.lock.__enter__()
+            for handle in self._held:
+                handle.lock.__enter__()
                 taken += 1
         except BaseException:
             self._unlock(taken)
@@ -226,8 +226,8 @@ class OpenUnitOfWork(AbstractContextManager[UnitOfWork]):
         except BaseException as failure:
             own = failure
         if work.epoch:
-            for child in self._held:
-                child.epoch = work.epoch
+            for handle in self._held:
+                handle.epoch = work.epoch
         failed: list[Queue] = []
         try:
             if own is not None:
@@ -243,5 +243,5 @@ class OpenUnitOfWork(AbstractContextManager[UnitOfWork]):
             raise own
 
     def _unlock(self, count: int) -> None:
-        for child in self._held[:count]:
-            child.lock.__exit__(None, None, None)
+        for handle in self._held[:count]:
+            handle.lock.__exit__(None, None, None)

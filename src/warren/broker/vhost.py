@@ -1,7 +1,7 @@
 """The queues of one vhost, for whoever uses them: the API to what `queue` implements (checklist QP-02).
 
     declare · find ──▶ a supervised queue                    names and arguments are the catalog's
-    do ──▶ something to queues, under their locks            with it `traffic` puts, gets and settles messages
+    do ──▶ something to queues, under their locks            with it `queue_api` puts, gets and settles messages
     look ──▶ what time brings                                expired messages, unused queues, memory, acknowledgements
 
 Queues start when they are first asked for; those that have to do with time start when
@@ -58,7 +58,7 @@ class Storage(Protocol):
 
     def begin(self) -> IndexBatch: ...
 
-    def hold_back(self) -> None:
+    def throttle(self) -> None:
         """Before a put, without a lock: wait if the disk fills with what nobody wants."""
         ...
 
@@ -78,32 +78,36 @@ class VhostQueues:
         self,
         id_: VhostId,
         storage: Storage,
-        machine: Environment,
+        environment: Environment,
         settings: QueueSettings,
         monitor: MemoryMonitor | None = None,
-        ways: DeadLetterRoutes | None = None,
+        dead_letter_routes: DeadLetterRoutes | None = None,
     ) -> None:
-        """`monitor`: of all vhosts together, if there are several. `ways`: of dead letters, if there are exchanges."""
+        """`monitor`: of all vhosts together, if there are several. `dead_letter_routes`: of dead letters, if there are exchanges."""
         self.id = id_
         self.settings = settings
         self.storage = storage
-        self._machine = machine
+        self._environment = environment
         self._by_name: dict[str, QueueHandle] = {}
         self._by_id: dict[QueueId, QueueHandle] = {}
-        self._lock = machine.threads.condition()  # of these two
+        self._lock = environment.threads.condition()  # of these two
         self._is_closed = False
         self._is_settling = False
         # The name of a queue comes and goes by these two; who keeps more about it does that instead.
         self.add: Callable[[Callable[[Change], queues.QueueRow]], queues.QueueRow] = storage.catalog.change
         self.remove: Callable[[QueueHandle, Callable[[], None]], None] = self._removed
         self.problems: list[str] = []
-        self.timetable = Timers(machine.threads, machine.clock, self.look, machine.background)
-        self.monitor = monitor or MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self.paged)
-        self._ways = ways or NamedDeadLetterRoutes(self._id_of, self._id_of_started, self._ids)
-        around = QueueContext(machine.clock, self.timetable.at, self.monitor.takes, self.tell, self._ways)
+        self.timers = Timers(environment.threads, environment.clock, self.look, environment.background)
+        self.monitor = monitor or MemoryMonitor(environment.threads, settings.memory_watermark_bytes, self.paged)
+        self._dead_letter_routes = dead_letter_routes or NamedDeadLetterRoutes(
+            self._id_of, self._id_of_started, self._ids
+        )
+        around = QueueContext(
+            environment.clock, self.timers.at, self.monitor.takes, self.tell, self._dead_letter_routes
+        )
         self.prequeue = QueueStarter(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around)
         self.supervisor = QueueSupervisor(
-            self.prequeue, settings, machine.threads, machine.clock, self.tell, machine.background
+            self.prequeue, settings, environment.threads, environment.clock, self.tell, environment.background
         )
 
     def begin(self) -> None:
@@ -121,17 +125,17 @@ class VhostQueues:
                 timed.append(row)
         for start in range(0, len(timed), TOGETHER):
             self.start_together(timed[start : start + TOGETHER])
-        self.timetable.at(_MONITOR, self._now_ms() + self._tick_ms)
-        self.timetable.begin()
+        self.timers.at(_MONITOR, self._now_ms() + self._tick_ms)
+        self.timers.begin()
 
     def close(self) -> None:
         """Queues write down where they stand; whoever waits is told."""
         with self._lock:
             self._is_closed = True
-        self.timetable.stop()
-        children = list(self._by_id.values())
-        for start in range(0, len(children), TOGETHER):
-            self._stop_together(children[start : start + TOGETHER])
+        self.timers.stop()
+        handles = list(self._by_id.values())
+        for start in range(0, len(handles), TOGETHER):
+            self._stop_together(handles[start : start + TOGETHER])
 
     # -- which queues there are ----------------------------------------------------------------------------------
 
@@ -146,16 +150,16 @@ class VhostQueues:
             self._check_open()
             row = self.add(work)
             with suppress(UnknownQueue):  # it went in this moment: once more
-                child = self._started(row)
-                with child.lock:
-                    if child.queue is not None:
-                        child.queue.use.note()
-                return child
+                handle = self._started(row)
+                with handle.lock:
+                    if handle.queue is not None:
+                        handle.queue.use.note()
+                return handle
 
     def find(self, name: str) -> QueueHandle:
-        child = self.known(name)
-        if child is not None:
-            return child
+        handle = self.known(name)
+        if handle is not None:
+            return handle
         self._check_open()
         with self.storage.catalog.reading() as connection:
             row = queues.get(connection, self.id, name)
@@ -165,13 +169,13 @@ class VhostQueues:
 
     def known(self, name: str) -> QueueHandle | None:
         """The queue of this name, if it was started and is not being deleted: asks nobody, and waits for nobody."""
-        child = self._by_name.get(name)
-        return None if child is None or child.is_deleted or child.is_going else child
+        handle = self._by_name.get(name)
+        return None if handle is None or handle.is_deleted or handle.is_going else handle
 
     def served(self, id_: QueueId) -> QueueHandle | None:
         """The queue of this id, if it was started and is not deleted."""
-        child = self._by_id.get(id_)
-        return None if child is None or child.is_deleted else child
+        handle = self._by_id.get(id_)
+        return None if handle is None or handle.is_deleted else handle
 
     def every(self) -> list[QueueHandle]:
         """Those that were started."""
@@ -212,35 +216,35 @@ class VhostQueues:
                 starting.abort()
                 raise
             self.storage.wait(starting.end())
-            for child in started:
-                self._by_id[child.id] = self._by_name[child.name] = child
-            serving = [child for child in started if not child.is_ended]  # what they take, and when they are due
+            for handle in started:
+                self._by_id[handle.id] = self._by_name[handle.name] = handle
+            serving = [handle for handle in started if not handle.is_ended]  # what they take, and when they are due
             self.do(serving, lambda work: _touched(serving, work))
 
-    def delete(self, child: QueueHandle, check: Callable[[Queue], None] | None = None) -> int:
+    def delete(self, handle: QueueHandle, check: Callable[[Queue], None] | None = None) -> int:
         """How many messages went with it. `check` is called before, with its lock held, and may refuse. If the catalog
         cannot be changed the queue stays, with all that is in it."""
         with self._lock:
-            while child.is_going:
+            while handle.is_going:
                 self._lock.wait()
-            with self._working([child]):
-                queue = child.serving()
+            with self._working([handle]):
+                queue = handle.serving()
                 if check is not None:
                     check(queue)
-                child.is_going = True
+                handle.is_going = True
         counts: list[int] = []
         try:
-            self.remove(child, lambda: counts.append(self._dropped(child)))
+            self.remove(handle, lambda: counts.append(self._dropped(handle)))
         finally:
-            self._deletion_ended(child)
+            self._deletion_ended(handle)
         return sum(counts)
 
     # -- work ----------------------------------------------------------------------------------------------------
 
-    def do(self, children: Sequence[QueueHandle], act: Callable[[UnitOfWork], Result]) -> tuple[Result, Epoch]:
+    def do(self, handles: Sequence[QueueHandle], act: Callable[[UnitOfWork], Result]) -> tuple[Result, Epoch]:
         """Do something to queues under their locks; what it came to, and the epoch to wait for. Queues that hold more
         than they should afterwards are brought back within their limits, piece by piece."""
-        result, work = self.do_once(children, act)
+        result, work = self.do_once(handles, act)
         epoch = work.epoch
         while work.left_over or work.rejected:
             work = self._resume(work.left_over, work.rejected)
@@ -250,20 +254,20 @@ class VhostQueues:
     def _resume(self, over: Sequence[QueueId], rejected: Collection[RejectedPublish]) -> UnitOfWork:
         """Go on with dead-lettering that was too much for one session."""
         ids = dict.fromkeys([*over, *(each.queue for each in rejected)])
-        children = [child for child in map(self.served, ids) if child is not None]
+        handles = [handle for handle in map(self.served, ids) if handle is not None]
 
         def act(work: UnitOfWork) -> None:
-            for child in children:
-                if child.queue is not None and child.queue.is_over():
-                    child.queue.shrink(work)
+            for handle in handles:
+                if handle.queue is not None and handle.queue.is_over():
+                    handle.queue.shrink(work)
             work.rejected.extend(rejected)
 
-        _, work = self.do_once(children, act, is_wide=bool(rejected))
+        _, work = self.do_once(handles, act, is_wide=bool(rejected))
         return work
 
     def do_once(
         self,
-        children: Sequence[QueueHandle],
+        handles: Sequence[QueueHandle],
         act: Callable[[UnitOfWork], Result],
         is_wide: bool = False,
         is_patient: bool = True,
@@ -273,10 +277,10 @@ class VhostQueues:
         `is_patient` (the event loop): queues are restarted by another thread, and serve nobody until then."""
         if not is_wide:
             with suppress(WiderLocksNeeded):
-                with self._working(children, is_patient) as work:
+                with self._working(handles, is_patient) as work:
                     result = act(work)
                 return result, work
-        held, reached = self._reach(children)
+        held, reached = self._reach(handles)
         failed = self._failed if is_patient else self._failed_in_loop
         with OpenUnitOfWork(self.storage.begin, held, failed, True, reached, is_patient) as work:
             result = act(work)
@@ -286,29 +290,29 @@ class VhostQueues:
         """What was written is to be durable in a moment; nobody waits for it."""
         if not self._is_settling:
             self._is_settling = True
-            self.timetable.at(_SETTLE, self._now_ms() + self.settings.settle_ms)
+            self.timers.at(_SETTLE, self._now_ms() + self.settings.settle_ms)
 
-    def _working(self, children: Sequence[QueueHandle], is_patient: bool = True) -> OpenUnitOfWork:
+    def _working(self, handles: Sequence[QueueHandle], is_patient: bool = True) -> OpenUnitOfWork:
         failed = self._failed if is_patient else self._failed_in_loop
-        return OpenUnitOfWork(self.storage.begin, children, failed, is_patient=is_patient)
+        return OpenUnitOfWork(self.storage.begin, handles, failed, is_patient=is_patient)
 
     def _failed(self, work: UnitOfWork, error: BaseException, is_patient: bool = True) -> BaseException:
         ids = {queue.id for queue in work.touched}
-        failed = [child for child in work.held if child.id in ids]
+        failed = [handle for handle in work.held if handle.id in ids]
         return self.supervisor.failed(failed, work, error, is_patient)
 
     def _failed_in_loop(self, work: UnitOfWork, error: BaseException) -> BaseException:
         return self._failed(work, error, is_patient=False)
 
-    def _reach(self, children: Sequence[QueueHandle]) -> tuple[list[QueueHandle], set[QueueId]]:
+    def _reach(self, handles: Sequence[QueueHandle]) -> tuple[list[QueueHandle], set[QueueId]]:
         """These, and all queues that messages may move on to from them; and the ids of those, also of such that cannot
         be started: to them nothing moves."""
-        found, left = dict.fromkeys(children), list(children)
+        found, left = dict.fromkeys(handles), list(handles)
         reached: set[QueueId] = set()
         while left:
             queue = left.pop().queue
             address = None if queue is None else queue.arguments.dead_letters_to
-            for id_ in () if address is None else self._ways.reach(*address):
+            for id_ in () if address is None else self._dead_letter_routes.reach(*address):
                 if id_ not in reached:
                     reached.add(id_)
                     target = self._reached(id_)
@@ -318,9 +322,9 @@ class VhostQueues:
         return list(found), reached
 
     def _reached(self, id_: QueueId) -> QueueHandle | None:
-        child = self.served(id_)
+        handle = self.served(id_)
         try:
-            return child or self._started(self.storage.catalog.queue(id_), is_patient=False)
+            return handle or self._started(self.storage.catalog.queue(id_), is_patient=False)
         except (UnknownQueue, DeletedObjects):
             return None
         except WarrenError as error:
@@ -335,8 +339,8 @@ class VhostQueues:
             return None
 
     def _id_of_started(self, name: str) -> QueueId | None:
-        child = self.known(name)
-        return None if child is None else child.id
+        handle = self.known(name)
+        return None if handle is None else handle.id
 
     def _ids(self) -> list[QueueId]:
         with self.storage.catalog.reading() as connection:
@@ -351,117 +355,119 @@ class VhostQueues:
             self.storage.ring()
         elif key == _MONITOR:
             self.monitor.tick()
-            self.timetable.at(_MONITOR, self._now_ms() + self._tick_ms)
-        elif (child := self._by_id.get(QueueId(key))) is not None:
-            self._look_at(child)
+            self.timers.at(_MONITOR, self._now_ms() + self._tick_ms)
+        elif (handle := self._by_id.get(QueueId(key))) is not None:
+            self._look_at(handle)
 
     def tell(self, problem: str) -> None:
         """What an operator should know; the oldest are forgotten."""
         self.problems.append(problem)
         del self.problems[:-_PROBLEMS_MAX]
 
-    def _look_at(self, child: QueueHandle) -> None:
+    def _look_at(self, handle: QueueHandle) -> None:
         def act(work: UnitOfWork) -> tuple[bool, bool]:
-            queue = child.serving()
+            queue = handle.serving()
             work.touch(queue)
             queue.looked_at()
             return queue.expire(work), queue.is_unused()
 
         has_more = True
-        while has_more and not child.is_ended:
-            (has_more, is_unused), epoch = self.do([child], act)
+        while has_more and not handle.is_ended:
+            (has_more, is_unused), epoch = self.do([handle], act)
             if epoch:
                 self.settle_soon()
             if is_unused and not has_more:
                 with suppress(Refused):  # somebody has used it in this moment
-                    self.delete(child, _check_unused)
+                    self.delete(handle, _check_unused)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _started(self, row: queues.QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
         with self._lock:
             self._check_open()
-            while (child := self._by_id.get(row.id)) is not None and (child.is_deleted or child.is_going):
+            while (handle := self._by_id.get(row.id)) is not None and (handle.is_deleted or handle.is_going):
                 if not is_patient:
                     raise UnknownQueue(row.name)
                 self._lock.wait()  # until its name has gone, too
-            if child is None:
+            if handle is None:
                 try:
-                    child = self.supervisor.start(row.id, row.name, row if is_new else None, is_new)
+                    handle = self.supervisor.start(row.id, row.name, row if is_new else None, is_new)
                 except DeletedObjects as error:
                     raise UnknownQueue(row.name) from error
-                self._by_id[row.id] = self._by_name[row.name] = child
-                if not child.is_ended:
-                    self.do([child], lambda work: work.touch(child.serving()))  # what it takes, and when it is due
-            return child
+                self._by_id[row.id] = self._by_name[row.name] = handle
+                if not handle.is_ended:
+                    self.do([handle], lambda work: work.touch(handle.serving()))  # what it takes, and when it is due
+            return handle
 
-    def _removed(self, child: QueueHandle, drop: Callable[[], None]) -> None:
-        _, epoch = self.storage.catalog.submit(lambda change: queues.delete(change, child.id))
+    def _removed(self, handle: QueueHandle, drop: Callable[[], None]) -> None:
+        _, epoch = self.storage.catalog.submit(lambda change: queues.delete(change, handle.id))
         try:
             drop()
         finally:
             self.storage.catalog.settle(epoch)
 
-    def _dropped(self, child: QueueHandle) -> int:
+    def _dropped(self, handle: QueueHandle) -> int:
         """The log has the removal of its name: what is in it goes, durable when this returns, and it ends. How many
         messages that were."""
         with self._lock:
             try:
-                count, epoch = self.do([child], lambda work: self._emptied(child, work))
+                count, epoch = self.do([handle], lambda work: self._emptied(handle, work))
             finally:
-                with child.lock:
-                    child.end(QueueDeleted(child.name))
+                with handle.lock:
+                    handle.end(QueueDeleted(handle.name))
         self.storage.wait(epoch)
         return count
 
-    def _deletion_ended(self, child: QueueHandle) -> None:
+    def _deletion_ended(self, handle: QueueHandle) -> None:
         with self._lock:
-            child.is_going = False
-            if child.is_deleted:
-                self._by_id.pop(child.id, None)
-                if self._by_name.get(child.name) is child:
-                    del self._by_name[child.name]
+            handle.is_going = False
+            if handle.is_deleted:
+                self._by_id.pop(handle.id, None)
+                if self._by_name.get(handle.name) is handle:
+                    del self._by_name[handle.name]
             self._lock.notify_all()
-        if child.is_deleted:
-            self.monitor.forget(child.id)
-            self.storage.queue_has_gone(child.id)
+        if handle.is_deleted:
+            self.monitor.forget(handle.id)
+            self.storage.queue_has_gone(handle.id)
 
-    def _stop_together(self, children: Sequence[QueueHandle]) -> None:
+    def _stop_together(self, handles: Sequence[QueueHandle]) -> None:
         """They write down where they stand in one session, and end. If one of them fails each writes by itself."""
         try:
-            self.do(children, lambda work: self._stopped(children, work))
+            self.do(handles, lambda work: self._stopped(handles, work))
         except WarrenError:
-            for child in children:
+            for handle in handles:
                 with suppress(WarrenError):  # the next start finds it as after a crash
-                    self.do([child], lambda work: self._stopped([child], work))  # noqa: B023 - called at once
-        for child in children:
-            with child.lock:
-                child.end(QueuesClosed())
+                    self.do([handle], lambda work: self._stopped([handle], work))  # noqa: B023 - called at once
+        for handle in handles:
+            with handle.lock:
+                handle.end(QueuesClosed())
 
-    def _stopped(self, children: Sequence[QueueHandle], work: UnitOfWork) -> None:
+    def _stopped(self, handles: Sequence[QueueHandle], work: UnitOfWork) -> None:
         """No request comes between what a queue writes down and its end. One that is down writes nothing."""
-        for child in children:
-            if child.queue is not None:
-                child.queue.stop(work)
-        for child in children:
-            child.end(QueuesClosed())
+        for handle in handles:
+            if handle.queue is not None:
+                handle.queue.stop(work)
+        for handle in handles:
+            handle.end(QueuesClosed())
 
-    def _emptied(self, child: QueueHandle, work: UnitOfWork) -> int:
-        queue = child.serving()
+    def _emptied(self, handle: QueueHandle, work: UnitOfWork) -> int:
+        queue = handle.serving()
         count = queue.delete(work)
-        queue.line.tell(QueueDeleted(child.name))
+        queue.line.tell(QueueDeleted(handle.name))
         return count
 
     def paged(self) -> list[PagedQueueAdapter]:
         """Its queues, as the monitor sees them."""
-        return [PagedQueueAdapter(child, lambda child: self._working([child])) for child in list(self._by_id.values())]
+        return [
+            PagedQueueAdapter(handle, lambda handle: self._working([handle])) for handle in list(self._by_id.values())
+        ]
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise QueuesClosed
 
     def _now_ms(self) -> int:
-        return monotonic_ms(self._machine.clock)
+        return monotonic_ms(self._environment.clock)
 
     @property
     def _tick_ms(self) -> int:
@@ -473,6 +479,6 @@ def _check_unused(queue: Queue) -> None:
         raise Refused(f"queue {queue.name!r} is in use")
 
 
-def _touched(children: Sequence[QueueHandle], work: UnitOfWork) -> None:
-    for child in children:
-        work.touch(child.serving())
+def _touched(handles: Sequence[QueueHandle], work: UnitOfWork) -> None:
+    for handle in handles:
+        work.touch(handle.serving())

@@ -29,14 +29,14 @@ class UnknownVhost(Refused):
 
 
 class Vhosts:
-    def __init__(self, storage: QueueStorage, machine: Environment, settings: QueueSettings) -> None:
+    def __init__(self, storage: QueueStorage, environment: Environment, settings: QueueSettings) -> None:
         self._storage = storage
-        self._machine = machine
+        self._environment = environment
         self._settings = settings
         self._by_name: dict[str, Vhost] = {}
-        self._lock = machine.threads.condition()
+        self._lock = environment.threads.condition()
         self._is_closing = False
-        self.monitor = MemoryMonitor(machine.threads, settings.memory_watermark_bytes, self._paged)
+        self.monitor = MemoryMonitor(environment.threads, settings.memory_watermark_bytes, self._paged)
 
     def begin(self) -> None:
         """Serve every vhost that there is."""
@@ -57,14 +57,16 @@ class Vhosts:
                     queues.every(connection, row.id),
                     bindings.every(connection, row.id),
                 )
-            threads = self._machine.threads
+            threads = self._environment.threads
             lock = threads.condition()
-            ways = RoutedDeadLetterRoutes(routing, lock)
-            host = VhostQueues(row.id, self._storage, self._machine, self._settings, self.monitor, ways)
-            realm = Vhost(row, host, routing, QueueApi(host, threads), lock)
-            self._by_name[row.name] = realm
+            dead_letter_routes = RoutedDeadLetterRoutes(routing, lock)
+            host = VhostQueues(
+                row.id, self._storage, self._environment, self._settings, self.monitor, dead_letter_routes
+            )
+            vhost = Vhost(row, host, routing, QueueApi(host, threads), lock)
+            self._by_name[row.name] = vhost
         host.begin()
-        return realm
+        return vhost
 
     def find(self, name: str) -> Vhost:
         found = self._by_name.get(name)
@@ -77,35 +79,35 @@ class Vhosts:
 
     def warm_up(self) -> None:
         """Start every queue that was not asked for yet, some at a time; ends early when all is closed."""
-        for realm in self.every():
+        for vhost in self.every():
             with self._storage.catalog.reading() as connection:
-                rows = queues.every(connection, realm.vhost.id)
+                rows = queues.every(connection, vhost.vhost.id)
             for start in range(0, len(rows), TOGETHER):
                 if self._is_closing:
                     return
                 try:
-                    realm.queues.start_together(rows[start : start + TOGETHER])
+                    vhost.queues.start_together(rows[start : start + TOGETHER])
                 except QueuesClosed:
                     return
                 except WarrenError as error:  # a request for one of them gets the error again
-                    realm.queues.tell(f"queues could not be started: {error.what}")
+                    vhost.queues.tell(f"queues could not be started: {error.what}")
 
     def settle_soon(self) -> None:
         """What was written is to be durable in a moment; nobody waits for it."""
-        for realm in self._by_name.values():
-            realm.queues.settle_soon()
+        for vhost in self._by_name.values():
+            vhost.queues.settle_soon()
             return  # they share one log
 
     def problems(self) -> list[str]:
-        return [problem for realm in self.every() for problem in realm.queues.problems]
+        return [problem for vhost in self.every() for problem in vhost.queues.problems]
 
     def close_soon(self) -> None:
         """Begin nothing that takes long."""
         self._is_closing = True
 
     def close(self) -> None:
-        for realm in self.every():
-            realm.queues.close()
+        for vhost in self.every():
+            vhost.queues.close()
 
     def _paged(self) -> list[PagedQueueAdapter]:
-        return [each for realm in list(self._by_name.values()) for each in realm.queues.paged()]
+        return [each for vhost in list(self._by_name.values()) for each in vhost.queues.paged()]

@@ -35,21 +35,21 @@ _PRAGMAS = ("foreign_keys = ON", "journal_mode = WAL", "synchronous = NORMAL", f
 _BESIDE = ("", "-wal", "-shm")  # SQLite's files
 
 
-def place_of(files: Files, chance: Random, directory: str, settings: CatalogSettings) -> SqlPlace:
+def place_of(files: Files, rng: Random, directory: str, settings: CatalogSettings) -> SqlPlace:
     """The place that the settings name. `directory` is the database's. Nothing is opened yet."""
     url = parsed(settings.connect)
     if url.drivername == POSTGRESQL:
-        return PostgresPlace(url if url.database else url.set(database=_checked(settings.catalog)), chance)
+        return PostgresPlace(url if url.database else url.set(database=_checked(settings.catalog)), rng)
     path = url.database or join(directory, DIRECTORY, f"{_checked(settings.catalog)}.sqlite")
-    return SqlitePlace(files, chance, directory, path)
+    return SqlitePlace(files, rng, directory, path)
 
 
 class SqlitePlace:
     """A file of SQLite. Is an `SqlPlace`."""
 
-    def __init__(self, files: Files, chance: Random, directory: str, path: str) -> None:
+    def __init__(self, files: Files, rng: Random, directory: str, path: str) -> None:
         self._files = files
-        self._chance = chance
+        self._rng = rng
         self._directory = directory
         self.path = self.where = path
 
@@ -78,7 +78,7 @@ class SqlitePlace:
     def set_aside(self) -> None:
         target = join(self._directory, SET_ASIDE)
         self._files.make_directories(target)
-        name = f"catalog-{self._chance.id64():016x}.sqlite"
+        name = f"catalog-{self._rng.id64():016x}.sqlite"
         for end in _BESIDE:
             if self._files.exists(self.path + end):
                 self._files.rename(self.path + end, join(target, name + end))

@@ -52,11 +52,11 @@ _IS_USED = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(%
 class PostgresPlace:
     """A database of PostgreSQL, which is there. Is an `SqlPlace`."""
 
-    def __init__(self, url: URL, chance: Random, lock_wait_ms: int = _LOCK_WAIT_MS) -> None:
+    def __init__(self, url: URL, rng: Random, lock_wait_ms: int = _LOCK_WAIT_MS) -> None:
         if find_spec("psycopg") is None:
             raise Misuse("PostgreSQL takes psycopg, which is not installed", "pip install 'warren[postgres]'")
         self._url = url.set(drivername="postgresql+psycopg")
-        self._chance = chance
+        self._rng = rng
         self._lock_wait_ms = lock_wait_ms
         self.where = shown(url)
 
@@ -75,7 +75,7 @@ class PostgresPlace:
         try:
             with sql.transaction() as connection:
                 if connection.exec_driver_sql(_IS_USED, (SCHEMA,)).scalar_one():
-                    name = f"{SCHEMA}_aside_{self._chance.id64():016x}"
+                    name = f"{SCHEMA}_aside_{self._rng.id64():016x}"
                     connection.exec_driver_sql(f"ALTER SCHEMA {SCHEMA} RENAME TO {name}")
         finally:
             sql.close()

@@ -301,11 +301,11 @@ def _rows(view: StoreReader) -> Iterator[tuple[RowKind, StoreRow]]:
 
 
 def _put_away(database: Database, rows: list[StoreRow]) -> None:
-    machine = database.log.machine
+    environment = database.log.environment
     directory = join(database.directory, SET_ASIDE)
-    machine.files.make_directories(directory)
+    environment.files.make_directories(directory)
     told = "".join(f"{row.key.hex()} {row.value.hex()}\n" for row in rows)
-    replace(machine.files, join(directory, f"catalog-rows-{machine.chance.id64():016x}.txt"), [told.encode()])
+    replace(environment.files, join(directory, f"catalog-rows-{environment.rng.id64():016x}.txt"), [told.encode()])
 
 
 def remove_leftovers(change: Change) -> set[QueueId]:

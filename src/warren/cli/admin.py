@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.log_fix import show_compaction
-from warren.cli.output import AsJson, DataDirectory, WhichEngine, say, say_json
+from warren.cli.output import AsJson, DataDirectory, WhichEngine, print_json, print_line
 from warren.config.compaction_engine import CompactionSettings, Engine, is_for_spark
 
 if TYPE_CHECKING:
@@ -52,31 +52,31 @@ def compact(
     from warren.log.compaction.control import request_compaction
     from warren.snapshot.database import log_directory
 
-    machine = Environment.real()
-    directory = log_directory(machine.files, store_directory(data_dir, store_dir, no_data_dir))
-    _bring_reflection_to_now(machine, directory, timeout)
+    environment = Environment.real()
+    directory = log_directory(environment.files, store_directory(data_dir, store_dir, no_data_dir))
+    _bring_reflection_to_now(environment, directory, timeout)
     if is_for_spark(CompactionSettings(engine), directory):
         from warren.cli.pipeline import on_spark
 
         found = on_spark(directory)
     else:
-        found = request_compaction(machine, directory, {}, timeout)
+        found = request_compaction(environment, directory, {}, timeout)
     if as_json:
-        say_json(found)
+        print_json(found)
     elif found["status"] == "ok":
         show_compaction(found)
     if found["status"] != "ok":
         raise typer.Exit(_complain(found))
 
 
-def _bring_reflection_to_now(machine: Environment, directory: str, timeout: float) -> None:
+def _bring_reflection_to_now(environment: Environment, directory: str, timeout: float) -> None:
     """What stays goes to the safe snapshot store of a database, if the log belongs to one: then the log can go."""
     from warren.files.protocol import join
     from warren.snapshot.control_socket import NotListening, call
     from warren.snapshot.database import REFLECTION_SOCKET, data_directory, is_database
 
-    home = data_directory(machine.files, directory)
-    if is_database(machine.files, home):
+    home = data_directory(environment.files, directory)
+    if is_database(environment.files, home):
         with suppress(NotListening):  # stopped, or its reflection is off: the request below says so
             call(join(home, REFLECTION_SOCKET), {"command": "persist"}, timeout)
 
@@ -100,15 +100,15 @@ def status(directory: DataDirectory, as_json: AsJson = False, timeout: Timeout =
     """How far log and store are, who reflects, whether it is paused, what is wrong."""
     told = _order(directory, "status", timeout)
     if as_json:
-        say_json(told)
+        print_json(told)
         return
     paused = ", paused" if told["is_paused"] else ""
-    say(f"reflection {told['mode']} by process {told['pid']}{paused}")
+    print_line(f"reflection {told['mode']} by process {told['pid']}{paused}")
     durable, applied, flushed = told["durable"], told["applied"]["epoch"], told["flushed"]["epoch"]
-    say(f"durable up to epoch {durable}, applied up to {applied}, flushed up to {flushed}")
+    print_line(f"durable up to epoch {durable}, applied up to {applied}, flushed up to {flushed}")
     if told["failure"] is not None:
-        say(f"it stands still: {told['failure']['error']}")
-        say(f"  hint: {told['failure']['hint']}")
+        print_line(f"it stands still: {told['failure']['error']}")
+        print_line(f"  hint: {told['failure']['hint']}")
 
 
 @reflection.command("pause")
@@ -150,6 +150,6 @@ def _order(directory: str, command: str, timeout: float) -> dict[str, Any]:
 
 def _tell(told: dict[str, Any], as_json: bool, sentence: str) -> None:
     if as_json:
-        say_json(told)
+        print_json(told)
     else:
-        say(f"reflection: {sentence}")
+        print_line(f"reflection: {sentence}")

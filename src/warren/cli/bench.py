@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.output import AsJson, Bar, say, say_json, table
+from warren.cli.output import AsJson, Bar, print_json, print_line, table
 
 if TYPE_CHECKING:
     from tools.bench.measurement import Measurement
@@ -217,12 +217,12 @@ def _tell(title: str, measurements: list[Measurement], as_json: bool) -> None:
     from tools.bench.measurement import as_object, shown
 
     if as_json:
-        say_json(as_object(measurements))
+        print_json(as_object(measurements))
         return
     rows = [(m.name, _value(m), shown(m.reference), _ratio(m), m.goal or "–", _verdict(m)) for m in measurements]
     table(title, ("row", "value", "reference", "ratio", "goal", "holds"), rows)
     missed = [m.name for m in measurements if not m.holds]
-    say(f"missed: {', '.join(missed)}" if missed else "every goal holds")
+    print_line(f"missed: {', '.join(missed)}" if missed else "every goal holds")
 
 
 def _value(measurement: Measurement) -> str:

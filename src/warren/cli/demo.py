@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.base.ids import StorageId
-from warren.cli.output import say, size
+from warren.cli.output import print_line, size
 
 if TYPE_CHECKING:
     from warren.log.store import LogStore
@@ -44,7 +44,7 @@ def demo(
         container_bytes=container_size, initial_containers=initial_containers, max_write_buffers=max_write_buffers
     )
     place = directory or tempfile.mkdtemp(prefix="warren-demo-")
-    say(f"a log store in {place} (hot modules: {mode()})")
+    print_line(f"a log store in {place} (hot modules: {mode()})")
     with LogStore.open(place, settings) as store:
         _append(store, seconds)
     began = time.monotonic()
@@ -52,12 +52,12 @@ def demo(
         held = len(store.snapshot())
         value = store.snapshot().get(STORAGE, _key(7))
         took = time.monotonic() - began
-        say(f"opened again in {took * 1000:.0f} ms: {held} keys, durable up to epoch {store.durable}")
-        say(f"  key {_key(7)!r} has {value!r}")
+        print_line(f"opened again in {took * 1000:.0f} ms: {held} keys, durable up to epoch {store.durable}")
+        print_line(f"  key {_key(7)!r} has {value!r}")
     _verify(place)
-    say("\nwhat to type next")
+    print_line("\nwhat to type next")
     for line in ("inspect", "verify", "dump --limit 5"):
-        say(f"  warren log {line} {place}")
+        print_line(f"  warren log {line} {place}")
 
 
 def _append(store: LogStore, seconds: float) -> None:
@@ -72,7 +72,7 @@ def _append(store: LogStore, seconds: float) -> None:
         now = time.monotonic()
         if now - told >= TELL_SECONDS or now - began >= seconds:
             told = now
-            say(f"  {done:>10,} entries, {done / (now - began):>10,.0f} a second, durable epoch {store.durable}")
+            print_line(f"  {done:>10,} entries, {done / (now - began):>10,.0f} a second, durable epoch {store.durable}")
         if now - began >= seconds:
             return
 
@@ -91,4 +91,4 @@ def _verify(place: str) -> None:
     chain = report.chain
     assert chain is not None
     word = "good" if report.is_good else f"DAMAGED: {report.first_damage}"
-    say(f"verified {size(checked)}: {word}, {chain.linked} epochs linked in one chain")
+    print_line(f"verified {size(checked)}: {word}, {chain.linked} epochs linked in one chain")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.output import AsJson, Directory, DryRun, ThreadNum, WhichEngine, say, say_json, size, table
+from warren.cli.output import AsJson, Directory, DryRun, ThreadNum, WhichEngine, print_json, print_line, size, table
 from warren.config.compaction_engine import CompactionSettings, Engine, is_for_spark
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def verify(directory: Directory, as_json: AsJson = False, thread_num: ThreadNum 
         report = check(files, directory, SystemThreads(), thread_num, lambda scan: bar.step())
     add_store(report)
     if as_json:
-        say_json(as_object(report))
+        print_json(as_object(report))
     else:
         show(report)
     if not report.is_good:
@@ -110,19 +110,19 @@ def show(report: VerifyReport) -> None:
     ]
     table("files", ("name", "state", "verdict", "blocks", "entries", "epoch"), rows)
     for finding in report.findings:
-        say(str(finding))
+        print_line(str(finding))
     if (chain := report.chain) is not None:
         proved = "complete" if chain.is_complete else "BROKEN"
         lost = f", {len(chain.lost)} lost to repairs" if chain.lost else ""
-        say(f"chain: {proved}, {chain.linked} epochs linked from {chain.anchor} to {chain.last}{lost}")
+        print_line(f"chain: {proved}, {chain.linked} epochs linked from {chain.anchor} to {chain.last}{lost}")
     if first := report.first_damage:
-        say(f"damaged: {first.path} at byte {first.offset}: {first.what}")
+        print_line(f"damaged: {first.path} at byte {first.offset}: {first.what}")
         if first.path.startswith(report.directory):
-            say(f"  hint: `warren log repair --dry-run {report.directory}` says what can be saved")
+            print_line(f"  hint: `warren log repair --dry-run {report.directory}` says what can be saved")
         else:
-            say("  hint: the next start sets the store aside and builds it again, if the log has everything")
+            print_line("  hint: the next start sets the store aside and builds it again, if the log has everything")
     else:
-        say(f"good: everything up to epoch {report.durable} is as it was written")
+        print_line(f"good: everything up to epoch {report.durable} is as it was written")
 
 
 def repair(
@@ -159,7 +159,7 @@ def repair(
         )
         report = work.plan() if dry_run else work.run()
     if as_json:
-        say_json(repair_as_object(report))
+        print_json(repair_as_object(report))
     else:
         _show(report)
     if dry_run and report.epochs_hit:
@@ -193,25 +193,25 @@ def repair_as_object(report: RepairReport) -> dict[str, Any]:
 
 def _show(report: RepairReport) -> None:
     if not report.is_needed:
-        say("nothing to repair")
+        print_line("nothing to repair")
         return
     would = "would be " if report.is_dry_run else ""
     for repair in report.repairs:
         for voided in repair.voided:
-            say(f"{repair.record.name}: bytes {voided.start} … {voided.end} {would}voided: {voided.reason}")
+            print_line(f"{repair.record.name}: bytes {voided.start} … {voided.end} {would}voided: {voided.reason}")
     for record in report.dropped:
-        say(f"{record.name}: {would}set aside, since it was made from more than is left")
+        print_line(f"{record.name}: {would}set aside, since it was made from more than is left")
     for first, last in report.epochs_hit:
-        say(f"hit: epochs {first} … {last}" if first != last else f"hit: epoch {first}")
+        print_line(f"hit: epochs {first} … {last}" if first != last else f"hit: epoch {first}")
     lost = "an unknown number of" if report.entries_lost is None else f"at most {report.entries_lost}"
-    say(f"{would}lost: {lost} entries by damage, {report.entries_cut} by going back")
-    say(f"durable: epoch {report.durable} before, epoch {report.closed[0]} after")
+    print_line(f"{would}lost: {lost} entries by damage, {report.entries_cut} by going back")
+    print_line(f"durable: epoch {report.durable} before, epoch {report.closed[0]} after")
     if report.timeline:
-        say(f"timeline {report.timeline.id:016x} begins behind epoch {report.closed[0]}")
+        print_line(f"timeline {report.timeline.id:016x} begins behind epoch {report.closed[0]}")
     for path in report.kept:
-        say(f"kept: {path}")
+        print_line(f"kept: {path}")
     if report.is_dry_run:
-        say("nothing was changed; leave out --dry-run to do it")
+        print_line("nothing was changed; leave out --dry-run to do it")
 
 
 def compact(
@@ -237,10 +237,10 @@ def compact(
     else:
         result = _compacted(directory, thread_num)
     if as_json:
-        say_json(result)
+        print_json(result)
     elif dry_run:
         files, amount = len(result["files"]), size(result["bytes"])
-        say(f"would compact {files} files, {result['entries']} entries in {amount}; nothing was changed")
+        print_line(f"would compact {files} files, {result['entries']} entries in {amount}; nothing was changed")
     else:
         show_compaction(result)
 
@@ -248,12 +248,12 @@ def compact(
 def show_compaction(result: dict[str, Any]) -> None:
     """The result of a compaction, online or offline, for people."""
     if message := result.get("message"):
-        say(str(message))
+        print_line(str(message))
     else:
         entries = f"{result['entries']} of {result['entries_in']} entries are left"
-        say(f"compacted {result['compacted']} files into {result['file']}: {entries}, {size(result['bytes'])}")
+        print_line(f"compacted {result['compacted']} files into {result['file']}: {entries}, {size(result['bytes'])}")
     if purged := result.get("purged"):
-        say(f"let go of {len(purged)} files, {size(result['freed_bytes'])}: {', '.join(purged)}")
+        print_line(f"let go of {len(purged)} files, {size(result['freed_bytes'])}: {', '.join(purged)}")
 
 
 def _planned(log: ReadOnlyLog) -> dict[str, Any]:

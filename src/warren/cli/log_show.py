@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.output import AsJson, Credentials, Directory, say, say_json, size, table
+from warren.cli.output import AsJson, Credentials, Directory, print_json, print_line, size, table
 
 if TYPE_CHECKING:
     from warren.log.file_record import FileRecord
@@ -48,7 +48,7 @@ def inspect(
     if epoch is not None:
         found["epoch"] = _closing(log, epoch)
     if as_json:
-        say_json(found)
+        print_json(found)
     else:
         _show(found)
 
@@ -189,13 +189,15 @@ def _moment(wall_ns: int) -> str | None:
 
 
 def _show(found: dict[str, Any]) -> None:
-    say(f"{found['directory']}: durable up to epoch {found['durable']}, history from epoch {found['horizon'] + 1} on")
-    say(f"timeline {found['timeline']}")
+    print_line(
+        f"{found['directory']}: durable up to epoch {found['durable']}, history from epoch {found['horizon'] + 1} on"
+    )
+    print_line(f"timeline {found['timeline']}")
     for item in found["ancestry"]:
-        say(f"  came from timeline {item['timeline']} at epoch {item['fork_epoch']}")
+        print_line(f"  came from timeline {item['timeline']} at epoch {item['fork_epoch']}")
     witness = found["witness"]
-    say(f"witness: epoch {witness['durable']}, {witness['wall']}" if witness else "witness: none")
-    say(f"manifest: {found['manifest_edits']} edits; snapshot of epoch {found['snapshot_epoch']}" + _kept(found))
+    print_line(f"witness: epoch {witness['durable']}, {witness['wall']}" if witness else "witness: none")
+    print_line(f"manifest: {found['manifest_edits']} edits; snapshot of epoch {found['snapshot_epoch']}" + _kept(found))
     rows = [
         (f["number"], f["name"], f["state"], f["life"], size(f["bytes"]), f["entries"], _epochs(f), len(f["voided"]))
         for f in found["files"]
@@ -203,16 +205,18 @@ def _show(found: dict[str, Any]) -> None:
     table("files", ("number", "name", "state", "life", "size", "entries", "epochs", "voided"), rows)
     for file in found["files"]:
         for voided in file["voided"]:
-            say(f"voided: {file['name']} bytes {voided['start']} … {voided['end']}: {voided['reason']}")
+            print_line(f"voided: {file['name']} bytes {voided['start']} … {voided['end']}: {voided['reason']}")
     for pin in found["pins"]:
-        say(f"pin {pin['id']}: {pin['reader']} until {pin['expires']}, from epoch {pin['from_epoch']}")
+        print_line(f"pin {pin['id']}: {pin['reader']} until {pin['expires']}, from epoch {pin['from_epoch']}")
     for problem in found["problems"]:
-        say(f"warning: {problem}")
+        print_line(f"warning: {problem}")
     if "epoch" in found:
         closing = found["epoch"]
-        say(f"epoch {closing['epoch']} follows {closing['previous']}, digest {closing['digest']}, {closing['wall']}")
+        print_line(
+            f"epoch {closing['epoch']} follows {closing['previous']}, digest {closing['digest']}, {closing['wall']}"
+        )
         for part in closing["parts"]:
-            say(f"  file {part['file']}: {part['blocks']} blocks up to byte {part['end']}")
+            print_line(f"  file {part['file']}: {part['blocks']} blocks up to byte {part['end']}")
 
 
 def _kept(found: dict[str, Any]) -> str:

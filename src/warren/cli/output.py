@@ -59,11 +59,11 @@ WIDTH_OF_PIPE = 160
 console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_PIPE)
 
 
-def say_json(value: dict[str, Any]) -> None:
+def print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
-def say(line: str = "") -> None:
+def print_line(line: str = "") -> None:
     console.print(line, markup=False)
 
 

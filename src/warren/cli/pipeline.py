@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.log_fix import show_compaction
-from warren.cli.output import AsJson, Credentials, DataDirectory, Directory, say, say_json, size
+from warren.cli.output import AsJson, Credentials, DataDirectory, Directory, print_json, print_line, size
 from warren.pipeline.jobs.tables import TableFormat
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def compact(directory: Directory, as_json: AsJson = False, master: Master = LOCA
     """Merge the rotated files and the compacted files into new ones by key range, with Spark's tasks."""
     result = on_spark(directory, master, remote)
     if as_json:
-        say_json(result)
+        print_json(result)
     else:
         show_compaction(result)
 
@@ -125,7 +125,7 @@ def export(
         with opened_export(session, options) as opened:
             done = _follow(opened, interval, as_json) if follow else _once(opened)
     if as_json:
-        say_json({"directory": source, "target": place, "format": format, **export_as_object(done)})
+        print_json({"directory": source, "target": place, "format": format, **export_as_object(done)})
     else:
         _show_export(place, done)
 
@@ -146,7 +146,7 @@ def _follow(opened: Export, interval: float, as_json: bool) -> Exported:
 def _catch_up(opened: Export, interval: float, as_json: bool, ended: _Signals) -> Exported:
     def tell(batch: TableBatch) -> None:
         if not as_json:
-            say(f"epochs {batch.first} … {batch.last}: {batch.rows} entries")
+            print_line(f"epochs {batch.first} … {batch.last}: {batch.rows} entries")
 
     done = opened.catch_up(ended.is_over, tell)
     while not ended.within(interval):
@@ -191,10 +191,10 @@ def export_as_object(done: Exported) -> dict[str, Any]:
 
 def _show_export(target: str, done: Exported) -> None:
     if done.position is None:
-        say(f"{target}: nothing is durable yet")
+        print_line(f"{target}: nothing is durable yet")
     else:
         added = f"{done.rows} entries in {done.batches} batches, {size(done.size_bytes)}"
-        say(f"{target} stands at epoch {done.position.epoch}: {added}")
+        print_line(f"{target} stands at epoch {done.position.epoch}: {added}")
 
 
 def snapshot(
@@ -230,7 +230,7 @@ def snapshot(
             session, source, place, *options, lambda share: bar.reach(round(share * 100)), credentials=credentials
         )
     if as_json:
-        say_json({"directory": source, "target": place, "format": format, **snapshot_as_object(made)})
+        print_json({"directory": source, "target": place, "format": format, **snapshot_as_object(made)})
     else:
         _show_snapshot(place, made)
 
@@ -248,9 +248,11 @@ def snapshot_as_object(made: SnapshotMade) -> dict[str, Any]:
 def _show_snapshot(target: str, made: SnapshotMade) -> None:
     if made.is_new:
         in_files = f"{made.files} file" + "s" * (made.files > 1)
-        say(f"{target}: {made.rows} keys as of epoch {made.position.epoch}, {size(made.size_bytes)} in {in_files}")
+        print_line(
+            f"{target}: {made.rows} keys as of epoch {made.position.epoch}, {size(made.size_bytes)} in {in_files}"
+        )
     else:
-        say(f"{target} shows epoch {made.position.epoch} already: nothing to do")
+        print_line(f"{target} shows epoch {made.position.epoch} already: nothing to do")
 
 
 def sync(
@@ -284,7 +286,7 @@ def sync(
 
             with Bar("making tables", 1.0) as bar:
                 done = Sync(session, home, bar.reach).once()
-            say_json(done) if as_json else _show_sync(done)
+            print_json(done) if as_json else _show_sync(done)
 
 
 def _say_line(done: Result) -> None:
@@ -294,11 +296,11 @@ def _say_line(done: Result) -> None:
 
 def _show_sync(done: Result) -> None:
     what = f"{done['entries']} entries in {done['tables']} tables, {size(done['bytes'])}, {done['seconds']:.1f} s"
-    say(f"the store stands at epoch {done['epoch']}: {what}")
+    print_line(f"the store stands at epoch {done['epoch']}: {what}")
     if done["unfit"]:
-        say(f"{done['unfit']} stretches were not for tables: their owner applied them entry by entry")
+        print_line(f"{done['unfit']} stretches were not for tables: their owner applied them entry by entry")
     if done["epoch"] < done["durable"]:
-        say(f"the rest, up to epoch {done['durable']}, waits for its versions to become safe")
+        print_line(f"the rest, up to epoch {done['durable']}, waits for its versions to become safe")
     sys.stdout.flush()
 
 
@@ -315,7 +317,7 @@ def verify(directory: Directory, master: Master = LOCAL, remote: Remote = None, 
         report = check(session, place, lambda share: bar.reach(round(share * 100)))
     add_store(report)
     if as_json:
-        say_json(as_object(report))
+        print_json(as_object(report))
     else:
         show(report)
     if not report.is_good:

@@ -131,16 +131,16 @@ def _open_and_run(told: Any) -> None:
     from warren.config.options import configuration_of
     from warren.files.environment import Environment
 
-    machine = Environment.real()
-    began_ns = machine.clock.monotonic_ns()
-    configuration = configuration_of(machine.files, told, os.environ)
+    environment = Environment.real()
+    began_ns = environment.clock.monotonic_ns()
+    configuration = configuration_of(environment.files, told, os.environ)
     begin(configuration.log_to)
     log = logging.getLogger(__name__)
     for warning in configuration.warnings:
         log.warning(warning)
     log.info("kernels: %s", mode(), extra={"facts": {"directory": configuration.places.directory, "pid": os.getpid()}})
     with Bar("recovering", _PERCENT, "percent") as bar:
-        broker = open_with_room(configuration, lambda share: bar.reach(round(share * _PERCENT)), machine)
+        broker = open_with_room(configuration, lambda share: bar.reach(round(share * _PERCENT)), environment)
     for problem in broker.problems:
         log.warning("found at the start", extra={"facts": {"problem": problem}})
     if not run(broker, _say, began_ns):

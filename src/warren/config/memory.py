@@ -22,7 +22,7 @@ _CONTAINER = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_i
 _READ_BYTES = 4096
 
 
-def machine_bytes(files: Files) -> int:
+def system_memory_bytes(files: Files) -> int:
     """What this process may take at all."""
     told = [_total(_text(files, _MEMORY)), *(_number(_text(files, path)) for path in _CONTAINER)]
     found = [size for size in told if size]

@@ -75,7 +75,7 @@ from warren.base.errors import Misuse
 from warren.catalog.database import place_of
 from warren.catalog.settings import CatalogSettings
 from warren.catalog.sql import SqlPlace, is_connect_string
-from warren.config.memory import USUAL_SHARE, machine_bytes, messages_bytes
+from warren.config.memory import USUAL_SHARE, messages_bytes, system_memory_bytes
 from warren.config.parse import (
     ConfLine,
     Read,
@@ -473,7 +473,7 @@ class MachineCatalogs(Protocol):
     def files(self) -> Files: ...
 
     @property
-    def chance(self) -> Random: ...
+    def rng(self) -> Random: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,12 +481,12 @@ class CatalogLocation:
     directory: str  # of the database: the log, the stores, and what was set aside
     catalog: CatalogSettings
 
-    def sql(self, machine: MachineCatalogs) -> SqlPlace:
+    def sql(self, environment: MachineCatalogs) -> SqlPlace:
         """Where the SQL catalog is."""
-        return place_of(machine.files, machine.chance, self.directory, self.catalog)
+        return place_of(environment.files, environment.rng, self.directory, self.catalog)
 
 
-def resolve_places(
+def resolve_location(
     data_dir: str | None = None,
     store_dir: str | None = None,
     no_data_dir: bool = False,
@@ -575,7 +575,7 @@ def configuration_of(files: Files, command_line: OptionValues, environment: Mapp
     chosen = merged(command_line, of_environment)
     of_files, passed_over = read_keys(_lines(files, chosen))
     chosen = merged(chosen, of_files)
-    places = resolve_places(
+    places = resolve_location(
         command_line.data_dir,
         command_line.store_dir,
         bool(command_line.has_no_data_dir),
@@ -609,7 +609,7 @@ def _directory(path: str) -> str:
 
 
 def _built(files: Files, chosen: OptionValues) -> Configuration:
-    total_bytes = machine_bytes(files)
+    total_bytes = system_memory_bytes(files)
     limit_bytes = chosen.memory_bytes or int(total_bytes * (chosen.memory_share or USUAL_SHARE))
     is_told = chosen.memory_bytes is not None or chosen.memory_share is not None
     default = Configuration()

@@ -60,7 +60,7 @@ class CommitHooks(Protocol):
         the next one is written (a rotation), or None."""
         ...
 
-    def make_room(self) -> bool:
+    def commit_pending(self) -> bool:
         """The disk is full: give back what was kept for this moment. False: nothing is left of it."""
         ...
 
@@ -147,7 +147,7 @@ class GroupCommit:
                 )
             self._commit(batch)
 
-    def make_room(self) -> bool:
+    def commit_pending(self) -> bool:
         """Too much is gathered: bring it out, or wait for who is at it. Call without the gate; False if there is
         nothing to bring out."""
         with self.gate:
@@ -183,7 +183,7 @@ class GroupCommit:
             self._leaving = True
             self.gate.notify_all()
         try:
-            while self.make_room():
+            while self.commit_pending():
                 pass
         finally:
             with self.gate:
@@ -195,7 +195,7 @@ class GroupCommit:
         if self._failed is None:
             self._turn.witness()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """End the background thread and leave everything as it is on disk."""
         with self.gate:
             self._leaving = self._stopping = True
@@ -253,7 +253,7 @@ class GroupCommit:
     def _commit(self, batch: CommitBatch) -> None:
         try:
             if batch.epoch is not None:
-                self._bring_to_disk(batch.parts)
+                self._write_and_sync(batch.parts)
                 self._declare_durable(batch.epoch, batch.parts)
             if batch.after is not None:
                 with self.gate:
@@ -266,7 +266,7 @@ class GroupCommit:
             self._busy = False
             self.gate.notify_all()
 
-    def _bring_to_disk(self, parts: list[EpochWrite]) -> None:
+    def _write_and_sync(self, parts: list[EpochWrite]) -> None:
         if len(parts) == 1:
             self._wait_for_room(partial(parts[0].participant.write_through, parts[0]))
         else:
@@ -299,7 +299,7 @@ class GroupCommit:
             try:
                 write()
             except OutOfRoom as error:
-                if self._turn.make_room():
+                if self._turn.commit_pending():
                     continue
                 with self.gate:
                     self.out_of_room = error

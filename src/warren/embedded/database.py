@@ -141,7 +141,7 @@ _OWN_DIRECTORIES = (LOG, STORE, BUFFER, TABLES, SET_ASIDE, SECONDARY, "catalog",
 
 def open_database(
     path: str,
-    machine: Environment,
+    environment: Environment,
     log_settings: LogSettings | None,
     settings: ReflectionSettings,
     progress: Progress = lambda share: None,
@@ -149,19 +149,21 @@ def open_database(
     """Open a directory, or make one. Nobody else may have it open."""
 
     def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
-        return RocksDbStore.open(directory, timeline, threads=machine.threads)
+        return RocksDbStore.open(directory, timeline, threads=environment.threads)
 
     def open_buffer(directory: str, timeline: TimelineId) -> VersionBuffer:
-        return open_version_buffer(settings.buffer, machine, directory, timeline, settings.buffer_bytes)
+        return open_version_buffer(settings.buffer, environment, directory, timeline, settings.buffer_bytes)
 
     check_process(path)
     for name in _OWN_DIRECTORIES:
         restrict(join(path, name))
     tables = ProcessTables()
-    return Database.open(path, open_store, log_settings, settings, machine, progress, tables, PullerClient, open_buffer)
+    return Database.open(
+        path, open_store, log_settings, settings, environment, progress, tables, PullerClient, open_buffer
+    )
 
 
-def served(database: Database, machine: Environment, settings: ReflectionSettings) -> ControlServer | None:
+def served(database: Database, environment: Environment, settings: ReflectionSettings) -> ControlServer | None:
     """Listen for orders, unless another process does."""
     if settings.reflection is Mode.WATCH:
         return None
@@ -181,7 +183,9 @@ def served(database: Database, machine: Environment, settings: ReflectionSetting
     orders = orders_of(database.reflection, told)
     if database.orders is not None:  # what `warren pipeline sync` asks for
         orders.update(database.orders.handlers())
-    return ControlServer(path, orders, machine.threads, machine.clock, takes_over=True, background=machine.background)
+    return ControlServer(
+        path, orders, environment.threads, environment.clock, takes_over=True, background=environment.background
+    )
 
 
 NAMES = 0  # the storage in which names are kept
@@ -213,15 +217,15 @@ def open_embedded(
     of retention, if given, replace those of `log_settings`."""
     directory = directory_path(path)
     _check_settings({"log_settings": log_settings, "reflection": reflection, **queue_side})
-    machine, settings = Environment.real(), reflection or ReflectionSettings()
+    environment, settings = Environment.real(), reflection or ReflectionSettings()
     log_settings = log_settings or LogSettings()
     if retention_seconds is not None:
         log_settings = replace(log_settings, retention_seconds=retention_seconds)
     if retention_bytes is not None:
         log_settings = replace(log_settings, retention_bytes=retention_bytes)
-    database = open_database(directory, machine, log_settings, settings, progress)
+    database = open_database(directory, environment, log_settings, settings, progress)
     try:
-        return Warren(database, machine, served(database, machine, settings), queue_side)
+        return Warren(database, environment, served(database, environment, settings), queue_side)
     except BaseException:
         database.close()
         raise
@@ -233,21 +237,21 @@ class Warren:
     def __init__(
         self,
         database: Database,
-        machine: Environment,
+        environment: Environment,
         control: ControlServer | None = None,
         queue_side: QueueOpenOptions | None = None,
     ) -> None:
         self.database = database
-        self._machine = machine
+        self._environment = environment
         self._control = control
         self._queue_side: QueueOpenOptions = queue_side or {}
         self._room: OpenQueueNames | None = None
-        self._room_lock = machine.threads.condition()
+        self._room_lock = environment.threads.condition()
         self._is_closed = False
         self._writing = WriteSession(
             database.begin,
             database.log.wait,
-            machine.threads.condition(),
+            environment.threads.condition(),
             database.make_durable,
             database.log.owner.check,
         )
@@ -334,7 +338,7 @@ class Warren:
             if self._is_closed:
                 raise Misuse("the database is closed", "open it again")
             if self._room is None:
-                self._room = OpenQueueNames(OpenQueues(self.database, self._machine, **self._queue_side))
+                self._room = OpenQueueNames(OpenQueues(self.database, self._environment, **self._queue_side))
             return self._room
 
     # -- all of it -----------------------------------------------------------------------------------------------
@@ -346,7 +350,7 @@ class Warren:
     def alarms(self) -> list[str]:
         room = self._room
         own = [*self.database.alarms(), *(room.queues.alarms() if room is not None else [])]
-        return list(dict.fromkeys([*own, *self._machine.background.alarms()]))  # most tasks are in both
+        return list(dict.fromkeys([*own, *self._environment.background.alarms()]))  # most tasks are in both
 
     def close(self) -> None:
         """Close it; a second call does nothing, nor does a call in a forked child."""

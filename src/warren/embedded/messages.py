@@ -89,7 +89,7 @@ class DeliveryTag(NamedTuple):
     it is requeued and delivered once more, whoever got it then has the same tag."""
 
     queue: QueueId
-    life: int
+    incarnation: int
     number: int
 
 
@@ -110,12 +110,12 @@ class Settler(Protocol):
 class DeliveredMessages:
     """What both have in common."""
 
-    __slots__ = ("_is_settled", "_life", "_queue", "_tags", "queue_id")
+    __slots__ = ("_incarnation", "_is_settled", "_queue", "_tags", "queue_id")
 
-    def __init__(self, queue: Settler, queue_id: QueueId, life: int, tags: list[TagRange]) -> None:
+    def __init__(self, queue: Settler, queue_id: QueueId, incarnation: int, tags: list[TagRange]) -> None:
         self._queue = queue
         self.queue_id = queue_id
-        self._life = life
+        self._incarnation = incarnation
         self._tags = tags
         self._is_settled = not tags
 
@@ -140,7 +140,7 @@ class DeliveredMessages:
                 f"queue {self._queue.name!r}: this was acknowledged or given back before", "settle each message once"
             )
         self._is_settled = True
-        return SettleCall(self._life, self._tags)
+        return SettleCall(self._incarnation, self._tags)
 
     def __enter__(self) -> Self:
         return self
@@ -160,8 +160,10 @@ class Message(DeliveredMessages):
 
     __slots__ = ("body", "redelivered")
 
-    def __init__(self, queue: Settler, queue_id: QueueId, life: int, tag: int, body: bytes, redelivered: bool) -> None:
-        super().__init__(queue, queue_id, life, [(tag, tag + 1)])
+    def __init__(
+        self, queue: Settler, queue_id: QueueId, incarnation: int, tag: int, body: bytes, redelivered: bool
+    ) -> None:
+        super().__init__(queue, queue_id, incarnation, [(tag, tag + 1)])
         self.body = body
         self.redelivered = redelivered  # it was delivered before, or may have been
 
@@ -169,11 +171,11 @@ class Message(DeliveredMessages):
     def of(cls, queue: Settler, delivery: Delivery) -> Message:
         [fetched] = delivery.fetched
         [body] = plain_bodies(fetched.slice)
-        return cls(queue, delivery.queue, delivery.life, fetched.tag, body, fetched.is_redelivered)
+        return cls(queue, delivery.queue, delivery.incarnation, fetched.tag, body, fetched.is_redelivered)
 
     @property
     def tag(self) -> DeliveryTag:
-        return DeliveryTag(self.queue_id, self._life, self._tags[0][0])
+        return DeliveryTag(self.queue_id, self._incarnation, self._tags[0][0])
 
     def __repr__(self) -> str:
         body = self.body if len(self.body) <= 32 else self.body[:32] + b"..."
@@ -187,8 +189,8 @@ class MessageBatch(DeliveredMessages):
 
     def __init__(self, queue: Settler, delivery: Delivery | None) -> None:
         fetched = delivery.fetched if delivery is not None else []
-        id_, life = (delivery.queue, delivery.life) if delivery is not None else (QueueId(0), 0)
-        super().__init__(queue, id_, life, [each.tags for each in fetched])
+        id_, incarnation = (delivery.queue, delivery.incarnation) if delivery is not None else (QueueId(0), 0)
+        super().__init__(queue, id_, incarnation, [each.tags for each in fetched])
         self.fetched = fetched
         self.bodies: list[bytes] = []
         for each in fetched:
@@ -213,5 +215,7 @@ class MessageBatch(DeliveredMessages):
         """Of each message, to settle some of them alone."""
         ranges = (each.tags for each in self.fetched)
         return [
-            DeliveryTag(self.queue_id, self._life, number) for first, stop in ranges for number in range(first, stop)
+            DeliveryTag(self.queue_id, self._incarnation, number)
+            for first, stop in ranges
+            for number in range(first, stop)
         ]

@@ -41,7 +41,7 @@ class OpenQueues:
     def __init__(
         self,
         database: Database,
-        machine: Environment,
+        environment: Environment,
         queue_settings: QueueSettings | None = None,
         variable_queue_settings: VariableQueueSettings | None = None,
         message_store_settings: MessageStoreSettings | None = None,
@@ -54,29 +54,29 @@ class OpenQueues:
         of_queues = variable_queue_settings or VariableQueueSettings()
         of_stores = message_store_settings or MessageStoreSettings()
         self._owner = database.log.owner
-        self.clock = machine.clock
-        self.threads = machine.threads
+        self.clock = environment.clock
+        self.threads = environment.threads
         self._close = ExitStack()
         with ExitStack() as opened:
             of_catalog = catalog_settings or CatalogSettings()
-            place = place_of(machine.files, machine.chance, database.directory, of_catalog)
-            self.catalog = Catalog.open(database, place, machine.threads, of_catalog.is_forced)
+            place = place_of(environment.files, environment.rng, database.directory, of_catalog)
+            self.catalog = Catalog.open(database, place, environment.threads, of_catalog.is_forced)
             opened.callback(self.catalog.close)
             prepare(self.catalog)
             gone = self.catalog.change(remove_leftovers)
             log = database.log
-            sql = SqlKind(machine.files, machine.threads, database.directory, self.catalog.queue_ids, log.wait)
+            sql = SqlKind(environment.files, environment.threads, database.directory, self.catalog.queue_ids, log.wait)
             opened.callback(sql.close)
             kinds = {SQL: sql.make, **(backing_kinds or {})}
             self.storage = QueueStorage(database, self.catalog, settings, of_queues, of_stores, kinds)
             opened.callback(self.storage.close)
             self.storage.forget(gone)
-            self.realms = Vhosts(self.storage, machine, settings)
-            opened.callback(self.realms.close)
-            self.confirms = Confirms(machine.threads, database.log.wait, machine.background)
+            self.vhosts = Vhosts(self.storage, environment, settings)
+            opened.callback(self.vhosts.close)
+            self.confirms = Confirms(environment.threads, database.log.wait, environment.background)
             opened.callback(self.confirms.stop)
             self.storage.begin_upkeep(settings.cleaning_seconds)
-            self.realms.begin()
+            self.vhosts.begin()
             self._close = opened.pop_all()
 
     def check(self) -> None:
@@ -87,19 +87,19 @@ class OpenQueues:
     def host(self) -> VhostQueues:
         """The queues of the home vhost."""
         self.check()
-        return self.realms.find(HOME).queues
+        return self.vhosts.find(HOME).queues
 
     @property
-    def traffic(self) -> QueueApi:
+    def queue_api(self) -> QueueApi:
         self.check()
-        return self.realms.find(HOME).traffic
+        return self.vhosts.find(HOME).queue_api
 
     @property
     def monitor(self) -> MemoryMonitor:
-        return self.realms.monitor
+        return self.vhosts.monitor
 
     def alarms(self) -> list[str]:
-        return [*self.catalog.problems, *self.storage.alarms(), *self.realms.problems()]
+        return [*self.catalog.problems, *self.storage.alarms(), *self.vhosts.problems()]
 
     def close(self) -> None:
         if self._owner.is_this:

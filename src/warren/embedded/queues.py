@@ -89,17 +89,17 @@ def when_durable(queues: OpenQueues, epoch: Epoch) -> Future[None]:
 class Queue:
     """Handed out by `db.queue(name)`."""
 
-    def __init__(self, queues: OpenQueues, child: QueueHandle) -> None:
+    def __init__(self, queues: OpenQueues, handle: QueueHandle) -> None:
         self._queues = queues
-        self._traffic = queues.traffic
-        self.child = child
-        self._origin = Origin(routing_key=child.name)
+        self._queue_api = queues.queue_api
+        self.handle = handle
+        self._origin = Origin(routing_key=handle.name)
 
     @property
-    def traffic(self) -> QueueApi:
+    def queue_api(self) -> QueueApi:
         """Raises in a forked child."""
         self._queues.check()
-        return self._traffic
+        return self._queue_api
 
     @property
     def threads(self) -> Threads:
@@ -107,7 +107,7 @@ class Queue:
 
     @property
     def name(self) -> str:
-        return self.child.name
+        return self.handle.name
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r}>"
@@ -160,7 +160,7 @@ class Queue:
 
     def browse(self) -> Iterator[bytes]:
         """Bodies of what is ready, in order, without taking them. Ends early if the queue changes meanwhile."""
-        for contents in self.traffic.browse(self.child):
+        for contents in self.queue_api.browse(self.handle):
             yield from contents
 
     # -- settling ------------------------------------------------------------------------------------------------
@@ -168,23 +168,23 @@ class Queue:
     def ack(self, what: Settled) -> int:
         """Done with a message or a batch, which may be named by its tag; how many messages that were. Does not wait for
         the disk."""
-        return self.traffic.ack(self.child, self._settling(what))
+        return self.queue_api.ack(self.handle, self._settling(what))
 
     def nack(self, what: Settled, requeue: bool = True) -> int:
         """Not done with it. Ready again where it stood, or with `requeue=False` gone: to the dead-letter queue, if this
         one has one."""
         settling = self._settling(what)
-        return (self.traffic.requeue if requeue else self.traffic.reject)(self.child, settling)
+        return (self.queue_api.requeue if requeue else self.queue_api.reject)(self.handle, settling)
 
     def sync(self) -> None:
         """Return when everything that was done to this queue so far is durable, acknowledgements too."""
-        self._wait(self.child.epoch)
+        self._wait(self.handle.epoch)
 
     # -- all of it -----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """How many messages are ready; at once, however many that is."""
-        return self.traffic.length(self.child)
+        return self.queue_api.length(self.handle)
 
     def __bool__(self) -> bool:
         """A queue is there, also when it is empty."""
@@ -192,19 +192,19 @@ class Queue:
 
     def purge(self) -> int:
         """Let go of everything that is ready; how many. Durable when it returns."""
-        count, epoch = self.traffic.purge(self.child)
+        count, epoch = self.queue_api.purge(self.handle)
         self._wait(epoch)
         return count
 
     def delete(self) -> int:
         """The queue and everything in it; how many messages that were. Durable when it returns."""
-        return self._queues.host.delete(self.child)
+        return self._queues.host.delete(self.handle)
 
     def facts(self) -> Mapping[str, int | float | str]:
         """What an operator may want to know."""
         self._queues.check()
-        with self.child.lock:
-            return self.child.serving().backing.facts()
+        with self.handle.lock:
+            return self.handle.serving().backing.facts()
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class Queue:
 
     def _put(self, contents: list[bytes], ttl: float | None, priority: int, persistent: bool) -> Epoch:
         publication = publication_of(self._queues, contents, ttl, priority, persistent, self._origin)
-        return self.traffic.put(publication, [self.child])
+        return self.queue_api.put(publication, [self.handle])
 
     def _put_many(
         self, bodies: Iterable[bytes], ttl: float | None, priority: int, persistent: bool
@@ -226,16 +226,16 @@ class Queue:
         return count, epoch
 
     def _delivered(self, count: int, timeout: float | None, bytes_max: int | None = None) -> Delivery | None:
-        return self.traffic.get(self.child, count, bytes_max, timeout)
+        return self.queue_api.get(self.handle, count, bytes_max, timeout)
 
     def _settling(self, what: Settled) -> SettleCall:
         if isinstance(what, DeliveryTag):
-            queue, settling = what.queue, SettleCall(what.life, [(what.number, what.number + 1)])
+            queue, settling = what.queue, SettleCall(what.incarnation, [(what.number, what.number + 1)])
         elif isinstance(what, DeliveredMessages):
             queue, settling = what.queue_id, what.settling()
         else:
             raise Misuse(f"a message, a batch or a tag is settled, not a {type(what).__name__}")
-        if queue != self.child.id:
+        if queue != self.handle.id:
             raise NotYours(f"queue {self.name!r} did not deliver this message", "settle it with the queue it came from")
         return settling
 
@@ -289,15 +289,15 @@ class OpenQueueNames:
     ) -> tuple[int, Epoch]:
         """How many messages, and the epoch to wait for."""
         queues, settings = self.queues, self.queues.settings
-        children = [queues.host.find(name) for name in dict.fromkeys(names)]
-        if not children:
+        handles = [queues.host.find(name) for name in dict.fromkeys(names)]
+        if not handles:
             raise Misuse("no queue was named", "name at least one")
         bytes_max = queues.storage.message_bytes_max
         many = [checked_body(bodies, bytes_max)] if isinstance(bodies, bytes) else bodies
         count, epoch = 0, Epoch(0)
         for contents in pieces(many, bytes_max, settings.put_count_max, settings.put_bytes_max):
-            publication = publication_of(queues, contents, ttl, priority, persistent, NOWHERE, len(children))
-            epoch = max(epoch, queues.traffic.put(publication, children))
+            publication = publication_of(queues, contents, ttl, priority, persistent, NOWHERE, len(handles))
+            epoch = max(epoch, queues.queue_api.put(publication, handles))
             count += len(contents)
         return count, epoch
 

@@ -78,22 +78,22 @@ class AsyncQueue:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     async def _delivered(self, count: int, timeout: float | None, bytes_max: int | None) -> Delivery | None:
-        child, traffic = self.inner.child, self.inner.traffic
-        delivery = await asyncio.to_thread(traffic.get, child, count, bytes_max)
+        handle, queue_api = self.inner.handle, self.inner.queue_api
+        delivery = await asyncio.to_thread(queue_api.get, handle, count, bytes_max)
         if delivery is not None or timeout == 0.0:
             return delivery
         waiting = WaitingCoroutine(self.inner.threads, asyncio.get_running_loop(), count, bytes_max)
         try:
-            await asyncio.to_thread(traffic.stand, child, waiting)
+            await asyncio.to_thread(queue_api.stand, handle, waiting)
             with suppress(TimeoutError):
                 await asyncio.wait_for(waiting.woken.wait(), timeout)
         except BaseException:  # it was cancelled: nothing here waits for the disk
-            traffic.give_back(child, waiting.go())
-            traffic.leave(child, waiting)
+            queue_api.give_back(handle, waiting.go())
+            queue_api.leave(handle, waiting)
             raise
         outcome = waiting.go()
         if outcome is None:
-            await asyncio.to_thread(traffic.leave, child, waiting)
+            await asyncio.to_thread(queue_api.leave, handle, waiting)
         elif isinstance(outcome, BaseException):
             raise outcome
         return outcome

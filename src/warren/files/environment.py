@@ -15,7 +15,7 @@ class Environment:
     files: Files
     clock: Clock
     threads: Threads
-    chance: Random
+    rng: Random
     background: Background = field(default_factory=Background)
 
     @classmethod

@@ -143,7 +143,7 @@ def take_lock(path: str, holder: str) -> LocalLock:
         except BlockingIOError as error:
             present = _holder(descriptor)
             os.close(descriptor)
-            raise held_by(path, present) from error
+            raise owner_of(path, present) from error
         except OSError:
             os.close(descriptor)
             raise
@@ -182,7 +182,7 @@ def _is_dead(holder: str) -> bool:
     return False
 
 
-def held_by(path: str, holder: str) -> Locked:
+def owner_of(path: str, holder: str) -> Locked:
     """What the second opener is told."""
     return Locked(f"{path} is locked by {holder or 'somebody who has not written a name yet'}", "stop that one first")
 

@@ -40,13 +40,13 @@ class Checkpoint:
     def paths(self) -> list[str]:
         return [join(self.directory, record.name) for _, record in sorted(self.state.files.items())]
 
-    def write_to(self, files: Files, threads: Threads, chance: Random, directory: str) -> None:
+    def write_to(self, files: Files, threads: Threads, rng: Random, directory: str) -> None:
         """Link the files into a new directory; its manifest comes last and makes it a store."""
         files.make_directories(directory)
         for record in self.state.files.values():
             self._link(files, record, directory)
         files.sync_directory(directory)
-        Manifest(files, directory, threads, chance, self.state).close()
+        Manifest(files, directory, threads, rng, self.state).close()
 
     def _link(self, files: Files, record: FileRecord, directory: str) -> None:
         path = join(self.directory, record.name)

@@ -1,6 +1,6 @@
 """Room on the disk that is kept for those who must go on when it is full: acknowledgements, outcomes, flushes.
 
-    `ballast`, a file of zeros  ──the disk is full──▶  removed, and the write that found no room is tried again
+    `disk_reserve`, a file of zeros  ──the disk is full──▶  removed, and the write that found no room is tried again
                                 ◀──there is room──────  laid once more, by the thread that tidies up
 
 The leader of a commit gives it back, once. `is_in_use` then stops publishers (the server blocks them). What they have
@@ -21,7 +21,7 @@ from __future__ import annotations
 from warren.base.errors import OutOfRoom
 from warren.base.threads import Threads
 from warren.files.protocol import Files, join
-from warren.log.file_record import BALLAST
+from warren.log.file_record import DISK_RESERVE
 
 
 class DiskReserve:
@@ -30,7 +30,7 @@ class DiskReserve:
         is published and not yet durable when the disk is full. It precedes the acknowledgements in the log."""
         self._files = files
         self._directory = directory
-        self._path = join(directory, BALLAST)
+        self._path = join(directory, DISK_RESERVE)
         self._lock = threads.condition()
         self._least_bytes = size_bytes
         self._size_bytes = size_bytes + publish_bytes if size_bytes else 0
@@ -106,7 +106,7 @@ class DiskReserve:
 def release_if_full(files: Files, directory: str, size_bytes: int) -> bool:
     """Before a start, which creates files: with less free space than `size_bytes` (without the part for publishes) the
     ballast makes room for them. Whether it was removed."""
-    path = join(directory, BALLAST)
+    path = join(directory, DISK_RESERVE)
     if not size_bytes or not files.exists(path) or files.free_bytes(directory) >= size_bytes:
         return False
     files.remove(path)

@@ -35,7 +35,7 @@ from warren.records.format import HEADER, BlockKind
 LOCK = "lock"
 MANIFEST = "manifest"
 EPOCH = "epoch"
-BALLAST = "ballast"
+DISK_RESERVE = "ballast"
 CTRL = "ctrl"
 PINS = "pins"
 STAGING = "staging"

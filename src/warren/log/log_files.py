@@ -131,7 +131,7 @@ class LogFileFactory:
         files: Files,
         directory: str,
         clock: Clock,
-        chance: Random,
+        rng: Random,
         threads: Threads,
         timeline: TimelineId,
         next_number: FileNumber,
@@ -142,7 +142,7 @@ class LogFileFactory:
         self._files = files
         self._directory = directory
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._lock = threads.condition()
         self._next = next_number
         self._initial_containers = initial_containers
@@ -163,7 +163,7 @@ class LogFileFactory:
             return number
 
     def new_identity(self) -> FileIdentity:
-        return FileIdentity(self.timeline, Incarnation(self._chance.id64()))
+        return FileIdentity(self.timeline, Incarnation(self._rng.id64()))
 
     def plan_log_file(self, channel: ChannelId) -> LogFile:
         """A file that can be appended to in memory; `create` brings it to the disk."""

@@ -224,12 +224,12 @@ def _said(take: Callable[[Any], ManifestState], view: memoryview, header: Header
 class Manifest:
     """The manifest in the hands of its owner."""
 
-    def __init__(self, files: Files, directory: str, threads: Threads, chance: Random, state: ManifestState) -> None:
+    def __init__(self, files: Files, directory: str, threads: Threads, rng: Random, state: ManifestState) -> None:
         """Fold `state` into a new manifest file and take it over."""
         self._files = files
         self._directory = directory
         self._path = join(directory, MANIFEST)
-        self._chance = chance
+        self._rng = rng
         self._lock = threads.condition()
         self._file: File | None = None
         self.state = state
@@ -260,7 +260,7 @@ class Manifest:
             self._file = None
 
     def _fold(self, state: ManifestState) -> None:
-        self._identity = FileIdentity(state.timeline.id, Incarnation(self._chance.id64()))
+        self._identity = FileIdentity(state.timeline.id, Incarnation(self._rng.id64()))
         pieces, size = self._block(state.to_json(), state.edits, 0)
         replace_file(self._files, self._path, pieces)
         self.close()

@@ -121,13 +121,13 @@ OpenFile = Callable[[FileNumber], tuple[File, FileIdentity]]
 
 
 class _Handle:
-    __slots__ = ("file", "identity", "is_let_go", "readers")
+    __slots__ = ("file", "identity", "is_released", "readers")
 
     def __init__(self, file: File, identity: FileIdentity) -> None:
         self.file = file
         self.identity = identity
         self.readers = 0
-        self.is_let_go = False
+        self.is_released = False
 
 
 class BlockReader:
@@ -163,7 +163,7 @@ class BlockReader:
         """Let go of what is kept of these."""
         with self._lock:
             for number in files:
-                self._let_go(number)
+                self._release(number)
             for block in [block for block in self._blocks if file_of_lsn(block) in files]:
                 self._bytes -= self._blocks.pop(block)[1]
 
@@ -196,7 +196,7 @@ class BlockReader:
         finally:
             with self._lock:
                 handle.readers -= 1
-                if handle.is_let_go and not handle.readers:
+                if handle.is_released and not handle.readers:
                     handle.file.close()
 
     def _taken(self, number: FileNumber) -> _Handle:
@@ -211,7 +211,7 @@ class BlockReader:
             self._handles[number] = opened
             opened.readers += 1
             while len(self._handles) > HANDLES_MAX:
-                self._let_go(next(iter(self._handles)))
+                self._release(next(iter(self._handles)))
             return opened
 
     def _found(self, number: FileNumber) -> _Handle | None:
@@ -221,10 +221,10 @@ class BlockReader:
             handle.readers += 1
         return handle
 
-    def _let_go(self, number: FileNumber) -> None:
+    def _release(self, number: FileNumber) -> None:
         handle = self._handles.pop(number, None)
         if handle is not None:
-            handle.is_let_go = True
+            handle.is_released = True
             if not handle.readers:
                 handle.file.close()
 

@@ -295,18 +295,18 @@ class OpenedLog:
     problems: list[str] = field(default_factory=list)
 
     @contextmanager
-    def let_go_if_this_fails(self) -> Iterator[None]:
+    def release_on_error(self) -> Iterator[None]:
         """Nothing was put on it."""
         try:
             yield
         except BaseException:
             self.manifest.close()
             for participant in self.kept.values():
-                let_go(participant)
+                release(participant)
             raise
 
 
-def create_if_missing(files: Files, directory: str, settings: LogSettings, threads: Threads, chance: Random) -> None:
+def create_if_missing(files: Files, directory: str, settings: LogSettings, threads: Threads, rng: Random) -> None:
     """A new store: its directories and its first manifest."""
     for name in DIRECTORIES:
         files.make_directories(join(directory, name))
@@ -320,17 +320,17 @@ def create_if_missing(files: Files, directory: str, settings: LogSettings, threa
     size = container_bytes_of(settings, files.sector_bytes(directory))
     streams = {KV_STREAM: StreamRecord(KV_STREAM, "kv", ChannelId(0), is_records=False)}
     state = ManifestState(
-        Timeline(TimelineId(chance.id64())), size, max(2, settings.initial_containers), is_clean=True, streams=streams
+        Timeline(TimelineId(rng.id64())), size, max(2, settings.initial_containers), is_clean=True, streams=streams
     )
-    Manifest(files, directory, threads, chance, state).close()
+    Manifest(files, directory, threads, rng, state).close()
 
 
-def recover(files: Files, directory: str, threads: Threads, chance: Random, clock: Clock) -> OpenedLog:
+def recover(files: Files, directory: str, threads: Threads, rng: Random, clock: Clock) -> OpenedLog:
     """Judge what is there and make it the ground of a new run."""
     files.sync_directory(directory)
     state = read_manifest(files, directory)
     if state.is_cut:
-        fork = state.timeline.fork(TimelineId(chance.id64()), state.durable)
+        fork = state.timeline.fork(TimelineId(rng.id64()), state.durable)
         state = replace(state, is_cut=False, timeline=fork)
     witness, problems = newest_witness(files, directory, state)
     if witness is not None and state.edits < witness.manifest_edits:
@@ -344,7 +344,7 @@ def recover(files: Files, directory: str, threads: Threads, chance: Random, cloc
     problems += _set_aside_strangers(files, directory, state)
     for item in judgement.files:
         _make_durable(files, item, witness)
-    manifest = Manifest(files, directory, threads, chance, state)
+    manifest = Manifest(files, directory, threads, rng, state)
     try:
         for item in judgement.files:
             _quarantine(files, directory, item)
@@ -524,7 +524,7 @@ def _sealed(item: VerifiedEpoch, judgement: DurableJudgement, wall_ns: int) -> F
     )
 
 
-def let_go(participant: LogFile) -> None:
+def release(participant: LogFile) -> None:
     """Close its file, if it has one."""
     handle, participant.handle = participant.handle, None
     if handle is not None:
@@ -538,7 +538,7 @@ def _kept_open(files: Files, items: list[VerifiedEpoch], state: ManifestState) -
             kept[item.examined.record.channel] = _kept(files, item, state)
     except BaseException:
         for participant in kept.values():
-            let_go(participant)
+            release(participant)
         raise
     return kept
 

@@ -87,12 +87,12 @@ class Pin:
 
 
 class Pins:
-    def __init__(self, files: Files, directory: str, clock: Clock, chance: Random) -> None:
+    def __init__(self, files: Files, directory: str, clock: Clock, rng: Random) -> None:
         self._files = files
         self._directory = directory
         self._home = join(directory, PINS)
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._expiries = SteadyInstants(clock)
 
     def take(
@@ -109,7 +109,7 @@ class Pins:
         if timeline is not None and from_epoch is not None:
             state.timeline.admit(timeline, from_epoch)
         expires_ns = self._clock.wall_ns() + int(seconds * 1e9)
-        identity = f"{self._chance.id64():016x}"
+        identity = f"{self._rng.id64():016x}"
         pin = Pin(identity, reader, state.timeline.id, from_epoch, tuple(numbers), expires_ns, bytes_max)
         self._left_ns(pin)
         self._write(pin)
@@ -290,11 +290,11 @@ def _over(state: ManifestState, history: list[FileRecord], old: set[FileNumber],
     kept_bytes = 0
     by_reach = sorted(history, key=lambda record: reach(state, record), reverse=True)
     for _, group in groupby(by_reach, key=lambda record: reach(state, record)):
-        stretch = list(group)
-        kept_bytes += sum(record.end for record in stretch)
-        is_old = all(record.number in old for record in stretch)
+        epoch_range = list(group)
+        kept_bytes += sum(record.end for record in epoch_range)
+        is_old = all(record.number in old for record in epoch_range)
         if is_old or kept_bytes > size:
-            over += stretch
+            over += epoch_range
     return over
 
 
@@ -308,9 +308,9 @@ def _released(
     for _, group in groupby(by_reach, key=lambda record: reach(state, record)):
         if free_bytes >= release_bytes:
             break
-        stretch = list(group)
-        released += stretch
-        free_bytes += sum(disk_bytes(state, record) for record in stretch if not is_held(state, record, pins))
+        epoch_range = list(group)
+        released += epoch_range
+        free_bytes += sum(disk_bytes(state, record) for record in epoch_range if not is_held(state, record, pins))
     return released
 
 

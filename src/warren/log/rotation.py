@@ -94,7 +94,7 @@ class Rotation:
             self._commit.check()
             self._queue.append(request)
         while request.result is None:
-            self._commit.make_room()
+            self._commit.commit_pending()
         return self._await_sessions(request, request.result)
 
     def rotate_soon(self) -> None:
@@ -151,7 +151,7 @@ class Rotation:
                 lambda: self._witnesses.create(self._commit),
                 lambda: self._files.sync_directory(self._directory),
                 lambda: self._edit(moves),
-                lambda: self._let_go(moves),
+                lambda: self._release(moves),
                 lambda: self._witnesses.write(self._commit),
                 lambda: self._answer(request, epoch),
             ]
@@ -165,7 +165,7 @@ class Rotation:
 
     def _create(self, move: FileChange) -> None:
         self._log_files.create(move.new)
-        self._witnesses.speak_of(move.new)
+        self._witnesses.add_file(move.new)
 
     def _edit(self, moves: list[FileChange]) -> None:
         changes: list[Change] = [file_change(move.sealed) for move in moves]
@@ -176,9 +176,9 @@ class Rotation:
         )
         self._manifest.commit(changes)
 
-    def _let_go(self, moves: list[FileChange]) -> None:
+    def _release(self, moves: list[FileChange]) -> None:
         for move in moves:
-            self._witnesses.no_longer_speak_of(move.old)
+            self._witnesses.remove_file(move.old)
             if self._is_forgetting:
                 move.old.forget(0)
             if move.old.handle is not None:

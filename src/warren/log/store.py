@@ -33,10 +33,10 @@ from warren.log.recovery import (
     OpenedLog,
     check_settings,
     create_if_missing,
-    let_go,
     opening_edit,
     quarantine_alarm,
     recover,
+    release,
 )
 from warren.log.retention import FilePurge, Pins, PurgeResult
 from warren.log.rotation import Rotation, RotationResult
@@ -53,12 +53,12 @@ class LogStore:
     """An open log directory. Use `LogStore.open`."""
 
     def __init__(
-        self, directory: str, settings: LogSettings, machine: Environment, lock: DirectoryLock, opened: OpenedLog
+        self, directory: str, settings: LogSettings, environment: Environment, lock: DirectoryLock, opened: OpenedLog
     ) -> None:
         self.directory = directory
         self.owner = OwningProcess(directory)
         self.settings = settings
-        self.machine = machine
+        self.environment = environment
         self.opened = opened
         self._lock = lock
         self._is_open = True
@@ -77,7 +77,7 @@ class LogStore:
             files,
             directory,
             clock,
-            self.machine.chance,
+            self.environment.rng,
             threads,
             state.timeline.id,
             state.next_file,
@@ -87,8 +87,10 @@ class LogStore:
         )
         self.witnesses = EpochFileWriter(files, directory, threads, self.manifest, opened.witness_sequence)
         self.channels = [self._channel(ChannelId(index)) for index in range(self._channel_count())]
-        self.ballast = DiskReserve(files, directory, threads, settings.ballast_bytes, settings.ballast_publish_bytes)
-        turn = LogCommitHooks(self.channels, self.witnesses, self.ballast, settings.page_cache_bytes)
+        self.disk_reserve = DiskReserve(
+            files, directory, threads, settings.ballast_bytes, settings.ballast_publish_bytes
+        )
+        turn = LogCommitHooks(self.channels, self.witnesses, self.disk_reserve, settings.page_cache_bytes)
         judgement = opened.judgement
         self.commit = GroupCommit(
             threads,
@@ -122,7 +124,7 @@ class LogStore:
         """What keeps the log short and readable: pins, purge, compaction, snapshot, streams."""
         files, directory, clock, threads = self._seams()
         settings = self.settings
-        self.pins = Pins(files, directory, clock, self.machine.chance)
+        self.pins = Pins(files, directory, clock, self.environment.rng)
         upkeep = threads.condition()
         self.purger = FilePurge(
             files, directory, clock, upkeep, self.manifest, self.pins, settings, self.recycle_pool, self._missing_bytes
@@ -139,7 +141,7 @@ class LogStore:
             self._worker,
             settings,
         )
-        self.handover = Handover(files, directory, clock, self.machine.chance, upkeep, self.compaction)
+        self.handover = Handover(files, directory, clock, self.environment.rng, upkeep, self.compaction)
         self._snapshots = StartupSnapshots(
             files, directory, clock, upkeep, self.manifest, self.log_files, self._worker, settings
         )
@@ -159,20 +161,20 @@ class LogStore:
         if self.settings.keeps_snapshot:
             check_has_state(self.manifest.state)
         self._start_run()
-        self.ballast.begin(was_released)
+        self.disk_reserve.begin(was_released)
         if self.settings.keeps_snapshot:
             self._snapshot = self._snapshots.at_start(self.commit.durable, self._inline_worker(), progress)
 
     def begin_upkeep(self) -> None:
         """Start the thread that compacts and purges: from now on files may go."""
         self._compaction_thread = CompactionThread(
-            self.machine.files,
+            self.environment.files,
             self.directory,
-            self.machine.clock,
-            self.machine.threads,
+            self.environment.clock,
+            self.environment.threads,
             self,
             self.settings.compaction_poll_seconds,
-            self.machine.background,
+            self.environment.background,
         )
 
     @classmethod
@@ -180,23 +182,23 @@ class LogStore:
         cls,
         directory: str,
         settings: LogSettings | None = None,
-        machine: Environment | None = None,
+        environment: Environment | None = None,
         progress: Progress = lambda share: None,
         begins_upkeep: bool = True,
     ) -> LogStore:
         """Open a log directory, or make one. Returns when it can be written to and read from. Without `begins_upkeep`
         nothing goes from it until the caller has called `begin_upkeep`."""
-        settings, machine = settings or LogSettings(), machine or Environment.real()
+        settings, environment = settings or LogSettings(), environment or Environment.real()
         check_settings(settings)
-        files = machine.files
+        files = environment.files
         files.make_directories(directory)
-        lock = files.lock(join(directory, LOCK), f"warren log store, {this_process(machine.clock)}")
+        lock = files.lock(join(directory, LOCK), f"warren log store, {this_process(environment.clock)}")
         try:
             was_released = release_if_full(files, directory, settings.ballast_bytes)
-            create_if_missing(files, directory, settings, machine.threads, machine.chance)
-            opened = recover(files, directory, machine.threads, machine.chance, machine.clock)
-            with opened.let_go_if_this_fails():
-                store = cls(directory, settings, machine, lock, opened)
+            create_if_missing(files, directory, settings, environment.threads, environment.rng)
+            opened = recover(files, directory, environment.threads, environment.rng, environment.clock)
+            with opened.release_on_error():
+                store = cls(directory, settings, environment, lock, opened)
         except BaseException:
             lock.release()
             raise
@@ -280,7 +282,7 @@ class LogStore:
             epoch = rotated.epoch if epoch is None else epoch
         if epoch > self.durable:
             raise Refused(f"epoch {epoch} is not durable", f"the newest is {self.durable}")
-        files, pins = self.machine.files, self.pins
+        files, pins = self.environment.files, self.pins
         return make_cut(files, self.directory, self.manifest, pins, epoch, self.settings.pin_seconds)
 
     # -- upkeep --------------------------------------------------------------------------------------------------
@@ -315,13 +317,13 @@ class LogStore:
 
     def is_short_of_room(self) -> bool:
         least = self.settings.free_bytes_min
-        return bool(self._missing_bytes()) or (least > 0 and self.machine.files.free_bytes(self.directory) < least)
+        return bool(self._missing_bytes()) or (least > 0 and self.environment.files.free_bytes(self.directory) < least)
 
     def _missing_bytes(self) -> int:
         """Free space that writers wait for: of the next container, and of the ballast if that is in use."""
-        if not self.commit.is_out_of_room and not self.ballast.is_in_use:
+        if not self.commit.is_out_of_room and not self.disk_reserve.is_in_use:
             return 0
-        return self.ballast.room_bytes + self.manifest.state.container_bytes
+        return self.disk_reserve.room_bytes + self.manifest.state.container_bytes
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -346,7 +348,7 @@ class LogStore:
                 ]
             )
         finally:
-            self._let_go()
+            self._release()
 
     def abandon(self) -> None:
         """Let go of everything as it is, as if the process had ended here."""
@@ -354,8 +356,8 @@ class LogStore:
             return
         self._is_open = False
         self._end_compaction()
-        self.commit.give_up()
-        self._let_go()
+        self.commit.abandon()
+        self._release()
 
     def __enter__(self) -> LogStore:
         return self
@@ -370,7 +372,7 @@ class LogStore:
             self._compaction_thread.stop(self._worker.stop)
 
     def _seams(self) -> tuple[Files, str, Clock, Threads]:
-        return self.machine.files, self.directory, self.machine.clock, self.machine.threads
+        return self.environment.files, self.directory, self.environment.clock, self.environment.threads
 
     def _newest_epoch(self) -> Epoch:
         """The newest epoch that is durable or about to be."""
@@ -383,14 +385,14 @@ class LogStore:
         return SizedWorker(inline, ProcessWorker()) if self.settings.use_worker_process else inline
 
     def _inline_worker(self) -> InlineWorker:
-        return InlineWorker(self.machine.files, self.machine.threads)
+        return InlineWorker(self.environment.files, self.environment.threads)
 
     def _add_channel(self, stream: StreamRecord) -> None:
         """A channel of its own for a new stream: file, witness, edit, and only then the first byte."""
         participant = self.log_files.plan_log_file(stream.channel)
         self.log_files.create(participant)
-        self.witnesses.speak_of(participant)
-        self.machine.files.sync_directory(self.directory)
+        self.witnesses.add_file(participant)
+        self.environment.files.sync_directory(self.directory)
         record = self.log_files.record_of(participant, stream.channel)
         next_file = set_change(next_file=self.log_files.next_number)
         self.manifest.commit([file_change(record), stream_change(stream), next_file])
@@ -401,7 +403,7 @@ class LogStore:
         """Only files that a durable edit has dropped, and that were never handed out, are offered to it."""
         if not self.settings.recycle_files:
             return None
-        return RecyclePool(self.machine.files, join(self.directory, RECYCLE), lambda path: True)
+        return RecyclePool(self.environment.files, join(self.directory, RECYCLE), lambda path: True)
 
     def _channel_count(self) -> int:
         """As many as wanted, but never fewer than the streams of the store need."""
@@ -414,20 +416,20 @@ class LogStore:
 
     def _start_run(self) -> None:
         """Bring the new files, the epoch file and the edit to the disk: from now on there may be epochs."""
-        files = self.machine.files
+        files = self.environment.files
         fresh = [channel for channel in self.channels if channel.participant.handle is None]
         for channel in fresh:
             self.log_files.create(channel.participant)
-        self.witnesses.speaks_of = [channel.participant for channel in self.channels]
+        self.witnesses.named_files = [channel.participant for channel in self.channels]
         self.witnesses.create(self.commit)
         files.sync_directory(self.directory)
         records = [self.log_files.record_of(channel.participant, channel.id) for channel in fresh]
         self.manifest.commit(opening_edit(self.opened, records, self.log_files.next_number))
         self.witnesses.write(self.commit)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         for channel in self.channels:
-            let_go(channel.participant)
+            release(channel.participant)
         self.witnesses.close()
         self.manifest.close()
         self._lock.release()

@@ -99,7 +99,7 @@ class ProcessWorker:
                     result: dict[str, Any] = told["result"]
                     return result
                 elif "error" in told:
-                    raise error_of(told["error"])
+                    raise error_from_json(told["error"])
         status = f"killed by signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
         raise DiskFailure(f"the worker process ended before its job did: {status}", "nothing has changed: try again")
 
@@ -137,8 +137,8 @@ def read_line(line: bytes) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def error_of(told: dict[str, Any]) -> WarrenError:
-    """What `told_error` has told, as an error again."""
+def error_from_json(told: dict[str, Any]) -> WarrenError:
+    """What `error_to_json` has told, as an error again."""
     if told["family"] == Damage.__name__:
         return Damage(told["what"], told["path"], told["offset"], told["hint"])
     return _FAMILIES.get(told["family"], DiskFailure)(told["what"], told["hint"])
@@ -155,11 +155,11 @@ def main() -> None:
     try:
         told = {"result": run_job(LocalFiles(), SystemThreads(), job, lambda share: say({"progress": share}))}
     except Exception as error:
-        told = {"error": told_error(error)}
+        told = {"error": error_to_json(error)}
     say(told)
 
 
-def told_error(error: BaseException) -> dict[str, Any]:
+def error_to_json(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Damage):
         return {"family": "Damage", "what": error.bare, "hint": error.hint, "path": error.path, "offset": error.offset}
     if isinstance(error, WarrenError):

@@ -245,7 +245,7 @@ class LogAppender:
         if not len(rows):
             return self._append_nothing(session)
         place = self._channel(channel)
-        self._hold_back(place)
+        self._throttle(place)
         with self._commit.gate:
             self._commit.check()
             epoch, first = self._number(len(rows))
@@ -258,7 +258,7 @@ class LogAppender:
         if not drafts:
             return self._append_nothing(session)
         place = self._channel(channel)
-        self._hold_back(place)
+        self._throttle(place)
         with self._commit.gate:
             self._commit.check()
             session.placed = []
@@ -285,9 +285,9 @@ class LogAppender:
     def _channel(self, index: int) -> LogChannel:
         return self.channels[index]
 
-    def _hold_back(self, channel: LogChannel) -> None:
+    def _throttle(self, channel: LogChannel) -> None:
         while channel.blocks_gathered >= self._gathered_max:
-            self._commit.make_room()
+            self._commit.commit_pending()
 
     def _number(self, count: int) -> tuple[Epoch, int]:
         epoch = self._commit.open_epoch
@@ -314,16 +314,16 @@ class EpochFileWriter:
         self._lock = threads.condition()
         self._file: EpochFile | None = None
         self._sequence = sequence
-        self.speaks_of: list[LogFile] = []
+        self.named_files: list[LogFile] = []
 
-    def speak_of(self, participant: LogFile) -> None:
+    def add_file(self, participant: LogFile) -> None:
         with self._lock:
-            if participant not in self.speaks_of:
-                self.speaks_of.append(participant)
+            if participant not in self.named_files:
+                self.named_files.append(participant)
 
-    def no_longer_speak_of(self, participant: LogFile) -> None:
+    def remove_file(self, participant: LogFile) -> None:
         with self._lock:
-            self.speaks_of.remove(participant)
+            self.named_files.remove(participant)
 
     def write(self, commit: GroupCommit) -> None:
         """Say what is durable now, and sync it."""
@@ -356,7 +356,7 @@ class EpochFileWriter:
     def _witness(self, commit: GroupCommit) -> DurableRecord:
         edits = self._manifest.state.edits
         with commit.gate:  # an epoch and the ends it gave the files belong together
-            ends = tuple(participant.durable_end for participant in self.speaks_of)
+            ends = tuple(participant.durable_end for participant in self.named_files)
             durable, digest, marks = commit.durable, commit.digest, commit.marks
             wall, monotone = marks.wall_ns, marks.monotone_ns
         return DurableRecord(commit.timeline, durable, digest, edits, wall, monotone, ends, self._sequence)
@@ -366,11 +366,15 @@ class LogCommitHooks:
     """Joins channels, rotation and witness to the group commit."""
 
     def __init__(
-        self, channels: Sequence[LogChannel], witnesses: EpochFileWriter, ballast: DiskReserve, page_cache_bytes: int
+        self,
+        channels: Sequence[LogChannel],
+        witnesses: EpochFileWriter,
+        disk_reserve: DiskReserve,
+        page_cache_bytes: int,
     ) -> None:
         self._channels = channels
         self._witnesses = witnesses
-        self._ballast = ballast
+        self._disk_reserve = disk_reserve
         self._page_cache_bytes = page_cache_bytes
         self.commit: GroupCommit | None = None  # set right after the commit is made: the two know each other
         self.rotate_if_due: Callable[[], Callable[[], None] | None] = lambda: None
@@ -384,8 +388,8 @@ class LogCommitHooks:
     def at_switch(self) -> Callable[[], None] | None:
         return self.rotate_if_due()
 
-    def make_room(self) -> bool:
-        return self._ballast.give_back()
+    def commit_pending(self) -> bool:
+        return self._disk_reserve.give_back()
 
     def witness(self) -> None:
         assert self.commit is not None

@@ -117,14 +117,14 @@ class Application:
     ) -> tuple[int, bytes]:
         """In a thread."""
         running = self._source.running
-        realm = entered(running, user, names["vhost"]) if "vhost" in names else None
+        open_vhost = entered(running, user, names["vhost"]) if "vhost" in names else None
         told = json_object(body, self._settings.json_depth_max) if route.method != "GET" else {}
-        answer = route.handler(HttpRequest(self._source, user, names, query, told, realm))
+        answer = route.handler(HttpRequest(self._source, user, names, query, told, open_vhost))
         content, status = answer if isinstance(answer, HttpResponse) else (answer, 200)
         return status, _encoded(content) if route.content_type == JSON else content.encode()
 
     async def _user(self, request: Request, who: AccessRule) -> UserRow:
-        if self._is_local or who is AccessRule.ANYBODY:
+        if self._is_local or who is AccessRule.ANY_USER:
             return SOCKET_USER
         told = request.headers.get("authorization")
         if told is None:
@@ -149,7 +149,7 @@ class Application:
         return self._response(refusal.status, _encoded(refusal.body), headers)
 
     def _response(self, status: int, content: bytes, headers: Mapping[str, str], is_head: bool = False) -> Response:
-        now = self._source.running.machine.clock.wall_ns() / 1e9
+        now = self._source.running.environment.clock.wall_ns() / 1e9
         told = {**_HEADERS, "date": formatdate(now, usegmt=True), "content-length": str(len(content)), **headers}
         return Response(b"" if is_head else content, status, told)
 

@@ -86,7 +86,7 @@ class BrokerView(Protocol):
         ...
 
     @property
-    def machine(self) -> Environment: ...
+    def environment(self) -> Environment: ...
 
     @property
     def database(self) -> Database: ...
@@ -95,7 +95,7 @@ class BrokerView(Protocol):
     def catalog(self) -> Catalog: ...
 
     @property
-    def realms(self) -> Vhosts: ...
+    def vhosts(self) -> Vhosts: ...
 
     @property
     def users(self) -> UserDirectory: ...
@@ -179,15 +179,15 @@ class QueueFacts:
         self._rows: tuple[Epoch, dict[VhostId, list[Row]]] = _NEVER, {}
         self._resting: dict[QueueId, QueueNumbers] = {}
 
-    def of(self, realms: Iterable[Vhost]) -> list[QueueFact]:
+    def of(self, vhosts: Iterable[Vhost]) -> list[QueueFact]:
         """Of all queues in these vhosts, by vhost and name."""
         rows = self.rows()
-        return [fact for realm in realms for fact in self._of_realm(realm, rows.get(realm.vhost.id, []))]
+        return [fact for open_vhost in vhosts for fact in self._of_vhost(open_vhost, rows.get(open_vhost.vhost.id, []))]
 
-    def one(self, realm: Vhost, name: str) -> QueueFact | None:
+    def one(self, open_vhost: Vhost, name: str) -> QueueFact | None:
         with self._running.catalog.reading() as connection:
-            row = queues.get(connection, realm.vhost.id, name)
-        return next(iter(self._of_realm(realm, [row] if row is not None else [])), None)
+            row = queues.get(connection, open_vhost.vhost.id, name)
+        return next(iter(self._of_vhost(open_vhost, [row] if row is not None else [])), None)
 
     def rows(self) -> dict[VhostId, list[Row]]:
         """What the catalog says; read again only when it has changed."""
@@ -204,32 +204,32 @@ class QueueFacts:
         self._resting = {id_: numbers for id_, numbers in list(self._resting.items()) if id_ in there}
         return rows
 
-    def _of_realm(self, realm: Vhost, rows: list[Row]) -> list[QueueFact]:
-        started, name = realm.queues.started(), realm.vhost.name
+    def _of_vhost(self, open_vhost: Vhost, rows: list[Row]) -> list[QueueFact]:
+        started, name = open_vhost.queues.started(), open_vhost.vhost.name
         facts = []
         for row in rows:
-            child = started.get(row.id)
-            if child is not None and child.is_deleted:  # its name goes in a moment
+            handle = started.get(row.id)
+            if handle is not None and handle.is_deleted:  # its name goes in a moment
                 continue
-            numbers = self._at_rest(realm, row) if child is None else _at_work(child)
+            numbers = self._at_rest(open_vhost, row) if handle is None else _at_work(handle)
             facts.append(QueueFact(name, row, numbers))
         return facts
 
-    def _at_rest(self, realm: Vhost, row: Row) -> QueueNumbers:
+    def _at_rest(self, open_vhost: Vhost, row: Row) -> QueueNumbers:
         found = self._resting.get(row.id)
         if found is None:
             try:
-                found = self._looked_up(realm, row)
+                found = self._looked_up(open_vhost, row)
             except WarrenError:
                 return QueueNumbers("down")
             self._resting[row.id] = found
         return found
 
-    def _looked_up(self, realm: Vhost, row: Row) -> QueueNumbers:
-        storage = realm.queues.storage
+    def _looked_up(self, open_vhost: Vhost, row: Row) -> QueueNumbers:
+        storage = open_vhost.queues.storage
         arguments = QueueArguments.from_table(row.arguments)
-        if (arguments.backing or realm.queues.settings.backing) != VARIABLE:  # only the queue itself knows
-            return _at_work(realm.queues.find(row.name))
+        if (arguments.backing or open_vhost.queues.settings.backing) != VARIABLE:  # only the queue itself knows
+            return _at_work(open_vhost.queues.find(row.name))
         if not row.durable:
             return QueueNumbers("running")
         counters = [storage.recover(place, _NEVER) for place in places_of(row.id, arguments)]
@@ -238,9 +238,9 @@ class QueueFacts:
         return QueueNumbers("running", count, ready_bytes=size_bytes, sizes=sizes)
 
 
-def _at_work(child: QueueHandle) -> QueueNumbers:
-    with child.lock:
-        queue = child.queue
+def _at_work(handle: QueueHandle) -> QueueNumbers:
+    with handle.lock:
+        queue = handle.queue
         if queue is None:
             return QueueNumbers("down")
         backing = queue.backing

@@ -38,7 +38,7 @@ def alarms(asked: HttpRequest) -> Any:
     told = [{"node": running.node, "resource": alarm.value} for alarm in running.alarms]
     told += [
         {"node": running.node, "resource": "background", "task": task.name, "reason": alarm}
-        for task in running.machine.background.failing()
+        for task in running.environment.background.failing()
         for alarm in task.alarms()
     ]
     told += [{"node": running.node, "resource": "damage", "reason": reason} for reason in running.damage]
@@ -49,7 +49,7 @@ def virtual_hosts(asked: HttpRequest) -> Any:
     running = asked.running
     with running.catalog.reading() as connection:
         names = {row.name for row in vhosts.every(connection)}
-    missing = sorted(names - {realm.vhost.name for realm in running.realms.every()})
+    missing = sorted(names - {open_vhost.vhost.name for open_vhost in running.vhosts.every()})
     return _failed("Some virtual hosts are down", **{"virtual-hosts": missing}) if missing else _OK
 
 
@@ -99,16 +99,16 @@ def aliveness(asked: HttpRequest) -> Any:
 
 
 def _went_through(asked: HttpRequest) -> bool:
-    realm, running = asked.vhost, asked.running
-    access = access_of(running, asked.user, realm)
-    Declarations(realm, running.counts).answer(Client(access, Owner("management")), QueueDeclare(queue=QUEUE))
+    open_vhost, running = asked.vhost, asked.running
+    access = access_of(running, asked.user, open_vhost)
+    Declarations(open_vhost, running.counts).answer(Client(access, Owner("management")), QueueDeclare(queue=QUEUE))
     authorize(access, Operation.BASIC_PUBLISH, {NameRole.EXCHANGE: ""})
     authorize(access, Operation.BASIC_GET, {NameRole.QUEUE: QUEUE})
-    child = realm.queues.find(QUEUE)
-    now_ms = running.machine.clock.wall_ns() // 1_000_000
-    realm.traffic.put(Publication([_MESSAGE], published_ms=now_ms), [child])
-    delivery = realm.traffic.get(child, 1)
+    handle = open_vhost.queues.find(QUEUE)
+    now_ms = running.environment.clock.wall_ns() // 1_000_000
+    open_vhost.queue_api.put(Publication([_MESSAGE], published_ms=now_ms), [handle])
+    delivery = open_vhost.queue_api.get(handle, 1)
     if delivery is None:
         return False
-    realm.traffic.ack(child, SettleCall(delivery.life, [each.tags for each in delivery.fetched]))
+    open_vhost.queue_api.ack(handle, SettleCall(delivery.incarnation, [each.tags for each in delivery.fetched]))
     return True

@@ -35,12 +35,12 @@ from warren.files.protocol import join
 from warren.log.file_record import FileState
 from warren.log.store import LogStore
 from warren.management.broker_facts import Alarm, BrokerView, QueueFact, QueueNumbers, process_facts
-from warren.management.overview import delivered, told_version
+from warren.management.overview import delivered, reported_version
 from warren.management.requests import FactsSource
 
 
 def own_metrics(running: BrokerView) -> Iterator[Metric]:
-    log, monitor, counts = running.database.log, running.realms.monitor, running.counts
+    log, monitor, counts = running.database.log, running.vhosts.monitor, running.counts
     facts = {
         "epoch_durable": ("Everything up to this epoch is on disk", log.durable),
         "snapshot_epoch": ("The snapshot store has everything up to this epoch", running.database.store.applied.epoch),
@@ -60,7 +60,7 @@ def own_metrics(running: BrokerView) -> Iterator[Metric]:
 
 
 def _background(running: BrokerView) -> Iterator[Metric]:
-    background = running.machine.background
+    background = running.environment.background
     failing = {task.name for task in background.failing()}
     now = GaugeMetricFamily("warren_background_failing", "1 while the task's last round failed", labels=["task"])
     total = CounterMetricFamily("warren_background_failures", "Failed rounds since the start", labels=["task"])
@@ -72,7 +72,7 @@ def _background(running: BrokerView) -> Iterator[Metric]:
 
 
 def wal_bytes(log: LogStore) -> int:
-    files, total = log.machine.files, 0
+    files, total = log.environment.files, 0
     for record in list(log.manifest.state.files.values()):
         if record.state is not FileState.DOOMED:
             with suppress(Refused):  # it has gone in this moment
@@ -166,7 +166,7 @@ def all_metrics(running: BrokerView, facts: Sequence[QueueFact], is_per_object: 
     queues = _per_queue if is_per_object else _summed
     yield from queues((*COARSE, *CONSUMERS, *SIZES), facts, "rabbitmq_")
     yield from _messages(running.counts)
-    yield from _machine(running)
+    yield from _environment(running)
     yield from own_metrics(running)
 
 
@@ -192,7 +192,7 @@ def identity(running: BrokerView) -> Iterator[Metric]:
         "rabbitmq_endpoint": "",
     }
     build = {
-        "rabbitmq_version": told_version(running),
+        "rabbitmq_version": reported_version(running),
         "prometheus_plugin_version": running.version,
         "erlang_version": "",
         "product_name": running.settings.product,
@@ -245,10 +245,10 @@ def _messages(counts: MessageCounters) -> Iterator[Metric]:
     yield _counter("rabbitmq_global_messages_delivered", "Messages delivered", delivered(counts), _QUEUE_TYPE)
 
 
-def _machine(running: BrokerView) -> Iterator[Metric]:
-    files, alarms = running.machine.files, running.alarms
+def _environment(running: BrokerView) -> Iterator[Metric]:
+    files, alarms = running.environment.files, running.alarms
     process = process_facts(files)
-    uptime = (running.machine.clock.wall_ns() - running.started_ns) / _NS
+    uptime = (running.environment.clock.wall_ns() - running.started_ns) / _NS
     free = files.free_bytes(running.database.directory)
     limit = running.settings.disk_free_min_bytes
     yield _gauge("rabbitmq_process_resident_memory_bytes", "Memory of the process", process.resident_bytes)
@@ -266,8 +266,8 @@ def _machine(running: BrokerView) -> Iterator[Metric]:
 
 def _vhosts(running: BrokerView) -> Metric:
     metric = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "Whether a vhost is served", labels=["vhost"])
-    for realm in running.realms.every():
-        metric.add_metric([realm.vhost.name], 1)
+    for open_vhost in running.vhosts.every():
+        metric.add_metric([open_vhost.vhost.name], 1)
     return metric
 
 
@@ -328,8 +328,10 @@ class MetricsApplication:
         return Response(b"" if scope["method"] == "HEAD" else text, 200, headers)
 
     def _facts(self, vhosts: Sequence[str] = ()) -> list[QueueFact]:
-        realms = self._source.running.realms.every()
-        return self._source.facts.of(realm for realm in realms if not vhosts or realm.vhost.name in vhosts)
+        every = self._source.running.vhosts.every()
+        return self._source.facts.of(
+            open_vhost for open_vhost in every if not vhosts or open_vhost.vhost.name in vhosts
+        )
 
     def _detailed(self, query: Query) -> Iterable[Metric]:
         return detailed(self._source.running, self._facts(query.get("vhost", [])), query.get("family", []))

@@ -23,7 +23,7 @@ def whoami(asked: HttpRequest) -> Any:
 
 
 def version(asked: HttpRequest) -> Any:
-    return told_version(asked.running)
+    return reported_version(asked.running)
 
 
 def cluster_name(asked: HttpRequest) -> Any:
@@ -32,22 +32,22 @@ def cluster_name(asked: HttpRequest) -> Any:
 
 def overview(asked: HttpRequest) -> Any:
     running = asked.running
-    realms = visible(running, asked.user)
-    facts = asked.source.facts.of(realms)
+    vhosts = visible(running, asked.user)
+    facts = asked.source.facts.of(vhosts)
     told: dict[str, Any] = {
         "management_version": running.version,
         "rates_mode": "none",
         "exchange_types": _exchange_types(),
-        "product_version": told_version(running),
+        "product_version": reported_version(running),
         "product_name": running.settings.product,
-        "rabbitmq_version": told_version(running),
+        "rabbitmq_version": reported_version(running),
         "cluster_name": running.node,
         "disable_stats": False,
         "enable_queue_totals": True,
         "message_stats": message_stats(running.counts),
         "churn_rates": churn(running.counts),
         "queue_totals": totals(facts),
-        "object_totals": _object_totals(running, realms, facts),
+        "object_totals": _object_totals(running, vhosts, facts),
         "statistics_db_event_queue": 0,
     }
     if sees_server(asked.user):
@@ -68,8 +68,8 @@ def node(asked: HttpRequest) -> Any:
 def vhosts(asked: HttpRequest) -> Any:
     """Whoever may look at the server sees that a vhost is there, also without a permission in it."""
     running, user = asked.running, asked.user
-    realms = running.realms.every() if sees_server(user) else visible(running, user)
-    return listed(_vhosts(asked, realms), asked.query)
+    vhosts = running.vhosts.every() if sees_server(user) else visible(running, user)
+    return listed(_vhosts(asked, vhosts), asked.query)
 
 
 def vhost(asked: HttpRequest) -> Any:
@@ -79,7 +79,7 @@ def vhost(asked: HttpRequest) -> Any:
 # -- parts -------------------------------------------------------------------------------------------------------
 
 
-def told_version(running: BrokerView) -> str:
+def reported_version(running: BrokerView) -> str:
     """As in the handshake of AMQP."""
     return running.settings.announced_version
 
@@ -128,11 +128,11 @@ def totals(facts: Iterable[QueueFact]) -> dict[str, int]:
     return {"messages": ready + unacked, "messages_ready": ready, "messages_unacknowledged": unacked}
 
 
-def _object_totals(running: BrokerView, realms: Sequence[Vhost], facts: Sequence[QueueFact]) -> dict[str, int]:
+def _object_totals(running: BrokerView, vhosts: Sequence[Vhost], facts: Sequence[QueueFact]) -> dict[str, int]:
     exchanges = 0
-    for realm in realms:
-        with realm.lock:
-            exchanges += realm.routing.exchange_count
+    for open_vhost in vhosts:
+        with open_vhost.lock:
+            exchanges += open_vhost.routing.exchange_count
     return {
         "channels": running.channel_count,
         "connections": running.connection_count,
@@ -142,11 +142,11 @@ def _object_totals(running: BrokerView, realms: Sequence[Vhost], facts: Sequence
     }
 
 
-def _vhosts(asked: HttpRequest, realms: Sequence[Vhost]) -> list[dict[str, Any]]:
-    by_name: dict[str, list[QueueFact]] = {realm.vhost.name: [] for realm in realms}
-    for fact in asked.source.facts.of(realms):
+def _vhosts(asked: HttpRequest, vhosts: Sequence[Vhost]) -> list[dict[str, Any]]:
+    by_name: dict[str, list[QueueFact]] = {open_vhost.vhost.name: [] for open_vhost in vhosts}
+    for fact in asked.source.facts.of(vhosts):
         by_name[fact.vhost].append(fact)
-    return [_vhost(realm.vhost, asked.running.node, by_name[realm.vhost.name]) for realm in realms]
+    return [_vhost(open_vhost.vhost, asked.running.node, by_name[open_vhost.vhost.name]) for open_vhost in vhosts]
 
 
 def _vhost(row: VhostRow, node_name: str, facts: list[QueueFact]) -> dict[str, Any]:
@@ -158,20 +158,20 @@ def _vhost(row: VhostRow, node_name: str, facts: list[QueueFact]) -> dict[str, A
 
 def _node(asked: HttpRequest) -> dict[str, Any]:
     running = asked.running
-    process = process_facts(running.machine.files)
+    process = process_facts(running.environment.files)
     settings = running.settings
     return {
         "name": running.node,
         "type": "disc",
         "running": not running.is_draining,
-        "uptime": (running.machine.clock.wall_ns() - running.started_ns) // 1_000_000,
+        "uptime": (running.environment.clock.wall_ns() - running.started_ns) // 1_000_000,
         "os_pid": str(os.getpid()),
         "processors": os.cpu_count() or 1,
         "mem_used": process.resident_bytes,
         "mem_limit": running.memory_limit_bytes,
         "mem_alarm": Alarm.MEMORY in running.alarms,
         "mem_calculation_strategy": "rss",
-        "disk_free": running.machine.files.free_bytes(running.database.directory),
+        "disk_free": running.environment.files.free_bytes(running.database.directory),
         "disk_free_limit": settings.disk_free_min_bytes,
         "disk_free_alarm": Alarm.DISK in running.alarms,
         "fd_used": process.open_files,

@@ -146,7 +146,7 @@ SOCKET_USER: Final = UserRow(UserId(0), "local socket", "", "", (ADMINISTRATOR,)
 class AccessRule(Enum):
     """The value: who may, and what the others are told."""
 
-    ANYBODY = (), ""
+    ANY_USER = (), ""
     MANAGEMENT = TAGS, "Not management user"
     MONITORING = (ADMINISTRATOR, MONITORING), "Not monitor user"
     POLICYMAKER = (ADMINISTRATOR, POLICYMAKER), "Not policymaker user"
@@ -170,17 +170,17 @@ def sees_server(user: UserRow) -> bool:
 
 def visible(running: BrokerView, user: UserRow) -> list[Vhost]:
     """The vhosts whose contents somebody sees."""
-    realms = running.realms.every()
+    vhosts = running.vhosts.every()
     if is_administrator(user):
-        return realms
+        return vhosts
     with running.catalog.reading() as connection:
         permitted = {each.vhost_id for each in permissions.every(connection, user.id)}
-    return [realm for realm in realms if realm.vhost.id in permitted]
+    return [open_vhost for open_vhost in vhosts if open_vhost.vhost.id in permitted]
 
 
 def entered(running: BrokerView, user: UserRow, name: str) -> Vhost:
     """The vhost of this name; one that is not there is told as such, one that is not theirs as not permitted."""
-    found = next((realm for realm in running.realms.every() if realm.vhost.name == name), None)
+    found = next((open_vhost for open_vhost in running.vhosts.every() if open_vhost.vhost.name == name), None)
     if found is None:
         raise not_found()
     if not is_administrator(user) and not _is_permitted(running, user, found.vhost.id):
@@ -188,11 +188,11 @@ def entered(running: BrokerView, user: UserRow, name: str) -> Vhost:
     return found
 
 
-def access_of(running: BrokerView, user: UserRow, realm: Vhost) -> Access:
+def access_of(running: BrokerView, user: UserRow, open_vhost: Vhost) -> Access:
     """What it may do there, for `authorize`. The socket's user may do everything."""
     if user is SOCKET_USER:
-        return Access(user.name, realm.vhost.name, ".*", ".*", ".*", {})
-    return access_to(running.catalog, user, realm.vhost)
+        return Access(user.name, open_vhost.vhost.name, ".*", ".*", ".*", {})
+    return access_to(running.catalog, user, open_vhost.vhost)
 
 
 def _is_permitted(running: BrokerView, user: UserRow, vhost: VhostId) -> bool:
@@ -216,7 +216,7 @@ class HttpRequest:
     names: Mapping[str, str] = field(default_factory=dict)  # from the path
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
-    realm: Vhost | None = None  # the vhost, where the path names one that this user sees
+    open_vhost: Vhost | None = None  # the vhost, where the path names one that this user sees
 
     @property
     def running(self) -> BrokerView:
@@ -224,8 +224,8 @@ class HttpRequest:
 
     @property
     def vhost(self) -> Vhost:
-        assert self.realm is not None, "only paths with a {vhost} have one"
-        return self.realm
+        assert self.open_vhost is not None, "only paths with a {vhost} have one"
+        return self.open_vhost
 
 
 class HttpResponse(NamedTuple):

@@ -143,10 +143,10 @@ STREAM = "bodies"
 class LogBodyFiles:
     def __init__(self, log: LogStore, kept_bytes: int, stream: str = STREAM) -> None:
         self._log = log
-        self._files = log.machine.files
+        self._files = log.environment.files
         self._stream = log.stream(stream)
         self._numbered = NumberedFiles(self._files, log.directory, log.manifest)
-        self._reader = BlockReader(self._numbered.open, log.machine.threads.condition(), kept_bytes)
+        self._reader = BlockReader(self._numbered.open, log.environment.threads.condition(), kept_bytes)
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class LogBodyFiles:
             if was_sealed or not is_awaited:
                 what = f"the message store is damaged: {found.value}"
                 raise Damage(what, self.path(place.file), place.offset)
-            is_awaited = self._log.commit.make_room()
+            is_awaited = self._log.commit.commit_pending()
 
     def records(self, file: FileNumber) -> Iterator[FoundRecord]:
         record = self._numbered.record(file)
@@ -260,12 +260,12 @@ class _PlainFile:
 
 
 class TransientBodyFiles:
-    def __init__(self, machine: Environment, directory: str, file_bytes: int, kept_bytes: int) -> None:
-        self._machine = machine
+    def __init__(self, environment: Environment, directory: str, file_bytes: int, kept_bytes: int) -> None:
+        self._environment = environment
         self._directory = directory
         self._file_bytes = file_bytes
-        self._lock = machine.threads.condition()  # writers: one behind the other
-        self._reader = BlockReader(self._open, machine.threads.condition(), kept_bytes)
+        self._lock = environment.threads.condition()  # writers: one behind the other
+        self._reader = BlockReader(self._open, environment.threads.condition(), kept_bytes)
         self._files: dict[FileNumber, _PlainFile] = {}  # oldest first; the last one is written to
         self._delete_everything()
         self._next = FileNumber(1)
@@ -323,7 +323,7 @@ class TransientBodyFiles:
         self._reader.forget(files)
         for number, gone in going.items():
             gone.file.close()
-            self._machine.files.remove(self.path(number))
+            self._environment.files.remove(self.path(number))
 
     def move_base(self, lsn: Lsn) -> None:
         """Files are released one by one: there is no base to move."""
@@ -339,20 +339,20 @@ class TransientBodyFiles:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _delete_everything(self) -> None:
-        files = self._machine.files
+        files = self._environment.files
         files.make_directories(self._directory)
         for name in files.list(self._directory):
             files.remove(join(self._directory, name))
 
     def _start_file(self) -> None:
         number = self._next
-        file = self._machine.files.create(self.path(number))
-        self._files[number] = _PlainFile(file, FileIdentity(TIMELINE, Incarnation(self._machine.chance.id64())))
+        file = self._environment.files.create(self.path(number))
+        self._files[number] = _PlainFile(file, FileIdentity(TIMELINE, Incarnation(self._environment.rng.id64())))
         self._next = FileNumber(number + 1)
 
     def _open(self, number: FileNumber) -> tuple[File, FileIdentity]:
         found = self._found(number)
-        return self._machine.files.open(self.path(number)), found.identity
+        return self._environment.files.open(self.path(number)), found.identity
 
     def _found(self, number: FileNumber) -> _PlainFile:
         found = self._files.get(number)

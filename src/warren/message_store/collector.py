@@ -40,7 +40,7 @@ from warren.message_store.liveness import (
     LiveBodies,
     LivenessCheck,
     judged_records,
-    take_census,
+    scan_liveness,
 )
 from warren.message_store.read import BodyReader, append_pieces, edges_of, flags, pieces_of
 
@@ -107,7 +107,9 @@ class Collector:
 
     def alarms(self) -> list[str]:
         damaged = [(number, notes.damage) for number, notes in self._ledger.files().items() if notes.damage]
-        return [f"{self._heap.path(number)} is kept although it may hold garbage: {why}" for number, why in damaged]
+        return [
+            f"{self._heap.path(number)} is kept although it may hold garbage: {reason}" for number, reason in damaged
+        ]
 
     def _sound(self) -> dict[FileNumber, FileNotes]:
         return {number: notes for number, notes in self._ledger.files().items() if not notes.damage}
@@ -122,7 +124,7 @@ class Collector:
         for number, notes in self._sound().items():
             if notes.is_to_be_counted and self._is_settled(number):
                 try:
-                    self._ledger.counted(number, *take_census(self._heap, number, self._judge))
+                    self._ledger.counted(number, *scan_liveness(self._heap, number, self._judge))
                 except (Damage, Refused) as error:
                     self._ledger.is_damaged(number, error.what)
                 done.counted += 1
@@ -143,7 +145,7 @@ class Collector:
             done.released += files
             self._ledger.update(self._heap.files())
         except _Unreadable as error:
-            self._ledger.is_damaged(error.file, error.why)
+            self._ledger.is_damaged(error.file, error.reason)
         finally:
             self.locked = ()
 
@@ -215,10 +217,10 @@ class Collector:
 class _Unreadable(Exception):
     """Something in a file is alive, or may be, and cannot be read."""
 
-    def __init__(self, file: FileNumber, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, file: FileNumber, reason: str) -> None:
+        super().__init__(reason)
         self.file = file
-        self.why = why
+        self.reason = reason
 
 
 def _is_worth_trimming(alive: LiveBodies) -> bool:
@@ -254,12 +256,12 @@ class CollectorThread:
         background: Background,
         collectors: Sequence[Collector],
         seconds: float,
-        census_seconds: float,
+        scan_seconds: float,
     ) -> None:
         self._clock = clock
         self._collectors = collectors
         self._seconds = seconds
-        self._census_seconds = census_seconds
+        self._scan_seconds = scan_seconds
         self._counted_ns = clock.monotonic_ns()
         self._bell = threads.condition()
         self._is_rung = False
@@ -315,11 +317,11 @@ class CollectorThread:
     def _turn(self) -> None:
         """As long as there is something to do: what was copied may soon be garbage, too, but not at once."""
         now_ns = self._clock.monotonic_ns()
-        is_census_due = now_ns - self._counted_ns >= self._census_seconds * 1e9
-        if is_census_due:
+        is_liveness_scan_due = now_ns - self._counted_ns >= self._scan_seconds * 1e9
+        if is_liveness_scan_due:
             self._counted_ns = now_ns
         for collector in self._collectors:
-            if is_census_due:
+            if is_liveness_scan_due:
                 collector.count_again()
             while collector.run().released and not self._is_stopping:
                 continue

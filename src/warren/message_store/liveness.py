@@ -178,7 +178,7 @@ class LivenessScan(NamedTuple):
     earliest: Lsn | None  # the first record that is alive
 
 
-def take_census(heap: BodyFiles, file: FileNumber, judge: LivenessCheck) -> LivenessScan:
+def scan_liveness(heap: BodyFiles, file: FileNumber, judge: LivenessCheck) -> LivenessScan:
     total_bytes = live_bytes = 0
     earliest: Lsn | None = None
     for judged in judged_records(heap, file, judge):

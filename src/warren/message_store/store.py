@@ -234,10 +234,10 @@ class MessageStore:
         for unit, share in zip(units, shares(dead_bytes, [unit.size_bytes for unit in units]), strict=True):
             if not ends_run:
                 self._note(unit, -(-share // (self._index.add_references(unit.id, 0) or 1)))
-            elif self._let_go(unit):
+            elif self._release(unit):
                 self._note(unit, max(1, share))  # that something went, though it had no bytes
 
-    def _let_go(self, unit: Body) -> bool:
+    def _release(self, unit: Body) -> bool:
         """One reference less; was it the last?"""
         left = self._index.add_references(unit.id, -1)
         if left == 0 and (entry := self._index.look_up(unit.id)) is not None:
@@ -313,9 +313,9 @@ class MessageStorePair:
         settings: MessageStoreSettings,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        self._threads = log.machine.threads
-        self._clock = log.machine.clock
-        self._background = log.machine.background
+        self._threads = log.environment.threads
+        self._clock = log.environment.clock
+        self._background = log.environment.background
         self._settings = settings
         self._worker: CollectorThread | None = None
         self._heaps = self._open_heaps(log, directory)
@@ -372,5 +372,5 @@ class MessageStorePair:
         settings, kept_bytes = self._settings, self._settings.read_cache_bytes
         transient = join(directory, TRANSIENT)
         return LogBodyFiles(log, kept_bytes), TransientBodyFiles(
-            log.machine, transient, settings.transient_file_bytes, kept_bytes
+            log.environment, transient, settings.transient_file_bytes, kept_bytes
         )

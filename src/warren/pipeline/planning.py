@@ -92,14 +92,14 @@ class Plan:
 
 
 class Planner:
-    def __init__(self, options: ReadOptions, machine: Environment | None = None) -> None:
-        self.machine = machine or Environment.real()
-        self.options = replace(options, path=log_directory(self.machine.files, options.path))
-        self.pins = pins_of(self.machine, self.options.path)
+    def __init__(self, options: ReadOptions, environment: Environment | None = None) -> None:
+        self.environment = environment or Environment.real()
+        self.options = replace(options, path=log_directory(self.environment.files, options.path))
+        self.pins = pins_of(self.environment, self.options.path)
         self.borders: dict[FileNumber, Border] = {}  # a stream goes on where its last plan ended
 
     def open(self) -> ReadOnlyLog:
-        return open_for_reading(self.machine.files, self.options.path)
+        return open_for_reading(self.environment.files, self.options.path)
 
     def plan(self) -> Plan:
         """The tasks of a batch read of the options' view."""
@@ -126,7 +126,7 @@ class Planner:
         """The last epoch that was asked for; None: the newest there is."""
         options = self.options
         if options.as_of_ns is not None:
-            return epoch_at_time(self.machine.files, options.path, log.state, log.durable, options.as_of_ns)
+            return epoch_at_time(self.environment.files, options.path, log.state, log.durable, options.as_of_ns)
         asked = options.as_of_epoch if options.as_of_epoch is not None else options.to_epoch
         if asked is not None and asked > log.durable:
             raise Refused(f"epoch {asked} is not durable", f"the newest is {log.durable}")
@@ -219,8 +219,8 @@ class Planner:
         )
 
 
-def pins_of(machine: Environment, directory: str) -> Pins:
-    return Pins(machine.files, directory, machine.clock, machine.chance)
+def pins_of(environment: Environment, directory: str) -> Pins:
+    return Pins(environment.files, directory, environment.clock, environment.rng)
 
 
 def take_pin(pins: Pins, who: str, seconds: float, numbers: list[FileNumber]) -> Pin:
@@ -260,13 +260,13 @@ _DONE = b"\1"
 _log = logging.getLogger("warren.pipeline")
 
 
-def share(machine: Environment, plan: Plan) -> list[Task]:
+def share(environment: Environment, plan: Plan) -> list[Task]:
     """The tasks of a plan, which release its pin together."""
     if plan.pin is None:
         return plan.tasks
-    pins = pins_of(machine, plan.tasks[0].directory)
+    pins = pins_of(environment, plan.tasks[0].directory)
     try:
-        file = machine.files.create(pins.parts_path(plan.pin.id))
+        file = environment.files.create(pins.parts_path(plan.pin.id))
         try:
             file.write_at(0, [bytes(len(plan.tasks))])
         finally:
@@ -278,12 +278,12 @@ def share(machine: Environment, plan: Plan) -> list[Task]:
 
 
 @contextmanager
-def shared_pin(machine: Environment, task: Task) -> Iterator[None]:
+def shared_pin(environment: Environment, task: Task) -> Iterator[None]:
     """Keep the plan's pin while the body runs. A body that raises leaves it to lapse: the task may be tried again."""
     if not task.plan_pin:
         yield
         return
-    pins, seconds = pins_of(machine, task.directory), min(task.pin_seconds, LINGER_SECONDS)
+    pins, seconds = pins_of(environment, task.directory), min(task.pin_seconds, LINGER_SECONDS)
 
     def renew() -> None:
         try:
@@ -293,12 +293,12 @@ def shared_pin(machine: Environment, task: Task) -> Iterator[None]:
 
     renew()
     try:
-        with repeatedly(machine.threads, "warren-plan-pin", seconds / 3, renew):
+        with repeatedly(environment.threads, "warren-plan-pin", seconds / 3, renew):
             yield
     except GeneratorExit:  # Spark has all rows it wants
-        _end(machine, pins, task)
+        _end(environment, pins, task)
         raise
-    _end(machine, pins, task)
+    _end(environment, pins, task)
 
 
 def _renew(pins: Pins, identity: str, seconds: float) -> None:
@@ -309,9 +309,9 @@ def _renew(pins: Pins, identity: str, seconds: float) -> None:
         pins.renew(pin, seconds)
 
 
-def _end(machine: Environment, pins: Pins, task: Task) -> None:
+def _end(environment: Environment, pins: Pins, task: Task) -> None:
     with suppress(NotFound):  # released, or lapsed and removed
-        file = machine.files.open(pins.parts_path(task.plan_pin), writable=True)
+        file = environment.files.open(pins.parts_path(task.plan_pin), writable=True)
         try:
             file.write_at(task.part, [_DONE])
             ended = file.read_at(0, file.size())

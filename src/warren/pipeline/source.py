@@ -109,7 +109,7 @@ class WarrenReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         planner = Planner(self._options)
-        tasks = share(planner.machine, planner.plan())
+        tasks = share(planner.environment, planner.plan())
         return [InputPartition(task) for task in tasks] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -146,15 +146,15 @@ _log = logging.getLogger("warren.pipeline")
 
 
 class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, schema: StructType, machine: Environment | None = None) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, environment: Environment | None = None) -> None:
         _check_for_stream(options)
         self._options = options
         self._schema = schema
         self._fields = fields_of(options.view, schema)
-        self._begin(machine)
+        self._begin(environment)
 
-    def _begin(self, machine: Environment | None = None) -> None:
-        self._planner = Planner(self._options, machine)
+    def _begin(self, environment: Environment | None = None) -> None:
+        self._planner = Planner(self._options, environment)
         self._target: Epoch | None = None
         self._pin: Pin | None = None
 
@@ -209,7 +209,7 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- what executors do ---------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return run(partition.value, self._fields, to_arrow_schema(self._schema), self._planner.machine)
+        return run(partition.value, self._fields, to_arrow_schema(self._schema), self._planner.environment)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 

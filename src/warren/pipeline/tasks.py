@@ -30,23 +30,25 @@ MERGE_MEMORY_BYTES = 1 << 30
 EVERY_EPOCH = Epoch((1 << 64) - 1)
 
 
-def run(task: Task, fields: Sequence[SelectedColumn], schema: Any, machine: Environment | None = None) -> Iterator[Any]:
+def run(
+    task: Task, fields: Sequence[SelectedColumn], schema: Any, environment: Environment | None = None
+) -> Iterator[Any]:
     """The task's rows as batches of this Arrow schema."""
     work = {TableView.ENTRIES: _entries, TableView.KV: _state, TableView.DAMAGE: _damage}[task.view]
-    machine = machine or Environment.real()
-    with shared_pin(machine, task), _held(machine, task) as hold_on:
-        for batch in work(machine, task, fields, schema):
+    environment = environment or Environment.real()
+    with shared_pin(environment, task), _held(environment, task) as hold_on:
+        for batch in work(environment, task, fields, schema):
             hold_on()
             yield batch
 
 
 @contextmanager
-def _held(machine: Environment, task: Task) -> Iterator[Callable[[], None]]:
+def _held(environment: Environment, task: Task) -> Iterator[Callable[[], None]]:
     """A pin of the task's own for as long as it runs; what is yielded renews it when a third of its time is over."""
     if not task.pin_seconds:
         yield lambda: None
         return
-    pins, seconds = pins_of(machine, task.directory), task.pin_seconds
+    pins, seconds = pins_of(environment, task.directory), task.pin_seconds
     pin = take_pin(pins, "task", seconds, task.numbers)
 
     def hold_on() -> None:
@@ -60,20 +62,20 @@ def _held(machine: Environment, task: Task) -> Iterator[Callable[[], None]]:
         pins.release(pin)
 
 
-def _entries(machine: Environment, task: Task, fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
-    return batches_of(_chunks(machine, task), fields, schema)
+def _entries(environment: Environment, task: Task, fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
+    return batches_of(_chunks(environment, task), fields, schema)
 
 
-def _chunks(machine: Environment, task: Task) -> Iterator[Chunk]:
+def _chunks(environment: Environment, task: Task) -> Iterator[Chunk]:
     for part in task.parts:
-        for block in entry_blocks(_scanned(machine, task, part), task.first, task.last):
+        for block in entry_blocks(_scanned(environment, task, part), task.first, task.last):
             if not task.skips_damage or _undecodable(block) is None:
                 yield Chunk.of_block(block, _shown(task))
 
 
-def _state(machine: Environment, task: Task, fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
+def _state(environment: Environment, task: Task, fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
     with_values = any(field.name == "value" for field in fields)
-    inputs = [Bucket(_input(machine, task, part), task.bucket, task.buckets, with_values) for part in task.parts]
+    inputs = [Bucket(_input(environment, task, part), task.bucket, task.buckets, with_values) for part in task.parts]
     newest = newest_values(inputs, MERGE_MEMORY_BYTES)
     return batches_of((Chunk.of_columns(_shown(task)(columns)) for columns in newest), fields, schema)
 
@@ -82,15 +84,15 @@ def _shown(task: Task) -> Callable[[EntryColumns], EntryColumns]:
     return (lambda columns: columns) if task.shows_credentials else without_credentials
 
 
-def _input(machine: Environment, task: Task, part: FilePart) -> PartInput:
+def _input(environment: Environment, task: Task, part: FilePart) -> PartInput:
     pass_over = (lambda damage: None) if task.skips_damage else None
-    return PartInput(lambda: _scanned(machine, task, part), part, task.last, (KV_STREAM,), pass_over)
+    return PartInput(lambda: _scanned(environment, task, part), part, task.last, (KV_STREAM,), pass_over)
 
 
-def _scanned(machine: Environment, task: Task, part: FilePart) -> FileScan:
+def _scanned(environment: Environment, task: Task, part: FilePart) -> FileScan:
     """A checked part. Damage is an error, unless it is to be skipped; what a purge took is an error always."""
     try:
-        scan = scan_part(machine.files, task.directory, part)
+        scan = scan_part(environment.files, task.directory, part)
     except Gone:
         raise
     except (Damage, Refused) as error:
@@ -102,10 +104,10 @@ def _scanned(machine: Environment, task: Task, part: FilePart) -> FileScan:
     return scan
 
 
-def _damage(machine: Environment, task: Task, fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
+def _damage(environment: Environment, task: Task, fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
     for part in task.parts:
         try:
-            scan = scan_part(machine.files, task.directory, part)
+            scan = scan_part(environment.files, task.directory, part)
         except Gone:
             raise
         except (Damage, Refused) as error:

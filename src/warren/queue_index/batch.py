@@ -168,7 +168,7 @@ class IndexBatch:
         self._of(place).published[run.first] = (run, contents)
 
     def dequeue(
-        self, place: QueuePlace, run: Run, gone: int, newly: Ranges, why: DequeueReason, detail: bytes = b""
+        self, place: QueuePlace, run: Run, gone: int, newly: Ranges, reason: DequeueReason, detail: bytes = b""
     ) -> None:
         """Messages that left. `gone`: of the run all that are gone now, as a bitmap; `newly`: sequence ids that go with
         this call, as ranges."""
@@ -184,7 +184,7 @@ class IndexBatch:
             of_place.gone.pop(run.first, None)
             if of_place.published.pop(run.first, None) is None:
                 of_place.removed[run.first] = gone_count > sum(stop - first for first, stop in newly)
-        _tell(of_place, (HistoryRecord.DEQUEUED, why, detail), newly)
+        _tell(of_place, (HistoryRecord.DEQUEUED, reason, detail), newly)
 
     def requeued(self, place: QueuePlace, ranges: Ranges) -> None:
         """Messages that were pending and are ready again. History only."""
@@ -237,7 +237,7 @@ class IndexBatch:
             run.epoch = epoch
         for participant in self._joined.values():
             participant.after_end(epoch)
-        self._let_go()
+        self._release()
         return epoch
 
     def abort(self) -> None:
@@ -268,9 +268,9 @@ class IndexBatch:
     def _tell_aborted(self) -> None:
         for participant in self._joined.values():
             participant.aborted()
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Of contents, and of those who have joined: they know us, and a circle stays in memory for a while."""
         self._joined, self._places = {}, {}
 
@@ -364,8 +364,8 @@ def _write_rows(session: MessageSession, place: QueuePlace, of_place: _QueueChan
 def _write_history(session: MessageSession, place: QueuePlace, of_place: _QueueChanges, wall_ms: int) -> int:
     """How many entries that are."""
     entries = 0
-    for (kind, why, detail), ranges in of_place.history.items():
-        for record in encode_events(kind, why, wall_ms, ranges, detail):
+    for (kind, reason, detail), ranges in of_place.history.items():
+        for record in encode_events(kind, reason, wall_ms, ranges, detail):
             session.record(record, key=history_key(place))
             entries += 1
     return entries

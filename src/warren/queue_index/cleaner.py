@@ -95,19 +95,19 @@ class RowLivenessScan:
         self.alive_bytes[number] = self.of(number) + size_bytes
 
 
-def take_census(reading: StoreReader, queues: Iterable[QueueId], resolve: Resolve) -> RowLivenessScan:
+def scan_liveness(reading: StoreReader, queues: Iterable[QueueId], resolve: Resolve) -> RowLivenessScan:
     """Of the rows of these queues."""
-    census = RowLivenessScan()
+    liveness_scan = RowLivenessScan()
     for queue in queues:
         for batch in reading.batches(queue):
             rows, pointers = _pointers(batch)
             numbers, places = np.unique(pointers["block"] >> np.uint64(32), return_inverse=True)
             sizes = np.bincount(places, pointers["size"].astype(np.float64), len(numbers))
             for number, size in zip(numbers.tolist(), sizes.tolist(), strict=True):
-                census.add(FileNumber(number), int(size))
+                liveness_scan.add(FileNumber(number), int(size))
             for row in _partly_gone(queue, batch, rows):
-                census.add(row.pointer.file, -_gone_bytes(row, resolve))
-    return census
+                liveness_scan.add(row.pointer.file, -_gone_bytes(row, resolve))
+    return liveness_scan
 
 
 def rows_into(reading: StoreReader, queues: Iterable[QueueId], files: Collection[FileNumber]) -> Iterator[PointerRow]:
@@ -188,7 +188,7 @@ class Cleaner:
         self._writing = writing
         self._dead_bytes = 0  # since the last census
         self._is_first = True
-        self.census = RowLivenessScan()
+        self.liveness_scan = RowLivenessScan()
         self.damaged: dict[FileNumber, Damage] = {}  # files that stay, and why
 
     def note_dead(self, size_bytes: int) -> None:
@@ -206,15 +206,19 @@ class Cleaner:
         queues = sorted(self._queues())
         view = self._database.view_now()
         try:
-            self.census = census = take_census(view, queues, self._database.resolve)
-            self.damaged = {n: why for n, why in self.damaged.items() if n in census.alive_bytes}
+            self.liveness_scan = liveness_scan = scan_liveness(view, queues, self._database.resolve)
+            self.damaged = {n: reason for n, reason in self.damaged.items() if n in liveness_scan.alive_bytes}
             judged = [r for r in sealed if r.number not in self.damaged]
-            poor = [r.number for r in judged if r.number in census.alive_bytes and 2 * census.of(r.number) < r.end]
+            poor = [
+                r.number
+                for r in judged
+                if r.number in liveness_scan.alive_bytes and 2 * liveness_scan.of(r.number) < r.end
+            ]
             rows = list(rows_into(view, queues, poor)) if poor else []
         finally:
             view.close()
         written_bytes = self._write_again(rows)
-        empty = [r.number for r in judged if r.number not in census.alive_bytes]
+        empty = [r.number for r in judged if r.number not in liveness_scan.alive_bytes]
         going = [number for number in [*poor, *empty] if number not in self.damaged]
         if going:
             self._database.log.streams.release(self._stream, going)

@@ -70,7 +70,7 @@ class HistoryEvent:
 
     place: QueuePlace
     kind: int
-    why: int  # 0: there is no reason to tell
+    reason: int  # 0: there is no reason to tell
     wall_ms: int
     ranges: tuple[tuple[int, int], ...]
     detail: bytes = b""
@@ -86,11 +86,11 @@ def history_key(place: QueuePlace) -> bytes:
 
 
 def encode_events(
-    kind: HistoryRecord, why: DequeueReason | None, wall_ms: int, ranges: Ranges, detail: bytes
+    kind: HistoryRecord, reason: DequeueReason | None, wall_ms: int, ranges: Ranges, detail: bytes
 ) -> list[bytes]:
     """One record, or as many as it takes."""
     pieces = [ranges[at : at + RANGES_MAX] for at in range(0, len(ranges), RANGES_MAX)]
-    number = 0 if why is None else int(why)
+    number = 0 if reason is None else int(reason)
     return [
         RECORD.pack(FORMAT, 0, 0, kind, number, len(detail), wall_ms, len(piece))
         + detail
@@ -112,7 +112,7 @@ def decode_event(key: bytes, value: Buffer) -> HistoryEvent:
     if len(value) < RECORD.size:
         raise Damage(f"{what} has {len(value)} bytes, too few")
     _, extension_bytes = opened(what, value, RECORD.size, 0)
-    kind, why, detail_bytes, wall_ms, count = struct.unpack_from("<BBHQI", value, HEAD.size)
+    kind, reason, detail_bytes, wall_ms, count = struct.unpack_from("<BBHQI", value, HEAD.size)
     if kind not in HistoryRecord._value2member_map_:
         raise Refused(f"{what} is of kind {kind}, which this version does not know", "use a newer warren")
     ranges_at = RECORD.size + detail_bytes + extension_bytes
@@ -122,4 +122,4 @@ def decode_event(key: bytes, value: Buffer) -> HistoryEvent:
     ranges = tuple(zip(edges[::2], edges[1::2], strict=True))
     if any(first >= stop for first, stop in ranges):
         raise Damage(f"{what} tells of a range that ends before it begins")
-    return HistoryEvent(place, kind, why, wall_ms, ranges, bytes(value[RECORD.size : RECORD.size + detail_bytes]))
+    return HistoryEvent(place, kind, reason, wall_ms, ranges, bytes(value[RECORD.size : RECORD.size + detail_bytes]))

@@ -102,8 +102,8 @@ class QueueIndex:
     @classmethod
     def of(cls, database: Database) -> QueueIndex:
         stream = database.log.stream(MESSAGES, is_referring=True)
-        machine = database.log.machine
-        return cls(database, stream.begin, machine.clock, StreamLock(machine.threads.condition()))
+        environment = database.log.environment
+        return cls(database, stream.begin, environment.clock, StreamLock(environment.threads.condition()))
 
     def begin(self) -> IndexBatch:
         return IndexBatch(self._begin, self._clock, self.writing)

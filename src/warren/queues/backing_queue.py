@@ -63,7 +63,7 @@ class BackingQueue(Protocol):
         or requeued."""
         ...
 
-    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
         """Let go of pending messages, for a reason; how many. A tag that is not pending is a `Misuse`, and nothing has
         changed then."""
         ...
@@ -81,7 +81,7 @@ class BackingQueue(Protocol):
         """What the next fetch begins with, without its contents; None if nothing is ready."""
         ...
 
-    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
+    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
         """Let go of up to so many ready messages from the head, without looking at them; how many."""
         ...
 

@@ -69,15 +69,15 @@ class IndexCounters:
         self.count -= count
         self.size_bytes -= size_bytes
 
-    def dequeue(self, slices: Sequence[Slice], why: DequeueReason, changes: IndexBatch) -> None:
+    def dequeue(self, slices: Sequence[Slice], reason: DequeueReason, changes: IndexBatch) -> None:
         """Persistent messages go, for a reason."""
         if len(slices) == 1:  # most often
-            self._dequeue(slices[0].run, slices, why, changes)
+            self._dequeue(slices[0].run, slices, reason, changes)
             return
         for run, going in groupby(slices, key=_run_of):
-            self._dequeue(run, list(going), why, changes)
+            self._dequeue(run, list(going), reason, changes)
 
-    def _dequeue(self, run: Run, slices: Sequence[Slice], why: DequeueReason, changes: IndexBatch) -> None:
+    def _dequeue(self, run: Run, slices: Sequence[Slice], reason: DequeueReason, changes: IndexBatch) -> None:
         """These of one run."""
         gone, size_bytes = self._gone.get(run.first, 0), 0
         newly: list[tuple[int, int]] = []  # ranges that follow one another are one
@@ -93,7 +93,7 @@ class IndexCounters:
         self.size_bytes -= size_bytes
         self._gone[run.first] = gone
         self._settling.append((run, size_bytes, gone.bit_count() == run.count))
-        changes.dequeue(self._place, run, gone, newly, why)
+        changes.dequeue(self._place, run, gone, newly, reason)
 
     def undo_dequeues(self, slices: Sequence[Slice]) -> None:
         """The changes were aborted: these, all that they dequeued, are there as before."""

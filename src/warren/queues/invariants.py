@@ -25,52 +25,52 @@ def check(queue: VariableQueue, is_deep: bool = False) -> None:
 
 
 def _check_shape(queue: VariableQueue) -> None:
-    lanes = queue.lanes
-    assert not lanes.q1.count or lanes.q3.count, "q1 may fill only behind q3"
-    assert not lanes.q2.count or lanes.delta.count, "q2 may fill only behind delta"
-    assert not lanes.delta.count or lanes.q3.count, "delta never holds the head of the queue"
-    assert lanes.q3.count or lanes.q4.count or not len(queue), "if q3 and q4 are empty the queue is"
-    assert lanes.delta.start + lanes.delta.count <= lanes.delta.end, "delta is too short for what it holds"
-    assert not lanes.delta.missing, "messages are missing from the index"
+    subqueues = queue.subqueues
+    assert not subqueues.q1.count or subqueues.q3.count, "q1 may fill only behind q3"
+    assert not subqueues.q2.count or subqueues.delta.count, "q2 may fill only behind delta"
+    assert not subqueues.delta.count or subqueues.q3.count, "delta never holds the head of the queue"
+    assert subqueues.q3.count or subqueues.q4.count or not len(queue), "if q3 and q4 are empty the queue is"
+    assert subqueues.delta.start + subqueues.delta.count <= subqueues.delta.end, "delta is too short for what it holds"
+    assert not subqueues.delta.missing, "messages are missing from the index"
 
 
 def _check_order(queue: VariableQueue) -> None:
     """q4 < q3 < delta < q2 < q1, and nothing is ready and pending at once."""
-    lanes = queue.lanes
-    edges = [(slice_.first, slice_.end) for slice_ in (*lanes.q4, *lanes.q3)]
-    if lanes.delta.count:
-        edges.append((lanes.delta.start, lanes.delta.end))
-    edges += [(slice_.first, slice_.end) for slice_ in (*lanes.q2, *lanes.q1)]
+    subqueues = queue.subqueues
+    edges = [(slice_.first, slice_.end) for slice_ in (*subqueues.q4, *subqueues.q3)]
+    if subqueues.delta.count:
+        edges.append((subqueues.delta.start, subqueues.delta.end))
+    edges += [(slice_.first, slice_.end) for slice_ in (*subqueues.q2, *subqueues.q1)]
     assert all(first < end for first, end in edges), f"an empty slice: {edges}"
     assert all(before[1] <= after[0] for before, after in pairwise(edges)), f"out of order: {edges}"
     assert not edges or edges[-1][1] <= queue.ledger.next, "a sequence id that was not given yet"
-    both = sorted([*((s.first, s.end) for s in queue.lanes), *((s.first, s.end) for s in queue.pending)])
+    both = sorted([*((s.first, s.end) for s in queue.subqueues), *((s.first, s.end) for s in queue.pending)])
     assert all(before[1] <= after[0] for before, after in pairwise(both)), f"ready and pending: {both}"
     assert all(slice_.end <= queue.ledger.delivered_to for slice_ in queue.pending), "pending, and never delivered"
-    fresh = [*lanes.q2, *lanes.q1]
-    assert not fresh or not queue.lanes.q4.count or fresh[0].first >= queue.lanes.q4.last.end
+    fresh = [*subqueues.q2, *subqueues.q1]
+    assert not fresh or not queue.subqueues.q4.count or fresh[0].first >= queue.subqueues.q4.last.end
 
 
 def _check_residence(queue: VariableQueue) -> None:
-    lanes = queue.lanes
-    for slice_ in (*lanes.q1, *lanes.q4):
+    subqueues = queue.subqueues
+    for slice_ in (*subqueues.q1, *subqueues.q4):
         assert slice_.contents is not None, f"{slice_} in q1 or q4 is no alpha"
-    for slice_ in (*lanes.q2, *lanes.q3):
+    for slice_ in (*subqueues.q2, *subqueues.q3):
         assert slice_.contents is None or slice_.run.is_persistent, f"{slice_} in q2 or q3 has contents in memory"
         assert slice_.contents is not None or slice_.run.stored or slice_.run.epoch, f"{slice_} has no contents at all"
-    for slice_ in (*lanes, *queue.pending):
+    for slice_ in (*subqueues, *queue.pending):
         assert slice_.contents is None or len(slice_.contents) == len(slice_), f"{slice_} has too few contents"
 
 
 def _check_counts(queue: VariableQueue) -> None:
-    lanes, pending, ledger = queue.lanes, queue.pending, queue.ledger
-    for lane in (lanes.q1, lanes.q2, lanes.q3, lanes.q4, pending):
+    subqueues, pending, ledger = queue.subqueues, queue.pending, queue.ledger
+    for lane in (subqueues.q1, subqueues.q2, subqueues.q3, subqueues.q4, pending):
         _check_counts_of(lane)
-    ready = sum(map(len, lanes)) + lanes.delta.count
+    ready = sum(map(len, subqueues)) + subqueues.delta.count
     assert len(queue) == ready, f"{len(queue)} ready, but {ready} found"
-    held = [slice_ for slice_ in (*lanes, *pending) if slice_.run.is_persistent]
+    held = [slice_ for slice_ in (*subqueues, *pending) if slice_.run.is_persistent]
     count = sum(map(len, held))
-    assert count <= ledger.count <= count + lanes.delta.count, f"{ledger.count} on disk, {count} in memory"
+    assert count <= ledger.count <= count + subqueues.delta.count, f"{ledger.count} on disk, {count} in memory"
     for first, gone in ledger:
         assert gone > 0, f"nothing is gone of the run at {first}"
     for slice_ in held:
@@ -88,11 +88,11 @@ def _check_counts_of(lane: SubQueue | PendingAcks) -> None:
 
 
 def _check_delta(queue: VariableQueue) -> None:
-    lanes, delta = queue.lanes, queue.lanes.delta
+    subqueues, delta = queue.subqueues, queue.subqueues.delta
     slices = [slice_ for some in delta.walk(1000) for slice_ in some]
     assert sum(map(len, slices)) == delta.count, f"delta counts {delta.count}, reading it finds {slices}"
     assert sum(slice_.size_bytes for slice_ in slices) == delta.size_bytes, "bytes of delta"
     assert all(before.end <= after.first for before, after in pairwise(slices)), f"delta is out of order: {slices}"
-    held = [slice_ for slice_ in (*lanes, *queue.pending, *slices) if slice_.run.is_persistent]
+    held = [slice_ for slice_ in (*subqueues, *queue.pending, *slices) if slice_.run.is_persistent]
     said = queue.ledger.count, queue.ledger.size_bytes
     assert said == (sum(map(len, held)), sum(slice_.size_bytes for slice_ in held)), f"the ledger says {said}"

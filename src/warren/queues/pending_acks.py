@@ -232,7 +232,7 @@ class PendingAcks:
                     bits |= (1 << len(slice_)) - 1 << slice_.first - run.first
         return bits
 
-    def let_go(self, quota: int, is_written: Callable[[Run], bool], page: Callable[[list[Slice]], list[Slice]]) -> int:
+    def release(self, quota: int, is_written: Callable[[Run], bool], page: Callable[[list[Slice]], list[Slice]]) -> int:
         """Have contents of about so many messages put on disk and forget them; of how many it was done."""
         done = 0
         for number in sorted(self._with_contents, reverse=True):

@@ -153,7 +153,7 @@ class SubQueue:
             slices.insert(bisect_left(slices, first, key=first_of), slice_)
         self._count(slice_, 1)
 
-    def let_go(self, may_go: Callable[[Run], bool]) -> int:
+    def release(self, may_go: Callable[[Run], bool]) -> int:
         """Forget contents of those runs that may; of how many messages."""
         before = self.ram_count
         for slice_ in self.slices:
@@ -364,7 +364,7 @@ class Delta:
     def load(self, messages_max: int) -> list[Slice]:
         """Take the positions of the first messages back, of about so many."""
         slices, edge = self._read(self.start, messages_max)
-        self._let_go_before(edge)
+        self._release_before(edge)
         self.count -= sum(len(slice_) for slice_ in slices)
         self.size_bytes -= sum(slice_.size_bytes for slice_ in slices)
         self.start = edge
@@ -451,7 +451,7 @@ class Delta:
                 found += [slice_ for slice_ in self._transients.unfold(piece) if first <= slice_.first < edge]
         return found
 
-    def _let_go_before(self, edge: SequenceId) -> None:
+    def _release_before(self, edge: SequenceId) -> None:
         """Pieces that were read are not needed any more; what a piece has behind the edge stays in memory."""
         self._loose = [slice_ for slice_ in self._loose if slice_.first >= edge]
         while self._pieces and self._pieces[0].first < edge:
@@ -623,9 +623,9 @@ class SubQueues:
             self.q3.appendleft(paged)
         return sum(map(len, from_q1)) + sum(map(len, from_q4))
 
-    def let_go_of_settled(self) -> int:
+    def release_settled(self) -> int:
         """Contents that were put back to q3 before they were durable, and are by now; of how many messages."""
-        return self.q3.let_go(self._stores.is_written) if self.q3.ram_count else 0
+        return self.q3.release(self._stores.is_written) if self.q3.ram_count else 0
 
     def push_betas_to_deltas(self, quota: int) -> int:
         """Let go of the positions of up to so many messages of q3, and then of q2; of how many. One stays in q3."""

@@ -147,9 +147,9 @@ def status_of(
 MESSAGES_MAX = 1024  # that are read together
 
 
-def browse(lanes: SubQueues, reader: ContentReader, is_changed: Callable[[], bool]) -> Iterator[Slice]:
+def browse(subqueues: SubQueues, reader: ContentReader, is_changed: Callable[[], bool]) -> Iterator[Slice]:
     """What is ready, in order, with contents, until it changes. Contents are read when their turn has come."""
-    for slices in _ready(lanes):
+    for slices in _ready(subqueues):
         for slice_ in slices:
             for start in range(slice_.start, slice_.stop, MESSAGES_MAX):
                 stop, contents = min(slice_.stop, start + MESSAGES_MAX), slice_.contents
@@ -164,27 +164,27 @@ def browse(lanes: SubQueues, reader: ContentReader, is_changed: Callable[[], boo
 def status(
     place: QueuePlace,
     sequence_id: SequenceId,
-    lanes: SubQueues,
+    subqueues: SubQueues,
     pending: PendingAcks,
     delivered_to: SequenceId,
     embed_below: int,
 ) -> MessageStatus | None:
     """All that is known of one message; None if it is gone, or never was."""
-    in_memory = chain(lanes, pending)
+    in_memory = chain(subqueues, pending)
     found = _holder(in_memory, sequence_id)
     is_in_delta = found is None
     if found is None:
-        found = _holder(chain.from_iterable(lanes.delta.walk(MESSAGES_MAX)), sequence_id)
+        found = _holder(chain.from_iterable(subqueues.delta.walk(MESSAGES_MAX)), sequence_id)
     if found is None:
         return None
     to = _persist_to(found.run, sequence_id, embed_below)
     return status_of(place, found, sequence_id, delivered_to, to, is_in_delta)
 
 
-def _ready(lanes: SubQueues) -> Iterator[list[Slice]]:
-    yield [*lanes.q4, *lanes.q3]
-    yield from lanes.delta.walk(MESSAGES_MAX)
-    yield [*lanes.q2, *lanes.q1]
+def _ready(subqueues: SubQueues) -> Iterator[list[Slice]]:
+    yield [*subqueues.q4, *subqueues.q3]
+    yield from subqueues.delta.walk(MESSAGES_MAX)
+    yield [*subqueues.q2, *subqueues.q1]
 
 
 def _holder(slices: Iterator[Slice], sequence_id: SequenceId) -> Slice | None:
@@ -202,14 +202,14 @@ def _persist_to(run: Run, sequence_id: SequenceId, embed_below: int) -> PersistT
 class Paging:
     def __init__(
         self,
-        lanes: SubQueues,
+        subqueues: SubQueues,
         pending: PendingAcks,
         reader: ContentReader,
         rates: Rates,
         is_written: Callable[[Run], bool],
         settings: VariableQueueSettings,
     ) -> None:
-        self._lanes = lanes
+        self._subqueues = subqueues
         self._pending = pending
         self._reader = reader
         self._rates = rates
@@ -226,8 +226,8 @@ class Paging:
     @property
     def count(self) -> int:
         """Messages in memory: those whose contents are, and positions that are too many."""
-        betas = max(0, self._lanes.beta_count - self._settings.beta_messages_max)
-        return self._lanes.ram_count + self._pending.ram_count + betas
+        betas = max(0, self._subqueues.beta_count - self._settings.beta_messages_max)
+        return self._subqueues.ram_count + self._pending.ram_count + betas
 
     @property
     def quota(self) -> int:
@@ -244,20 +244,20 @@ class Paging:
 
     def reduce_memory_use(self, quota: int) -> int:
         """Get so many messages out of memory, as far as they may leave it; of how many contents or position left."""
-        left = quota - self._lanes.let_go_of_settled() if quota else 0
-        left -= self._lanes.push_alphas_to_betas(left, 0)
-        left -= self._lanes.push_alphas_to_betas(0, left)
+        left = quota - self._subqueues.release_settled() if quota else 0
+        left -= self._subqueues.push_alphas_to_betas(left, 0)
+        left -= self._subqueues.push_alphas_to_betas(0, left)
         if left > 0:
-            left -= self._pending.let_go(left, self._is_written, self._lanes.without_contents)
-        betas = self._lanes.beta_count - self._settings.beta_messages_max
+            left -= self._pending.release(left, self._is_written, self._subqueues.without_contents)
+        betas = self._subqueues.beta_count - self._settings.beta_messages_max
         if left > 0 and betas > 0:
-            left -= self._lanes.push_betas_to_deltas(min(left, betas))
+            left -= self._subqueues.push_betas_to_deltas(min(left, betas))
         return quota - left
 
     def _step_max(self) -> int:
-        lanes, pending, settings = self._lanes, self._pending, self._settings
-        in_ram = lanes.ram_count + pending.ram_count
-        each = (lanes.ram_bytes + pending.ram_bytes) // in_ram if in_ram else 0
+        subqueues, pending, settings = self._subqueues, self._pending, self._settings
+        in_ram = subqueues.ram_count + pending.ram_count
+        each = (subqueues.ram_bytes + pending.ram_bytes) // in_ram if in_ram else 0
         return max(1, min(settings.page_messages_max, settings.page_bytes_max // max(1, each)))
 
 
@@ -291,16 +291,16 @@ class VariableQueue:
         self.pending = PendingAcks()
         self.rates = Rates(clock, self.settings.rate_half_life_ms)
         delta = Delta(place, stores, self._transients, self.ledger, self.pending)
-        self.lanes = SubQueues(stores, self._transients, self.ledger, delta, self.settings.delta_read_messages)
+        self.subqueues = SubQueues(stores, self._transients, self.ledger, delta, self.settings.delta_read_messages)
         self._reader = ContentReader(place, stores, self._transients, self.settings.read_ahead_bytes_max)
-        self.paging = Paging(self.lanes, self.pending, self._reader, self.rates, stores.is_written, self.settings)
+        self.paging = Paging(self.subqueues, self.pending, self._reader, self.rates, stores.is_written, self.settings)
         self._version = 0  # of what is ready: tells a browser that it changed
         self._changes: IndexBatch | None = None  # those that this queue takes part in now
         self._published_from: SequenceId | None = None  # what they have published so far; None: they did more
         self._is_astray = False
         self._settled: list[Slice] = []  # by changes that have not ended
         delta.recover(counters, newest)
-        self.lanes.refill()
+        self.subqueues.refill()
         self._report_alive()
 
     # -- publishing ----------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class VariableQueue:
         if embed_below is not None:
             self._write(publication, slices, embed_below, changes)
         for slice_ in slices:
-            self.lanes.put(slice_)
+            self.subqueues.put(slice_)
         self.ledger.next = SequenceId(first + len(contents))
         self.rates.came += len(contents)
         self._version += 1
@@ -358,7 +358,7 @@ class VariableQueue:
 
     def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
         fetched: list[Fetched] = []
-        while count > 0 and self.lanes.front.count:
+        while count > 0 and self.subqueues.front.count:
             try:
                 found = self.take(count, bytes_max, is_first=not fetched)
             except Damage:
@@ -367,7 +367,7 @@ class VariableQueue:
                 raise
             if found is None:
                 break
-            self.lanes.refill()
+            self.subqueues.refill()
             fetched.append(found)
             count -= len(found.slice)
             if bytes_max is not None:
@@ -375,10 +375,10 @@ class VariableQueue:
         return fetched
 
     def take(self, count: int, bytes_max: int | None = None, is_first: bool = True) -> Fetched | None:
-        """Fetch from one slice at the head, up to so many messages; None if they are too large. `lanes.refill` has to
+        """Fetch from one slice at the head, up to so many messages; None if they are too large. `subqueues.refill` has to
         follow."""
         self._check_astray()
-        lane, delivered_to = self.lanes.front, self.ledger.delivered_to
+        lane, delivered_to = self.subqueues.front, self.ledger.delivered_to
         head = lane.first
         is_redelivered = head.first < delivered_to
         if is_redelivered:
@@ -391,7 +391,7 @@ class VariableQueue:
         if head.contents is None:
             contents = self._reader.read_first(lane, count)
             count = len(contents)
-        taken = self.lanes.take(count)
+        taken = self.subqueues.take(count)
         if contents is not None:
             taken.contents = contents
         self.pending.add(taken)
@@ -401,27 +401,27 @@ class VariableQueue:
         return Fetched(taken.first, taken, is_redelivered)
 
     def head(self) -> Slice | None:
-        lane = self.lanes.front
+        lane = self.subqueues.front
         return Slice(lane.first.run, lane.first.start, lane.first.stop, None) if lane.count else None
 
     def set_aside(self, count: int) -> int:
         """What cannot be read makes way for what stands behind it."""
-        if not self.lanes.front.count:
+        if not self.subqueues.front.count:
             return 0
-        taken = self.lanes.take(count)
+        taken = self.subqueues.take(count)
         taken.contents = None
         self.pending.add(taken)
-        self.lanes.refill()
+        self.subqueues.refill()
         self.ledger.delivered_to = max(self.ledger.delivered_to, taken.end)
         self._version += 1
         return len(taken)
 
     # -- pending messages ----------------------------------------------------------------------------------------
 
-    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
         self._check_astray()
         taken = self.pending.take(tags)
-        return self._let_go(taken, why, changes, were_pending=True)
+        return self._release(taken, reason, changes, were_pending=True)
 
     def look(self, tags: Sequence[TagRange]) -> list[Slice]:
         slices = self.pending.look(tags)
@@ -438,25 +438,25 @@ class VariableQueue:
         if persistent:
             changes.requeued(self._place, persistent)
         count = sum(map(len, taken))
-        self.lanes.put_back(taken)
+        self.subqueues.put_back(taken)
         self._version += 1
         return count
 
     # -- letting go ----------------------------------------------------------------------------------------------
 
-    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
+    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
         self._check_astray()
         dropped: list[Slice] = []
-        while count > 0 and self.lanes.front.count:
-            dropped.append(self.lanes.take(count))
-            self.lanes.refill()
+        while count > 0 and self.subqueues.front.count:
+            dropped.append(self.subqueues.take(count))
+            self.subqueues.refill()
             count -= len(dropped[-1])
         self._version += 1
-        return self._let_go(dropped, why, changes)
+        return self._release(dropped, reason, changes)
 
     def purge(self, changes: IndexBatch) -> int:
         self._check_astray()
-        purged = sum(self._dequeue(slices, DequeueReason.PURGED, changes) for slices in self.lanes.take_all())
+        purged = sum(self._dequeue(slices, DequeueReason.PURGED, changes) for slices in self.subqueues.take_all())
         if self._changes is changes:
             self.ledger.tell(self._oldest(), changes)
         self._version += 1
@@ -466,9 +466,9 @@ class VariableQueue:
         if self._is_durable:
             self._stores.note_deleted(self.ready_bytes + self.pending.size_bytes)
             changes.remove_queue(self._place.queue)
-        for lane in (self.lanes.q4, self.lanes.q3, self.lanes.q2, self.lanes.q1):
+        for lane in (self.subqueues.q4, self.subqueues.q3, self.subqueues.q2, self.subqueues.q1):
             lane.take_all()
-        self.lanes.delta.clear()
+        self.subqueues.delta.clear()
         self.ledger.clear()
         self.pending.take([(slice_.first, slice_.end) for slice_ in self.pending])
         self._transients.clear()
@@ -476,14 +476,18 @@ class VariableQueue:
         self._version += 1
         self._report_alive()
 
-    def _let_go(self, slices: list[Slice], why: DequeueReason, changes: IndexBatch, were_pending: bool = False) -> int:
+    def _release(
+        self, slices: list[Slice], reason: DequeueReason, changes: IndexBatch, were_pending: bool = False
+    ) -> int:
         """Messages that are neither ready nor pending any more."""
-        count = self._dequeue(slices, why, changes, were_pending)
+        count = self._dequeue(slices, reason, changes, were_pending)
         if self._changes is changes:
             self.ledger.tell(self._oldest(), changes)
         return count
 
-    def _dequeue(self, slices: list[Slice], why: DequeueReason, changes: IndexBatch, were_pending: bool = False) -> int:
+    def _dequeue(
+        self, slices: list[Slice], reason: DequeueReason, changes: IndexBatch, were_pending: bool = False
+    ) -> int:
         """`were_pending`: an abort can undo it, unless transient messages go with them: these are gone at once."""
         persistent = [slice_ for slice_ in slices if slice_.run.is_persistent]
         if persistent:
@@ -492,7 +496,7 @@ class VariableQueue:
                 self._settled += slices
             else:
                 self._published_from = None
-            self.ledger.dequeue(persistent, why, changes)
+            self.ledger.dequeue(persistent, reason, changes)
         if len(persistent) < len(slices):
             for slice_ in slices:
                 if not slice_.run.is_persistent:
@@ -504,19 +508,19 @@ class VariableQueue:
 
     def browse(self) -> Iterator[Slice]:
         version = self._version
-        return browse(self.lanes, self._reader, lambda: self._version != version)
+        return browse(self.subqueues, self._reader, lambda: self._version != version)
 
     def status(self, sequence_id: SequenceId) -> MessageStatus | None:
         """All that is known of one message; None if it is gone, or never was."""
         embed_below, delivered_to = self.settings.queue_index_embed_msgs_below, self.ledger.delivered_to
-        return status(self._place, sequence_id, self.lanes, self.pending, delivered_to, embed_below)
+        return status(self._place, sequence_id, self.subqueues, self.pending, delivered_to, embed_below)
 
     def __len__(self) -> int:
-        return self.lanes.count
+        return self.subqueues.count
 
     @property
     def ready_bytes(self) -> int:
-        return self.lanes.size_bytes
+        return self.subqueues.size_bytes
 
     @property
     def pending_count(self) -> int:
@@ -524,31 +528,31 @@ class VariableQueue:
 
     @property
     def ram_bytes(self) -> int:
-        lanes, pending, reader = self.lanes, self.pending, self._reader
-        messages = lanes.ram_count + pending.ram_count + reader.ahead_count
-        return lanes.ram_bytes + pending.ram_bytes + reader.ahead_bytes + messages * MESSAGE_BYTES
+        subqueues, pending, reader = self.subqueues, self.pending, self._reader
+        messages = subqueues.ram_count + pending.ram_count + reader.ahead_count
+        return subqueues.ram_bytes + pending.ram_bytes + reader.ahead_bytes + messages * MESSAGE_BYTES
 
     def sizes(self) -> MessageSizes:
-        lanes, pending, ledger = self.lanes, self.pending, self.ledger
-        ram_bytes = lanes.ram_bytes + pending.ram_bytes
+        subqueues, pending, ledger = self.subqueues, self.pending, self.ledger
+        ram_bytes = subqueues.ram_bytes + pending.ram_bytes
         return MessageSizes(
-            pending.size_bytes, lanes.ram_count, pending.ram_count, ram_bytes, ledger.count, ledger.size_bytes
+            pending.size_bytes, subqueues.ram_count, pending.ram_count, ram_bytes, ledger.count, ledger.size_bytes
         )
 
     def facts(self) -> Mapping[str, int | float | str]:
-        lanes = self.lanes
+        subqueues = self.subqueues
         return {
             "kind": "variable",
             "ready": len(self),
             "ready_bytes": self.ready_bytes,
             "pending": self.pending_count,
             "ram_bytes": self.ram_bytes,
-            "q1": lanes.q1.count,
-            "q2": lanes.q2.count,
-            "delta": lanes.delta.count,
-            "q3": lanes.q3.count,
-            "q4": lanes.q4.count,
-            "missing": lanes.delta.missing,
+            "q1": subqueues.q1.count,
+            "q2": subqueues.q2.count,
+            "delta": subqueues.delta.count,
+            "q3": subqueues.q3.count,
+            "q4": subqueues.q4.count,
+            "missing": subqueues.delta.missing,
             "next": self.ledger.next,
             "delivered_to": self.ledger.delivered_to,
             "ingress": self.rates.ingress,
@@ -584,7 +588,7 @@ class VariableQueue:
 
     def after_end(self, epoch: Epoch) -> None:
         self._changes, self._settled = None, []
-        self.lanes.delta.newest = max(self.lanes.delta.newest, epoch)
+        self.subqueues.delta.newest = max(self.subqueues.delta.newest, epoch)
         self.ledger.settled(epoch)
 
     def aborted(self) -> None:
@@ -595,7 +599,7 @@ class VariableQueue:
         if first is None or self.ledger.delivered_to > first:
             self._is_astray = True
             return
-        taken = self.lanes.take_from(first)
+        taken = self.subqueues.take_from(first)
         self._is_astray = sum(map(len, taken)) != self.ledger.next - first
         self.ledger.unpublish(first, [slice_.run for slice_ in taken if slice_.run.is_persistent])
         self.ledger.undo_dequeues(settled)
@@ -615,7 +619,7 @@ class VariableQueue:
             self._changes = changes
 
     def _report_alive(self) -> None:
-        self._stores.report_alive(self._place, self.lanes.size_bytes + self.pending.size_bytes)
+        self._stores.report_alive(self._place, self.subqueues.size_bytes + self.pending.size_bytes)
 
     @property
     def is_astray(self) -> bool:
@@ -628,7 +632,7 @@ class VariableQueue:
 
     def _oldest(self) -> Slice | None:
         """The first message that is ready or pending."""
-        lane, pending = self.lanes.front, self.pending.head
+        lane, pending = self.subqueues.front, self.pending.head
         if not lane.count:
             return pending
         return lane.first if pending is None or lane.first.first < pending.first else pending

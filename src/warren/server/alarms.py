@@ -89,7 +89,7 @@ class ResourceMonitor:
         self.half_open_dropped = 0  # since the last tick
         self._since_look_bytes = 0  # published since we looked at the disk
         self._garbage_since_ns = 0
-        background = server.machine.background
+        background = server.environment.background
         self._clients = background.task("client-watch", "silent clients are not closed")
         self._memory = background.task("memory-watch", "memory of messages is not watched")
         self._paging = background.task("paging", "messages are not moved from memory to disk")
@@ -117,7 +117,7 @@ class ResourceMonitor:
 
     def _look_at_clients(self) -> None:
         server = self._server
-        now = server.machine.clock.monotonic_ns()
+        now = server.environment.clock.monotonic_ns()
         if self.half_open_dropped:
             facts = {"count": self.half_open_dropped, "most": server.settings.half_open_max}
             _LOG.warning("half-open connections dropped", extra={"facts": facts})
@@ -131,28 +131,28 @@ class ResourceMonitor:
             interval = connection.amqp.tuning.heartbeat
             if connection.access is None or not interval:
                 continue
-            if now - connection.said_ns >= interval * 0.5e9:
+            if now - connection.last_sent_ns >= interval * 0.5e9:
                 connection.heartbeat()
-            if now - connection.heard_ns > interval * 2e9 and not connection.is_paused:
+            if now - connection.last_received_ns > interval * 2e9 and not connection.is_paused:
                 _LOG.warning("a client is silent", extra={"facts": {"client": connection.owner.name}})
                 connection.reset()
 
     # -- memory and disk -----------------------------------------------------------------------------------------
 
-    def after_turn(self, size_bytes: int) -> None:
+    def after_batch(self, size_bytes: int) -> None:
         server = self._server
-        if server.realms.monitor.is_over and not self._is_paging:
+        if server.vhosts.monitor.is_over and not self._is_paging:
             self._memory.run(self._begin_paging)
         if size_bytes:
             self._since_look_bytes += size_bytes
             is_due = self._since_look_bytes * DISK_SHARE > server.settings.disk_free_min_bytes
-            if is_due or server.storage.is_on_ballast:  # publishers must not use up what is for acknowledgements
+            if is_due or server.storage.is_on_disk_reserve:  # publishers must not use up what is for acknowledgements
                 self._disk.run(self._look_at_disk)
             self._memory.run(self._look_at_memory)
-            self._garbage.run(self._hold_back_for_garbage)
+            self._garbage.run(self._throttle_for_garbage)
 
     def _look_at_memory(self) -> None:
-        monitor, pressure = self._server.realms.monitor, self._server.pressure
+        monitor, pressure = self._server.vhosts.monitor, self._server.pressure
         pressure.set(PAGING, self._is_paging and monitor.used_bytes > PAGING_SLACK * monitor.limit_bytes)
         most = MEMORY_SLACK if not pressure.has(MEMORY) else PAGING_SLACK
         pressure.set(MEMORY, not self._is_paging and monitor.used_bytes > most * monitor.limit_bytes)
@@ -170,7 +170,7 @@ class ResourceMonitor:
     def _page(self) -> None:
         """In a thread: what is not durable cannot leave memory."""
         self._server.storage.wait(self._server.newest)
-        self._server.realms.monitor.relieve()
+        self._server.vhosts.monitor.relieve()
 
     def _paged(self, result: object, error: BaseException | None) -> None:
         self._is_paging = False
@@ -185,10 +185,10 @@ class ResourceMonitor:
             self._paging.succeeded()
         self._memory.run(self._look_at_memory)
 
-    def _hold_back_for_garbage(self) -> None:
+    def _throttle_for_garbage(self) -> None:
         server = self._server
         if server.storage.upkeep.is_behind() and not server.pressure.has(GARBAGE):
-            self._garbage_since_ns = server.machine.clock.monotonic_ns()
+            self._garbage_since_ns = server.environment.clock.monotonic_ns()
             server.pressure.set(GARBAGE, True)
             server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
 
@@ -199,7 +199,7 @@ class ResourceMonitor:
         behind: list[bool] = []  # empty if that is unknown: then publishers are not held back
         self._garbage.run(lambda: behind.append(self._server.storage.upkeep.is_behind()))
         if any(behind):
-            lasted_ns = self._server.machine.clock.monotonic_ns() - self._garbage_since_ns
+            lasted_ns = self._server.environment.clock.monotonic_ns() - self._garbage_since_ns
             pressure.set(CLEANUP, lasted_ns > GARBAGE_SECONDS_MAX * 1e9)
             self._server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
         else:
@@ -209,8 +209,8 @@ class ResourceMonitor:
     def _look_at_disk(self) -> None:
         server = self._server
         self._since_look_bytes = 0
-        free = server.machine.files.free_bytes(server.storage.directory)
-        is_full = server.storage.is_out_of_room or server.storage.is_on_ballast
+        free = server.environment.files.free_bytes(server.storage.directory)
+        is_full = server.storage.is_out_of_room or server.storage.is_on_disk_reserve
         is_short = is_full or free < server.settings.disk_free_min_bytes
         is_yielding = is_short and self._is_history_yielding(has_room=not is_full and free > PASS_BYTES_MIN)
         if not is_short:
@@ -223,7 +223,7 @@ class ResourceMonitor:
     def _is_history_yielding(self, has_room: bool) -> bool:
         """Once for each shortage of the disk, history is purged before publishers are blocked, and garbage is collected
         if there is room for that. True until the purge has ended, for a limited time: it may wait for a compaction."""
-        server, now_ns = self._server, self._server.machine.clock.monotonic_ns()
+        server, now_ns = self._server, self._server.environment.clock.monotonic_ns()
         if self._yielding is None:
             self._yielding = server.storage.purges.begun, now_ns
             server.storage.purge_soon()

@@ -130,8 +130,8 @@ def _text(raw: bytes, what: str, bytes_max: int, mechanism: str) -> str:
         raise _bad(mechanism, f"has a {what} that is not UTF-8") from error
 
 
-def _bad(mechanism: str, why: str) -> PeerError:
-    return PeerError(ReplyCode.SYNTAX_ERROR, f"the {mechanism} response {why}")
+def _bad(mechanism: str, reason: str) -> PeerError:
+    return PeerError(ReplyCode.SYNTAX_ERROR, f"the {mechanism} response {reason}")
 
 
 ADDRESSES_MAX = 4096
@@ -146,7 +146,7 @@ _NETWORK_BITS = 64
 class _Failures:
     count: int
     last_ns: int
-    looked_at_ns: int
+    last_checked_ns: int
 
 
 class BackOff:
@@ -161,9 +161,9 @@ class BackOff:
         now, found = self._clock.monotonic_ns(), self._failed.get(network_of(peer))
         if not peer or found is None or found.count <= FREE_FAILURES or now - found.last_ns > _FORGOTTEN_NS:
             return True
-        if now - found.looked_at_ns < _PACE_NS:
+        if now - found.last_checked_ns < _PACE_NS:
             return False
-        found.looked_at_ns = now
+        found.last_checked_ns = now
         return True
 
     def failed(self, peer: str) -> float:
@@ -202,8 +202,8 @@ _KEY_IDS = 4
 
 
 class KnownLogins:
-    def __init__(self, chance: Random, count_max: int = LOGINS_MAX) -> None:
-        self._key = b"".join(chance.id64().to_bytes(8, "big") for _ in range(_KEY_IDS))
+    def __init__(self, rng: Random, count_max: int = LOGINS_MAX) -> None:
+        self._key = b"".join(rng.id64().to_bytes(8, "big") for _ in range(_KEY_IDS))
         self._count_max = count_max
         self._known: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
 
@@ -257,15 +257,15 @@ class UserAuthentication:
     """Any thread may ask."""
 
     def __init__(
-        self, catalog: Catalog, machine: Environment, settings: ServerSettings, allows_md5: bool = False
+        self, catalog: Catalog, environment: Environment, settings: ServerSettings, allows_md5: bool = False
     ) -> None:
         self._catalog = catalog
-        self._chance = machine.chance
+        self._rng = environment.rng
         self._loopback_users = frozenset(settings.loopback_users)
         self._allows_md5 = allows_md5
-        self._lock = machine.threads.condition()  # of what follows
-        self._known = KnownLogins(machine.chance)
-        self._back_off = BackOff(machine.clock, settings.login_delay_seconds)
+        self._lock = environment.threads.condition()  # of what follows
+        self._known = KnownLogins(environment.rng)
+        self._back_off = BackOff(environment.clock, settings.login_delay_seconds)
         self._under_way: dict[tuple[str, bytes], _Hashing] = {}
 
     def check(self, login: Login, peer: str) -> UserRow:
@@ -321,7 +321,7 @@ class UserAuthentication:
 
     def _renewed(self, user: UserRow, password: str) -> UserRow:
         """The same password, hashed as it should be. Who cannot write this down lets him in all the same."""
-        password_hash = hashed(password, self._chance)
+        password_hash = hashed(password, self._rng)
 
         def work(change: Change) -> UserRow:
             row = users.get(change.connection, user.name)
@@ -335,8 +335,8 @@ class UserAuthentication:
             _LOG.warning("a password was not hashed anew", extra={"facts": {"user": user.name, "why": error.what}})
             return user
 
-    def _refused(self, login: Login, peer: str, why: str) -> LoginRefused:
-        facts = {"user": login.user, "peer": peer, "mechanism": login.mechanism, "why": why}
+    def _refused(self, login: Login, peer: str, reason: str) -> LoginRefused:
+        facts = {"user": login.user, "peer": peer, "mechanism": login.mechanism, "why": reason}
         _LOG.warning("login refused", extra={"facts": facts})
         with self._lock:
             return LoginRefused(login.mechanism, self._back_off.failed(peer))

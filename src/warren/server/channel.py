@@ -103,17 +103,17 @@ class ServerChannel:
         special: OpenedMessages | None,
     ) -> None:
         counts, count = self.connection.counts, len(contents)
-        if route.children:
+        if route.handles:
             counts.routed += count
             expires_ms = special.expires_ms if special is not None else 0
             is_persistent, priority = traits & 0xFF == PERSISTENT, traits >> 8 & 0xFF
-            turn = self.connection.served.turn
-            turn.publish(self, first, route, contents, is_persistent, priority, expires_ms)
+            batch = self.connection.served.batch
+            batch.publish(self, first, route, contents, is_persistent, priority, expires_ms)
         elif target.publish.mandatory:
             counts.unroutable_returned += count
             told = (ReplyCode.NO_ROUTE, "NO_ROUTE", target.publish.exchange, target.publish.routing_key)
             for content in contents:
-                self.connection.say_with(self.number, BasicReturn(*told), content)
+                self.connection.send_content(self.number, BasicReturn(*told), content)
         else:
             counts.unroutable_dropped += count
 
@@ -173,7 +173,9 @@ class ServerChannel:
     def acks(self, event: AcksReceived) -> None:
         self.run_pending_gets()
         run = event.run
-        how = Settlement.ACK if run.method_id == ACK else Settlement.REQUEUE if run.requeue else Settlement.REJECT
+        settlement = (
+            Settlement.ACK if run.method_id == ACK else Settlement.REQUEUE if run.requeue else Settlement.REJECT
+        )
         taken: list[UnackedRange[DeliverySource]] = []
         try:
             if run.is_multiple:
@@ -184,15 +186,15 @@ class ServerChannel:
         except UnknownTag as error:
             raise PeerError(ReplyCode.PRECONDITION_FAILED, error.what, 60, run.method_id) from error
         finally:
-            self.settle(taken, how)
-            if how is Settlement.ACK:
+            self.settle(taken, settlement)
+            if settlement is Settlement.ACK:
                 self.connection.counts.acknowledged += sum([piece.length for piece in taken])
 
-    def settle(self, pieces: Iterable[UnackedRange[DeliverySource]], how: Settlement) -> None:
-        turn, shared = self.connection.served.turn, self.shared_prefetch
+    def settle(self, pieces: Iterable[UnackedRange[DeliverySource]], settlement: Settlement) -> None:
+        batch, shared = self.connection.served.batch, self.shared_prefetch
         for piece in pieces:
-            child, life, consumer = piece.holder
-            turn.settle(child, how, life, (piece.tag, piece.tag + piece.length))
+            handle, incarnation, consumer = piece.holder
+            batch.settle(handle, settlement, incarnation, (piece.tag, piece.tag + piece.length))
             if consumer is not None:
                 consumer.unacked -= piece.length
                 shared.settled(piece.length)
@@ -201,12 +203,12 @@ class ServerChannel:
 
     def look(self) -> None:
         """There may be room again, for consumers of any queue."""
-        turn = self.connection.served.turn
+        batch = self.connection.served.batch
         for consumer in self.consumers.values():
-            turn.look(consumer.child)
+            batch.look(consumer.handle)
 
     def _schedule_delivery(self, consumer: ServerConsumer) -> None:
-        self.connection.served.turn.look(consumer.child)
+        self.connection.served.batch.look(consumer.handle)
 
     def recover(self) -> None:
         """Everything that is not settled is ready again."""
@@ -228,23 +230,23 @@ class ServerChannel:
         """Nothing more comes for it. What it has not settled stays the channel's. Whether it was its queue's last."""
         self.consumers.pop(consumer.tag, None)
         self.shared_prefetch.remove(consumer)
-        child = consumer.child
-        with child.lock:
-            is_last = child.subscribers.remove(consumer) and not len(child.subscribers)
-            if is_last and child.queue is not None:
-                child.queue.last_consumer_removed()
+        handle = consumer.handle
+        with handle.lock:
+            is_last = handle.subscribers.remove(consumer) and not len(handle.subscribers)
+            if is_last and handle.queue is not None:
+                handle.queue.last_consumer_removed()
         if not is_last:
-            self.connection.served.turn.look(child)
+            self.connection.served.batch.look(handle)
         return is_last
 
     def close(self) -> None:
         """Whatever the reason: consumers go, and what is not settled is ready again."""
         self.is_open = False
-        without_consumers = [consumer.child for consumer in list(self.consumers.values()) if self.leave(consumer)]
+        without_consumers = [consumer.handle for consumer in list(self.consumers.values()) if self.leave(consumer)]
         self.recover()
         self.connection.counts.channels_closed += 1
-        for child in without_consumers:
-            self.connection.served.last_consumer_left(child)
+        for handle in without_consumers:
+            self.connection.served.last_consumer_removed(handle)
 
 
 def tags_of(pieces: Sequence[UnackedRange[DeliverySource]]) -> int:

@@ -93,7 +93,7 @@ class ServerConnection(asyncio.Protocol):
             ProtocolLimits(settings.initial_frame_max, settings.message_bytes_max),
         )
         self.counts: MessageCounters = server.counts
-        self.clock: Clock = server.machine.clock
+        self.clock: Clock = server.environment.clock
         self.channels: dict[int, ServerChannel] = {}
         self.capabilities: frozenset[str] = frozenset()
         self.client_properties: dict[str, object] = {}
@@ -105,7 +105,7 @@ class ServerConnection(asyncio.Protocol):
         self.is_gone = False
         self.has_room = True  # the client reads what it is sent
         self.is_blocked = False  # it was told so
-        self.heard_ns = self.said_ns = self._begun_ns = self.clock.monotonic_ns()
+        self.last_received_ns = self.last_sent_ns = self._begun_ns = self.clock.monotonic_ns()
         self._held_ns = 0  # since when it is held, if it is
         self.transport: asyncio.Transport | None = None
         self.peer = ""
@@ -127,7 +127,7 @@ class ServerConnection(asyncio.Protocol):
         self.server.joined(self)
 
     def data_received(self, data: bytes) -> None:
-        self.heard_ns = self.clock.monotonic_ns()
+        self.last_received_ns = self.clock.monotonic_ns()
         if self._is_held:
             self._waiting.append(data)
             return
@@ -140,7 +140,7 @@ class ServerConnection(asyncio.Protocol):
         self.has_room = False
         self._out.clear()
         try:
-            self.let_go()
+            self.release()
         finally:
             self.server.left(self)
 
@@ -166,7 +166,7 @@ class ServerConnection(asyncio.Protocol):
         if self._is_paused and not has_reason:
             self._is_paused = False
             if self.transport is not None and not self.transport.is_closing():
-                self.heard_ns = self.clock.monotonic_ns()
+                self.last_received_ns = self.clock.monotonic_ns()
                 self.transport.resume_reading()
 
     @property
@@ -257,7 +257,7 @@ class ServerConnection(asyncio.Protocol):
     def say(self, channel: int, method: Method) -> None:
         self.write(self.amqp.send(channel, method))
 
-    def say_with(self, channel: int, method: Method, content: bytes) -> None:
+    def send_content(self, channel: int, method: Method, content: bytes) -> None:
         self.write(self.amqp.send_content(channel, method, content))
 
     def room_bytes(self) -> int:
@@ -267,7 +267,7 @@ class ServerConnection(asyncio.Protocol):
         if not self._out or self.is_gone or self.transport is None:
             return
         out, self._out, self._out_bytes = self._out, [], 0
-        self.said_ns = self.clock.monotonic_ns()
+        self.last_sent_ns = self.clock.monotonic_ns()
         if len(out) == 1:
             self.transport.write(out[0])
         else:
@@ -302,13 +302,13 @@ class ServerConnection(asyncio.Protocol):
         if channel and not is_hard(error.code):
             if self.amqp.is_open(channel):
                 self.say(channel, ChannelClose(*told))
-                self.let_go(channel)
+                self.release(channel)
             return
         self.close(ConnectionClose(*told))
 
     def close(self, close: ConnectionClose) -> None:
         """Say goodbye; a client that does not answer is cut off."""
-        self.let_go()
+        self.release()
         if self.is_gone or self.transport is None:
             return
         try:
@@ -319,7 +319,7 @@ class ServerConnection(asyncio.Protocol):
         self.flush()
         self.server.later(CLOSE_SECONDS, self.end)
 
-    def let_go(self, channel: int | None = None) -> None:
+    def release(self, channel: int | None = None) -> None:
         """Of one channel, or of all: they take and give nothing any more."""
         numbers = [channel] if channel is not None else list(self.channels)
         closing = [there for number in numbers if (there := self.channels.pop(number, None)) is not None]
@@ -370,10 +370,10 @@ class ServerConnection(asyncio.Protocol):
 
     def _on_channel_violated(self, event: ChannelViolated) -> None:
         self.write(event.data)
-        self.let_go(event.channel)
+        self.release(event.channel)
 
     def _on_connection_violated(self, event: ConnectionViolated) -> None:
-        self.let_go()
+        self.release()
         self.write(event.data)
         self.flush()
         self.server.later(CLOSE_SECONDS, self.end)
@@ -385,7 +385,7 @@ class ServerConnection(asyncio.Protocol):
         """That it was heard is noted already."""
 
     def _on_ended(self, event: ConnectionEnded) -> None:
-        self.let_go()
+        self.release()
         self.end()
 
 

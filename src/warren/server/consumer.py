@@ -46,8 +46,8 @@ AT_ONCE_MAX = 4096  # messages for one consumer without a prefetch, until others
 class DeliverySource(NamedTuple):
     """Where a delivery came from."""
 
-    child: QueueHandle
-    life: int
+    handle: QueueHandle
+    incarnation: int
     consumer: ServerConsumer | None  # None: it was got
 
 
@@ -56,7 +56,7 @@ class ServerConsumer:
         "_cancelled",
         "_holder",
         "channel",
-        "child",
+        "handle",
         "is_auto_ack",
         "is_exclusive",
         "prefetch",
@@ -69,7 +69,7 @@ class ServerConsumer:
     def __init__(
         self,
         channel: ServerChannel,
-        child: QueueHandle,
+        handle: QueueHandle,
         tag: str,
         is_auto_ack: bool,
         is_exclusive: bool,
@@ -77,7 +77,7 @@ class ServerConsumer:
         cancelled: Callable[[ServerConsumer], None],
     ) -> None:
         self.channel = channel
-        self.child = child
+        self.handle = handle
         self.tag = tag
         self.raw_tag = tag.encode()
         self.is_auto_ack = is_auto_ack
@@ -85,7 +85,7 @@ class ServerConsumer:
         self.priority = priority
         self.prefetch = channel.prefetch
         self.unacked = 0
-        self._holder = DeliverySource(child, 0, self)
+        self._holder = DeliverySource(handle, 0, self)
         self._cancelled = cancelled
 
     def room(self) -> int:
@@ -102,9 +102,9 @@ class ServerConsumer:
     def room_bytes(self) -> int:
         return self.channel.connection.room_bytes()
 
-    def take(self, life: int, fetched: list[Fetched]) -> None:
-        if self._holder.life != life:
-            self._holder = DeliverySource(self.child, life, self)
+    def take(self, incarnation: int, fetched: list[Fetched]) -> None:
+        if self._holder.incarnation != incarnation:
+            self._holder = DeliverySource(self.handle, incarnation, self)
         for each in fetched:
             self._take(each)
 
@@ -133,9 +133,11 @@ class ServerConsumer:
 
     def _refuse(self, each: Fetched, error: Damage) -> None:
         """It is rejected, unless it is acknowledged already."""
-        _LOG.error("a message cannot be delivered", extra={"facts": {"queue": self.child.name, "why": error}})
+        _LOG.error("a message cannot be delivered", extra={"facts": {"queue": self.handle.name, "why": error}})
         if not self.is_auto_ack:
-            self.channel.connection.served.turn.settle(self.child, Settlement.REJECT, self._holder.life, each.tags)
+            self.channel.connection.served.batch.settle(
+                self.handle, Settlement.REJECT, self._holder.incarnation, each.tags
+            )
 
     def _frames(self, first: int, each: Fetched) -> bytes:
         channel, origin = self.channel, each.slice.run.origin
@@ -145,7 +147,7 @@ class ServerConsumer:
         exchange, key = origin.exchange.encode(), origin.routing_key.encode("utf-8", "surrogateescape")
         return emit_deliveries(channel.number, self.raw_tag, exchange, key, first, redelivered, contents, frame_max)
 
-    def cancelled(self, why: WarrenError) -> None:
+    def cancelled(self, reason: WarrenError) -> None:
         self._cancelled(self)
 
 

@@ -43,8 +43,8 @@ class PublishTarget(NamedTuple):
 class PublishTargets:
     """Of one connection."""
 
-    def __init__(self, realm: Vhost, routes: RouteCache, access: Access) -> None:
-        self._realm = realm
+    def __init__(self, vhost: Vhost, routes: RouteCache, access: Access) -> None:
+        self._vhost = vhost
         self._routes = routes
         self._access = access
         self._known: dict[bytes, PublishTarget] = {}
@@ -75,8 +75,8 @@ class PublishTargets:
     def _authorize(self, publish: BasicPublish) -> None:
         authorize(self._access, Operation.BASIC_PUBLISH, {NameRole.EXCHANGE: publish.exchange})
         if publish.exchange in self._access.topics:
-            with self._realm.lock:
-                row = self._realm.routing.exchange(publish.exchange)
+            with self._vhost.lock:
+                row = self._vhost.routing.exchange(publish.exchange)
             if row is not None and row.type == "topic":
                 authorize_topic(self._access, Right.WRITE, publish.exchange, publish.routing_key)
 

@@ -53,35 +53,37 @@ BACKLOG: Final = 1024
 class Server:
     def __init__(
         self,
-        realms: Vhosts,
+        vhosts: Vhosts,
         storage: QueueStorage,
         users: UserAuthentication,
         settings: ServerSettings,
         counts: MessageCounters,
-        machine: Environment,
+        environment: Environment,
         confirms: Confirms,
         pool: Executor | None = None,
     ) -> None:
         """`pool`: does what blocks; made here if none is given."""
-        self.realms = realms
+        self.vhosts = vhosts
         self.storage = storage
         self.catalog: Catalog = storage.catalog
         self.users = users
         self.settings = settings
         self.counts = counts
-        self.machine = machine
+        self.environment = environment
         self.connections: dict[ServerConnection, None] = {}  # in the order in which they came
         self.newest = Epoch(0)  # when it is durable, so is everything that was done
         self.failed: BaseException | None = None  # why nothing is confirmed any more
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.pressure = PublisherPressure(self._pressure_changed, self._alarms_changed)
-        self._batches = machine.background.task("request-batch", "a batch of client requests failed")
-        self._clients = machine.background.task("connection", "a connection failed and was closed")
-        self._cleanups = machine.background.task("cleanup", "queues are not started, or not removed with their client")
+        self._batches = environment.background.task("request-batch", "a batch of client requests failed")
+        self._clients = environment.background.task("connection", "a connection failed and was closed")
+        self._cleanups = environment.background.task(
+            "cleanup", "queues are not started, or not removed with their client"
+        )
         self._confirms = confirms
         self._served: dict[str, VhostLoop] = {}
         self.half_open: HalfOpenConnections[ServerConnection] = HalfOpenConnections(settings.half_open_max)
-        self._woken: dict[VhostLoop, None] = {}
+        self._scheduled: dict[VhostLoop, None] = {}
         self._with_output: dict[ServerConnection, None] = {}
         self._is_flushing = False
         self._has_stopped = False
@@ -105,13 +107,13 @@ class Server:
             lambda: ServerConnection(self), settings.host, settings.port, backlog=BACKLOG
         )
         self._watch.begin(self._loop)
-        self.offload(self.realms.warm_up, self._cleaned_up)
+        self.offload(self.vhosts.warm_up, self._cleaned_up)
         host, port = self._listener.sockets[0].getsockname()[:2]
         return host, port
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Accept nobody any more, let clients go, then cut off those who stay."""
-        self.realms.close_soon()
+        self.vhosts.close_soon()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections):
@@ -126,7 +128,7 @@ class Server:
         while self.connections:
             await asyncio.sleep(0)
         self._watch.stop()
-        self._run_woken()
+        self._run_scheduled()
         self._has_stopped = True
         is_stuck = self.storage.is_out_of_room  # then some threads wait for room, which may never come
         for pool in (self._door, self._pool):
@@ -163,35 +165,35 @@ class Server:
         self.counts.connections_closed += 1
         if connection.access is not None:  # also if it owns nothing yet: a declaration may be under way
             self.run(connection.served)
-            self.offload(partial(connection.served.topology.release, connection.owner), self._cleaned_up)
+            self.offload(partial(connection.served.declarations.release, connection.owner), self._cleaned_up)
 
     def served(self, name: str) -> VhostLoop:
         """A vhost, by name; refused if there is none. Any thread."""
-        realm = self.realms.find(name)
+        vhost = self.vhosts.find(name)
         served = self._served.get(name)
-        if served is None or served.realm is not realm:
-            topology = Declarations(realm, self.counts, self.machine.chance)
-            made = VhostLoop(realm, topology, self.machine, self._wake, self._unused)
+        if served is None or served.vhost is not vhost:
+            declarations = Declarations(vhost, self.counts, self.environment.rng)
+            made = VhostLoop(vhost, declarations, self.environment, self._schedule, self._unused)
             served = self._served[name] = made
         return served
 
     # -- turns ---------------------------------------------------------------------------------------------------
 
-    def _wake(self, served: VhostLoop) -> None:
-        if not self._woken:
-            self.loop.call_soon(self._run_woken)
-        self._woken[served] = None
+    def _schedule(self, served: VhostLoop) -> None:
+        if not self._scheduled:
+            self.loop.call_soon(self._run_scheduled)
+        self._scheduled[served] = None
 
-    def look_soon(self, served: VhostLoop, child: QueueHandle) -> None:
+    def schedule_delivery(self, served: VhostLoop, handle: QueueHandle) -> None:
         """There is something for a consumer who has room. Any thread."""
         if _is_running(self.loop):
-            served.turn.look(child)
+            served.batch.look(handle)
         else:
-            self.loop.call_soon_threadsafe(served.turn.look, child)
+            self.loop.call_soon_threadsafe(served.batch.look, handle)
 
-    def _run_woken(self) -> None:
-        woken, self._woken = self._woken, {}
-        for served in woken:
+    def _run_scheduled(self) -> None:
+        scheduled, self._scheduled = self._scheduled, {}
+        for served in scheduled:
             self.run(served)
         self._flush()
 
@@ -199,7 +201,7 @@ class Server:
         """Do what was gathered, and have those told who wait for it. Raises nothing: other vhosts wait behind it."""
         confirming = served.take_confirming()
         try:
-            done = served.turn.end()
+            done = served.batch.end()
         except Exception as error:  # a defect of the batch itself: nothing of it is confirmed
             self._batches.failed(error)
             self._not_done(confirming)
@@ -216,7 +218,7 @@ class Server:
                 self._wait_for(done, confirming)
             except Exception as error:  # these publishers would wait for ever
                 self.fail(error)
-        self._watch.after_turn(done.size_bytes)
+        self._watch.after_batch(done.size_bytes)
 
     def _wait_for(self, done: BatchResult, confirming: list[ConfirmingChannel]) -> None:
         epoch = max(done.epoch, self._unsafe_epoch if self._unsafe_turns else Epoch(0))
@@ -224,7 +226,7 @@ class Server:
             self._confirm(confirming)
             return
         if not confirming and not done.size_bytes:  # acknowledgements: nobody waits for them
-            self.realms.settle_soon()
+            self.vhosts.settle_soon()
             return
         self._unsafe_epoch = epoch
         self._unsafe_turns += 1
@@ -323,7 +325,7 @@ class Server:
 
     def _is_disk_full(self) -> bool:
         try:
-            free = self.machine.files.free_bytes(self.storage.directory)
+            free = self.environment.files.free_bytes(self.storage.directory)
         except Exception:  # unknown: the catalog's own error is the answer; the watch of the disk raises the alarm
             return False
         return free < DISK_FULL_BYTES or self.storage.is_out_of_room
@@ -345,9 +347,9 @@ class Server:
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self.loop.call_later(seconds, call)
 
-    def _unused(self, served: VhostLoop, child: QueueHandle) -> None:
+    def _unused(self, served: VhostLoop, handle: QueueHandle) -> None:
         self.run(served)
-        self.offload(partial(served.topology.consumer_left, child.id), self._cleaned_up)
+        self.offload(partial(served.declarations.consumer_removed, handle.id), self._cleaned_up)
 
     def _cleaned_up(self, result: object, error: BaseException | None) -> None:
         if isinstance(error, Exception):

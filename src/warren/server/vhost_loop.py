@@ -24,17 +24,17 @@ class ConfirmingChannel(NamedTuple):
 class VhostLoop:
     def __init__(
         self,
-        realm: Vhost,
-        topology: Declarations,
-        machine: Environment,
-        wake: Callable[[VhostLoop], None],
+        vhost: Vhost,
+        declarations: Declarations,
+        environment: Environment,
+        on_ready: Callable[[VhostLoop], None],
         unused: Callable[[VhostLoop, QueueHandle], None],
     ) -> None:
         """`unused`: have a queue deleted that goes with its last consumer."""
-        self.realm = realm
-        self.topology = topology
-        self.routes = RouteCache(realm)
-        self.turn = RequestBatch(realm.queues, machine.clock, lambda: wake(self))
+        self.vhost = vhost
+        self.declarations = declarations
+        self.routes = RouteCache(vhost)
+        self.batch = RequestBatch(vhost.queues, environment.clock, lambda: on_ready(self))
         self._unused = unused
         self._confirming: dict[ServerChannel, int] = {}  # and the first of its tags in this turn
 
@@ -42,12 +42,12 @@ class VhostLoop:
         """It has published in this turn, from this tag on, and wants to know what comes of it, also of what no queue
         takes."""
         self._confirming.setdefault(channel, first)
-        self.turn.ask()
+        self.batch.ask()
 
     def take_confirming(self) -> list[ConfirmingChannel]:
         """Who is to be told, and of which tags."""
         confirming, self._confirming = self._confirming, {}
         return [ConfirmingChannel(channel, first, channel.published) for channel, first in confirming.items()]
 
-    def last_consumer_left(self, child: QueueHandle) -> None:
-        self._unused(self, child)
+    def last_consumer_removed(self, handle: QueueHandle) -> None:
+        self._unused(self, handle)

@@ -150,8 +150,8 @@ class VersionApply:
         with self._lock:
             known = list(self._waiting)
         # What is added meanwhile is of later epochs: it may be taken, and counts as waiting until the next time.
-        held_back = [at for at, highest in known if highest > safe and at <= epoch]
-        reached = min([epoch, *(Epoch(at - 1) for at in held_back)])
+        throttled = [at for at, highest in known if highest > safe and at <= epoch]
+        reached = min([epoch, *(Epoch(at - 1) for at in throttled)])
         mark = Applied(self._timeline, max(reached, before.epoch), safe)
         taken = self._buffer.take(safe)
         try:

@@ -132,7 +132,7 @@ class ControlServer:
             line = _read_line(connection, REQUEST_BYTES_MAX, deadline_ns, self._clock)
             answer = self._done(_object(line, "a request"))
         except WarrenError as error:
-            answer = told_failure(error)
+            answer = failure_to_json(error)
         connection.settimeout(self._patience_seconds)
         connection.sendall(_answer_line(answer))
 
@@ -207,7 +207,7 @@ def _answer_line(answer: Message) -> bytes:
     if len(line) <= ANSWER_BYTES_MAX:
         return line
     what = f"an answer of {len(line)} bytes; at most {ANSWER_BYTES_MAX} are sent"
-    return _line(told_failure(Refused(what, "ask for less")))
+    return _line(failure_to_json(Refused(what, "ask for less")))
 
 
 def _object(line: bytes, what: str) -> Message:
@@ -220,13 +220,13 @@ def _object(line: bytes, what: str) -> Message:
     return message
 
 
-def told_failure(error: WarrenError) -> Message:
+def failure_to_json(error: WarrenError) -> Message:
     """Its own name for the same error at the other side, if that knows it."""
     return {"status": "failed", "error": error.what, "hint": error.hint, "family": type(error).__name__}
 
 
 def failure_told(answer: Message) -> WarrenError:
-    """What `told_failure` has told, as an error again."""
+    """What `failure_to_json` has told, as an error again."""
     what, hint, family = (str(answer.get(name, "")) for name in ("error", "hint", "family"))
     if family == Damage.__name__:
         return Damage(what, hint=hint)

@@ -111,18 +111,18 @@ _PAUSE_SECONDS = 0.05
 
 
 def take_store_lock(
-    machine: Environment, directory: str, who: str, wait_seconds: float = WAIT_SECONDS
+    environment: Environment, directory: str, who: str, wait_seconds: float = WAIT_SECONDS
 ) -> DirectoryLock:
     """Take it, or be `Locked` out after some seconds with the name of its holder."""
-    path, holder = join(directory, STORE_LOCK), f"{who}, {this_process(machine.clock)}"
-    pausing = machine.threads.condition()
+    path, holder = join(directory, STORE_LOCK), f"{who}, {this_process(environment.clock)}"
+    pausing = environment.threads.condition()
     for _ in range(int(wait_seconds / _PAUSE_SECONDS)):
         try:
-            return machine.files.lock(path, holder)
+            return environment.files.lock(path, holder)
         except Locked:
             with pausing:
                 pausing.wait(_PAUSE_SECONDS)
-    return machine.files.lock(path, holder)
+    return environment.files.lock(path, holder)
 
 
 _LOG = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ _ACTIVE_CONTAINERS = 2  # so much of the log, or as much as the store holds, may
 
 OpenStore = Callable[[str, TimelineId], SnapshotStore]
 OpenBuffer = Callable[[str, TimelineId], VersionBuffer]
-OpenOutside = Callable[[PullerConfig], ReflectionClient]
+OpenPullerClient = Callable[[PullerConfig], ReflectionClient]
 
 
 class Database:
@@ -140,7 +140,7 @@ class Database:
         self,
         directory: str,
         settings: ReflectionSettings,
-        machine: Environment,
+        environment: Environment,
         log: LogStore,
         open_store: OpenStore,
         tables: TableMaker | None,
@@ -150,7 +150,7 @@ class Database:
         self.directory = directory
         self.log = log
         self._settings = settings
-        self._machine = machine
+        self._environment = environment
         self._open_store = open_store
         self._store_lock = store_lock
         self.problems: list[str] = []
@@ -162,19 +162,19 @@ class Database:
         self.store: ViewedStore = self._own_store  # what is read; another process may write it
         log.begin_upkeep()
         timeline = log.manifest.state.timeline.id
-        with let_go_if_this_fails(self._own_store):
+        with release_on_error(self._own_store):
             self._buffer = (open_buffer or self._memory_buffer)(join(directory, BUFFER), timeline)
         chunk_bytes = settings.chunk_bytes
-        self._applying = VersionApply(machine.threads, timeline, self._buffer, self._own_store, chunk_bytes)
+        self._applying = VersionApply(environment.threads, timeline, self._buffer, self._own_store, chunk_bytes)
         self._tail = self._made_tail()
-        with let_go_if_this_fails(self._buffer, self._own_store):
+        with release_on_error(self._buffer, self._own_store):
             self._bulk = self._made_bulk(tables) if tables is not None else None
         self.reflection: ReflectionOwner | None = None
         self.orders: SyncJobs | None = None
         self._now = self._made_now()
-        self._unapplied = LatestReader(machine.threads, self._made_tail(), lambda: log.durable, self._look_only, 0)
+        self._unapplied = LatestReader(environment.threads, self._made_tail(), lambda: log.durable, self._look_only, 0)
         self._indexed = Epoch(0)
-        self.pointed = PointerReader(machine.files, log.directory, log.manifest, machine.threads.condition())
+        self.pointed = PointerReader(environment.files, log.directory, log.manifest, environment.threads.condition())
         self.referred_bytes: Callable[[], int] = lambda: 0  # about how much of the log is pointed to
 
     @classmethod
@@ -184,32 +184,32 @@ class Database:
         open_store: OpenStore,
         log_settings: LogSettings | None = None,
         reflection: ReflectionSettings | None = None,
-        machine: Environment | None = None,
+        environment: Environment | None = None,
         progress: Progress = lambda share: None,
         tables: TableMaker | None = None,
-        outside: OpenOutside | None = None,
+        puller_client: OpenPullerClient | None = None,
         open_buffer: OpenBuffer | None = None,
     ) -> Database:
         """Open a directory, or make one. Returns when everything durable is in the store. `tables` makes tables of a
-        large backlog; without it everything is applied entry by entry. `outside` starts who reflects in `watch`."""
-        machine = machine or Environment.real()
+        large backlog; without it everything is applied entry by entry. `puller_client` starts who reflects in `watch`."""
+        environment = environment or Environment.real()
         settings = reflection or ReflectionSettings()
-        if settings.reflection is Mode.WATCH and outside is None:
-            raise Misuse("reflection by another process was asked for, and nobody starts one", "pass `outside`")
+        if settings.reflection is Mode.WATCH and puller_client is None:
+            raise Misuse("reflection by another process was asked for, and nobody starts one", "pass `puller_client`")
         for name in (BUFFER, SET_ASIDE):
-            machine.files.make_directories(join(directory, name))
+            environment.files.make_directories(join(directory, name))
         of_log = replace(log_settings or LogSettings(), keeps_snapshot=False)
         if settings.reflection is not Mode.OFF:  # what stays leaves the log: compacting it wins nothing
             of_log = replace(of_log, compaction_garbage_ratio=0.0)
-        log = LogStore.open(join(directory, LOG), of_log, machine, begins_upkeep=False)
+        log = LogStore.open(join(directory, LOG), of_log, environment, begins_upkeep=False)
         store_lock: DirectoryLock | None = None
         try:
-            store_lock = take_store_lock(machine, directory, "warren database")
-            database = cls(directory, settings, machine, log, open_store, tables, store_lock, open_buffer)
-            with let_go_if_this_fails(database._buffer, database._own_store), database._bulk or nullcontext():
+            store_lock = take_store_lock(environment, directory, "warren database")
+            database = cls(directory, settings, environment, log, open_store, tables, store_lock, open_buffer)
+            with release_on_error(database._buffer, database._own_store), database._bulk or nullcontext():
                 database._replay(progress)
-            if settings.reflection is Mode.WATCH and outside is not None:
-                database._hand_over(outside)
+            if settings.reflection is Mode.WATCH and puller_client is not None:
+                database._hand_over(puller_client)
             else:
                 database._begin()
         except BaseException:
@@ -281,7 +281,7 @@ class Database:
     def make_durable(self) -> None:
         """Let everything that was written so far be durable, and so part of now."""
         self.log.owner.check()
-        while self.log.commit.make_room():
+        while self.log.commit.commit_pending():
             continue
 
     def settle(self) -> None:
@@ -291,7 +291,7 @@ class Database:
 
     def damage(self) -> list[str]:
         """Of the store, as far as reads have met it."""
-        return [self._told_of_damage(self._damage)] if self._damage is not None else []
+        return [self._damage_reported(self._damage)] if self._damage is not None else []
 
     def alarms(self) -> list[str]:
         """What an operator should look at."""
@@ -365,7 +365,7 @@ class Database:
             self.log.manifest.commit([set_change(reflected=Epoch(0))])
         self._set_aside(path)
         if noted is not None:
-            self._machine.files.remove(join(self.directory, STORE_DAMAGED))
+            self._environment.files.remove(join(self.directory, STORE_DAMAGED))
         return self._open_store(path, timeline)
 
     @property
@@ -376,7 +376,7 @@ class Database:
 
     def _noted_damage(self) -> str | None:
         """Damage that was met before, if the store can be built again; else it stays in use, with an alarm."""
-        files, path = self._machine.files, join(self.directory, STORE_DAMAGED)
+        files, path = self._environment.files, join(self.directory, STORE_DAMAGED)
         if not files.exists(path):
             return None
         with closing(files.open(path)) as file:
@@ -392,22 +392,22 @@ class Database:
             self._damage = damage.what
             facts = {"file": damage.path, "offset": damage.offset, "what": damage.bare}
             _LOG.error("the snapshot store is damaged", extra={"facts": facts})
-            self._noting = self._machine.threads.start("warren-store-damage", self._note_damage_in_background)
+            self._noting = self._environment.threads.start("warren-store-damage", self._note_damage_in_background)
 
     def _note_damage_in_background(self) -> None:
         effect = "damage of the safe snapshot store could not be noted"
-        self._machine.background.task("store-damage", effect).run(self._note_damage)
+        self._environment.background.task("store-damage", effect).run(self._note_damage)
 
     def _note_damage(self) -> None:
         assert self._damage is not None
         try:
-            replace_file(self._machine.files, join(self.directory, STORE_DAMAGED), [self._damage.encode()])
+            replace_file(self._environment.files, join(self.directory, STORE_DAMAGED), [self._damage.encode()])
             if self._is_covered and self.log.manifest.state.reflected:  # from now on the log keeps what it has
                 self.log.manifest.commit([set_change(reflected=Epoch(0))])
         except WarrenError as error:
             self.problems.append(f"damage of the safe snapshot store could not be noted: {error.what}")
 
-    def _told_of_damage(self, what: str) -> str:
+    def _damage_reported(self, what: str) -> str:
         if self._is_covered:
             return f"the safe snapshot store is damaged, and is built again from the log at the next start: {what}"
         horizon = self.log.manifest.state.horizon
@@ -423,14 +423,14 @@ class Database:
         return None
 
     def _memory_buffer(self, directory: str, timeline: TimelineId) -> VersionBuffer:
-        machine = self._machine
+        environment = self._environment
         size_bytes = self._settings.buffer_bytes
-        return MemoryBuffer(machine.files, machine.threads, machine.chance, directory, timeline, size_bytes)
+        return MemoryBuffer(environment.files, environment.threads, environment.rng, directory, timeline, size_bytes)
 
     def _set_aside(self, path: str) -> None:
-        files = self._machine.files
+        files = self._environment.files
         if files.exists(path):
-            files.rename(path, join(self.directory, SET_ASIDE, f"store-{self._machine.chance.id64():016x}"))
+            files.rename(path, join(self.directory, SET_ASIDE, f"store-{self._environment.rng.id64():016x}"))
             files.sync_directory(self.directory)
 
     def _replay(self, progress: Progress) -> None:
@@ -457,7 +457,7 @@ class Database:
         state = self.log.manifest.state
         for number in state.compacted:
             record = state.files[number]
-            source = LogInput(self._machine.files, self.log.directory, record, record.last_epoch)
+            source = LogInput(self._environment.files, self.log.directory, record, record.last_epoch)
             for index, batch in enumerate(source.batches()):
                 self._applying.add(TailBlock(ChannelId(0), Lsn(index << 32), record.last_epoch, batch))
             self._applying.apply(Epoch(0), (record.last_epoch, MINOR_MAX))
@@ -466,12 +466,12 @@ class Database:
         settings = self._settings
         if settings.reflection is Mode.OFF:
             return
-        machine, log = self._machine, self.log
+        environment, log = self._environment, self.log
         bulk = self._bulk if settings.bulk_bytes and settings.reflection is not Mode.SPARK else None
         room_bytes = settings.bulk_bytes if bulk is not None else 0
         feed = make_feed(
             settings.reflection,
-            machine.threads,
+            environment.threads,
             self._tail,
             self._applying,
             self._channel_of,
@@ -479,47 +479,57 @@ class Database:
             room_bytes,
         )
         self.reflection = Reflection(
-            machine.threads,
-            machine.clock,
+            environment.threads,
+            environment.clock,
             settings,
             feed,
             self._applying,
             self._own_store,
             lambda: log.durable,
-            self._let_go,
+            self._release,
             bulk=bulk,
             by_itself=settings.reflection is not Mode.SPARK,
             flushed=self._found,
-            background=machine.background,
+            background=environment.background,
         )
         if self._bulk is not None:
             own = self.reflection
             self.orders = SyncJobs(
-                machine.clock, machine.chance, self._bulk, lambda: log.durable, own.safe_at, own.turn, own.has_flushed
+                environment.clock,
+                environment.rng,
+                self._bulk,
+                lambda: log.durable,
+                own.safe_at,
+                own.turn,
+                own.has_flushed,
             )
         log.call_with_parts(self.reflection.epoch_is_durable)
 
-    def _hand_over(self, outside: OpenOutside) -> None:
+    def _hand_over(self, puller_client: OpenPullerClient) -> None:
         """Give the store into the hands of another process. From now on we read it beside that one."""
         log, timeline = self.log, self.log.manifest.state.timeline.id
-        self._let_go(self._own_store.flush())
+        self._release(self._own_store.flush())
         self._buffer.close()
         self._own_store.close()
         self._store_lock.release()
-        handed = PullerConfig(self.directory, timeline, self._settings, self._machine, log.witness, self._let_go)
-        reflection = outside(handed)
+        handed = PullerConfig(self.directory, timeline, self._settings, self._environment, log.witness, self._release)
+        reflection = puller_client(handed)
         self.reflection, self.store = reflection, reflection.store
 
     def _made_tail(self) -> LogTail:
         log, after = self.log, self.store.applied.epoch
-        return LogTail(self._machine.files, log.directory, lambda: log.manifest.state, after, log.rotation.durable_ends)
+        return LogTail(
+            self._environment.files, log.directory, lambda: log.manifest.state, after, log.rotation.durable_ends
+        )
 
     def _made_now(self) -> LatestReader:
-        machine, log = self._machine, self.log
+        environment, log = self._environment, self.log
         tail = self._made_tail()
         settings = self._settings
         catch_up = None if settings.reflection is Mode.OFF else self.catch_up_unless_paused
-        return LatestReader(machine.threads, tail, lambda: log.durable, self._look, settings.overlay_bytes, catch_up)
+        return LatestReader(
+            environment.threads, tail, lambda: log.durable, self._look, settings.overlay_bytes, catch_up
+        )
 
     def _look(self) -> tuple[StoreView, Epoch]:
         own = self.reflection
@@ -529,10 +539,10 @@ class Database:
         return self.store.view(), Epoch(0)
 
     def _made_bulk(self, tables: TableMaker) -> BulkLoader:
-        machine, settings = self._machine, self._settings
+        environment, settings = self._environment, self._settings
         return BulkLoader(
-            machine.files,
-            machine.chance,
+            environment.files,
+            environment.rng,
             join(self.directory, TABLES),
             self.log.directory,
             self.log.manifest.state.timeline.id,
@@ -546,7 +556,7 @@ class Database:
     def _channel_of(self, part: EpochWrite) -> ChannelId:
         return self.log.manifest.state.files[part.participant.number].channel
 
-    def _let_go(self, mark: Applied) -> None:
+    def _release(self, mark: Applied) -> None:
         """The store has everything up to the mark on disk: the log is told, and its files may go."""
         state = self.log.manifest.state
         if self._damage is not None and self._is_covered:
@@ -563,7 +573,7 @@ class Database:
 
 
 @contextmanager
-def let_go_if_this_fails(*held: SnapshotStore | VersionBuffer) -> Iterator[None]:
+def release_on_error(*held: SnapshotStore | VersionBuffer) -> Iterator[None]:
     """Whoever mends the cause and opens once more in this process must not find anything locked by us."""
     try:
         yield

@@ -146,7 +146,7 @@ class PushFeed:
                 self._push_no_more()
             self._newest = epoch
 
-    def epoch_was_let_go(self, epoch: Epoch) -> None:
+    def epoch_was_released(self, epoch: Epoch) -> None:
         """It became durable, and nobody kept its bytes."""
         with self._lock:
             self._push_no_more()
@@ -197,7 +197,7 @@ class QueuedFeed:
         while self._queue:
             epoch, parts = self._queue.popleft()
             if parts is None:
-                self._inner.epoch_was_let_go(epoch)
+                self._inner.epoch_was_released(epoch)
             else:
                 self._inner.epoch_is_durable(epoch, parts)
         return self._inner.gather(durable)

@@ -40,7 +40,7 @@ class ManualClock:
 
 
 class SeededRandom:
-    """Is a `base.chance.Chance`."""
+    """Is a `base.rng.Chance`."""
 
     __slots__ = ("_random",)
 

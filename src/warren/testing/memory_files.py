@@ -69,7 +69,7 @@ from typing import TypeAlias
 
 from warren.base.environment import Random
 from warren.base.errors import Misuse
-from warren.files.local import held_by, translate
+from warren.files.local import owner_of, translate
 from warren.files.protocol import Buffer, FileStat
 
 
@@ -135,7 +135,7 @@ class FileNode:
             self._synced = bytearray(self._synced)
             self._is_synced_shared = False
         self._synced = spliced(self._synced, start, self.read(start, end - start))
-        self.unsynced = [kept for step in self.unsynced for kept in _outside(step, start, end)]
+        self.unsynced = [kept for step in self.unsynced for kept in _puller_client(step, start, end)]
 
     def lose_unsynced(self, stays_readable: bool) -> None:
         """What a failed sync may do: the pages count as clean, so nothing will ever write them. They are still read
@@ -155,7 +155,7 @@ class FileNode:
         return self._synced
 
 
-def _outside(step: tuple[int, bytes], start: int, end: int) -> Iterator[tuple[int, bytes]]:
+def _puller_client(step: tuple[int, bytes], start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """What of a write lies before or behind a range."""
     offset, data = step
     if offset < start:
@@ -364,10 +364,10 @@ ALL, SYNCED, REORDERED = CrashModel.ALL, CrashModel.SYNCED, CrashModel.REORDERED
 class Survivors:
     """Builds the tree of the next disk from the tree of the last one."""
 
-    def __init__(self, model: CrashModel, chance: random.Random) -> None:
+    def __init__(self, model: CrashModel, rng: random.Random) -> None:
         self._model = model
-        self._chance = chance
-        self._keeping_chance = chance.choice(KEEPING_CHANCES)
+        self._rng = rng
+        self._keeping_rng = rng.choice(KEEPING_CHANCES)
         self._is_kept: dict[int, bool] = {}  # by operation
         self._files: dict[int, FileNode] = {}  # by inode number, so that hard links stay links
         self._directories: set[int] = set()
@@ -405,7 +405,7 @@ class Survivors:
 
     def _keeps(self, operation: int) -> bool:
         if operation not in self._is_kept:
-            self._is_kept[operation] = self._chance.random() < self._keeping_chance
+            self._is_kept[operation] = self._rng.random() < self._keeping_rng
         return self._is_kept[operation]
 
     def _contents(self, old: FileNode) -> bytearray:
@@ -414,42 +414,42 @@ class Survivors:
         if self._model is SYNCED or not old.unsynced:
             return old.share_synced()
         contents = bytearray(old.share_synced())
-        kept = old.unsynced if self._model is ALL else surviving_writes(old.unsynced, self._chance)
+        kept = old.unsynced if self._model is ALL else surviving_writes(old.unsynced, self._rng)
         for offset, data in kept:
             contents = spliced(contents, offset, data)
         if self._model is REORDERED:
-            _extend_with_zeros(contents, old.unsynced, self._chance)
+            _extend_with_zeros(contents, old.unsynced, self._rng)
         return contents
 
 
-def surviving_writes(writes: list[tuple[int, bytes]], chance: random.Random) -> list[tuple[int, bytes]]:
+def surviving_writes(writes: list[tuple[int, bytes]], rng: random.Random) -> list[tuple[int, bytes]]:
     """Parts of the writes, in the order in which they reach the disk."""
-    keeping = chance.choice(KEEPING_CHANCES)
+    keeping = rng.choice(KEEPING_CHANCES)
     kept: list[list[tuple[int, bytes]]] = []
     for index, (offset, data) in enumerate(writes):
-        drawn = chance.random()
+        drawn = rng.random()
         if drawn < keeping:
             kept.append([(offset, data)])
         elif drawn < (1 + keeping) / 2:
-            kept.append(torn(offset, data, index == len(writes) - 1, chance))
-    if chance.random() < 0.5:
-        chance.shuffle(kept)
+            kept.append(torn(offset, data, index == len(writes) - 1, rng))
+    if rng.random() < 0.5:
+        rng.shuffle(kept)
     return [part for parts in kept for part in parts]
 
 
-def torn(offset: int, data: bytes, is_last: bool, chance: random.Random) -> list[tuple[int, bytes]]:
+def torn(offset: int, data: bytes, is_last: bool, rng: random.Random) -> list[tuple[int, bytes]]:
     """A part of one write: whole sectors of it, or, if it is the last, perhaps any first part."""
-    if is_last and chance.random() < 0.5:
-        return [(offset, data[: chance.randrange(len(data) + 1)])]
+    if is_last and rng.random() < 0.5:
+        return [(offset, data[: rng.randrange(len(data) + 1)])]
     sectors = _by_sector(offset, data)
-    cut = chance.randrange(len(sectors) + 1)
-    match chance.randrange(3):
+    cut = rng.randrange(len(sectors) + 1)
+    match rng.randrange(3):
         case 0:
             return sectors[:cut]
         case 1:
             return sectors[cut:]
         case _:
-            return [sector for sector in sectors if chance.random() < 0.5]
+            return [sector for sector in sectors if rng.random() < 0.5]
 
 
 def _by_sector(offset: int, data: bytes) -> list[tuple[int, bytes]]:
@@ -458,10 +458,10 @@ def _by_sector(offset: int, data: bytes) -> list[tuple[int, bytes]]:
     return [(offset + start, data[start:end]) for start, end in pairwise(edges)]
 
 
-def _extend_with_zeros(contents: bytearray, writes: list[tuple[int, bytes]], chance: random.Random) -> None:
+def _extend_with_zeros(contents: bytearray, writes: list[tuple[int, bytes]], rng: random.Random) -> None:
     """The size may have been kept where the bytes were not."""
-    if chance.random() < 0.5:
-        offset, data = chance.choice(writes)
+    if rng.random() < 0.5:
+        offset, data = rng.choice(writes)
         size_bytes = offset + len(data)
         if size_bytes > len(contents):
             contents.extend(bytes(size_bytes - len(contents)))
@@ -575,9 +575,9 @@ class MemoryFiles:
         self._locks: dict[int, MemoryLock] = {}  # by inode number
         self._guard = threading.Lock()
 
-    def crash(self, model: CrashModel, chance: Random) -> MemoryFiles:
+    def crash(self, model: CrashModel, rng: Random) -> MemoryFiles:
         """The disk as the machine finds it when the power is back. This one is left as it is."""
-        survivors = Survivors(model, random.Random(chance.id64()))
+        survivors = Survivors(model, random.Random(rng.id64()))
         after = MemoryFiles(self.capacity_bytes, self._sector_bytes)
         after._tree = Tree(survivors.directory(self._tree.root), self._tree.inodes)
         after.used_bytes = survivors.used_bytes()
@@ -657,7 +657,7 @@ class MemoryFiles:
             except FileNotFoundError:
                 node = self._tree.create(path)
             if node.number in self._locks:
-                raise held_by(path, self._locks[node.number].holder)
+                raise owner_of(path, self._locks[node.number].holder)
             self._write(node, 0, holder.encode().ljust(node.size_bytes))
             lock = self._locks[node.number] = MemoryLock(self._locks, node.number, holder)
             return lock

@@ -52,8 +52,8 @@ def test_a_password_fits_its_own_hash_and_no_other() -> None:
 
 
 def test_the_same_password_gets_another_salt_each_time() -> None:
-    chance = SeededRandom(1)
-    assert hashed("a", chance, CHEAP) != hashed("a", chance, CHEAP)
+    rng = SeededRandom(1)
+    assert hashed("a", rng, CHEAP) != hashed("a", rng, CHEAP)
 
 
 def test_the_text_of_a_hash_is_golden() -> None:

@@ -87,12 +87,12 @@ def test_who_lacks_a_right_is_refused_and_nobody_else(operation: Operation, stag
     before = stage.seen()
     for need in sorted(operation.needs):
         with pytest.raises(PeerError) as refusal:
-            stage.topology.answer(granting(EVERY - {need}), operation.method)
+            stage.declarations.answer(granting(EVERY - {need}), operation.method)
         assert refusal.value.code is ReplyCode.ACCESS_REFUSED
         assert f"{need[0]} access to" in refusal.value.explanation
         assert f"'{need[1]}' in vhost '/' refused for user 'ann'" in refusal.value.explanation
         assert stage.seen() == before, "what was refused was not done"
-    assert stage.topology.answer(granting(operation.needs), operation.method) is not None
+    assert stage.declarations.answer(granting(operation.needs), operation.method) is not None
 
 
 def test_every_method_is_asked_for_its_rights() -> None:

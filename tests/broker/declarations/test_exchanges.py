@@ -21,16 +21,16 @@ def stage() -> Iterator[TopologyStage]:
 
 
 def names(stage: TopologyStage) -> list[str]:
-    known = stage.realm.routing._exchanges.values()
+    known = stage.vhost.routing._exchanges.values()
     return sorted(each.row.name for each in known if each.row.name and not each.row.name.startswith("amq."))
 
 
 def test_a_new_exchange_routes_at_once(stage: TopologyStage) -> None:
     for method in (q(), x(), methods.QueueBind(queue="q", exchange="e", routing_key="k")):
         stage.ask(method)
-    row = stage.realm.routing.exchange("e")
+    row = stage.vhost.routing.exchange("e")
     assert row is not None
-    assert stage.realm.routing.publish(row.id, "k").queues == (stage.ids()["q"],)
+    assert stage.vhost.routing.publish(row.id, "k").queues == (stage.ids()["q"],)
     stage.ask(methods.ExchangeDelete(exchange="e"))
     assert names(stage) == []
     stage.ask(q(passive=True))

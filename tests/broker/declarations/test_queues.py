@@ -37,9 +37,9 @@ def declared(stage: TopologyStage, method: methods.QueueDeclare, who: str = "a")
 
 def routed(stage: TopologyStage, name: str) -> bool:
     """Whether a message to this queue would find it."""
-    default = stage.realm.routing.exchange("")
+    default = stage.vhost.routing.exchange("")
     assert default is not None
-    return bool(stage.realm.routing.publish(default.id, name).queues)
+    return bool(stage.vhost.routing.publish(default.id, name).queues)
 
 
 def test_the_server_gives_names_that_nobody_can_guess(stage: TopologyStage) -> None:
@@ -88,10 +88,10 @@ def test_what_was_answered_is_there_after_a_crash(stage: TopologyStage) -> None:
         stage.ask(method)
     other = _crashed(stage)
     assert list(other.ids()) == ["kept"]
-    exchange = other.realm.routing.exchange("e")
+    exchange = other.vhost.routing.exchange("e")
     assert exchange is not None
-    assert other.realm.routing.publish(exchange.id, "k").queues == (other.ids()["kept"],)
-    assert other.realm.routing.exchange("x") is None
+    assert other.vhost.routing.publish(exchange.id, "k").queues == (other.ids()["kept"],)
+    assert other.vhost.routing.exchange("x") is None
     other.down()
 
 
@@ -102,27 +102,27 @@ def test_exclusive_queues_go_with_their_connection(stage: TopologyStage) -> None
         stage.ask(q(name, exclusive=True))
         stage.ask(methods.QueueBind(queue=name, exchange="e"))
     stage.ask(q("other", exclusive=True), "b")
-    stage.topology.release(stage.client().owner)
+    stage.declarations.release(stage.client().owner)
     assert list(stage.ids()) == ["other"]
-    assert stage.realm.routing.exchange("e") is None, "it has gone with its last binding"
+    assert stage.vhost.routing.exchange("e") is None, "it has gone with its last binding"
     assert not stage.client().owner.exclusive
     assert (stage.counts.queues_created, stage.counts.queues_deleted) == (3, 2)
     stage.ask(q("q1", exclusive=True), "b")
 
 
 def test_what_a_connection_declares_after_it_has_gone_goes_at_once(stage: TopologyStage) -> None:
-    stage.topology.release(stage.client().owner)
+    stage.declarations.release(stage.client().owner)
     stage.ask(q(exclusive=True))
     assert stage.ids() == {}
-    assert stage.realm.owners == {}
+    assert stage.vhost.owners == {}
 
 
 def test_nobody_else_uses_an_exclusive_queue(stage: TopologyStage) -> None:
     stage.ask(q(exclusive=True))
-    child = stage.host.find("q")
-    stage.topology.check_owner(stage.client(), child)
+    handle = stage.host.find("q")
+    stage.declarations.check_owner(stage.client(), handle)
     with pytest.raises(PeerError, match="locked queue 'q'") as refusal:
-        stage.topology.check_owner(stage.client("b"), child)
+        stage.declarations.check_owner(stage.client("b"), handle)
     assert refusal.value.code is ReplyCode.RESOURCE_LOCKED
 
 
@@ -137,7 +137,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(stage: TopologyStage) 
     stage.leave(*stage.consume("stays"))
     assert list(stage.ids()) == ["stays"]
     assert not routed(stage, "q")
-    stage.topology.consumer_left(second[0].id)
+    stage.declarations.consumer_removed(second[0].id)
 
 
 def test_an_expired_queue_is_forgotten_by_everybody(stage: TopologyStage) -> None:
@@ -151,7 +151,7 @@ def test_an_expired_queue_is_forgotten_by_everybody(stage: TopologyStage) -> Non
     assert routed(stage, "q"), "whoever asks for it uses it"
     stage.pass_ms(1)
     assert not routed(stage, "q")
-    assert (stage.ids(), stage.realm.owners, stage.realm.routing.exchange("e")) == ({}, {}, None)
+    assert (stage.ids(), stage.vhost.owners, stage.vhost.routing.exchange("e")) == ({}, {}, None)
     assert stage.counts.queues_deleted == 1
     assert declared(stage, q(), "b").queue == "q"
 
@@ -181,24 +181,24 @@ def test_a_declaration_that_fails_on_its_way_to_the_log_leaves_no_owner(
         patch.setattr(catalog, "submit", failing)
         with pytest.raises(OSError, match="the disk"):
             stage.ask(q(exclusive=True))
-    assert (stage.ids(), stage.realm.owners, stage.client().owner.exclusive) == ({}, {}, set())
+    assert (stage.ids(), stage.vhost.owners, stage.client().owner.exclusive) == ({}, {}, set())
     stage.ask(q(exclusive=True), "b")
 
 
 def test_a_new_queue_is_served_before_it_is_routed_to(stage: TopologyStage) -> None:
     """Whoever finds it in the routing finds it started."""
     served: list[bool] = []
-    routing = stage.realm.routing
+    routing = stage.vhost.routing
 
     class Watching:
         def __getattr__(self, name: str) -> object:
             if name == "add_queue":
-                served.append("q" in [child.name for child in stage.host.every()])
+                served.append("q" in [handle.name for handle in stage.host.every()])
             return getattr(routing, name)
 
-    stage.realm.routing = Watching()  # type: ignore[assignment]
+    stage.vhost.routing = Watching()  # type: ignore[assignment]
     stage.ask(q())
-    stage.realm.routing = routing
+    stage.vhost.routing = routing
     assert served == [True]
 
 
@@ -218,13 +218,13 @@ def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
         assert is_in.wait(30)
         stage.ask(methods.QueueDelete(queue="q"), "b")
 
-    def let_go() -> None:
-        while not is_in.is_set() or not any(child.is_deleted for child in stage.host.every()):
+    def release() -> None:
+        while not is_in.is_set() or not any(handle.is_deleted for handle in stage.host.every()):
             time.sleep(0.001)
         goes_on.set()
 
     monkeypatch.setattr(stage.host, "start", held_up)
-    _together([lambda: _asked(stage, q()), delete, let_go])
+    _together([lambda: _asked(stage, q()), delete, release])
     assert (stage.counts.queues_created, stage.counts.queues_deleted) == (1, 1)
     assert stage.ids() == {}
 
@@ -234,16 +234,16 @@ def test_threads_declare_and_delete_one_name(stage: TopologyStage) -> None:
 
     def work(number: int) -> None:
         client = Client(stage.client().access, Owner(f"thread {number}"))
-        for turn in range(8):
-            stage.topology.answer(client, q("shared"))
-            stage.topology.answer(client, q(f"own {number}", exclusive=True))
+        for batch in range(8):
+            stage.declarations.answer(client, q("shared"))
+            stage.declarations.answer(client, q(f"own {number}", exclusive=True))
             bind = methods.QueueBind(queue="shared", exchange="amq.fanout")
-            _answered(partial(stage.topology.answer, client, bind), ReplyCode.NOT_FOUND)
-            if turn % 2 == number % 2:
-                stage.topology.answer(client, methods.QueueDelete(queue="shared"))
+            _answered(partial(stage.declarations.answer, client, bind), ReplyCode.NOT_FOUND)
+            if batch % 2 == number % 2:
+                stage.declarations.answer(client, methods.QueueDelete(queue="shared"))
             purge = methods.QueuePurge(queue="shared")
-            _answered(partial(stage.topology.answer, client, purge), ReplyCode.NOT_FOUND)
-        stage.topology.release(client.owner)
+            _answered(partial(stage.declarations.answer, client, purge), ReplyCode.NOT_FOUND)
+        stage.declarations.release(client.owner)
 
     _together([partial(work, number) for number in range(4)])
     stage.check()
@@ -256,7 +256,7 @@ def test_one_of_many_who_want_a_queue_for_themselves_gets_it(stage: TopologyStag
 
     def work(number: int) -> None:
         client = Client(stage.client().access, Owner(f"thread {number}"))
-        if _answered(lambda: stage.topology.answer(client, q("one", exclusive=True)), ReplyCode.RESOURCE_LOCKED):
+        if _answered(lambda: stage.declarations.answer(client, q("one", exclusive=True)), ReplyCode.RESOURCE_LOCKED):
             got.append(number)
 
     _together([partial(work, number) for number in range(6)])
@@ -311,9 +311,9 @@ def _together(jobs: list[Callable[[], None]]) -> None:
 def _crashed(stage: TopologyStage) -> TopologyStage:
     """Another machine, with what is left of the disks after the power went."""
     other = TopologyStage()
-    other.disk = stage.disk.crash(SYNCED, stage.chance)
+    other.disk = stage.disk.crash(SYNCED, stage.rng)
     assert stage.store is not None
-    other.store = stage.store.crash(stage.chance)
-    other.place = stage.forgetful.crash(stage.chance)
+    other.store = stage.store.crash(stage.rng)
+    other.place = stage.forgetful.crash(stage.rng)
     other.log_settings, other.reflection = stage.log_settings, stage.reflection
     return other.up()

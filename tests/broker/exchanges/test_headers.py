@@ -105,16 +105,16 @@ def test_several_bindings_each_decide_for_themselves() -> None:
 
 def test_bindings_that_come_and_go_match_as_each_would_alone() -> None:
     """The index of several bindings against one binding at a time, over random arguments and messages."""
-    chance, exchange, bound = random.Random(1), Headers(), dict[int, dict[str, Any]]()
+    rng, exchange, bound = random.Random(1), Headers(), dict[int, dict[str, Any]]()
     values = [0, 1, "x", None, True, 1.0]
     for id_ in range(1, 400):
-        arguments = {name: chance.choice(values) for name in ("a", "b", "c", "x-d") if chance.random() < 0.5}
-        bound[id_] = {**arguments, "x-match": chance.choice(KINDS)}
+        arguments = {name: rng.choice(values) for name in ("a", "b", "c", "x-d") if rng.random() < 0.5}
+        bound[id_] = {**arguments, "x-match": rng.choice(KINDS)}
         exchange.add(binding(id_, 100, id_, "", bound[id_]))
         if len(bound) > 20:
-            gone = chance.choice(list(bound))
+            gone = rng.choice(list(bound))
             exchange.remove(binding(gone, 100, gone, "", bound.pop(gone)))
-        sent = {name: chance.choice(values) for name in ("a", "b", "c", "x-d", "e") if chance.random() < 0.6}
+        sent = {name: rng.choice(values) for name in ("a", "b", "c", "x-d", "e") if rng.random() < 0.6}
         expected = {id_ for id_, wanted in bound.items() if is_met(wanted, sent)}
         assert {to.queue or to.exchange for to in exchange.match("", sent)} == expected
     for gone, wanted in bound.items():

@@ -19,7 +19,7 @@ class Rows:
     """Rows that come and go, and a routing that follows them."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.exchanges: dict[int, ExchangeRow] = {100: exchange(100, name="")}
         self.queues: dict[int, QueueRow] = {}
         self.bindings: dict[int, BindingRow] = {}
@@ -28,15 +28,15 @@ class Rows:
 
     def change(self) -> None:
         kind, id_ = (
-            self.chance.choice(["exchange", "queue", "binding", "binding", "binding"]),
-            self.chance.randrange(1, 5),
+            self.rng.choice(["exchange", "queue", "binding", "binding", "binding"]),
+            self.rng.randrange(1, 5),
         )
         if kind == "exchange":
             self._change_exchange(100 + id_)
         elif kind == "queue":
             self._change_queue(id_)
-        elif self.bindings and self.chance.random() < 0.4:
-            self.routing.remove_binding(self.bindings.pop(self.chance.choice(list(self.bindings))))
+        elif self.bindings and self.rng.random() < 0.4:
+            self.routing.remove_binding(self.bindings.pop(self.rng.choice(list(self.bindings))))
         else:
             self._bind()
 
@@ -45,9 +45,9 @@ class Rows:
             del self.exchanges[id_]
             self._forget(self.routing.remove_exchange(ExchangeId(id_)))
             return
-        alternate = self.chance.choice([None, "", "x101", "x102", "x103"])
+        alternate = self.rng.choice([None, "", "x101", "x102", "x103"])
         more: dict[str, Any] = {} if alternate is None else {"alternate_exchange": alternate}
-        self.exchanges[id_] = exchange(id_, self.chance.choice(["direct", "fanout", "headers"]), **more)
+        self.exchanges[id_] = exchange(id_, self.rng.choice(["direct", "fanout", "headers"]), **more)
         self.routing.add_exchange(self.exchanges[id_])
 
     def _change_queue(self, id_: int) -> None:
@@ -60,12 +60,12 @@ class Rows:
     def _bind(self) -> None:
         sources, targets = [each for each in self.exchanges if each != 100], [*self.queues, *self.exchanges]
         if sources and targets:
-            arguments = {"h": self.chance.randrange(2)}
+            arguments = {"h": self.rng.randrange(2)}
             row = binding(
                 self.next_binding,
-                self.chance.choice(sources),
-                self.chance.choice(targets),
-                self.chance.choice(KEYS),
+                self.rng.choice(sources),
+                self.rng.choice(targets),
+                self.rng.choice(KEYS),
                 arguments,
             )
             self.next_binding += 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, held, machine, put, small_store
+from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, environment, held, put, small_store
 from tools.simulator.decay import flip_bit
 from warren.base.errors import Damage, Gone, Refused, WarrenError
 from warren.base.ids import Epoch
@@ -61,7 +61,7 @@ def check_repaired(files: MemoryFiles, lost: set[bytes]) -> None:
     """The store is good, opens with everything but what was lost, and goes on."""
     report = check(files)
     assert report.is_good, list(map(str, report.findings))
-    store = LogStore.open(DIRECTORY, QUIET, machine(files, 4))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files, 4))
     assert {row.key for row in store.snapshot().cursor()} == set(EVERYTHING) - lost
     put(store, b"afterwards")
     store.close()
@@ -196,7 +196,7 @@ def test_repairing_again_finds_nothing_to_do() -> None:
 def test_damage_above_the_witness_but_below_a_later_epoch_is_repaired_too() -> None:
     """The witness lags; a block of epoch 3 proves that epoch 2 was durable, and epoch 2 is hit."""
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, QUIET, machine(files))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files))
     for key in (b"key 0", b"key 1", b"key 2"):
         put(store, key)
         if key == b"key 0":
@@ -217,7 +217,7 @@ def test_damage_above_the_witness_but_below_a_later_epoch_is_repaired_too() -> N
 def test_a_part_missing_at_a_files_end_is_known_from_the_other_files_closing_block() -> None:
     """Epoch 2 wrote to both channels; epoch 3 proves that it was durable; channel 1's part is torn off."""
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, QUIET, machine(files))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"key 0")
     store.witnesses.write(store.commit)
     sessions = [store.begin(channel) for channel in (0, 1)]
@@ -255,7 +255,7 @@ def test_epoch_goes_back_and_begins_a_new_timeline(epoch: int, is_stopped: bool,
     with pytest.raises(Refused, match="abandoned"):
         timeline.admit(old.id, Epoch(epoch + 1))
     check_repaired(files, {b"key %d" % number for number in range(epoch, 8)})
-    store = LogStore.open(DIRECTORY, QUIET, machine(files, 5))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files, 5))
     assert put(store, b"next") > 8, "an epoch number is never used twice"
     store.close()
 
@@ -278,7 +278,7 @@ def test_an_epoch_that_is_not_in_the_past_is_refused(epoch: int, error: type[War
 
 def test_an_epoch_before_the_horizon_is_gone() -> None:
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=0), machine(files))
+    store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=0), environment(files))
     for number in range(4):
         put(store, b"key %d" % number)
     store.compact()
@@ -291,7 +291,7 @@ def test_an_epoch_before_the_horizon_is_gone() -> None:
 
 def test_going_back_behind_a_compaction_uses_the_log_files_it_was_made_from() -> None:
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, QUIET, machine(files))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files))
     for number in range(4):
         put(store, b"key %d" % number)
     store.compact()
@@ -309,7 +309,7 @@ def test_going_back_behind_a_compaction_uses_the_log_files_it_was_made_from() ->
 
 def with_compacted(retention_seconds: float) -> tuple[MemoryFiles, str]:
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=retention_seconds), machine(files))
+    store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=retention_seconds), environment(files))
     for number in range(8):
         put(store, b"key %d" % number)
     store.compact()
@@ -360,7 +360,7 @@ def test_a_snapshot_of_what_is_lost_is_kept_in_quarantine_and_no_longer_served()
 
 def test_a_store_that_is_open_is_refused_and_its_holder_named() -> None:
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, QUIET, machine(files))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files))
     with pytest.raises(Refused, match="locked by warren log store"):
         repair(files).run()
     store.close()

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, held, machine, put, shrink, small_store
+from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, environment, held, put, shrink, small_store
 from tools.simulator.decay import flip_bit
 from warren.base.errors import Damage, Refused, WarrenError
 from warren.base.ids import Epoch
@@ -172,7 +172,7 @@ def test_every_byte_wise_truncation_of_the_last_block_opens_or_reports_and_never
 def test_every_truncation_above_the_witness_opens_with_what_was_durable() -> None:
     """An epoch that was not witnessed and is cut off anywhere is there whole or not at all."""
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, QUIET, machine(files))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"key 0")
     store.witnesses.write(store.commit)
     put(store, b"key 1")
@@ -234,7 +234,7 @@ def test_a_file_in_another_ones_place_is_damage() -> None:
 def test_an_older_copy_of_an_active_file_is_damage() -> None:
     """Each block of it is good: only the witness and the chain know that it is not all."""
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, QUIET, machine(files))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"a")
     old = files.contents(join(DIRECTORY, "pwal_0000"))
     put(store, b"b")
@@ -250,7 +250,7 @@ def test_an_older_copy_of_an_active_file_is_damage() -> None:
 def test_an_epoch_taken_out_of_the_chain_is_seen() -> None:
     """Epoch 3 is alone in its file; the manifest is changed along with it, so that only the chain can tell."""
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, QUIET, machine(files))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files))
     for key in (b"a", b"b", b"c"):
         put(store, key)
         store.rotate()
@@ -266,7 +266,7 @@ def test_an_epoch_taken_out_of_the_chain_is_seen() -> None:
 
 def test_a_digest_that_is_not_the_witnessed_one_is_seen() -> None:
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, QUIET, machine(files))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"a")
     store.commit.digest = bytes(16)
     store.close()
@@ -278,7 +278,7 @@ def test_a_digest_that_is_not_the_witnessed_one_is_seen() -> None:
 def test_the_chain_goes_on_across_restarts_crashes_and_rotations() -> None:
     files = MemoryFiles()
     for life in range(4):
-        store = LogStore.open(DIRECTORY, QUIET, machine(files, life + 1))
+        store = LogStore.open(DIRECTORY, QUIET, environment(files, life + 1))
         for number in range(3):
             put(store, b"%d %d" % (life, number), number % 2)
         if life % 2:
@@ -297,7 +297,7 @@ def test_the_chain_goes_on_across_restarts_crashes_and_rotations() -> None:
 def test_the_chain_is_proved_from_the_anchor_once_history_was_purged() -> None:
     files = MemoryFiles()
     settings = replace(QUIET, retention_seconds=0)
-    store = LogStore.open(DIRECTORY, settings, machine(files))
+    store = LogStore.open(DIRECTORY, settings, environment(files))
     for number in range(4):
         put(store, b"key %d" % number, number % 2)
     store.compact()
@@ -332,7 +332,7 @@ def test_a_voided_tail_is_noted_with_its_reason() -> None:
     contents[end : end + 20] = b"\x77" * 20
     files.set_contents(path, bytes(contents))
     assert {scan.verdict.word for scan in check(files).files} == {"ok", "broken_after"}
-    LogStore.open(DIRECTORY, QUIET, machine(files, 2)).close()
+    LogStore.open(DIRECTORY, QUIET, environment(files, 2)).close()
     report = check(files)
     assert report.is_good
     assert any("voided up to byte" in f.what and "torn" in f.what and f.offset == end for f in report.findings)
@@ -370,7 +370,7 @@ def test_a_newer_format_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch) 
 
 def test_verify_beside_a_running_store_checks_what_is_durable() -> None:
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, QUIET, machine(files))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"witnessed")
     store.witnesses.write(store.commit)
     session = store.begin()
@@ -390,7 +390,7 @@ def test_history_that_a_running_store_lets_go_meanwhile_is_no_damage(
 ) -> None:
     """Some files are checked, then history is purged, then the others are looked for."""
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=0), machine(files))
+    store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=0), environment(files))
     for number in range(6):
         put(store, b"key %d" % number, number % 2)
         if number % 2:

@@ -421,7 +421,7 @@ def test_two_compactions_never_run_at_once(seed: int) -> None:
     def body(store: LogStore) -> int:
         put(store, {b"a": b"1"})
         running, most = [0], [0]
-        threads = store.machine.threads
+        threads = store.environment.threads
         seam = threads.condition()
 
         def meanwhile(job: Job) -> None:
@@ -576,7 +576,7 @@ def test_the_compaction_thread_compacts_and_purges_without_being_asked() -> None
 
 def pause(store: LogStore, seconds: float) -> None:
     """Let time pass: the stepped threads' clock goes on when everybody sleeps."""
-    bell = store.machine.threads.condition()
+    bell = store.environment.threads.condition()
     with bell:
         bell.wait(seconds)
 

@@ -76,7 +76,7 @@ class Kept:
         self.compactions = self.purges = self.running = self.most = 0
         self.is_due = self.is_short = False
         self.handover = Orders()
-        self.ballast = DiskReserve(MemoryFiles(), DIRECTORY, SystemThreads(), 0)
+        self.disk_reserve = DiskReserve(MemoryFiles(), DIRECTORY, SystemThreads(), 0)
 
     def compact(self) -> dict[str, Any]:
         self.running += 1
@@ -181,7 +181,7 @@ def test_the_thread_ends_when_nobody_has_the_store_any_more() -> None:
         if not thread.is_alive():
             break
     assert not thread.is_alive()
-    commit.give_up()
+    commit.abandon()
 
 
 def test_a_stop_while_a_compaction_runs_waits_for_it(disk: MemoryFiles) -> None:
@@ -220,11 +220,11 @@ def test_the_start_file_starts_a_compaction_whose_result_is_written() -> None:
     def body(store: LogStore) -> None:
         put(store, {b"a": b"1"})
         put(store, {b"a": b"2"})
-        assert isinstance(store.machine.threads, SteppedThreads)
-        sleep(store.machine.threads, 3)
+        assert isinstance(store.environment.threads, SteppedThreads)
+        sleep(store.environment.threads, 3)
         assert not stage.disk.exists(join(HOME, RESULT)), "nobody has asked"
         ask(stage.disk)
-        sleep(store.machine.threads, 1.5)
+        sleep(store.environment.threads, 1.5)
         result = told(stage.disk)
         assert (result["status"], result["compacted"], result["entries_in"], result["entries"]) == ("ok", 1, 2, 1)
         assert result["epoch"] == store.durable
@@ -290,7 +290,7 @@ def test_a_compaction_by_request_and_one_by_call_do_not_run_at_the_same_time() -
 
     def body(store: LogStore) -> tuple[int, int]:
         running, most = [0], [0]
-        threads = store.machine.threads
+        threads = store.environment.threads
         assert isinstance(threads, SteppedThreads)
 
         def meanwhile(job: Job) -> None:
@@ -390,7 +390,7 @@ def test_a_disk_that_is_full_for_the_result_does_not_end_the_thread() -> None:
     files = FaultyFiles(stage.disk)
 
     def body(store: LogStore) -> None:
-        threads, thread = store.machine.threads, store._compaction_thread
+        threads, thread = store.environment.threads, store._compaction_thread
         assert isinstance(threads, SteppedThreads) and thread is not None
         files.faults.append(Fault(FaultKind.NO_SPACE, "create", "*/compaction_result*"))
         ask(stage.disk)

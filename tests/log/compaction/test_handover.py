@@ -30,7 +30,7 @@ def compacted_rows(store: LogStore) -> list[Row]:
     state = store.manifest.state
     found: list[Row] = []
     for number in state.compacted:
-        for batch in LogInput(store.machine.files, DIRECTORY, state.files[number], store.durable).batches():
+        for batch in LogInput(store.environment.files, DIRECTORY, state.files[number], store.durable).batches():
             assert batch.epochs is not None
             columns = (batch.kinds, batch.storages, batch.majors, batch.minors, batch.epochs)
             numbers = zip(*(column.array().tolist() for column in columns), strict=True)
@@ -270,7 +270,7 @@ def test_files_whose_ranges_overlap_are_refused() -> None:
 def work_on(store: LogStore, plan: RangePlan) -> list[dict[str, Any]]:
     from warren.log.compaction.ranges import merge_range
 
-    files, threads = store.machine.files, store.machine.threads
+    files, threads = store.environment.files, store.environment.threads
     return [merge_range(files, threads, task, f"range-{n}") for n, task in enumerate(plan.merges([]))]
 
 
@@ -319,7 +319,7 @@ def _ordered_and_accepted(store: LogStore) -> range:
     order = store.handover.order()
     assert order is not None
     made = work(store, order)
-    files = store.machine.files
+    files = store.environment.files
     assert isinstance(files, FaultyFiles)
     first = len(files.steps)
     store.handover.accept(order.name, made)

@@ -330,7 +330,7 @@ def test_refreshing_beside_writers_and_compactions_shows_every_session_up_to_its
     written: list[tuple[Epoch, bytes, bytes]] = []
 
     def body(store: LogStore) -> None:
-        threads = store.machine.threads
+        threads = store.environment.threads
 
         def write() -> None:
             for number in range(8):
@@ -355,7 +355,7 @@ def test_refreshing_beside_writers_and_compactions_shows_every_session_up_to_its
 
 def test_two_refreshes_at_once_both_show_the_state() -> None:
     def body(store: LogStore) -> None:
-        threads = store.machine.threads
+        threads = store.environment.threads
         put(store, {b"a": b"1"})
         found: list[State] = []
         running = [threads.start(f"{n}", lambda: found.append(rows(store.refresh()))) for n in range(3)]
@@ -369,7 +369,7 @@ def test_two_refreshes_at_once_both_show_the_state() -> None:
 
 def test_a_refresh_beside_compaction_and_purge_finds_its_inputs() -> None:
     def body(store: LogStore) -> None:
-        threads = store.machine.threads
+        threads = store.environment.threads
 
         def upkeep() -> None:
             for number in range(3):

@@ -26,15 +26,15 @@ def put(store: LogStore, key: bytes) -> Epoch:
 
 
 def at(store: LogStore, wall_ns: int) -> Epoch:
-    return epoch_at_time(store.machine.files, store.directory, store.manifest.state, store.durable, wall_ns)
+    return epoch_at_time(store.environment.files, store.directory, store.manifest.state, store.durable, wall_ns)
 
 
 def test_as_of_a_time_is_the_last_epoch_noted_by_then_also_across_rotation_and_restart() -> None:
     clock, files = ManualClock(wall_ns=100 * SECOND_NS), MemoryFiles()
-    machine = Environment(files, clock, SystemThreads(), SeededRandom(1))
+    environment = Environment(files, clock, SystemThreads(), SeededRandom(1))
     seen: list[tuple[int, Epoch]] = []
     for turn in range(3):
-        store = LogStore.open("/log", QUIET, machine)
+        store = LogStore.open("/log", QUIET, environment)
         for _ in range(3):
             clock.advance_ns(SECOND_NS)
             seen.append((clock.wall_ns(), put(store, b"k")))

@@ -9,7 +9,7 @@ from itertools import permutations
 
 import pytest
 
-from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, Forge, held, machine, put, small_store
+from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, Forge, environment, held, put, small_store
 from tools.simulator.decay import flip_bit
 from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.errors import Damage, DiskFailure, Gone, Refused
@@ -61,7 +61,7 @@ def test_sc_01_the_start_up_scan_stops_at_the_first_damage() -> None:
     files = small_store()
     flip_bit(files, f"{DIRECTORY}/pwal_0000.0000000001", 100 * 8)
     with pytest.raises(Damage, match=r"pwal_0000\.0000000001 at byte 96"):
-        LogStore.open(DIRECTORY, QUIET, machine(files, 2))
+        LogStore.open(DIRECTORY, QUIET, environment(files, 2))
 
 
 def test_sc_02_blocks_beyond_the_durable_epoch_are_repaired_by_marking(forge: Forge) -> None:
@@ -443,7 +443,7 @@ def test_a_scan_hands_over_the_entries_of_good_files_only() -> None:
 
 def test_reading_beside_a_running_store_stops_at_the_witness() -> None:
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, QUIET, machine(files))
+    store = LogStore.open(DIRECTORY, QUIET, environment(files))
     first = store.begin()
     first.put(STORAGE, b"seen", b"")
     first.commit()
@@ -460,7 +460,7 @@ def test_reading_beside_a_running_store_stops_at_the_witness() -> None:
 
 def test_a_reader_whose_file_was_purged_meanwhile_is_told_the_horizon() -> None:
     files = MemoryFiles()
-    store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=0), machine(files))
+    store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=0), environment(files))
     put(store, b"a")
     store.rotate()
     put(store, b"b")

@@ -40,7 +40,7 @@ def database() -> Iterator[Database]:
 def entries(database: Database) -> tuple[list[Entry], int]:
     """All of them, and in how many pieces they came."""
     log = database.log
-    reader = LogTail(log.machine.files, log.directory, lambda: log.manifest.state, Epoch(0))
+    reader = LogTail(log.environment.files, log.directory, lambda: log.manifest.state, Epoch(0))
     blocks = list(reader.read(log.durable))
     return [entry for block in blocks for entry in spread(block.columns)], len(blocks)
 

@@ -13,12 +13,12 @@ from tests.queues.sql_to_be_killed import reached
 
 
 def killed(path: Path, times: int, seed: int) -> int:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     lives = Lives("tests.queues.sql_to_be_killed", str(path))
     done = last = 0
     try:
         while done < times or last < times:
-            told = [number for _, number in lives.one(chance.choice([0.05, 0.1, 0.3]) * chance.random())]
+            told = [number for _, number in lives.one(rng.choice([0.05, 0.1, 0.3]) * rng.random())]
             it = SqlStage(path)
             assert max([last, *told]) <= reached(it) <= max([last, *told]) + 1
             last, done = reached(it), done + 1

@@ -48,9 +48,9 @@ def test_rf_10_what_the_owner_has_flushed_is_seen_beside_him_and_nothing_else(di
 def test_views_and_ranges_keep_their_moment_though_the_owner_compacts_it_away(directory: Path) -> None:
     """RF-10: files that the owner has removed stay readable for whoever began with them."""
     with closing(owner_of(directory)) as owner:
-        chance = random.Random(1)
+        rng = random.Random(1)
         for round in range(1, 4):
-            apply(owner, *(put((round, n), b"%04d" % n, b"%d." % round + chance.randbytes(300)) for n in range(2000)))
+            apply(owner, *(put((round, n), b"%04d" % n, b"%d." % round + rng.randbytes(300)) for n in range(2000)))
             owner.flush()
         with closing(beside(directory)) as store:
             old, half_read = store.view(), store.range(3)

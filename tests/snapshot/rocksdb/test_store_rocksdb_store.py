@@ -42,9 +42,9 @@ def raw(directory: Path) -> Rdict:
 
 def fill(store: RocksDbStore, rows: int, value_bytes: int = 100, seed: int = 1) -> None:
     """A batch of rows under random keys."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     first = store.applied.version[1]
-    entries = (put((1, first + n), chance.randbytes(16), chance.randbytes(value_bytes)) for n in range(rows))
+    entries = (put((1, first + n), rng.randbytes(16), rng.randbytes(value_bytes)) for n in range(rows))
     apply(store, *entries, at=mark(1, (1, first + rows)))
 
 

@@ -55,27 +55,27 @@ def tables() -> Iterator[CountingTables]:
 def opened(
     home: Path, tables: ProcessTables, settings: ReflectionSettings = SETTINGS, rotate_bytes: int = 1 << 20
 ) -> Database:
-    machine = Environment.real()
+    environment = Environment.real()
 
     def open_store(path: str, timeline: TimelineId) -> SnapshotStore:
-        return RocksDbStore.open(path, timeline, threads=machine.threads)
+        return RocksDbStore.open(path, timeline, threads=environment.threads)
 
     log = LogSettings(rotate_bytes=rotate_bytes, retention_seconds=0, retention_bytes=0, compaction_poll_seconds=3600)
-    return Database.open(str(home), open_store, log, settings, machine, tables=tables)
+    return Database.open(str(home), open_store, log, settings, environment, tables=tables)
 
 
-def write(database: Database, model: State, chance: random.Random, sessions: int) -> None:
+def write(database: Database, model: State, rng: random.Random, sessions: int) -> None:
     """Sessions of puts, removes and now and then a clear, each far below what makes a backlog."""
     for _ in range(sessions):
         session = database.begin()
-        if chance.random() < 0.05:
+        if rng.random() < 0.05:
             session.clear_storage(1)
             model.clear()
-        keys = [b"%04d" % chance.randrange(1500) for _ in range(40)]
-        values = [chance.randbytes(chance.randrange(60)) for _ in keys]
+        keys = [b"%04d" % rng.randrange(1500) for _ in range(40)]
+        values = [rng.randbytes(rng.randrange(60)) for _ in keys]
         session.put_many(1, keys, values)
         model.update(zip(keys, values, strict=True))
-        gone = [b"%04d" % chance.randrange(1500) for _ in range(15)]
+        gone = [b"%04d" % rng.randrange(1500) for _ in range(15)]
         session.remove_many(1, gone)
         for key in gone:
             model.pop(key, None)
@@ -93,18 +93,18 @@ def rows(database: Database) -> State:
 
 def test_tables_and_batches_bring_the_store_to_one_state(tmp_path: Path, tables: CountingTables) -> None:
     """X-04: whichever way a stretch of the log goes, and in whatever order the ways follow one another."""
-    chance, model = random.Random(5), State()
+    rng, model = random.Random(5), State()
     for life in range(3):
         with opened(tmp_path, tables) as database:
             assert rows(database) == model
             for _ in range(4):
                 assert database.reflection is not None
                 database.reflection.pause()
-                write(database, model, chance, 60)
+                write(database, model, rng, 60)
                 database.log.flush()
                 database.reflection.resume()
                 assert rows(database) == model
-                write(database, model, chance, 1)
+                write(database, model, rng, 1)
                 assert rows(database) == model, f"life {life}"
             assert database.store.applied.epoch == database.log.durable
     assert len(tables.made) >= 12
@@ -142,12 +142,12 @@ def test_a_store_that_is_lost_is_built_again_by_tables(tmp_path: Path, tables: C
 
 
 def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path, tables: CountingTables) -> None:
-    chance, model = random.Random(3), State()
+    rng, model = random.Random(3), State()
     with opened(tmp_path, tables) as database:
         for _ in range(5):
             assert database.reflection is not None
             database.reflection.pause()
-            write(database, model, chance, 60)
+            write(database, model, rng, 60)
             database.log.flush()
             if tables.pid is not None:
                 os.kill(tables.pid, signal.SIGKILL)
@@ -236,10 +236,10 @@ def test_a_log_whose_content_is_in_the_store_is_rotated_early_and_goes(tmp_path:
 
 def test_a_store_that_nobody_writes_to_is_tidied(tmp_path: Path, tables: CountingTables) -> None:
     store = RocksDbStore.open(str(tmp_path / "store"), TimelineId(7), SnapshotStoreSettings(write_buffer_bytes=1 << 16))
-    chance = random.Random(9)
+    rng = random.Random(9)
     try:
         for number in range(1, 4):
-            entries = [put((number, row), b"%05d" % row, chance.randbytes(600)) for row in range(500)]
+            entries = [put((number, row), b"%05d" % row, rng.randbytes(600)) for row in range(500)]
             store.apply([columns_of(entries)], Applied(TimelineId(7), Epoch(number), (number, MINOR_MAX)))
             store.flush()
         before = _bytes_of(tmp_path / "store")

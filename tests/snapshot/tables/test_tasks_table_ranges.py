@@ -45,17 +45,17 @@ def made_of(tasks: Sequence[TableTask], home: Path) -> list[TableResult]:
 
 
 def test_ranges_are_even_and_together_everything(tmp_path: Path) -> None:
-    chance = random.Random(1)
-    keys = [chance.randbytes(8) for _ in range(3000)]
+    rng = random.Random(1)
+    keys = [rng.randbytes(8) for _ in range(3000)]
     with filled(tmp_path, keys) as store:
-        dealt = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
-        assert (len(dealt.tasks), dealt.entries) == (3, 3000)
-        ranges = [task.key_range for task in dealt.tasks]
+        partitions = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
+        assert (len(partitions.tasks), partitions.entries) == (3, 3000)
+        ranges = [task.key_range for task in partitions.tasks]
         assert (ranges[0].low, ranges[-1].high) == (None, None)
         assert [each.high for each in ranges[:-1]] == [each.low for each in ranges[1:]]
-        assert sum(task.share for task in dealt.tasks) == pytest.approx(1)
-        made = made_of(dealt.tasks, tmp_path)
-        dealt.check_all_read(made)
+        assert sum(task.share for task in partitions.tasks) == pytest.approx(1)
+        made = made_of(partitions.tasks, tmp_path)
+        partitions.check_all_read(made)
         puts = [each.figures.puts for each in made]
         assert sum(puts) == len(set(keys))
         assert min(puts) > 600
@@ -64,8 +64,8 @@ def test_ranges_are_even_and_together_everything(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("keys", "ranges"), [([b"one"] * 500, 1), ([b"one", b"onf"] * 250, 2)])
 def test_keys_that_are_alike_make_fewer_ranges(tmp_path: Path, keys: list[bytes], ranges: int) -> None:
     with filled(tmp_path, keys) as store:
-        dealt = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
-        made = made_of(dealt.tasks, tmp_path)
+        partitions = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
+        made = made_of(partitions.tasks, tmp_path)
         assert len([each for each in made if each.figures.puts]) == ranges
         assert sum(each.figures.puts for each in made) == len(set(keys))
 
@@ -91,10 +91,10 @@ def test_only_what_lies_behind_is_dealt(tmp_path: Path) -> None:
 def test_a_block_that_is_damaged_in_a_file_being_written_is_not_the_end_of_the_log(tmp_path: Path) -> None:
     """Reading such a file ends at the first block that does not fit, which may be the writer's own next one."""
     with filled(tmp_path, [b"%04d" % number for number in range(1000)]) as store:
-        dealt = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
+        partitions = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
         spoil(tmp_path / "log" / "pwal_0000", 0.5)
         with pytest.raises(DiskFailure, match=r"of 1000 entries of epochs 1–\d+ were read .*/log"):
-            dealt.check_all_read(made_of(dealt.tasks, tmp_path))
+            partitions.check_all_read(made_of(partitions.tasks, tmp_path))
 
 
 def test_records_of_a_referring_stream_are_read_though_no_table_has_them(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ def test_records_of_a_referring_stream_are_read_though_no_table_has_them(tmp_pat
                 session.record(b"history")
             assert session.epoch is not None
             store.wait(session.epoch)
-        dealt = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
-        made = made_of(dealt.tasks, tmp_path)
-        dealt.check_all_read(made)
-        assert dealt.entries == 50 and sum(each.figures.puts for each in made) == 20
+        partitions = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
+        made = made_of(partitions.tasks, tmp_path)
+        partitions.check_all_read(made)
+        assert partitions.entries == 50 and sum(each.figures.puts for each in made) == 20
 
 
 def test_what_cannot_be_read_is_told_before_it_is_dealt(tmp_path: Path) -> None:

@@ -25,10 +25,8 @@ EVERYTHING = (1 << 64) - 1, (1 << 64) - 1
 
 
 def opened(files: Files, threads: Threads | None = None, memory_bytes_max: int = SPILLS_SOON_BYTES) -> MemoryBuffer:
-    chance = SeededRandom(len(files.list("/")) + 1)
-    return MemoryBuffer(
-        files, threads or SystemThreads(), chance, DIRECTORY, TIMELINE, memory_bytes_max, block_bytes=100
-    )
+    rng = SeededRandom(len(files.list("/")) + 1)
+    return MemoryBuffer(files, threads or SystemThreads(), rng, DIRECTORY, TIMELINE, memory_bytes_max, block_bytes=100)
 
 
 def some(major: int, count: int = 4, value: bytes = b"v") -> list[Entry]:

@@ -16,8 +16,8 @@ def test_the_rate_is_messages_over_seconds_of_all_slices() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "bare_"])
 def test_percentiles_are_those_of_all_times_together(prefix: str) -> None:
-    chance = np.random.default_rng(1)
-    parts = [chance.exponential(2, 5000), chance.exponential(50, 500), np.array([0.0, 1e-7, 1e7])]
+    rng = np.random.default_rng(1)
+    parts = [rng.exponential(2, 5000), rng.exponential(50, 500), np.array([0.0, 1e-7, 1e7])]
     others = told_times([1e9], "other_")
     slices = [times_of({**told_times(part, prefix), **others}, "paced", prefix) for part in parts]
     found = joined(slices)

@@ -129,7 +129,7 @@ def test_a_campaign_of_a_workload_that_fails_by_itself_says_so(monkeypatch: pyte
     def broken(commit: GroupCommit, parts: list[EpochWrite]) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr(GroupCommit, "_bring_to_disk", broken)
+    monkeypatch.setattr(GroupCommit, "_write_and_sync", broken)
     steps_of.cache_clear()
     groups = campaign.round_of(["append"], 12345)
     *_, tally = campaign.run(groups, processes=1)
@@ -160,7 +160,7 @@ def test_a_fault_without_a_target_refuses_to_start() -> None:
 
 
 def test_the_cut_comes_before_the_step_or_in_it() -> None:
-    fractions = [Spec("append", 1, 0, Persistence.ALL, chance).cut_fraction for chance in range(8)]
+    fractions = [Spec("append", 1, 0, Persistence.ALL, rng).cut_fraction for rng in range(8)]
     assert fractions == [*CUT_FRACTIONS, *CUT_FRACTIONS]
     assert [Spec("append", 1, 0, Persistence.ALL, 4 * n).cuts_recovery for n in range(3)] == [False, True, False]
 

@@ -114,12 +114,12 @@ def test_time_passes_only_when_nobody_can_go_on() -> None:
     clock = ManualClock()
     threads = SteppedThreads(3, clock)
     condition = threads.condition()
-    woken: list[tuple[str, int]] = []
+    scheduled: list[tuple[str, int]] = []
 
     def sleep(name: str, seconds: float) -> None:
         with condition:
             assert not condition.wait(seconds)
-        woken.append((name, clock.monotonic_ns()))
+        scheduled.append((name, clock.monotonic_ns()))
 
     def main() -> None:
         late = threads.start("late", lambda: sleep("late", 5))
@@ -128,7 +128,7 @@ def test_time_passes_only_when_nobody_can_go_on() -> None:
         early.join()
 
     threads.run(main)
-    assert woken == [("early", 2 * SECOND_NS), ("late", 5 * SECOND_NS)]
+    assert scheduled == [("early", 2 * SECOND_NS), ("late", 5 * SECOND_NS)]
 
 
 def test_a_notify_before_the_deadline_costs_no_time() -> None:

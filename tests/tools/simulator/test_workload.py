@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.simulator.workload import EVERYBODY, Script, ScriptOperation, parse, phases, text, value_bytes
+from tools.simulator.workload import ALL_CLIENTS, Script, ScriptOperation, parse, phases, text, value_bytes
 from tools.simulator.workload_shapes import SHAPES, generate
 from warren.base.errors import Misuse
 
@@ -87,7 +87,7 @@ def test_lines_of_everybody_part_the_phases() -> None:
     lines = [
         ScriptOperation("a", "flush"),
         ScriptOperation("b", "flush"),
-        ScriptOperation(EVERYBODY, "check"),
+        ScriptOperation(ALL_CLIENTS, "check"),
         ScriptOperation("a", "flush"),
     ]
     assert [(is_all, len(group)) for is_all, group in phases(lines)] == [(False, 2), (True, 1), (False, 1)]

@@ -61,14 +61,12 @@ def lists_rows(run: BenchRun) -> Figures:
 
 def versioned_rows(run: BenchRun) -> Figures:
     """With explicit write versions: majors spread over 16 bits, minors over 32."""
-    work, chance = workload.make(min(run.entries, VERSIONED_ENTRIES_MAX)), np.random.default_rng(workload.SEED)
+    work, rng = workload.make(min(run.entries, VERSIONED_ENTRIES_MAX)), np.random.default_rng(workload.SEED)
     run.began("overhead_bytes_explicit_versions")
     with run.room() as room, opened(room) as store:
         for number, entries in enumerate(work.sessions):
-            majors = NumberColumn.of_array(
-                chance.integers(1 << 40, (1 << 40) + (1 << 16), entries.keys.count, np.uint64)
-            )
-            minors = NumberColumn.of_array(chance.integers(0, 1 << 32, entries.keys.count, np.uint64))
+            majors = NumberColumn.of_array(rng.integers(1 << 40, (1 << 40) + (1 << 16), entries.keys.count, np.uint64))
+            minors = NumberColumn.of_array(rng.integers(0, 1 << 32, entries.keys.count, np.uint64))
             session = store.begin()
             session.put_columns(STORAGE, entries.keys, entries.values, majors, minors)
             session.end()

@@ -82,10 +82,10 @@ def _scan(snapshot: StartupSnapshot) -> tuple[float, int]:
 
 def _lookups(run: BenchRun, snapshot: StartupSnapshot, work: LogWorkload) -> Figure:
     run.began("get_random")
-    chance = np.random.default_rng(workload.SEED)
-    sessions = chance.integers(0, len(work.sessions), LOOKUPS).tolist()
+    rng = np.random.default_rng(workload.SEED)
+    sessions = rng.integers(0, len(work.sessions), LOOKUPS).tolist()
     some = [work.sessions[number].keys for number in sessions]
-    keys = [texts.at(int(chance.integers(texts.count))) for texts in some]
+    keys = [texts.at(int(rng.integers(texts.count))) for texts in some]
     start = perf_counter()
     found = sum(snapshot.get(STORAGE, key) is not None for key in keys)
     seconds = perf_counter() - start

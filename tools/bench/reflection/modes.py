@@ -75,7 +75,7 @@ class CountedDatabase(Database):
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        files, manifest = self._machine.files, self.log.manifest
+        files, manifest = self._environment.files, self.log.manifest
         self.tail = CountedTail(files, self.log.directory, lambda: manifest.state, self.store.applied.epoch)
         self._tail = self.tail
 

@@ -77,8 +77,8 @@ def keys_of(session: int) -> list[bytes]:
 
 
 def value_lists() -> list[list[bytes]]:
-    chance = np.random.default_rng(SEED)
-    return [_cut(chance.bytes(SESSION_KEYS * VALUE_BYTES), VALUE_BYTES) for _ in range(_VALUE_LISTS)]
+    rng = np.random.default_rng(SEED)
+    return [_cut(rng.bytes(SESSION_KEYS * VALUE_BYTES), VALUE_BYTES) for _ in range(_VALUE_LISTS)]
 
 
 def puts(sessions: Iterable[int]) -> Iterator[SessionStep]:

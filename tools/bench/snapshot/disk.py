@@ -59,11 +59,11 @@ def disk_figure(run: BenchRun, room: Path, keys: int) -> Figure:
 
 def _steps(run: BenchRun, sessions: int) -> Iterator[SessionStep]:
     """Random order: whole sessions in turn, and within some of them key by key."""
-    chance, values, sent = np.random.default_rng(SEED), value_lists(), 0
-    for order in (np.arange(sessions), *(chance.permutation(sessions) for _ in range(OVERWRITES))):
+    rng, values, sent = np.random.default_rng(SEED), value_lists(), 0
+    for order in (np.arange(sessions), *(rng.permutation(sessions) for _ in range(OVERWRITES))):
         for first in range(0, sessions, _MIXED_SESSIONS):
             mixed = [key for number in order[first : first + _MIXED_SESSIONS].tolist() for key in keys_of(number)]
-            keys = [mixed[at] for at in chance.permutation(len(mixed)).tolist()]
+            keys = [mixed[at] for at in rng.permutation(len(mixed)).tolist()]
             for start in range(0, len(keys), SESSION_KEYS):
                 sent += 1
                 yield SessionStep(keys[start : start + SESSION_KEYS], values[sent % len(values)])

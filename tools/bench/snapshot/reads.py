@@ -153,10 +153,10 @@ def _rocksdb(database: Database) -> RocksDbStore:
 
 def _some_keys(sessions: int, seed: int) -> list[bytes]:
     """Random ones, all of which are there."""
-    chance = np.random.default_rng(seed)
-    from_sessions = [keys_of(number) for number in chance.integers(0, sessions, LOOKUPS // KEYS_AT_ONCE).tolist()]
-    drawn = [keys[at] for keys in from_sessions for at in chance.integers(0, SESSION_KEYS, KEYS_AT_ONCE).tolist()]
-    return [drawn[at] for at in chance.permutation(len(drawn)).tolist()]
+    rng = np.random.default_rng(seed)
+    from_sessions = [keys_of(number) for number in rng.integers(0, sessions, LOOKUPS // KEYS_AT_ONCE).tolist()]
+    drawn = [keys[at] for keys in from_sessions for at in rng.integers(0, SESSION_KEYS, KEYS_AT_ONCE).tolist()]
+    return [drawn[at] for at in rng.permutation(len(drawn)).tolist()]
 
 
 def _rate(expected: int, read: Callable[[], int]) -> float:

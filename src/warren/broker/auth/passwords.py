@@ -76,10 +76,10 @@ class ScryptCost:
 USUAL_COST = ScryptCost()
 
 
-def hashed(password: str, chance: Random, cost: ScryptCost = USUAL_COST) -> str:
+def hashed(password: str, rng: Random, cost: ScryptCost = USUAL_COST) -> str:
     """A new hash, by scrypt."""
     raw = _checked(password)
-    salt = b"".join(chance.id64().to_bytes(8, "big") for _ in range(SALT_BYTES // 8))
+    salt = b"".join(rng.id64().to_bytes(8, "big") for _ in range(SALT_BYTES // 8))
     parts = (b64encode(part).decode() for part in (salt, cost.of(raw, salt)))
     return f"scrypt$ln={cost.log2_n},r={cost.r},p={cost.p}${'$'.join(parts)}"
 

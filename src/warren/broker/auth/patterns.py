@@ -11,7 +11,7 @@ it is read here, and the ways in which it can go over a name of 255 characters a
 few: what follows each other multiplies, branches add up, a repeat of something that goes several ways has no end. What
 goes over the budget is refused with its reason. So is what cannot be counted here: verbose flags, comments, conditions.
 
-Always true: no pattern that was taken needs more than `WAYS_MAX` ways; a name longer than AMQP has is matched by none.
+Always true: no pattern that was taken needs more than `DEAD_LETTER_ROUTES_MAX` ways; a name longer than AMQP has is matched by none.
 Where we differ from RabbitMQ: such patterns are refused when they are set, where it would give up while matching.
 """
 
@@ -24,11 +24,11 @@ from typing import NamedTuple
 from warren.base.errors import Refused
 
 NAME_CHARACTERS_MAX = 255
-WAYS_MAX = NAME_CHARACTERS_MAX**3  # a fraction of a second
+DEAD_LETTER_ROUTES_MAX = NAME_CHARACTERS_MAX**3  # a fraction of a second
 SIZE_MAX = 100_000  # repeats of what is empty take time as well
 PATTERN_CHARACTERS_MAX = 1024
 DEPTH_MAX = 20
-_NO_END = WAYS_MAX + 1
+_NO_END = DEAD_LETTER_ROUTES_MAX + 1
 _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d*)(,?)(\d*)\})[?+]?", re.ASCII)
 _GROUP = re.compile(r"\?(?:P?<[A-Za-z_]\w*>|:|=|!|>|<=|<!|P=\w+(?=\))|[ais]+(?=\))|[ais]+:)", re.ASCII)
 _CLASS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
@@ -36,7 +36,7 @@ _BEGINNING = ("^", "\\A")
 
 
 class MatchBudget(NamedTuple):
-    ways: int = 1
+    dead_letter_routes: int = 1
     size: int = 1
 
 
@@ -52,7 +52,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
         raise Refused(f"a pattern has {len(pattern)} characters", f"it has at most {PATTERN_CHARACTERS_MAX}")
     bare = _without_rims(pattern)
     effort = _Reader(bare).read()
-    if effort.ways > WAYS_MAX or effort.size > SIZE_MAX:
+    if effort.dead_letter_routes > DEAD_LETTER_ROUTES_MAX or effort.size > SIZE_MAX:
         raise _refused(pattern, "could take too long", "begin it with ^, and repeat nothing that repeats or branches")
     try:
         return re.compile(bare, re.ASCII)
@@ -90,23 +90,26 @@ class _Reader:
         """Up to the parenthesis that closes them, or the end."""
         if depth > DEPTH_MAX:
             raise _refused(self.pattern, "is nested too deeply", f"it has at most {DEPTH_MAX} levels")
-        ways, size, count, is_more = 0, 0, 0, True
+        dead_letter_routes, size, count, is_more = 0, 0, 0, True
         while is_more:
             is_bound = depth > 0 or self.pattern.startswith(_BEGINNING, self.at)
             one = self._sequence(depth)
-            ways += one.ways if is_bound else one.ways * NAME_CHARACTERS_MAX
+            dead_letter_routes += one.dead_letter_routes if is_bound else one.dead_letter_routes * NAME_CHARACTERS_MAX
             size, count = size + one.size, count + 1
             is_more = self.pattern.startswith("|", self.at)
             self.at += is_more
-        ways += count > 1  # to choose costs something, even where nothing is found
-        return MatchBudget(min(ways, _NO_END), min(size, SIZE_MAX + 1))
+        dead_letter_routes += count > 1  # to choose costs something, even where nothing is found
+        return MatchBudget(min(dead_letter_routes, _NO_END), min(size, SIZE_MAX + 1))
 
     def _sequence(self, depth: int) -> MatchBudget:
-        ways = size = 1
+        dead_letter_routes = size = 1
         while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
             one = self._repeated(self._item(depth))
-            ways, size = min(ways * one.ways, _NO_END), min(size + one.size, SIZE_MAX + 1)
-        return MatchBudget(ways, size)
+            dead_letter_routes, size = (
+                min(dead_letter_routes * one.dead_letter_routes, _NO_END),
+                min(size + one.size, SIZE_MAX + 1),
+            )
+        return MatchBudget(dead_letter_routes, size)
 
     def _item(self, depth: int) -> MatchBudget:
         match self.pattern[self.at]:
@@ -150,12 +153,14 @@ class _Reader:
         self.at = found.end()
         least, most = _bounds(found)
         if most is None:
-            return MatchBudget(NAME_CHARACTERS_MAX if one.ways == 1 else _NO_END, one.size * NAME_CHARACTERS_MAX)
-        if one.ways > 1 and most > NAME_CHARACTERS_MAX:
+            return MatchBudget(
+                NAME_CHARACTERS_MAX if one.dead_letter_routes == 1 else _NO_END, one.size * NAME_CHARACTERS_MAX
+            )
+        if one.dead_letter_routes > 1 and most > NAME_CHARACTERS_MAX:
             return MatchBudget(_NO_END, one.size)
         choices = most - least + 2 if most > least else 1
-        ways = choices * (one.ways**most if one.ways > 1 else 1)
-        return MatchBudget(min(ways, _NO_END), min(one.size * max(most, 1), SIZE_MAX + 1))
+        dead_letter_routes = choices * (one.dead_letter_routes**most if one.dead_letter_routes > 1 else 1)
+        return MatchBudget(min(dead_letter_routes, _NO_END), min(one.size * max(most, 1), SIZE_MAX + 1))
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int | None]:

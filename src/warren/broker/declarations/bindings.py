@@ -34,8 +34,8 @@ class BindingRequest(NamedTuple):
 
 
 class BindingDeclarations:
-    def __init__(self, realm: Vhost) -> None:
-        self._realm = realm
+    def __init__(self, vhost: Vhost) -> None:
+        self._vhost = vhost
 
     def bind(self, client: Client, asked: BindingRequest) -> None:
         self._check(client, asked, Operation.QUEUE_BIND if asked.is_queue else Operation.EXCHANGE_BIND)
@@ -43,16 +43,16 @@ class BindingDeclarations:
         def work(change: Change) -> BindingRow:
             source, target = self._ends(change, client, asked)
             if source is None:
-                raise not_found(exchange_in(self._realm.vhost.name, asked.source))
+                raise not_found(exchange_in(self._vhost.vhost.name, asked.source))
             if target is None:
                 name_in = queue_in if asked.is_queue else exchange_in
-                raise not_found(name_in(self._realm.vhost.name, asked.target))
+                raise not_found(name_in(self._vhost.vhost.name, asked.target))
             self._check_owner(client, target)
             if source.type == "headers":
                 _check_headers(asked.arguments)
             return bindings.bind(change, source, target, asked.routing_key, asked.arguments)
 
-        self._realm.changes.change(work, self._realm.routing.add_binding)
+        self._vhost.changes.change(work, self._vhost.routing.add_binding)
 
     def unbind(self, client: Client, asked: BindingRequest) -> None:
         self._check(client, asked, Operation.QUEUE_UNBIND if asked.is_queue else Operation.EXCHANGE_UNBIND)
@@ -71,11 +71,11 @@ class BindingDeclarations:
 
         def follow(told: tuple[BindingRow, list[ExchangeId]] | None) -> None:
             if told is not None:
-                self._realm.routing.remove_binding(told[0])
+                self._vhost.routing.remove_binding(told[0])
                 for id_ in told[1]:
-                    self._realm.routing.remove_exchange(id_)
+                    self._vhost.routing.remove_exchange(id_)
 
-        self._realm.changes.change(work, follow)
+        self._vhost.changes.change(work, follow)
 
     def _check(self, client: Client, asked: BindingRequest, operation: Operation) -> None:
         check_not_default(asked.source, *(() if asked.is_queue else (asked.target,)))
@@ -86,7 +86,7 @@ class BindingDeclarations:
         self, change: Change, client: Client, asked: BindingRequest
     ) -> tuple[ExchangeRow | None, QueueRow | ExchangeRow | None]:
         """What is there of both; refused if the key may not be read at the source."""
-        vhost = self._realm.vhost.id
+        vhost = self._vhost.vhost.id
         source = exchanges.get(change.connection, vhost, asked.source)
         if source is not None and source.type == "topic":
             authorize_topic(client.access, Right.READ, source.name, asked.routing_key)
@@ -96,10 +96,10 @@ class BindingDeclarations:
 
     def _check_owner(self, client: Client, target: QueueRow | ExchangeRow) -> None:
         if isinstance(target, QueueRow) and target.exclusive:
-            with self._realm.lock:
-                owner = self._realm.owners.get(target.id)
+            with self._vhost.lock:
+                owner = self._vhost.owners.get(target.id)
             if owner is not client.owner:
-                raise locked(queue_in(self._realm.vhost.name, target.name))
+                raise locked(queue_in(self._vhost.vhost.name, target.name))
 
 
 def _check_headers(arguments: Mapping[str, Any]) -> None:

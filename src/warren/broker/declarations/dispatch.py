@@ -42,11 +42,11 @@ from warren.broker.realm import Client, Owner, Vhost
 class Declarations:
     """Of one vhost."""
 
-    def __init__(self, realm: Vhost, counts: MessageCounters, chance: Random | None = None) -> None:
-        realm.counts = counts
-        self._queues = QueueDeclarations(realm, chance or SystemRandom())
-        self._exchanges = ExchangeDeclarations(realm)
-        self._bindings = BindingDeclarations(realm)
+    def __init__(self, vhost: Vhost, counts: MessageCounters, rng: Random | None = None) -> None:
+        vhost.counts = counts
+        self._queues = QueueDeclarations(vhost, rng or SystemRandom())
+        self._exchanges = ExchangeDeclarations(vhost)
+        self._bindings = BindingDeclarations(vhost)
 
     def answer(self, client: Client, method: Method) -> Method | None:
         """What the client is told; None if it does not want to be."""
@@ -65,13 +65,13 @@ class Declarations:
         """A connection has gone: so do its exclusive queues."""
         self._queues.release(owner)
 
-    def consumer_left(self, id_: QueueId) -> None:
+    def consumer_removed(self, id_: QueueId) -> None:
         """The last consumer of a queue has gone: so does the queue, if it was declared with auto-delete."""
-        self._queues.consumer_left(id_)
+        self._queues.consumer_removed(id_)
 
-    def check_owner(self, client: Client, child: QueueHandle) -> None:
+    def check_owner(self, client: Client, handle: QueueHandle) -> None:
         """For whoever consumes or gets: refused if the queue is exclusive to another connection."""
-        self._queues.check_owner(client, child)
+        self._queues.check_owner(client, handle)
 
     def _answer(self, client: Client, method: Method) -> Method:
         match method:

@@ -30,8 +30,8 @@ from warren.catalog.rows import Change
 
 
 class ExchangeDeclarations:
-    def __init__(self, realm: Vhost) -> None:
-        self._realm = realm
+    def __init__(self, vhost: Vhost) -> None:
+        self._vhost = vhost
 
     def declare(self, client: Client, method: ExchangeDeclare) -> ExchangeDeclareOk:
         name = plain(method.exchange)
@@ -43,14 +43,14 @@ class ExchangeDeclarations:
 
     def delete(self, client: Client, method: ExchangeDelete) -> ExchangeDeleteOk:
         name = plain(method.exchange)
-        what = exchange_in(self._realm.vhost.name, name)
+        what = exchange_in(self._vhost.vhost.name, name)
         check_not_default(name)
         if name.startswith(RESERVED):
             raise refused(f"deletion of system {what} not allowed")
         authorize(client.access, Operation.EXCHANGE_DELETE, {NameRole.EXCHANGE: name})
 
         def work(change: Change) -> list[ExchangeId]:
-            found = exchanges.get(change.connection, self._realm.vhost.id, name)
+            found = exchanges.get(change.connection, self._vhost.vhost.id, name)
             if found is None:
                 return []
             if method.if_unused and bindings.is_source(change.connection, found.id):
@@ -61,19 +61,19 @@ class ExchangeDeclarations:
 
         def follow(gone: list[ExchangeId]) -> None:
             for id_ in gone:
-                self._realm.routing.remove_exchange(id_)
+                self._vhost.routing.remove_exchange(id_)
 
-        self._realm.changes.change(work, follow)
+        self._vhost.changes.change(work, follow)
         return ExchangeDeleteOk()
 
     def _look(self, client: Client, name: str) -> None:
         check_not_default(name)
         authorize(client.access, Operation.EXCHANGE_DECLARE_PASSIVE, {NameRole.EXCHANGE: name})
         if (
-            self._realm.changes.change(lambda change: exchanges.get(change.connection, self._realm.vhost.id, name))
+            self._vhost.changes.change(lambda change: exchanges.get(change.connection, self._vhost.vhost.id, name))
             is None
         ):
-            raise not_found(exchange_in(self._realm.vhost.name, name))
+            raise not_found(exchange_in(self._vhost.vhost.name, name))
 
     def _declared(self, client: Client, method: ExchangeDeclare, name: str) -> None:
         if method.type not in KINDS:
@@ -82,23 +82,23 @@ class ExchangeDeclarations:
         authorize(client.access, Operation.EXCHANGE_DECLARE, {NameRole.EXCHANGE: name})
 
         def work(change: Change) -> tuple[ExchangeRow, bool]:
-            found = exchanges.get(change.connection, self._realm.vhost.id, name)
+            found = exchanges.get(change.connection, self._vhost.vhost.id, name)
             if found is not None:
                 return found, False
             self._check_new(client, method, name)
             flags = {"durable": method.durable, "auto_delete": method.auto_delete, "internal": method.internal}
-            vhost_id = self._realm.vhost.id
+            vhost_id = self._vhost.vhost.id
             row = exchanges.declare(change, vhost_id, name, method.type, **flags, arguments=method.arguments)
             return row, True
 
         def follow(told: tuple[ExchangeRow, bool]) -> None:
             if told[1]:
-                self._realm.routing.add_exchange(told[0])
+                self._vhost.routing.add_exchange(told[0])
 
-        row, is_new = self._realm.changes.change(work, follow)
+        row, is_new = self._vhost.changes.change(work, follow)
         if not is_new:
             flags = (method.type, method.durable, method.auto_delete, method.internal)
-            declared_again.check_exchange(exchange_in(self._realm.vhost.name, name), row, *flags, method.arguments)
+            declared_again.check_exchange(exchange_in(self._vhost.vhost.name, name), row, *flags, method.arguments)
 
     def _check_new(self, client: Client, method: ExchangeDeclare, name: str) -> None:
         check_name("exchange", name)
@@ -106,7 +106,7 @@ class ExchangeDeclarations:
             return
         alternate = method.arguments[ALTERNATE]
         if not isinstance(alternate, str):
-            what, type_name = exchange_in(self._realm.vhost.name, name), type_of(alternate)
+            what, type_name = exchange_in(self._vhost.vhost.name, name), type_of(alternate)
             raise failed(f"invalid type '{type_name}' for arg '{ALTERNATE}' in {what}")
         names = {NameRole.EXCHANGE: name, NameRole.ALTERNATE: alternate}
         authorize(client.access, Operation.EXCHANGE_DECLARE, names)

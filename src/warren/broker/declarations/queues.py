@@ -5,7 +5,7 @@
     delete    emptied ──▶ its name, its bindings, the exchanges that go with them: one change ──▶ forgotten
 
 A queue goes because somebody says so, because its connection has gone (`release`), because its last consumer has
-(`consumer_left`), or because nobody has used it for its time. In the end there is one way to go (`Vhost`).
+(`consumer_removed`), or because nobody has used it for its time. In the end there is one way to go (`Vhost`).
 
 Always true: an exclusive queue has its owner before anybody can see it. Nobody waits for the disk with a lock held.
 """
@@ -36,9 +36,9 @@ _QUORUM = "quorum"
 
 
 class QueueDeclarations:
-    def __init__(self, realm: Vhost, chance: Random) -> None:
-        self._realm = realm
-        self._chance = chance
+    def __init__(self, vhost: Vhost, rng: Random) -> None:
+        self._vhost = vhost
+        self._rng = rng
 
     # -- methods -------------------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ class QueueDeclarations:
     def delete(self, client: Client, method: QueueDelete) -> QueueDeleteOk:
         name = self.named(client, plain(method.queue))
         authorize(client.access, Operation.QUEUE_DELETE, {NameRole.QUEUE: name})
-        what, ready = queue_in(self._realm.vhost.name, name), 0
+        what, ready = queue_in(self._vhost.vhost.name, name), 0
 
         def check(queue: Queue) -> None:
             nonlocal ready
@@ -62,21 +62,21 @@ class QueueDeclarations:
                 raise failed(f"{what} in use")
 
         with suppress(UnknownQueue, QueueDeleted):  # what is not there has gone
-            child = self._realm.queues.find(name)
-            self.check_owner(client, child)
-            self._realm.queues.delete(child, check)
+            handle = self._vhost.queues.find(name)
+            self.check_owner(client, handle)
+            self._vhost.queues.delete(handle, check)
         return QueueDeleteOk(ready)
 
     def purge(self, client: Client, method: QueuePurge) -> QueuePurgeOk:
         name = self.named(client, method.queue)
         authorize(client.access, Operation.QUEUE_PURGE, {NameRole.QUEUE: name})
         try:
-            child = self._realm.queues.find(name)
-            self.check_owner(client, child)
-            count, epoch = self._realm.traffic.purge(child)
+            handle = self._vhost.queues.find(name)
+            self.check_owner(client, handle)
+            count, epoch = self._vhost.queue_api.purge(handle)
         except (UnknownQueue, QueueDeleted) as error:
-            raise not_found(queue_in(self._realm.vhost.name, name)) from error
-        self._realm.queues.storage.wait(epoch)
+            raise not_found(queue_in(self._vhost.vhost.name, name)) from error
+        self._vhost.queues.storage.wait(epoch)
         return QueuePurgeOk(count)
 
     # -- what others ask -----------------------------------------------------------------------------------------
@@ -87,16 +87,16 @@ class QueueDeclarations:
             return name or client.last_queue
         raise PeerError(ReplyCode.NOT_FOUND, "no previously declared queue")
 
-    def check_owner(self, client: Client, child: QueueHandle) -> None:
+    def check_owner(self, client: Client, handle: QueueHandle) -> None:
         """Refused if it is exclusive, and somebody else's."""
-        with self._realm.lock:
-            owner = self._realm.owners.get(child.id)
+        with self._vhost.lock:
+            owner = self._vhost.owners.get(handle.id)
         if owner is not None and owner is not client.owner:
-            raise locked(queue_in(self._realm.vhost.name, child.name))
+            raise locked(queue_in(self._vhost.vhost.name, handle.name))
 
     def release(self, owner: Owner) -> None:
         """A connection has gone, and its exclusive queues go. What it declares from now on goes at once."""
-        with self._realm.lock:
+        with self._vhost.lock:
             owner.has_gone = True
             ids = sorted(owner.exclusive)
         for id_ in ids:
@@ -104,11 +104,11 @@ class QueueDeclarations:
                 self._go(id_)
             except Exception as error:  # the others go all the same
                 what = error.what if isinstance(error, WarrenError) else repr(error)
-                self._realm.queues.tell(f"an exclusive queue of {owner.name} could not be deleted: {what}")
+                self._vhost.queues.tell(f"an exclusive queue of {owner.name} could not be deleted: {what}")
 
-    def consumer_left(self, id_: QueueId) -> None:
+    def consumer_removed(self, id_: QueueId) -> None:
         """It was the last one: the queue goes, if it is that kind of queue, and nobody else has come."""
-        with self._realm.queues.storage.catalog.reading() as connection:
+        with self._vhost.queues.storage.catalog.reading() as connection:
             row = queues.by_id(connection, id_)
         if row is not None and row.auto_delete:
             self._go(id_, _check_no_consumers)
@@ -118,9 +118,9 @@ class QueueDeclarations:
     def _look(self, client: Client, name: str) -> QueueDeclareOk:
         authorize(client.access, Operation.QUEUE_DECLARE_PASSIVE, {NameRole.QUEUE: name})
         while True:
-            row = self._realm.changes.change(lambda change: queues.get(change.connection, self._realm.vhost.id, name))
+            row = self._vhost.changes.change(lambda change: queues.get(change.connection, self._vhost.vhost.id, name))
             if row is None:
-                raise not_found(queue_in(self._realm.vhost.name, name))
+                raise not_found(queue_in(self._vhost.vhost.name, name))
             self._check_exclusive(client, row, row.exclusive)
             with suppress(UnknownQueue, QueueDeleted):  # it went in this moment: look again
                 return self._counted(row)
@@ -134,9 +134,9 @@ class QueueDeclarations:
         name = name or self._random_name()
         authorize(client.access, Operation.QUEUE_DECLARE, {NameRole.QUEUE: name})
         durable = method.durable and not method.exclusive
-        what = queue_in(self._realm.vhost.name, name)
-        with self._realm.lock:
-            self._realm.counts.queues_declared += 1
+        what = queue_in(self._vhost.vhost.name, name)
+        with self._vhost.lock:
+            self._vhost.counts.queues_declared += 1
         while True:
             row, is_new = self._row(client, method, name)
             if not is_new:
@@ -153,13 +153,13 @@ class QueueDeclarations:
         problems: list[Exception] = []
 
         def work(change: Change) -> tuple[queues.QueueRow, bool]:
-            found = queues.get(change.connection, self._realm.vhost.id, name)
+            found = queues.get(change.connection, self._vhost.vhost.id, name)
             if found is not None:
                 return found, False
             self._check_new(client, method, name)
             row = queues.declare(
                 change,
-                self._realm.vhost.id,
+                self._vhost.vhost.id,
                 name,
                 durable=method.durable and not method.exclusive,
                 exclusive=method.exclusive,
@@ -168,28 +168,28 @@ class QueueDeclarations:
             )
             made.append(row.id)
             if method.exclusive:
-                with self._realm.lock:
-                    self._realm.own(client.owner, row.id)
+                with self._vhost.lock:
+                    self._vhost.own(client.owner, row.id)
             return row, True
 
         def prepare(told: tuple[queues.QueueRow, bool]) -> None:
             try:
                 if told[1]:
-                    self._realm.queues.start(told[0], is_patient=False, is_new=True)
+                    self._vhost.queues.start(told[0], is_patient=False, is_new=True)
             except Exception as error:  # the queue is declared: its owner and the routing keep it
                 problems.append(error)
 
         def follow(told: tuple[queues.QueueRow, bool]) -> None:
             if told[1]:
-                self._realm.counts.queues_created += 1
-                self._realm.routing.add_queue(told[0])
+                self._vhost.counts.queues_created += 1
+                self._vhost.routing.add_queue(told[0])
 
         try:
-            told = self._realm.changes.change(work, follow, prepare)
+            told = self._vhost.changes.change(work, follow, prepare)
         except BaseException:
-            with self._realm.lock:
+            with self._vhost.lock:
                 for id_ in made:
-                    self._realm.disown(id_)
+                    self._vhost.disown(id_)
             raise
         for problem in problems:
             if not isinstance(problem, UnknownQueue):  # somebody was quick to delete it
@@ -198,7 +198,7 @@ class QueueDeclarations:
 
     def _check_new(self, client: Client, method: QueueDeclare, name: str) -> None:
         """Whether it may be made, and can be."""
-        what, arguments = queue_in(self._realm.vhost.name, name), method.arguments
+        what, arguments = queue_in(self._vhost.vhost.name, name), method.arguments
         type_ = arguments.get(TYPE) or "classic"
         dead_letters = arguments.get(EXCHANGE)
         if EXCHANGE in arguments and not isinstance(dead_letters, str):
@@ -209,7 +209,7 @@ class QueueDeclarations:
             authorize(client.access, Operation.QUEUE_DECLARE, names)
         try:
             check_new(arguments)
-            self._realm.queues.storage.kinds.check(QueueArguments.from_table(arguments))
+            self._vhost.queues.storage.kinds.check(QueueArguments.from_table(arguments))
         except BadArgument as error:
             raise bad_argument(what, error, type_) from error
         if type_ == _QUORUM:
@@ -222,21 +222,21 @@ class QueueDeclarations:
                 raise failed(f"invalid property '{property_}' for {what}")
 
     def _check_exclusive(self, client: Client, row: queues.QueueRow, is_asked: bool) -> None:
-        with self._realm.lock:
-            owner = self._realm.owners.get(row.id)
+        with self._vhost.lock:
+            owner = self._vhost.owners.get(row.id)
         if row.exclusive != is_asked or (row.exclusive and owner is not client.owner):
-            raise locked(queue_in(self._realm.vhost.name, row.name))
+            raise locked(queue_in(self._vhost.vhost.name, row.name))
 
     def _counted(self, row: queues.QueueRow) -> QueueDeclareOk:
-        child = self._realm.queues.start(row)
-        child.come_up()
-        with child.lock:
-            queue = child.serving()
+        handle = self._vhost.queues.start(row)
+        handle.come_up()
+        with handle.lock:
+            queue = handle.serving()
             queue.use.note()
             return QueueDeclareOk(row.name, len(queue.backing), len(queue.subscribers))
 
     def _random_name(self) -> str:
-        raw = b"".join(self._chance.id64().to_bytes(8, "big") for _ in range(2))
+        raw = b"".join(self._rng.id64().to_bytes(8, "big") for _ in range(2))
         return "amq.gen-" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
     # -- going ---------------------------------------------------------------------------------------------------
@@ -244,9 +244,9 @@ class QueueDeclarations:
     def _go(self, id_: QueueId, check: Callable[[Queue], None] | None = None) -> None:
         """Unless somebody else has deleted it, or has a reason why it stays."""
         with suppress(Refused):
-            host = self._realm.queues
-            child = host.served(id_) or host.start(host.storage.catalog.queue(id_))  # its first start may have failed
-            host.delete(child, check)
+            host = self._vhost.queues
+            handle = host.served(id_) or host.start(host.storage.catalog.queue(id_))  # its first start may have failed
+            host.delete(handle, check)
 
 
 def _check_no_consumers(queue: Queue) -> None:

@@ -88,8 +88,8 @@ class MatchCache(Generic[Result]):
 
     def forget(self, exchange: ExchangeId) -> None:
         """A binding from this exchange, or the exchange itself, has changed."""
-        for ways in list(self._through.get(exchange, {}).values()):
-            self._drop(ways)
+        for dead_letter_routes in list(self._through.get(exchange, {}).values()):
+            self._drop(dead_letter_routes)
 
     def forget_key(self, exchange: ExchangeId, routing_key: str) -> None:
         """What this exchange does with this routing key has changed."""
@@ -99,14 +99,14 @@ class MatchCache(Generic[Result]):
 
     def update_any(self, exchange: ExchangeId, update: Callable[[Result], Result]) -> None:
         """Change the results of walks that began with any key and visited this exchange; forget the others."""
-        for ways in list(self._through.get(exchange, {}).values()):
-            self._drop([way for way in ways if way[1] is not None])
+        for dead_letter_routes in list(self._through.get(exchange, {}).values()):
+            self._drop([way for way in dead_letter_routes if way[1] is not None])
         for way in self._through.get(exchange, {}).get(None, ()):
             kept = self._found[way]
             self._found[way] = kept._replace(result=update(kept.result))
 
-    def _drop(self, ways: Collection[Way]) -> None:
-        for way in list(ways):
+    def _drop(self, dead_letter_routes: Collection[Way]) -> None:
+        for way in list(dead_letter_routes):
             _, visited, key = self._found.pop(way)
             for exchange in visited:
                 by_key = self._through[exchange]

@@ -33,10 +33,10 @@ ANY = "#"
 
 
 class _Node:
-    __slots__ = ("children", "ends", "is_any")
+    __slots__ = ("ends", "handles", "is_any")
 
     def __init__(self, is_any: bool = False) -> None:
-        self.children: dict[str, _Node] = {}
+        self.handles: dict[str, _Node] = {}
         self.ends: dict[BindingId, Destination] = {}  # of patterns whose last word this is
         self.is_any = is_any
 
@@ -52,7 +52,7 @@ class Topic:
     def add(self, binding: BindingRow) -> None:
         node = self._root
         for word in words_of(binding.routing_key):
-            node = node.children.setdefault(word, _Node(word == ANY))
+            node = node.handles.setdefault(word, _Node(word == ANY))
         node.ends[binding.id] = destination_of(binding)
 
     def remove(self, binding: BindingRow) -> None:
@@ -60,16 +60,16 @@ class Topic:
         node = self._root
         way: list[tuple[_Node, str]] = []
         for word in words_of(binding.routing_key):
-            if word not in node.children:
+            if word not in node.handles:
                 return
             way.append((node, word))
-            node = node.children[word]
+            node = node.handles[word]
         node.ends.pop(binding.id, None)
         for parent, word in reversed(way):
-            child = parent.children[word]
-            if child.ends or child.children:
+            handle = parent.handles[word]
+            if handle.ends or handle.handles:
                 return
-            del parent.children[word]
+            del parent.handles[word]
 
     def match(self, routing_key: str, headers: Table) -> Iterable[Destination]:
         here: dict[_Node, None] = {}  # a set that keeps its order
@@ -84,7 +84,7 @@ class Topic:
         count, open_ = 0, [self._root]
         while open_:
             count += 1
-            open_.extend(open_.pop().children.values())
+            open_.extend(open_.pop().handles.values())
         return count
 
 
@@ -97,8 +97,8 @@ def _after(word: str, here: dict[_Node, None]) -> dict[_Node, None]:
     for node in here:
         if node.is_any:
             _arrive(there, node)
-        _arrive(there, node.children.get(word))
-        _arrive(there, node.children.get(ONE))
+        _arrive(there, node.handles.get(word))
+        _arrive(there, node.handles.get(ONE))
     return there
 
 
@@ -106,4 +106,4 @@ def _arrive(there: dict[_Node, None], node: _Node | None) -> None:
     """At this node, and at every # behind it, for these need no word."""
     while node is not None and node not in there:
         there[node] = None
-        node = node.children.get(ANY)
+        node = node.handles.get(ANY)

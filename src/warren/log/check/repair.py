@@ -375,7 +375,7 @@ class Repair:
     directory: str
     clock: Clock
     threads: Threads
-    chance: Random
+    rng: Random
     epoch: Epoch | None = None  # go back to it
     cut: bool = False
     thread_num: int = 2
@@ -466,7 +466,7 @@ class Repair:
             raise Gone(f"epoch {self.epoch} is gone, horizon is {log.state.horizon}", "choose a later one")
         anchor = log.state.horizon, bytes.fromhex(log.state.horizon_digest)
         report.closed = digest_at(scans, self.epoch) or anchor
-        report.timeline = log.state.timeline.fork(TimelineId(self.chance.id64()), report.closed[0])
+        report.timeline = log.state.timeline.fork(TimelineId(self.rng.id64()), report.closed[0])
 
     def _closed(self, log: ReadOnlyLog, scans: list[FileScan], durable: Epoch) -> Link:
         """The durable epoch and the chain's digest at it, from whoever still knows it."""
@@ -514,7 +514,7 @@ class Repair:
         replaced = [plan for plan in report.repairs if self._is_replaced(plan)]
         staged = [stage(files, directory, plan, log.state.container_bytes) for plan in replaced]
         self._rename_sealed(report)
-        manifest = Manifest(files, directory, self.threads, self.chance, log.state)
+        manifest = Manifest(files, directory, self.threads, self.rng, log.state)
         manifest.commit(changes)
         manifest.close()
         kept = [swap_in(files, directory, path, plan.record) for path, plan in zip(staged, replaced, strict=True)]

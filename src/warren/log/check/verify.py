@@ -120,7 +120,7 @@ def check_files(
     """Check them all: first the logs and what they were compacted to, then snapshots."""
     oddities: dict[int, tuple[Oddity, ...]] = {}
 
-    def look_closer(scan: FileScan) -> None:
+    def inspect_block(scan: FileScan) -> None:
         oddities[scan.record.number] = tuple(_oddities(scan))
         on_file(scan)
 
@@ -134,7 +134,7 @@ def check_files(
         thread_num,
         witnessed=checks.witnessed,
         survives_purge=True,  # log/check/verify compares with the manifest as it is by then
-        on_file=look_closer,
+        on_file=inspect_block,
     ).run()
     checked = [CheckedFile(ChainFile.of(scan), oddities[scan.record.number]) for scan in found.files]
     snapshots = [record for record in checks.records if record.purpose is FileKind.SNAPSHOT]
@@ -357,7 +357,7 @@ def check_directory(files: Files, directory: str, report: VerifyReport) -> ReadO
     return ReadOnlyLog(files, directory, state, witness)
 
 
-def check_surroundings(files: Files, log: ReadOnlyLog, report: VerifyReport) -> None:
+def check_context(files: Files, log: ReadOnlyLog, report: VerifyReport) -> None:
     """Files nobody knows, leftovers, pins."""
     directory, names = log.directory, files.list(log.directory)
     known = {record.name for state in (log.state, read_manifest(files, directory)) for record in state.files.values()}
@@ -450,7 +450,7 @@ def verify_with(files: Files, directory: str, check: Check) -> VerifyReport:
     report.chain = prove_chain([file.chain for file in checked], _anchor(log, end), end)
     for problem in report.chain.problems:
         report.damage(problem.path, problem.offset, problem.what)
-    check_surroundings(files, log, report)
+    check_context(files, log, report)
     return report
 
 

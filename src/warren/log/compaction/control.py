@@ -74,7 +74,7 @@ class MaintenanceResult(Protocol):
     def handover(self) -> CompactionOrdering: ...
 
     @property
-    def ballast(self) -> DiskReserve: ...
+    def disk_reserve(self) -> DiskReserve: ...
 
 
 class CompactionThread:
@@ -107,12 +107,12 @@ class CompactionThread:
             self._is_rung, self._due_ns = True, 0
             self._bell.notify_all()
 
-    def stop(self, give_up: Callable[[], None] = lambda: None) -> None:
-        """End the thread; `give_up` ends the job it may be waiting for."""
+    def stop(self, abandon: Callable[[], None] = lambda: None) -> None:
+        """End the thread; `abandon` ends the job it may be waiting for."""
         with self._bell:
             self._is_stopping = True
             self._bell.notify_all()
-        give_up()
+        abandon()
         self._thread.join()
 
     @property
@@ -150,7 +150,7 @@ class CompactionThread:
     def _look(self, maintained: MaintenanceResult) -> None:
         if maintained.is_short_of_room():
             maintained.purge()
-        maintained.ballast.lay()
+        maintained.disk_reserve.lay()
         start = join(self._home, START)
         if self._files.exists(start):
             raw = self._read(start)
@@ -229,27 +229,27 @@ POLL_SECONDS = 0.05
 
 
 def request_compaction(
-    machine: Environment, directory: str, wanted: dict[str, Any], timeout_seconds: float
+    environment: Environment, directory: str, wanted: dict[str, Any], timeout_seconds: float
 ) -> dict[str, Any]:
     """What the store running in a directory answers. A request that nobody takes up is withdrawn."""
-    if not machine.files.exists(join(directory, MANIFEST)):
+    if not environment.files.exists(join(directory, MANIFEST)):
         raise Refused(f"{directory} is no log directory: it has no {MANIFEST}", "name the directory of a log store")
-    return _Request(machine, directory, wanted).answered(timeout_seconds)
+    return _Request(environment, directory, wanted).answered(timeout_seconds)
 
 
 class _Request:
-    def __init__(self, machine: Environment, directory: str, wanted: dict[str, Any]) -> None:
-        self._machine = machine
-        self._files = machine.files
+    def __init__(self, environment: Environment, directory: str, wanted: dict[str, Any]) -> None:
+        self._environment = environment
+        self._files = environment.files
         self._home = join(directory, CTRL)
         self._start, self._result = join(self._home, START), join(self._home, RESULT)
-        self._name = f"{machine.chance.id64():016x}"
+        self._name = f"{environment.rng.id64():016x}"
         self._raw = json.dumps({"request": self._name, **wanted}).encode()
 
     def answered(self, timeout_seconds: float) -> dict[str, Any]:
-        deadline_ns = self._machine.clock.monotonic_ns() + int(timeout_seconds * 1e9)
+        deadline_ns = self._environment.clock.monotonic_ns() + int(timeout_seconds * 1e9)
         is_asked = False
-        bell = self._machine.threads.condition()
+        bell = self._environment.threads.condition()
         while True:
             if not is_asked and not self._files.exists(self._start):
                 self._write()
@@ -257,7 +257,7 @@ class _Request:
             answer = self._answer()
             if answer is not None:
                 return answer
-            if self._machine.clock.monotonic_ns() >= deadline_ns:
+            if self._environment.clock.monotonic_ns() >= deadline_ns:
                 break
             with bell:
                 bell.wait(POLL_SECONDS)

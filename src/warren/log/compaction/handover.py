@@ -69,12 +69,12 @@ class CompactionJob:
 
 class Handover:
     def __init__(
-        self, files: Files, directory: str, clock: Clock, chance: Random, upkeep: Condition, compaction: Compaction
+        self, files: Files, directory: str, clock: Clock, rng: Random, upkeep: Condition, compaction: Compaction
     ) -> None:
         self._files = files
         self._directory = directory
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._upkeep = upkeep
         self._compaction = compaction
         self._out: dict[
@@ -91,7 +91,7 @@ class Handover:
             if not inputs:
                 return None
             now_ns = self._clock.wall_ns()
-            name = f"order-{self._chance.id64():016x}"
+            name = f"order-{self._rng.id64():016x}"
             given = tuple(self._compaction.places(places))
             order = CompactionJob(name, self._directory, tuple(inputs), given, epoch_of(inputs), now_ns)
             self._files.make_directories(order.home)

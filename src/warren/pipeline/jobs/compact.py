@@ -25,7 +25,7 @@ from warren.log.compaction.handover import PLACES_MAX, CompactionJob
 from warren.log.compaction.ranges import MergeTask, PartitionTask, RangePlan, RangePlanSizes, deal, merge_range
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
-from warren.pipeline.jobs.spark_tasks import Progress, Told, attempt_name, nobody, run_tasks, workers_of
+from warren.pipeline.jobs.spark_tasks import Progress, Told, attempt_name, no_owner, run_tasks, workers_of
 from warren.snapshot.database import refuse_database
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ ANSWER_SECONDS = 600.0
 
 
 def compact(
-    session: SparkSession, directory: str, progress: Progress = nobody, sizes: RangePlanSizes | None = None
+    session: SparkSession, directory: str, progress: Progress = no_owner, sizes: RangePlanSizes | None = None
 ) -> dict[str, Any]:
     """Compact a log directory, whether a process runs in it or not; what was done."""
     if not os.path.isabs(directory):
@@ -50,14 +50,14 @@ def compact(
 def compact_stopped(
     session: SparkSession,
     directory: str,
-    progress: Progress = nobody,
+    progress: Progress = no_owner,
     settings: LogSettings | None = None,
     sizes: RangePlanSizes | None = None,
 ) -> dict[str, Any]:
     """Open a directory that nobody holds, compact it, let go of what is free, and close it."""
     settings = settings or LogSettings(compaction_garbage_ratio=0.0)
     with LogStore.open(directory, settings) as store:
-        refuse_database(store.machine.files, directory)
+        refuse_database(store.environment.files, directory)
         order = store.handover.order()
         if order is None:
             return {"status": "ok", **NOTHING_TO_DO}
@@ -72,15 +72,15 @@ def compact_stopped(
 def compact_running(
     session: SparkSession,
     directory: str,
-    progress: Progress = nobody,
+    progress: Progress = no_owner,
     sizes: RangePlanSizes | None = None,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> dict[str, Any]:
     """Compact the store of a process that runs: it orders and accepts, Spark does the work between."""
-    machine = Environment.real()
+    environment = Environment.real()
 
     def asked(wanted: dict[str, Any]) -> dict[str, Any]:
-        told = request_compaction(machine, directory, wanted, answer_seconds)
+        told = request_compaction(environment, directory, wanted, answer_seconds)
         if told["status"] != "ok":
             raise Refused(told.get("error", "the store refused"), told.get("hint", ""))
         return told
@@ -98,7 +98,7 @@ def compact_running(
 
 
 def run_order(
-    session: SparkSession, order: CompactionJob, progress: Progress = nobody, sizes: RangePlanSizes | None = None
+    session: SparkSession, order: CompactionJob, progress: Progress = no_owner, sizes: RangePlanSizes | None = None
 ) -> list[Told]:
     """Do what was ordered; the files that were made, by key range."""
     sizes = sizes or replace(RangePlanSizes(), workers=workers_of(session))
@@ -121,5 +121,5 @@ def deal_task(raw: Told) -> Told:
 
 
 def merge_task(raw: Told) -> Told:
-    machine = Environment.real()
-    return merge_range(machine.files, machine.threads, MergeTask.from_json(raw), attempt_name("range"))
+    environment = Environment.real()
+    return merge_range(environment.files, environment.threads, MergeTask.from_json(raw), attempt_name("range"))

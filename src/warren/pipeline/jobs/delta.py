@@ -48,11 +48,11 @@ from warren.pipeline.session import INSTALL
 class DeltaTableOf:
     """A Delta table that one application of ours writes."""
 
-    def __init__(self, machine: Environment, target: str, application: str, view: TableView) -> None:
+    def __init__(self, environment: Environment, target: str, application: str, view: TableView) -> None:
         if find_spec("deltalake") is None:
             raise Refused("format delta needs deltalake, which is not installed", INSTALL)
-        self._clock = machine.clock
-        self._files = machine.files
+        self._clock = environment.clock
+        self._files = environment.files
         self._target = target
         self._application = application
         self._view = view
@@ -109,11 +109,11 @@ class DeltaTableOf:
 class DeltaSnapshot:
     """A table of which every version shows one state."""
 
-    def __init__(self, machine: Environment, target: str) -> None:
-        self._machine = machine
-        self._files = machine.files
+    def __init__(self, environment: Environment, target: str) -> None:
+        self._environment = environment
+        self._files = environment.files
         self._target = target
-        self._table = DeltaTableOf(machine, target, "warren-snapshot", TableView.KV)
+        self._table = DeltaTableOf(environment, target, "warren-snapshot", TableView.KV)
 
     def check(self) -> None:
         if not is_table(self._files, self._target):
@@ -133,7 +133,7 @@ class DeltaSnapshot:
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:
-        with staging(self._machine, join(self._target, STAGING)) as made:
+        with staging(self._environment, join(self._target, STAGING)) as made:
             yield made
 
     def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None:
@@ -150,10 +150,10 @@ class DeltaSnapshot:
 class DeltaExport:
     """A table that grows by a batch with every commit."""
 
-    def __init__(self, machine: Environment, target: str) -> None:
-        self._files = machine.files
+    def __init__(self, environment: Environment, target: str) -> None:
+        self._files = environment.files
         self._target = target
-        self._table = DeltaTableOf(machine, target, "warren-export", TableView.ENTRIES)
+        self._table = DeltaTableOf(environment, target, "warren-export", TableView.ENTRIES)
 
     def check(self) -> None:
         names = names_in(self._files, self._target)

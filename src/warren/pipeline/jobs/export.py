@@ -116,23 +116,23 @@ def export(session: SparkSession, directory: str, target: str, **options: Any) -
 
 @contextmanager
 def opened_export(
-    session: SparkSession, options: ExportOptions, machine: Environment | None = None
+    session: SparkSession, options: ExportOptions, environment: Environment | None = None
 ) -> Iterator[Export]:
     """An export that may catch up again and again; it holds the target's lock."""
-    machine = machine or Environment.real()
+    environment = environment or Environment.real()
     options = replace(options, format=TableFormat(options.format))
     check_paths(options.directory, options.target)
     if options.batch_epochs_max < 0 or options.batch_bytes_max < 0:
         raise Misuse("a batch cannot be smaller than nothing", "0 means no limit")
     made = DeltaExport if options.format is TableFormat.DELTA else ParquetExport
-    table: ExportTable = made(machine, options.target)
+    table: ExportTable = made(environment, options.target)
     table.check()
-    opened = Export(session, options, table, machine)
+    opened = Export(session, options, table, environment)
     opened.check_store()
-    machine.files.make_directories(options.target)
-    lock = machine.files.lock(join(options.target, LOCK), this_process(machine.clock))
+    environment.files.make_directories(options.target)
+    lock = environment.files.lock(join(options.target, LOCK), this_process(environment.clock))
     try:
-        sweep(machine.files, join(options.target, STAGING))
+        sweep(environment.files, join(options.target, STAGING))
         table.tidy()
         yield opened
     finally:
@@ -140,18 +140,20 @@ def opened_export(
 
 
 class Export:
-    def __init__(self, session: SparkSession, options: ExportOptions, table: ExportTable, machine: Environment) -> None:
+    def __init__(
+        self, session: SparkSession, options: ExportOptions, table: ExportTable, environment: Environment
+    ) -> None:
         self._session = session
         self._options = options
         self._table = table
-        self._machine = machine
+        self._environment = environment
         read = ReadOptions(
             options.directory,
             TableView.ENTRIES,
             pin_seconds=options.pin_seconds,
             shows_credentials=options.credentials,
         )
-        self._planner = Planner(read, machine)
+        self._planner = Planner(read, environment)
 
     def check_store(self) -> None:
         """Say at once what is wrong with the store, or with this table for it."""
@@ -218,7 +220,7 @@ class Export:
 
         plan = self._planner.pinned(make)
         options = self._options
-        with held(self._planner, plan), staging(self._machine, join(options.target, STAGING)) as made:
+        with held(self._planner, plan), staging(self._environment, join(options.target, STAGING)) as made:
             tasks = [task_of(task, made.attempts, number) for number, task in enumerate(plan.tasks)]
             written = [TablePart.from_json(answer) for answer in run_tasks(self._session, write_rows, tasks)]
             batch = TableBatch(seen[-1].state.timeline.id, first, last, made.gather(written, TableView.ENTRIES))

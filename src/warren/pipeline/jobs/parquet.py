@@ -55,9 +55,9 @@ def last_of_name(name: str) -> Epoch | None:
 
 
 class ParquetSnapshot:
-    def __init__(self, machine: Environment, target: str, overwrite: bool) -> None:
-        self._machine = machine
-        self._files = machine.files
+    def __init__(self, environment: Environment, target: str, overwrite: bool) -> None:
+        self._environment = environment
+        self._files = environment.files
         self._target = target.rstrip("/")
         self._overwrite = overwrite
 
@@ -84,7 +84,7 @@ class ParquetSnapshot:
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:
-        with staging(self._machine, f"{self._target}.staging", self._put_back) as made:
+        with staging(self._environment, f"{self._target}.staging", self._put_back) as made:
             self.check()
             yield made
 
@@ -111,9 +111,9 @@ class ParquetSnapshot:
 
 
 class ParquetExport:
-    def __init__(self, machine: Environment, target: str) -> None:
-        self._machine = machine
-        self._files = machine.files
+    def __init__(self, environment: Environment, target: str) -> None:
+        self._environment = environment
+        self._files = environment.files
         self._target = target
 
     def check(self) -> None:

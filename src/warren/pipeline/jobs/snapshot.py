@@ -23,7 +23,7 @@ from warren.files.environment import Environment
 from warren.log.read.read_only import ReadOnlyLog
 from warren.pipeline.jobs.delta import DeltaSnapshot
 from warren.pipeline.jobs.parquet import ParquetSnapshot
-from warren.pipeline.jobs.spark_tasks import Progress, held, nobody, run_tasks
+from warren.pipeline.jobs.spark_tasks import Progress, held, no_owner, run_tasks
 from warren.pipeline.jobs.tables import (
     Position,
     Staging,
@@ -78,21 +78,21 @@ def snapshot(
     buckets: int = 0,
     overwrite: bool = False,
     pin_seconds: int = 3600,
-    progress: Progress = nobody,
-    machine: Environment | None = None,
+    progress: Progress = no_owner,
+    environment: Environment | None = None,
     credentials: bool = False,
 ) -> SnapshotMade:
     """Write the state as a table. `overwrite` replaces a Parquet snapshot; in a Delta table it is a new version."""
     check_paths(directory, target)
-    machine = machine or Environment.real()
+    environment = environment or Environment.real()
     asked = as_of.isoformat() if isinstance(as_of, datetime) else as_of
     told = {"path": directory, "view": TableView.KV, "asOf": asked, "buckets": buckets, "pinSeconds": pin_seconds}
-    planner = Planner(ReadOptions.of(text_of({**told, "credentials": credentials})), machine)
+    planner = Planner(ReadOptions.of(text_of({**told, "credentials": credentials})), environment)
     table: SnapshotTable
     if TableFormat(format) is TableFormat.DELTA:
-        table = DeltaSnapshot(machine, target)
+        table = DeltaSnapshot(environment, target)
     else:
-        table = ParquetSnapshot(machine, target, overwrite)
+        table = ParquetSnapshot(environment, target, overwrite)
     table.check()
     plan, log = _planned(planner)
     with held(planner, plan):

@@ -44,14 +44,14 @@ Progress = Callable[[float], None]
 _ASK_SECONDS = 0.25
 
 
-def nobody(share: float) -> None:
+def no_owner(share: float) -> None:
     """Whoever does not want to know."""
 
 
 @contextmanager
 def watched(session: SparkSession, progress: Progress) -> Iterator[None]:
     """Tell `progress` while the body runs."""
-    if progress is nobody:
+    if progress is no_owner:
         yield
     elif is_connect(session):
         with _told_by_connect(session, progress):
@@ -102,7 +102,7 @@ _ANSWER = "number bigint, told string"
 _ANSWER_FIELDS = pa.schema([("number", pa.int64()), ("told", pa.string())])
 
 
-def run_tasks(session: SparkSession, work: Work, tasks: Sequence[Told], progress: Progress = nobody) -> list[Told]:
+def run_tasks(session: SparkSession, work: Work, tasks: Sequence[Told], progress: Progress = no_owner) -> list[Told]:
     """Do all tasks, each in a Spark task of its own."""
     if not tasks:
         return []
@@ -161,7 +161,7 @@ def held(planner: Planner, plan: Plan) -> Iterator[None]:
             _log.warning("the pin of the job could not be renewed: %s", error.what)
 
     try:
-        with repeatedly(planner.machine.threads, "warren-job-pin", seconds / 3, renew):
+        with repeatedly(planner.environment.threads, "warren-job-pin", seconds / 3, renew):
             yield
     finally:
         planner.pins.release(pin)

@@ -40,7 +40,7 @@ from warren.files.environment import Environment
 from warren.files.protocol import base_name, join
 from warren.log.read.read_only import WatchEnded, changes, open_for_reading
 from warren.log.settings import LogSettings
-from warren.pipeline.jobs.spark_tasks import Progress, Told, attempt_name, nobody, run_tasks, workers_of
+from warren.pipeline.jobs.spark_tasks import Progress, Told, attempt_name, no_owner, run_tasks, workers_of
 from warren.snapshot.control_socket import REQUEST_BYTES_MAX, Message, NoAnswer, NotListening, call
 from warren.snapshot.database import LOG, REFLECTION_SOCKET, TABLES, Database
 from warren.snapshot.reflection import Mode, ReflectionSettings
@@ -73,7 +73,7 @@ class TablesMade:
 
 
 class SparkTables:
-    def __init__(self, session: SparkSession, progress: Progress = nobody, sizes: RangeSizes | None = None) -> None:
+    def __init__(self, session: SparkSession, progress: Progress = no_owner, sizes: RangeSizes | None = None) -> None:
         self._session = session
         self._progress = progress
         self._sizes = sizes or replace(RangeSizes(), workers=workers_of(session))
@@ -88,12 +88,12 @@ class SparkTables:
 
     def made(self, task: TableTask) -> list[TableResult]:
         """The same, for an owner elsewhere who may take it or not."""
-        dealt = deal(self._files, task, self._sizes)
-        tasks = [each.to_json() for each in dealt.tasks]
-        is_small = dealt.entries < self._sizes.entries_worth_a_task
+        partitions = deal(self._files, task, self._sizes)
+        tasks = [each.to_json() for each in partitions.tasks]
+        is_small = partitions.entries < self._sizes.entries_worth_a_task
         told = map(table_task, tasks) if is_small else run_tasks(self._session, table_task, tasks, self._progress)
         made = [TableResult.from_json(each) for each in told]
-        dealt.check_all_read(made)
+        partitions.check_all_read(made)
         return made
 
     def size_bytes(self, made: Sequence[TableResult]) -> int:
@@ -128,7 +128,7 @@ class SyncOptions:
 
 
 def sync(
-    session: SparkSession, directory: str, progress: Progress = nobody, options: SyncOptions | None = None
+    session: SparkSession, directory: str, progress: Progress = no_owner, options: SyncOptions | None = None
 ) -> Result:
     """Bring everything durable into the store of a directory, whether a process runs in it or not; what was done."""
     return Sync(session, directory, progress, options).once()
@@ -141,14 +141,16 @@ class Sync:
         self,
         session: SparkSession,
         directory: str,
-        progress: Progress = nobody,
+        progress: Progress = no_owner,
         options: SyncOptions | None = None,
     ) -> None:
         if not os.path.isabs(directory):
             raise Misuse(f"'{directory}' is no absolute path", "every node must find it under the same name")
-        self._machine = Environment.real()
+        self._environment = Environment.real()
         self._log = join(directory, LOG)
-        open_for_reading(self._machine.files, self._log)  # what is no directory of ours is told before anything is done
+        open_for_reading(
+            self._environment.files, self._log
+        )  # what is no directory of ours is told before anything is done
         self._directory = directory
         self._options = options or SyncOptions()
         self._tables = SparkTables(session, progress, self._options.sizes)
@@ -176,15 +178,15 @@ class Sync:
 
     def stopped(self) -> Result:
         """Open a directory that nobody has: opening is what brings everything into the store. Then close it."""
-        machine, since_ns = self._machine, self._begun()
+        environment, since_ns = self._environment, self._begun()
 
         def open_store(path: str, timeline: TimelineId) -> SnapshotStore:
-            return RocksDbStore.open(path, timeline, threads=machine.threads)
+            return RocksDbStore.open(path, timeline, threads=environment.threads)
 
         settings = ReflectionSettings(reflection=Mode.SPARK, bulk_bytes=1, step_bytes=self._options.step_bytes)
         log_settings = LogSettings(compaction_garbage_ratio=0.0)
         with Database.open(
-            self._directory, open_store, log_settings, settings, machine, tables=self._tables
+            self._directory, open_store, log_settings, settings, environment, tables=self._tables
         ) as database:
             epoch = database.store.applied.epoch
             durable = database.log.durable
@@ -215,12 +217,12 @@ class Sync:
             request = accepting(name, made)
             is_taken = request is not None and self._ask(request)["is_ingested"]
         except BaseException:
-            self._give_up(name)
+            self._abandon(name)
             raise
         self._tables.done.add(made, size_bytes, is_taken)
         if is_taken:
             return task.up_to
-        self._give_up(name)
+        self._abandon(name)
         return self._his_own_way(task.up_to)
 
     def _task_of(self, order: Message) -> TableTask:
@@ -228,7 +230,7 @@ class Sync:
         task = TableTask.from_json(order["task"])
         return replace(task, directory=self._log, path=join(self._directory, TABLES, base_name(task.path)))
 
-    def _give_up(self, name: str) -> None:
+    def _abandon(self, name: str) -> None:
         with suppress(WarrenError):  # it was taken, has lapsed, or went with its owner
             self._ask({"command": "sync-cancel", "name": name})
 
@@ -242,10 +244,10 @@ class Sync:
 
     def _ordered(self) -> Message:
         """An order, or that there is none. If somebody is at work, he is waited for, or his order, if he is dead."""
-        options, clock = self._options, self._machine.clock
+        options, clock = self._options, self._environment.clock
         wanted = {"command": "sync-order", "seconds": options.order_seconds, "step_bytes": options.step_bytes}
         deadline_ns = clock.monotonic_ns() + int((options.order_seconds + 1) * 1e9)
-        pause = self._machine.threads.condition()
+        pause = self._environment.threads.condition()
         while True:
             try:
                 return self._ask(wanted)
@@ -264,7 +266,7 @@ class Sync:
             with suppress(WarrenError):  # whoever hands over what was made is told
                 self._ask({"command": "sync-renew", "name": name, "seconds": seconds})
 
-        with repeatedly(self._machine.threads, "warren-sync-order", seconds / 3, renew):
+        with repeatedly(self._environment.threads, "warren-sync-order", seconds / 3, renew):
             yield
 
     def _check_takes_orders(self) -> None:
@@ -282,10 +284,10 @@ class Sync:
 
     def _begun(self) -> int:
         self._tables.done = TablesMade()
-        return self._machine.clock.monotonic_ns()
+        return self._environment.clock.monotonic_ns()
 
     def _told(self, epoch: Epoch, durable: Epoch, since_ns: int) -> Result:
-        seconds = (self._machine.clock.monotonic_ns() - since_ns) / 1e9
+        seconds = (self._environment.clock.monotonic_ns() - since_ns) / 1e9
         return {"status": "ok", **asdict(self._tables.done), "epoch": epoch, "durable": durable, "seconds": seconds}
 
 

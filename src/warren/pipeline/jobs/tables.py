@@ -166,10 +166,10 @@ def task_of(task: Task, folder: str, number: int) -> Told:
 
 def write_rows(told: Told) -> Told:
     """What a Spark task does."""
-    task, machine = Task.from_json(told["task"]), Environment.real()
+    task, environment = Task.from_json(told["task"]), Environment.real()
     name = attempt_name(f"part-{told['number']:05d}") + ".parquet"
-    batches = run(task, usual_fields(task.view), table_schema(task.view), machine)
-    return write_file(machine.files, told["folder"], name, task.view, batches).to_json()
+    batches = run(task, usual_fields(task.view), table_schema(task.view), environment)
+    return write_file(environment.files, told["folder"], name, task.view, batches).to_json()
 
 
 def write_file(files: Files, folder: str, name: str, view: TableView, batches: Iterable[Any]) -> TablePart:
@@ -254,14 +254,16 @@ class Staging:
 
 
 @contextmanager
-def staging(machine: Environment, prefix: str, rescue: Callable[[str], None] = lambda home: None) -> Iterator[Staging]:
+def staging(
+    environment: Environment, prefix: str, rescue: Callable[[str], None] = lambda home: None
+) -> Iterator[Staging]:
     """A place for one job. Dead ones' places are cleared first; `rescue` may take something out of each before."""
-    files = machine.files
+    files = environment.files
     files.make_directories(parent(prefix))
     sweep(files, prefix, rescue)
-    made = Staging(files, f"{prefix}-{machine.chance.id64():016x}")
+    made = Staging(files, f"{prefix}-{environment.rng.id64():016x}")
     files.make_directories(made.home)
-    lock = files.lock(join(made.home, _LOCK), this_process(machine.clock))
+    lock = files.lock(join(made.home, _LOCK), this_process(environment.clock))
     try:
         files.make_directories(made.attempts)
         yield made

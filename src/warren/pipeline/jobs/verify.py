@@ -23,13 +23,13 @@ from warren.log.check.verify import (
     checks_to_plain,
     verify_with,
 )
-from warren.pipeline.jobs.spark_tasks import Progress, Told, nobody, run_tasks
+from warren.pipeline.jobs.spark_tasks import Progress, Told, no_owner, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def verify(session: SparkSession, directory: str, progress: Progress = nobody) -> VerifyReport:
+def verify(session: SparkSession, directory: str, progress: Progress = no_owner) -> VerifyReport:
     """Check a log directory, which this process and every executor see under the same name."""
 
     def check(checks: FileChecks) -> list[CheckedFile]:
@@ -44,6 +44,6 @@ def verify(session: SparkSession, directory: str, progress: Progress = nobody) -
 
 def check_some(task: Told) -> Told:
     """What a task does."""
-    machine = Environment.real()
-    checked = check_files(machine.files, checks_of_plain(task), machine.threads)
+    environment = Environment.real()
+    checked = check_files(environment.files, checks_of_plain(task), environment.threads)
     return {"files": [checked_to_plain(file) for file in checked]}

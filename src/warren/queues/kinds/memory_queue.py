@@ -74,7 +74,7 @@ class MemoryQueue:
             entry.is_delivered = True
         return fetched
 
-    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
         taken = self._take_pending(tags)
         for tag in taken:
             self._count_persistent(self._entries.pop(tag), -1)
@@ -92,7 +92,7 @@ class MemoryQueue:
     def head(self) -> Slice | None:
         return self._entries[self._ready[0]].slice(has_contents=False) if self._ready else None
 
-    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
+    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
         dropped = min(count, len(self._ready))
         for _ in range(dropped):
             self._count_persistent(self._entries.pop(self._take()), -1)

@@ -283,9 +283,9 @@ class MirrorQueue:
         if second is None:
             raise Misuse("there is no second queue", "add one")
         if not may_lose and (self._difference or self.lacking):
-            why = self._difference or f"it lacks {self.lacking} messages"
+            reason = self._difference or f"it lacks {self.lacking} messages"
             raise Refused(
-                f"the second queue cannot take over: {why}", "synchronise it, or say that messages may be lost"
+                f"the second queue cannot take over: {reason}", "synchronise it, or say that messages may be lost"
             )
         second.requeue(self._tags.take_all(), changes)
         self._master, self._second = second, None
@@ -306,12 +306,12 @@ class MirrorQueue:
         self._follow(lambda second: self._fetch_there(second, fetched, old))
         return fetched
 
-    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
         ordered = self._pending.checked(tags)
-        count = self._master.ack(tags, why, changes)
+        count = self._master.ack(tags, reason, changes)
         self._pending.take(ordered)
         theirs = self._tags.take(ordered)
-        self._follow(lambda second: second.ack(theirs, why, changes))
+        self._follow(lambda second: second.ack(theirs, reason, changes))
         return count
 
     def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
@@ -324,10 +324,10 @@ class MirrorQueue:
         self._follow(lambda second: second.requeue(theirs, changes))
         return count
 
-    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
-        dropped = self._master.drop(count, why, changes)
+    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
+        dropped = self._master.drop(count, reason, changes)
         known = dropped - self._take_old(dropped)
-        self._follow(lambda second: _same(known, second.drop(known, why, changes), "dropped"))
+        self._follow(lambda second: _same(known, second.drop(known, reason, changes), "dropped"))
         return dropped
 
     def purge(self, changes: IndexBatch) -> int:

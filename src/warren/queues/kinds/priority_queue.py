@@ -86,9 +86,9 @@ class PriorityQueue:
         first: object = next((level for _, level in self._descending if len(level)), None)
         return first.set_aside(count) if isinstance(first, SetAsideQueue) else 0
 
-    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
         taken = self._pending.take(tags)
-        return sum(self._levels[level].ack(own, why, changes) for level, own in _by_level(taken))
+        return sum(self._levels[level].ack(own, reason, changes) for level, own in _by_level(taken))
 
     def look(self, tags: Sequence[TagRange]) -> list[Slice]:
         self._pending.checked(tags)
@@ -104,13 +104,13 @@ class PriorityQueue:
         has gone the next look is at what comes then."""
         return next((level.head() for _, level in self._descending if len(level)), None)
 
-    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
+    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
         """What would be delivered next, the highest priority first: see the top of this module."""
         self._version += 1
         dropped = 0
         for _, level in self._descending:
             if dropped < count and len(level):
-                dropped += level.drop(count - dropped, why, changes)
+                dropped += level.drop(count - dropped, reason, changes)
         return dropped
 
     def purge(self, changes: IndexBatch) -> int:

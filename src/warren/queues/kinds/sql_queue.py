@@ -215,7 +215,7 @@ class SqlStore:
         self.lock = threads.condition()
         self._engine = _engine(path)
         try:
-            with _told_plainly(self.where):
+            with _plain_error(self.where):
                 self._connection: Connection = self._engine.connect()
                 self._make_tables()
         except BaseException:
@@ -270,7 +270,7 @@ class SqlStore:
             f"SELECT {columns} FROM queue_messages"
             f" WHERE {_OF_PLACE} AND sequence >= ? AND sequence < ?{condition} ORDER BY sequence LIMIT ?"
         )
-        with self.lock, _told_plainly(self.where):
+        with self.lock, _plain_error(self.where):
             parameters = (place.queue, place.level, first, stop, *values, limit)
             return [tuple(row) for row in self._connection.exec_driver_sql(statement, parameters)]
 
@@ -278,7 +278,7 @@ class SqlStore:
         """Bytes of what there is between two sequence ids."""
         range_ = f"{_OF_PLACE} AND sequence >= ? AND sequence < ?"
         statement = f"SELECT coalesce(sum(size), 0) FROM queue_messages WHERE {range_}"
-        with self.lock, _told_plainly(self.where):
+        with self.lock, _plain_error(self.where):
             found = self._connection.exec_driver_sql(statement, (place.queue, place.level, first, stop))
             return int(found.scalar_one())
 
@@ -304,7 +304,7 @@ class SqlStore:
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         connection = self._connection
-        with _told_plainly(self.where):
+        with _plain_error(self.where):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -361,7 +361,7 @@ def _engine(path: str) -> Engine:
 
 
 @contextmanager
-def _told_plainly(where: str) -> Iterator[None]:
+def _plain_error(where: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
@@ -388,7 +388,7 @@ class SqlSessionMember(Protocol):
 
     def written(self) -> None: ...
 
-    def given_up(self) -> None: ...
+    def abandoned(self) -> None: ...
 
 
 class SqlSession:
@@ -438,7 +438,7 @@ class SqlSession:
     def aborted(self) -> None:
         self._forget()
         for member in self._members:
-            member.given_up()
+            member.abandoned()
 
     def _write(self) -> None:
         for member in self._members:
@@ -515,11 +515,11 @@ class SqlQueue:
 
     # -- pending messages ----------------------------------------------------------------------------------------
 
-    def ack(self, tags: Sequence[TagRange], why: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
         self._check_astray()
         taken = self._pending.take(tags)
         if taken:
-            self._let_go(taken, changes)
+            self._release(taken, changes)
             self._settled(taken, is_gone=True)
         return sum(stop - first for first, stop in taken)
 
@@ -540,11 +540,11 @@ class SqlQueue:
 
     # -- letting go ----------------------------------------------------------------------------------------------
 
-    def drop(self, count: int, why: DequeueReason, changes: IndexBatch) -> int:
+    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
         self._check_astray()
         rows = self._take(count, has_contents=False)
         if rows:
-            self._let_go([(each.first, each.end) for each in slices_of(rows)], changes)
+            self._release([(each.first, each.end) for each in slices_of(rows)], changes)
             self._count_persistent(rows, -1)
         return len(rows)
 
@@ -553,7 +553,7 @@ class SqlQueue:
         purged = self._count
         ready = [each for each in self._ready_ranges() if each[0] < each[1]]
         if purged:
-            self._let_go(ready, changes)
+            self._release(ready, changes)
         self._requeued.clear()
         self._fetched_to = self._next
         self._count = self._ready_bytes = 0
@@ -646,7 +646,7 @@ class SqlQueue:
         self._told_next = -1 if self._is_stopping or self._is_removed else self._next
         self._is_stopping = False
 
-    def given_up(self) -> None:
+    def abandoned(self) -> None:
         """What was published never was. What was taken cannot be brought back."""
         rows = self._unwritten
         if self._has_taken or (rows and self._fetched_to > rows[0][SEQUENCE]):
@@ -666,7 +666,7 @@ class SqlQueue:
         self._check_astray()
         return SqlSession.of(self._store, changes).of_member(self)
 
-    def _let_go(self, ranges: Sequence[TagRange], changes: IndexBatch) -> None:
+    def _release(self, ranges: Sequence[TagRange], changes: IndexBatch) -> None:
         self._of(changes).gone += ranges
         self._has_taken = True
 

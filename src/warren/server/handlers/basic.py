@@ -54,7 +54,7 @@ def handle(channel: ServerChannel, method: Method) -> None:
 
 def _with_queue(channel: ServerChannel, asked: BasicConsume | BasicGet, then: Callable[[], None]) -> None:
     """A queue that nobody has used yet is started first, or found not to be there: that takes the disk."""
-    queues, name = channel.connection.served.realm.queues, asked.queue or channel.client.last_queue
+    queues, name = channel.connection.served.vhost.queues, asked.queue or channel.client.last_queue
     if not name or queues.known(name) is not None:
         then()
         return
@@ -69,38 +69,38 @@ def _with_queue(channel: ServerChannel, asked: BasicConsume | BasicGet, then: Ca
 def _consume(channel: ServerChannel, asked: BasicConsume) -> None:
     channel.run_pending_gets()
     connection = channel.connection
-    child = _queue(channel, asked.queue, Operation.BASIC_CONSUME, asked)
-    tag = asked.consumer_tag or f"amq.ctag-{connection.server.machine.chance.id64():016x}"
+    handle = _queue(channel, asked.queue, Operation.BASIC_CONSUME, asked)
+    tag = asked.consumer_tag or f"amq.ctag-{connection.server.environment.rng.id64():016x}"
     if tag in channel.consumers:
         raise _refusal(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", asked)
     priority = asked.arguments.get("x-priority", 0)
     if not is_integer(priority):
-        where = f"for queue '{child.name}' in vhost '{channel.client.access.vhost}'"
+        where = f"for queue '{handle.name}' in vhost '{channel.client.access.vhost}'"
         what = f"invalid arg 'x-priority' {where}: \"expected integer, got {type_of(priority)}\""
         raise _refusal(ReplyCode.PRECONDITION_FAILED, what, asked)
     cancelled = partial(connection.server.cancelled, connection)
-    consumer = ServerConsumer(channel, child, tag, asked.no_ack, asked.exclusive, priority, cancelled)
+    consumer = ServerConsumer(channel, handle, tag, asked.no_ack, asked.exclusive, priority, cancelled)
     served = connection.served
-    with child.lock:
-        if child.queue is None:
-            raise _not_found(channel, child.name, asked)
+    with handle.lock:
+        if handle.queue is None:
+            raise _not_found(channel, handle.name, asked)
         try:
-            child.subscribers.add(consumer)
+            handle.subscribers.add(consumer)
         except InUse as error:
-            where = f"queue '{child.name}' in vhost '{channel.client.access.vhost}' in exclusive use"
+            where = f"queue '{handle.name}' in vhost '{channel.client.access.vhost}' in exclusive use"
             raise _refusal(ReplyCode.ACCESS_REFUSED, where, asked) from error
-        child.subscribers.wake = partial(connection.server.look_soon, served, child)
-        child.queue.use.note()
+        handle.subscribers.on_ready = partial(connection.server.schedule_delivery, served, handle)
+        handle.queue.use.note()
     channel.consumers[tag] = consumer
     if not asked.no_wait:
         connection.say(channel.number, BasicConsumeOk(tag))
-    served.turn.look(child)
+    served.batch.look(handle)
 
 
 def _cancel(channel: ServerChannel, asked: BasicCancel) -> None:
     consumer, connection = channel.consumers.get(asked.consumer_tag), channel.connection
     if consumer is not None and channel.leave(consumer):  # a queue that goes with it has gone when it is answered
-        gone = partial(connection.served.topology.consumer_left, consumer.child.id)
+        gone = partial(connection.served.declarations.consumer_removed, consumer.handle.id)
         connection.offload(gone, lambda _: _left(channel, asked), channel.number)
     else:
         _left(channel, asked)
@@ -112,25 +112,25 @@ def _left(channel: ServerChannel, asked: BasicCancel) -> None:
 
 
 def _get(channel: ServerChannel, asked: BasicGet) -> None:
-    child = _queue(channel, asked.queue, Operation.BASIC_GET, asked)
+    handle = _queue(channel, asked.queue, Operation.BASIC_GET, asked)
     channel.pending_gets += 1
-    channel.connection.served.turn.get(child, asked.no_ack, partial(_got, channel, child, asked))
+    channel.connection.served.batch.get(handle, asked.no_ack, partial(_got, channel, handle, asked))
 
 
-def _got(channel: ServerChannel, child: QueueHandle, asked: BasicGet, got: GetResult | WarrenError) -> None:
+def _got(channel: ServerChannel, handle: QueueHandle, asked: BasicGet, got: GetResult | WarrenError) -> None:
     """Called by the batch, which a reply that fails must not disturb."""
     channel.pending_gets -= 1
     if channel.is_open:
         try:
-            _reply(channel, child, asked, got)
+            _reply(channel, handle, asked, got)
         except Exception as error:
             channel.connection.fail_soon(error)
     elif isinstance(got, GetResult) and not asked.no_ack:  # closed meanwhile: the message is ready again
         for each in got.fetched:
-            channel.connection.served.turn.settle(child, Settlement.REQUEUE, got.life, each.tags)
+            channel.connection.served.batch.settle(handle, Settlement.REQUEUE, got.incarnation, each.tags)
 
 
-def _reply(channel: ServerChannel, child: QueueHandle, asked: BasicGet, got: GetResult | WarrenError) -> None:
+def _reply(channel: ServerChannel, handle: QueueHandle, asked: BasicGet, got: GetResult | WarrenError) -> None:
     connection, counts = channel.connection, channel.connection.counts
     if isinstance(got, WarrenError):
         code = ReplyCode.INTERNAL_ERROR if isinstance(got, Damage) else ReplyCode.NOT_FOUND
@@ -146,12 +146,12 @@ def _reply(channel: ServerChannel, child: QueueHandle, asked: BasicGet, got: Get
         counts.got_auto_ack += 1
     else:
         counts.got_manual_ack += 1
-        channel.unacked.add(tag, 1, fetched.tag, DeliverySource(child, got.life, None))
+        channel.unacked.add(tag, 1, fetched.tag, DeliverySource(handle, got.incarnation, None))
     counts.redelivered += fetched.is_redelivered
     origin = fetched.slice.run.origin
     answer = BasicGetOk(tag, fetched.is_redelivered, origin.exchange, origin.routing_key, got.left)
     [content] = contents_of(fetched.slice, channel.number, connection.frame_max)
-    connection.say_with(channel.number, answer, content)
+    connection.send_content(channel.number, answer, content)
 
 
 def _qos(channel: ServerChannel, asked: BasicQos) -> None:
@@ -172,7 +172,7 @@ def _recover(channel: ServerChannel, asked: BasicRecover | BasicRecoverAsync) ->
 
 def _queue(channel: ServerChannel, name: str, operation: Operation, asked: Method) -> QueueHandle:
     """The queue that is meant, if this client may read it."""
-    client, realm = channel.client, channel.connection.served.realm
+    client, vhost = channel.client, channel.connection.served.vhost
     name = name or client.last_queue
     if not name:
         raise _refusal(ReplyCode.NOT_FOUND, "no previously declared queue", asked)
@@ -180,11 +180,11 @@ def _queue(channel: ServerChannel, name: str, operation: Operation, asked: Metho
         authorize(client.access, operation, {NameRole.QUEUE: name})
     except AccessRefused as error:
         raise _refusal(ReplyCode.ACCESS_REFUSED, error.what, asked) from error
-    child = realm.queues.known(name)
-    if child is None:
+    handle = vhost.queues.known(name)
+    if handle is None:
         raise _not_found(channel, name, asked)
-    channel.connection.served.topology.check_owner(client, child)
-    return child
+    channel.connection.served.declarations.check_owner(client, handle)
+    return handle
 
 
 def _not_found(channel: ServerChannel, name: str, asked: Method) -> PeerError:

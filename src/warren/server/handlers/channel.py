@@ -37,7 +37,7 @@ def handle(connection: ServerConnection, number: int, method: Method) -> None:
         _open(connection, number)
         return
     if isinstance(method, ChannelClose):
-        connection.let_go(number)
+        connection.release(number)
         connection.say(number, ChannelCloseOk())
         return
     channel = connection.channels.get(number)
@@ -47,7 +47,7 @@ def handle(connection: ServerConnection, number: int, method: Method) -> None:
     if kind == _BASIC:
         basic.handle(channel, method)
     elif kind in (_QUEUE, _EXCHANGE):
-        answer = partial(connection.served.topology.answer, channel.client, method)
+        answer = partial(connection.served.declarations.answer, channel.client, method)
         connection.offload(answer, partial(_answered, connection, number), number)
     elif isinstance(method, ConfirmSelect):
         channel.is_confirming = True

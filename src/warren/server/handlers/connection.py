@@ -74,18 +74,18 @@ def handle(connection: ServerConnection, method: Method) -> None:
         case ConnectionOpen():
             _open(connection, method)
         case ConnectionClose():
-            connection.let_go()
-            _say_goodbye(connection)
+            connection.release()
+            _send_close(connection)
         case ConnectionUpdateSecret():
             connection.say(0, ConnectionUpdateSecretOk())
         case ConnectionSecureOk():
             raise PeerError(ReplyCode.CHANNEL_ERROR, "nobody has asked for that")
 
 
-def _say_goodbye(connection: ServerConnection) -> None:
+def _send_close(connection: ServerConnection) -> None:
     """Queues that belong to it go first: who has heard the answer may use their names."""
     if connection.owner.exclusive:
-        release = partial(connection.served.topology.release, connection.owner)
+        release = partial(connection.served.declarations.release, connection.owner)
         connection.offload(release, lambda _: _part(connection))
     else:
         _part(connection)
@@ -142,7 +142,7 @@ def _open(connection: ServerConnection, told: ConnectionOpen) -> None:
         try:
             if user is None:
                 raise AccessRefused(f"user {connection.user!r} has gone")
-            return served, access_to(server.catalog, user, served.realm.vhost)
+            return served, access_to(server.catalog, user, served.vhost.vhost)
         except AccessRefused as error:
             what = f"access to vhost '{name}' refused for user '{connection.user}'"
             raise PeerError(ReplyCode.NOT_ALLOWED, what, *_OPEN) from error
@@ -155,6 +155,6 @@ def _opened(connection: ServerConnection, outcome: object) -> None:
     connection.served, connection.access = outcome
     assert connection.access is not None, "just set"
     served = connection.served
-    connection.targets = PublishTargets(served.realm, served.routes, connection.access)
+    connection.targets = PublishTargets(served.vhost, served.routes, connection.access)
     connection.say(0, ConnectionOpenOk())
     connection.server.opened(connection)

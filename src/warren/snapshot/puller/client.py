@@ -151,13 +151,13 @@ class PullerClient:
     def __init__(self, handed: PullerConfig, store_settings: SnapshotStoreSettings | None = None) -> None:
         self._handed = handed
         self._store_settings = store_settings or SnapshotStoreSettings()
-        threads = handed.machine.threads
+        threads = handed.environment.threads
         self._bell = threads.condition()
         self._turn = threads.condition()  # held by whoever looks: one at a time
         self._is_stopping = self._is_paused = False
         self._safe: Version = NO_VERSION
         self.failure: WarrenError | None = None
-        self._task = handed.machine.background.task("puller-watch", "the puller is not watched")
+        self._task = handed.environment.background.task("puller-watch", "the puller is not watched")
         self._start_failure: WarrenError | None = None  # why the next puller could not be started
         self._puller = self._started()
         try:
@@ -241,7 +241,7 @@ class PullerClient:
             if not self._task.run(self._look):
                 self.failure = self._task.failure
                 with self._bell:
-                    self._task.back_off(self._bell, self._handed.machine.clock, lambda: self._is_stopping)
+                    self._task.back_off(self._bell, self._handed.environment.clock, lambda: self._is_stopping)
 
     def _look(self) -> None:
         self.failure = self._what_is_wrong()
@@ -284,7 +284,7 @@ class PullerClient:
         order = PullerRequest(
             handed.directory, handed.timeline, handed.settings, self._store_settings, self._is_paused, self._safe
         )
-        puller = PullerHandle(order, handed.machine.threads, self._ring)
+        puller = PullerHandle(order, handed.environment.threads, self._ring)
         puller.wait_until_ready()
         return puller
 
@@ -296,7 +296,7 @@ class PullerClient:
 
     def _ask(self, request: Message, timeout: float) -> Message:
         """Ask the puller; if it has just ended, the next one."""
-        clock = self._handed.machine.clock
+        clock = self._handed.environment.clock
         deadline_ns = clock.monotonic_ns() + int(READY_SECONDS * 1e9)
         while True:
             puller = self._puller
@@ -314,4 +314,4 @@ class PullerClient:
         flushed = mark_from_json(answer["flushed"])
         with self._turn:
             seen = self.store.catch_up()
-            self._handed.let_go(flushed if flushed.epoch <= seen.epoch else seen)
+            self._handed.release(flushed if flushed.epoch <= seen.epoch else seen)

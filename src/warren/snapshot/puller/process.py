@@ -38,7 +38,7 @@ from warren.log.read.read_only import changes, open_for_reading
 from warren.log.read.tail import Ends, LogTail
 from warren.log.retention import check_not_gone
 from warren.snapshot.apply import VersionApply
-from warren.snapshot.control_socket import ControlServer, Message, told_failure
+from warren.snapshot.control_socket import ControlServer, Message, failure_to_json
 from warren.snapshot.database import BUFFER, LOG, REFLECTION_SOCKET, STORE, take_store_lock
 from warren.snapshot.puller.protocol import mark_to_json, orders_of
 from warren.snapshot.reflection import Mode, PullFeed, Reflection, ReflectionSettings
@@ -103,11 +103,11 @@ class EndingThreads(SystemThreads):
 class WatchedLog:
     """The log as another process may see it, looked at anew whenever its durable epoch is asked for."""
 
-    def __init__(self, machine: Environment, directory: str, timeline: TimelineId) -> None:
-        self._files = machine.files
+    def __init__(self, environment: Environment, directory: str, timeline: TimelineId) -> None:
+        self._files = environment.files
         self.directory = directory
         self._timeline = timeline
-        self._log = open_for_reading(machine.files, directory)
+        self._log = open_for_reading(environment.files, directory)
         self._check_timeline()
 
     @property
@@ -131,14 +131,14 @@ class WatchedLog:
 
 
 class Puller:
-    def __init__(self, order: PullerRequest, machine: Environment, ended: PullerStop) -> None:
+    def __init__(self, order: PullerRequest, environment: Environment, ended: PullerStop) -> None:
         self._order = order
-        self._machine = machine
+        self._environment = environment
         self._ended = ended
-        self._lock = take_store_lock(machine, order.directory, f"warren puller of process {os.getppid()}")
-        self._log = WatchedLog(machine, join(order.directory, LOG), order.timeline)
+        self._lock = take_store_lock(environment, order.directory, f"warren puller of process {os.getppid()}")
+        self._log = WatchedLog(environment, join(order.directory, LOG), order.timeline)
         self._store = RocksDbStore.open(
-            join(order.directory, STORE), order.timeline, order.store, threads=machine.threads
+            join(order.directory, STORE), order.timeline, order.store, threads=environment.threads
         )
         self._flushed = self._store.applied  # what was found on opening is on disk
         self._durable = self._log.look(self._flushed.epoch)
@@ -146,7 +146,7 @@ class Puller:
             raise Damage(f"the store has come to epoch {self._flushed.epoch}, the log is durable to {self._durable}")
         self._buffer = open_version_buffer(
             order.reflection.buffer,
-            machine,
+            environment,
             join(order.directory, BUFFER),
             order.timeline,
             order.reflection.buffer_bytes,
@@ -155,29 +155,31 @@ class Puller:
         self._server = ControlServer(
             join(order.directory, REFLECTION_SOCKET),
             {**orders_of(self._reflection, self._told), "advance": self._advance, "stop": self._stop},
-            machine.threads,
-            machine.clock,
+            environment.threads,
+            environment.clock,
             takes_over=True,
-            background=machine.background,
+            background=environment.background,
         )
 
     def _made_reflection(self) -> Reflection:
-        order, machine = self._order, self._machine
+        order, environment = self._order, self._environment
         settings, store = order.reflection, self._store
-        applying = VersionApply(machine.threads, order.timeline, self._buffer, store, settings.chunk_bytes)
+        applying = VersionApply(environment.threads, order.timeline, self._buffer, store, settings.chunk_bytes)
         seen = self._log
-        self._tail = LogTail(machine.files, seen.directory, lambda: seen.state, store.applied.epoch, seen.durable_ends)
+        self._tail = LogTail(
+            environment.files, seen.directory, lambda: seen.state, store.applied.epoch, seen.durable_ends
+        )
         feed = PullFeed(self._tail, applying, settings.step_bytes)
         reflection = Reflection(
-            machine.threads,
-            machine.clock,
+            environment.threads,
+            environment.clock,
             settings,
             feed,
             applying,
             store,
             self._look,
             self._has_flushed,
-            background=machine.background,
+            background=environment.background,
         )
         if order.is_paused:
             reflection.pause()
@@ -199,7 +201,7 @@ class Puller:
     def _turns(self) -> Iterator[None]:
         """One whenever there may be something new, until the end."""
         seconds = self._order.reflection.poll_seconds
-        pausing = self._machine.threads.condition()
+        pausing = self._environment.threads.condition()
         if not seconds:
             with _watch_errors(self._log.directory):
                 yield from changes(self._log.directory, self._ended)
@@ -246,21 +248,21 @@ def _watch_errors(directory: str) -> Iterator[None]:
 
 
 def main() -> None:
-    machine, ended = replace(Environment.real(), threads=EndingThreads()), PullerStop()
+    environment, ended = replace(Environment.real(), threads=EndingThreads()), PullerStop()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both: main decides
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return  # the owner is gone already
     order = PullerRequest.from_json(json.loads(line))
-    machine.threads.start("end-with-owner", _end_with_owner)
+    environment.threads.start("end-with-owner", _end_with_owner)
     try:
-        puller = Puller(order, machine, ended)
+        puller = Puller(order, environment, ended)
         _say({"status": "ok"})
         puller.run()
     except WarrenError as error:
         sys.stderr.write(f"warren puller: {error}\n")
-        _say(told_failure(error))
+        _say(failure_to_json(error))
         sys.stderr.flush()
         os._exit(1)  # whatever is open is let go of: what was not flushed is in the log
 

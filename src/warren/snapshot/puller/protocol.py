@@ -85,9 +85,9 @@ class PullerConfig:
     directory: str
     timeline: TimelineId
     settings: ReflectionSettings
-    machine: Environment
+    environment: Environment
     witness: Callable[[], None]  # let other processes see what is durable
-    let_go: Callable[[Applied], None]  # of the log, up to a mark
+    release: Callable[[Applied], None]  # of the log, up to a mark
 
 
 def orders_of(reflection: ReflectionOwner | None, told: Callable[[], Message]) -> dict[str, Handler]:

@@ -315,7 +315,7 @@ class RocksDbStore(RocksDbReader):
     def resume(self) -> None:
         self._failure = self._failure or "it could not be opened again"
         check_room(LocalFiles(), self._directory, self._settings.write_buffer_bytes)
-        self._let_go()
+        self._release()
         self._db = _opened(self._directory, self._settings)
         self._look()
         self._failure = None
@@ -325,7 +325,7 @@ class RocksDbStore(RocksDbReader):
             if self._db is not None and self.failure is None:
                 self.flush()
         finally:
-            self._let_go()
+            self._release()
 
     def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
         view = self.view()
@@ -410,7 +410,7 @@ class RocksDbStore(RocksDbReader):
             with rocksdb_calls("mark the snapshot store"):
                 self._rocksdb.put(MARK_KEY, mark_bytes(mark), self._write_options)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Close RocksDB, and first whatever keeps it open."""
         close_all(self._held)
         db, self._db = self._db, None

@@ -32,7 +32,7 @@ class BulkLoader:
     def __init__(
         self,
         files: Files,
-        chance: Random,
+        rng: Random,
         home: str,
         log_directory: str,
         timeline: TimelineId,
@@ -43,7 +43,7 @@ class BulkLoader:
         step_bytes: int,
     ) -> None:
         self._files = files
-        self._chance = chance
+        self._rng = rng
         self._home = home
         self._log_directory = log_directory
         self._timeline = timeline
@@ -73,7 +73,7 @@ class BulkLoader:
         after, up_to = self._tail.after, self._tail.epoch_within(durable, step_bytes)
         if up_to <= after:
             return None
-        path = join(self._home, f"{self._chance.id64():016x}.table")
+        path = join(self._home, f"{self._rng.id64():016x}.table")
         places, ends = (tuple(sorted(each.items())) for each in (self._tail.places, self._tail.ends()))
         return TableTask(self._log_directory, path, after, up_to, places, ends)
 

@@ -37,7 +37,7 @@ class SyncJobs:
     def __init__(
         self,
         clock: Clock,
-        chance: Random,
+        rng: Random,
         bulk: BulkLoader,
         durable: Callable[[], Epoch],
         safe_at: SafeAt,
@@ -45,7 +45,7 @@ class SyncJobs:
         has_flushed: Callable[[Applied], None],
     ) -> None:
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._bulk = bulk
         self._durable = durable
         self._safe_at = safe_at
@@ -65,7 +65,7 @@ class SyncJobs:
             task = self._bulk.begin(durable, int(step_bytes), 1)
             if task is None:
                 return {"durable": durable}
-            name = f"sync-{self._chance.id64():016x}"
+            name = f"sync-{self._rng.id64():016x}"
             self._out[name] = (task, self._lapses_ns(seconds))
             return {"durable": durable, "order": {"name": name, "task": task.to_json()}}
 

@@ -283,8 +283,8 @@ class EpochRange:
 
 
 def make_table(files: Files, task: TableTask) -> TableResult:
-    stretch = EpochRange(files, task)
-    return stretch.made(write_table(task.path, stretch.merged(), task.settings))
+    epoch_range = EpochRange(files, task)
+    return epoch_range.made(write_table(task.path, epoch_range.merged(), task.settings))
 
 
 def lowest_version(batch: EntryColumns) -> Version:
@@ -342,8 +342,8 @@ def deal(files: Files, task: TableTask, sizes: RangeSizes) -> PartitionedRange:
     tail.skip(task.after, dict(task.places))
     entries, size_bytes = tail.extent(task.up_to)
     ranges = ranges_between(_bounds(tail, task, range_count(entries, size_bytes, sizes)))
-    dealt = [replace(task, key_range=each, share=1 / len(ranges)) for each in ranges]
-    return PartitionedRange(dealt, entries)
+    partitions = [replace(task, key_range=each, share=1 / len(ranges)) for each in ranges]
+    return PartitionedRange(partitions, entries)
 
 
 def range_count(entries: int, size_bytes: int, sizes: RangeSizes) -> int:

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from warren.base.errors import DiskFailure
 from warren.files.local import LocalFiles
-from warren.log.workers import KEEP_MEMORY, NICENESS, error_of, read_line, say, told_error
+from warren.log.workers import KEEP_MEMORY, NICENESS, error_from_json, error_to_json, read_line, say
 from warren.snapshot.tables.tasks import TableResult, TableTask, make_table
 
 
@@ -55,7 +55,7 @@ class ProcessTables:
         if "result" in told:
             return [TableResult.from_json(told["result"])]
         if "error" in told:
-            raise error_of(told["error"])
+            raise error_from_json(told["error"])
         self.rest()
         raise DiskFailure("the process that makes tables has ended", "nothing has changed: it is started again")
 
@@ -95,7 +95,7 @@ def _answered(line: bytes) -> dict[str, Any]:
     try:
         return {"result": make_table(LocalFiles(), TableTask.from_json(json.loads(line))).to_json()}
     except Exception as error:
-        return {"error": told_error(error)}
+        return {"error": error_to_json(error)}
 
 
 if __name__ == "__main__":

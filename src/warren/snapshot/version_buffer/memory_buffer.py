@@ -116,16 +116,16 @@ class MemoryRuns:
 
     def divide(self, up_to: Version) -> tuple[MemoryRuns, MemoryRuns]:
         """Those whose version is not above `up_to`, and the others."""
-        inside, outside = MemoryRuns(), MemoryRuns()
+        inside, puller_client = MemoryRuns(), MemoryRuns()
         for batch in self.batches:
             flags = rows_up_to(batch.entries.majors, batch.entries.minors, up_to)
             if isinstance(flags, bool):
-                (inside if flags else outside).put(batch)
+                (inside if flags else puller_client).put(batch)
             else:
                 pool = BufferedPool([batch])
                 inside.put(pool.take(np.flatnonzero(flags)))
-                outside.put(pool.take(np.flatnonzero(~flags)))
-        return inside, outside
+                puller_client.put(pool.take(np.flatnonzero(~flags)))
+        return inside, puller_client
 
     def _join_small(self) -> None:
         whole = one_behind_the_other(self._small)
@@ -193,7 +193,7 @@ class MemoryBuffer:
         self,
         files: Files,
         threads: Threads,
-        chance: Random,
+        rng: Random,
         directory: str,
         timeline: TimelineId,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
@@ -201,7 +201,7 @@ class MemoryBuffer:
         adopted: Sequence[str] = (),
     ) -> None:
         self._disk = files
-        self._chance = chance
+        self._rng = rng
         self._directory = directory
         self._timeline = timeline
         self._spill_bytes = memory_bytes_max // 2
@@ -343,7 +343,7 @@ class MemoryBuffer:
             raise
 
     def _written(self, memory: MemoryRuns) -> BufferFile:
-        identity = FileIdentity(self._timeline, Incarnation(self._chance.id64()))
+        identity = FileIdentity(self._timeline, Incarnation(self._rng.id64()))
         pieces = ordered(memory.batches, 4 * self._block_bytes)
         return write_buffer_file(self._disk, self._directory, identity, pieces, self._block_bytes)
 
@@ -367,13 +367,13 @@ MEMTABLE_BYTES_MIN = 64 << 10
 
 
 def open_version_buffer(
-    kind: str, machine: Environment, directory: str, timeline: TimelineId, memory_bytes: int
+    kind: str, environment: Environment, directory: str, timeline: TimelineId, memory_bytes: int
 ) -> VersionBuffer:
     if kind == MEMORY:
-        return MemoryBuffer(machine.files, machine.threads, machine.chance, directory, timeline, memory_bytes)
+        return MemoryBuffer(environment.files, environment.threads, environment.rng, directory, timeline, memory_bytes)
     if kind == ROCKSDB:
-        clear(machine.files, directory)
-        return open_buffer(directory, machine.threads, max(memory_bytes // 2, MEMTABLE_BYTES_MIN))
+        clear(environment.files, directory)
+        return open_buffer(directory, environment.threads, max(memory_bytes // 2, MEMTABLE_BYTES_MIN))
     raise Misuse(f"there is no version buffer called {kind!r}", f"it may be {MEMORY} or {ROCKSDB}")
 
 
