@@ -26,7 +26,7 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "run-before-bodies", "a run is confirmed one epoch before the bodies that it names are synced", (QUEUES,),
-        (Patch("warren.durability.group_commit:GroupCommit._bring_to_disk", run_before_bodies),),
+        (Patch("warren.durability.group_commit:GroupCommit._write_and_sync", run_before_bodies),),
         known=("25/127",),
     ),
     Fault(
