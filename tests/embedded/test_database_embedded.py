@@ -174,7 +174,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, way: str) -> None
 
 _CHILD = """
 import sys, warren
-from warren.snapshot.feeds import Mode
+from warren.snapshot.reflection import Mode
 from warren.snapshot.reflection import ReflectionSettings
 from warren.log.settings import LogSettings
 mode, bulk_bytes = (Mode.NOTIFY, 1) if sys.argv[2] == "tables" else (Mode(sys.argv[2]), 4000)

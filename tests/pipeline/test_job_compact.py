@@ -244,7 +244,7 @@ print(count, flush=True)
 """
 _DRIVER = """
 import sys
-from warren.log.range_plan import Sizes
+from warren.log.compaction.ranges import RangePlanSizes
 from warren.pipeline.session import spark_session
 from warren.pipeline.jobs.compact import compact_running
 spark = spark_session("local[2]", config={"spark.ui.enabled": "false"})

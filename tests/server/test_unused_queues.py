@@ -31,26 +31,26 @@ def consume_for(incarnation: BrokerLife, client: BrokerClient, seconds: float) -
     pass_seconds(incarnation, seconds)
 
 
-def depart(client: BrokerClient, settlement: str) -> None:
-    if settlement == "cancel":
+def depart(client: BrokerClient, departure: str) -> None:
+    if departure == "cancel":
         client.cancel()
-    elif settlement == "channel":
+    elif departure == "channel":
         client.close_channel()
     else:
         client.leave()
 
 
-@pytest.mark.parametrize("how", ["cancel", "channel", "connection"])
+@pytest.mark.parametrize("departure", ["cancel", "channel", "connection"])
 @pytest.mark.parametrize("stayed_seconds", [0.9, 5.0])
 def test_the_time_of_an_unused_queue_begins_when_its_last_consumer_departs(
-    settlement: str, stayed_seconds: float
+    departure: str, stayed_seconds: float
 ) -> None:
     """Whether the consumer stayed for less than the time or for longer."""
 
     def scenario(incarnation: BrokerLife, client: BrokerClient) -> list[bool]:
         consume_for(incarnation, client, stayed_seconds)
         before = is_there(incarnation)
-        depart(client, settlement)
+        depart(client, departure)
         pass_seconds(incarnation, 0.8)
         behind = is_there(incarnation)
         pass_seconds(incarnation, 0.4)

@@ -168,5 +168,5 @@ def test_the_store_shows_the_model_up_to_the_safe_version_whatever_happens(mode:
     limits = settings(
         max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
-    environment = type("Machine", (VersionMachine,), {"mode": mode, "bulk_bytes": bulk_bytes})
-    run_state_machine_as_test(environment, settings=limits)
+    machine = type("Machine", (VersionMachine,), {"mode": mode, "bulk_bytes": bulk_bytes})
+    run_state_machine_as_test(machine, settings=limits)

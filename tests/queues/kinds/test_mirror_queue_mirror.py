@@ -306,8 +306,8 @@ class MirrorOfVariableMachine(MirrorMachine):
 
 
 @pytest.mark.parametrize("machine", [MirrorMachine, MirrorOfVariableMachine])
-def test_bq_07_a_mirror_is_what_a_plain_list_says_whoever_is_the_master(environment: type[MirrorMachine]) -> None:
-    run_state_machine_as_test(environment, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+def test_bq_07_a_mirror_is_what_a_plain_list_says_whoever_is_the_master(machine: type[MirrorMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
     assert MirrorMachine.promoted > 10
 
 

@@ -186,5 +186,5 @@ class PriorityOfVariableMachine(PriorityMachine):
 
 
 @pytest.mark.parametrize("machine", [PriorityMachine, PriorityOfVariableMachine])
-def test_bq_06_priorities_are_what_a_list_for_each_level_says(environment: type[PriorityMachine]) -> None:
-    run_state_machine_as_test(environment, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+def test_bq_06_priorities_are_what_a_list_for_each_level_says(machine: type[PriorityMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
