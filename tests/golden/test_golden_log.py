@@ -27,13 +27,13 @@ from warren.files.environment import Environment
 from warren.files.protocol import join
 from warren.log.file_record import EPOCH, is_wal
 from warren.log.manifest import read_manifest
+from warren.log.read.blocks import walk
 from warren.log.session import Session
 from warren.log.settings import EntryKind, LogSettings
 from warren.log.store import LogStore
 from warren.records.block import Header, look
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import SYNCED, MemoryFiles
 

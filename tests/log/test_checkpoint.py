@@ -33,10 +33,10 @@ from warren.files.protocol import join
 from warren.log.checkpoint import Checkpoint
 from warren.log.file_record import Voided
 from warren.log.manifest import file_change, read_manifest
+from warren.log.read.blocks import walk
 from warren.log.retention import Pins
 from warren.log.store import LogStore
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import REORDERED, SYNCED, CrashModel, PowerCut

@@ -34,9 +34,9 @@ from warren.log.manifest import (
     set_change,
     stream_change,
 )
+from warren.log.read.blocks import walk
 from warren.records.block import FileIdentity, draft
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles, PowerCut

@@ -20,9 +20,9 @@ from warren.files.local import LocalFiles
 from warren.files.protocol import Files, join
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest import read_manifest
+from warren.log.read.blocks import walk
 from warren.log.retention import Pin, Pins
 from warren.log.store import LogStore
-from warren.records.walk import walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import MemoryFiles

@@ -26,11 +26,11 @@ from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import join
 from warren.log.file_record import FileKind, FileRecord, FileState, epoch_of_name
 from warren.log.manifest import read_manifest
+from warren.log.read.blocks import walk
 from warren.log.recovery import set_aside_bytes
 from warren.log.retention import FileLifecycle, Pins, reach
 from warren.log.store import LogStore
 from warren.records.block import Header
-from warren.records.walk import walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles, PowerCut

@@ -36,9 +36,9 @@ from warren.durability.timeline import Ancestor, Timeline
 from warren.files.atomic import replace as replace_file
 from warren.files.protocol import Buffer, File, Files, join
 from warren.log.file_record import MANIFEST, FileRecord, FileState
+from warren.log.read.blocks import next_good, walk
 from warren.records.block import FileIdentity, Header, draft, look, require_known_format
 from warren.records.format import BLOCK_BYTES_MAX, BlockKind, BlockVerdict
-from warren.records.walk import next_good, walk
 
 MANIFEST_FORMAT = 1
 Change = list[Any]

@@ -59,10 +59,10 @@ from warren.log.file_record import (
 )
 from warren.log.log_files import find_file, open_record, read_epoch_files
 from warren.log.manifest import Change, Manifest, ManifestState, StreamRecord, file_change, read_manifest, set_change
+from warren.log.read.blocks import BlockWalk, extent, good_blocks, walk
 from warren.log.settings import CHANNELS_MAX, KV_STREAM, LogSettings, container_bytes_of
 from warren.records.block import Header, require_known_format
 from warren.records.format import BlockKind
-from warren.records.walk import BlockWalk, extent, next_good, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,9 @@ def examine(record: FileRecord, path: str, view: memoryview) -> ExaminedFiles:
         raise Damage("an active log file does not begin with its file header", path, 0)
     for header in walked.headers:
         require_known_format(header, path)
-    behind: list[Header] = []
     # Behind zeros too: of two sectors the second may have reached the disk and the first not, and its number is used.
     written_to = extent(view, walked.end)
-    if written_to > walked.end:
-        found = next_good(view, record.identity, walked.end + 8)
-        while found is not None:
-            behind.append(found)
-            found = next_good(view, record.identity, found.end)
+    behind = list(good_blocks(view, record.identity, walked.end + 8)) if written_to > walked.end else []
     # In a recycled file the bytes of its earlier life stand behind: only good blocks say how far this one came.
     last = behind[-1].end if behind else walked.end
     return ExaminedFiles(record, path, view, walked, tuple(behind), last if record.is_recycled else written_to)

@@ -26,14 +26,13 @@ from warren.files.protocol import Files, join
 from warren.log.file_record import FileKind, FileRecord, FileState
 from warren.log.log_files import open_record
 from warren.log.manifest import Manifest, StreamRecord, file_change, stream_change
-from warren.log.read.blocks import counted
+from warren.log.read.blocks import sealed_walks, walk
 from warren.log.session import Session
 from warren.log.writer import LogChannel
 from warren.records.block import Header
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 
 STREAMS_MAX = 100
 Begin = Callable[[int, StreamId], Session]
@@ -159,13 +158,12 @@ class Streams:
         if record.state is FileState.ACTIVE:
             yield from walk(view, record.identity).headers
             return
-        for begin, stop in counted(record, record.end):
-            walked = walk(view, record.identity, begin, stop)
-            if walked.end < stop:
-                self._current(stream, record.number)
-                path = join(self._directory, record.name)
-                raise Damage(f"a sealed file is damaged: {walked.stopped_by.value}", path, walked.end)
-            yield from walked.headers
+        try:
+            for walked in sealed_walks(view, record, join(self._directory, record.name)):
+                yield from walked.headers
+        except Damage:
+            self._current(stream, record.number)  # purged and recycled meanwhile: the error names the base
+            raise
 
     def _mapped(self, stream: Stream, number: FileNumber) -> tuple[FileRecord, memoryview]:
         record = self._current(stream, number)

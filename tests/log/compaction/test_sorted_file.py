@@ -28,10 +28,10 @@ from warren.log.compaction.sorted_file import (
     SortedWriter,
     separator_of,
 )
+from warren.log.read.blocks import walk
 from warren.log.settings import EntryKind
 from warren.records.block import FileIdentity, Header, look
 from warren.records.format import BlockVerdict
-from warren.records.walk import walk
 from warren.testing.memory_files import MemoryFiles
 
 IDENTITY = FileIdentity(TimelineId(11), Incarnation(22))

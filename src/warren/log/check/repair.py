@@ -66,13 +66,12 @@ from warren.log.file_record import (
 )
 from warren.log.log_files import locate
 from warren.log.manifest import Change, Manifest, ManifestState, drop_change, file_change, set_change
-from warren.log.read.blocks import WITH_ENTRIES, FileScan, Hit, Problem, ScanVerdict, counted, trusted
+from warren.log.read.blocks import WITH_ENTRIES, FileScan, Hit, Problem, ScanVerdict, extent, trusted, valid_ranges
 from warren.log.read.read_only import ReadOnlyLog
 from warren.log.read.scan import LogScan, read_tail, scan_one
 from warren.log.recovery import free_name, rotate_epoch_file, set_aside_bytes
 from warren.records.block import Header
 from warren.records.format import BlockKind
-from warren.records.walk import extent
 
 NO_LIMIT = Epoch(UINT64_MAX)
 
@@ -294,7 +293,7 @@ def stage(files: Files, directory: str, repair: FileRepair, container_bytes: int
     file = files.create(path)
     try:
         file.allocate(0, record.end)
-        for start, stop in counted(record, record.end):
+        for start, stop in valid_ranges(record, record.end):
             file.write_at(start, [view[start:stop]])
         header = _new_header(record, container_bytes) if lacks_header(repair) else view[:FILE_HEADER_BYTES]
         file.write_at(0, [header])

@@ -72,14 +72,13 @@ from warren.log.file_record import (
 )
 from warren.log.log_files import locate, open_by_name, read_epoch_files
 from warren.log.manifest import ManifestState, read_manifest
-from warren.log.read.blocks import WITH_ENTRIES, FileScan, Hit, Problem, ScanVerdict, trusted
+from warren.log.read.blocks import WITH_ENTRIES, FileScan, Hit, Problem, ScanVerdict, extent, next_good, trusted, walk
 from warren.log.read.read_only import ReadOnlyLog
 from warren.log.read.scan import LogScan, scan_failed, scan_record
 from warren.log.recovery import judge_directory, newest_witness, quarantine_bytes
 from warren.log.retention import PIN_SUFFIX
 from warren.records.block import FileIdentity, Header, look
 from warren.records.entries import read_entries
-from warren.records.walk import extent, next_good, walk
 
 Oddity = tuple[int, str]  # at this byte, what
 

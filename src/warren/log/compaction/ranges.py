@@ -53,14 +53,13 @@ from warren.log.merge.external import (
 )
 from warren.log.merge.merge import NO_CLEARS, Clears, survivors
 from warren.log.merge.pool import Pool, joined_pools
-from warren.log.read.blocks import EVERY_EPOCH, WITH_ENTRIES, FileScan
+from warren.log.read.blocks import EVERY_EPOCH, WITH_ENTRIES, FileScan, next_good
 from warren.log.read.parts import Border, FilePart, PartInput, cut_into_parts, scan_part
 from warren.log.read.scan import refuse_damage
 from warren.log.settings import KV_STREAM
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
-from warren.records.walk import next_good
 
 SPILLS = "spills"
 

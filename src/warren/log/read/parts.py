@@ -23,19 +23,27 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from warren.base.checksum import crc32
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, Lsn, StreamId, TimelineId, lsn_of
-from warren.durability.log_file import FileEnd
+from warren.durability.log_file import FileEnd, run_on
 from warren.files.protocol import Files, join
 from warren.log.file_record import FileKind, FileRecord, FileState, Voided
 from warren.log.log_files import open_by_name
-from warren.log.read.blocks import WITH_ENTRIES, FileScan, Problem, ScanVerdict, ScanWalk, peek, trusted
+from warren.log.read.blocks import (
+    WITH_ENTRIES,
+    BlockCursor,
+    FileScan,
+    Problem,
+    ScanVerdict,
+    ScanWalk,
+    extent,
+    trust,
+    trusted,
+)
 from warren.records.block import FileIdentity, Header, look, require_known_format
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries
 from warren.records.format import FORMAT_VERSION, BlockKind, BlockVerdict
-from warren.records.walk import extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,21 +167,21 @@ class _Cutting:
             raise _Lost
 
     def headers(self, border: Border) -> Iterator[Header]:
-        at, epoch = border.at, border.epoch
-        while at < self._end.end:
-            header = peek(self._view, at)
-            if header is None or not self._is_plausible(header, at, epoch):
+        epoch = border.epoch
+        cursor = BlockCursor(self._view, self._end.identity, border.at, self._end.end, trust)
+        for header in cursor:
+            if not self._is_plausible(header, epoch):
                 raise _Lost
             yield header
-            at, epoch = header.end, max(header.epoch, epoch)
+            epoch = max(header.epoch, epoch)
+        if cursor.at < self._end.end:
+            raise _Lost
 
-    def _is_plausible(self, header: Header, at: int, epoch: Epoch) -> bool:
-        identity = self._end.identity
-        if header.format > FORMAT_VERSION and isinstance(look(self._view, at, identity), Header):
+    def _is_plausible(self, header: Header, epoch: Epoch) -> bool:
+        if header.format > FORMAT_VERSION and isinstance(look(self._view, header.offset, self._end.identity), Header):
             require_known_format(header, self._path)
-        is_ours = header.offset == at and (header.timeline, header.incarnation) == identity
         is_ordered = header.epoch >= epoch or header.kind == BlockKind.FILE_HEADER
-        return is_ours and is_ordered and header.format <= FORMAT_VERSION and header.end <= self._end.end
+        return is_ordered and header.format <= FORMAT_VERSION and header.end <= self._end.end
 
     def _take(self, header: Header) -> None:
         part = self._open or replace(self._whole, start=header.offset, stop=header.offset, running=0, entries=0)
@@ -188,7 +196,7 @@ class _Cutting:
 
 
 def _running(before: int, header: Header) -> int:
-    return crc32(header.checksum.to_bytes(4, "little"), before)
+    return run_on(before, header.checksum)
 
 
 def _behind(border: Border, header: Header) -> Border:

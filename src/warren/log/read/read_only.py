@@ -36,12 +36,11 @@ from warren.files.protocol import Files, join
 from warren.log.file_record import MANIFEST, FileKind, FileRecord, FileState
 from warren.log.log_files import horizon_if_gone, open_record
 from warren.log.manifest import ManifestState, read_manifest
-from warren.log.read.blocks import counted
+from warren.log.read.blocks import BlockCursor, readable_ranges
 from warren.log.read.scan import LogInput, witnessed_end
 from warren.log.recovery import newest_witness
 from warren.records.block import Header
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 
 TRIES = 5
 
@@ -120,11 +119,8 @@ def marks_of(files: Files, directory: str, state: ManifestState, durable: Epoch)
 
 def _headers(view: memoryview, record: FileRecord) -> Iterator[Header]:
     """The blocks that count: over what was voided, as far as an active file goes by itself."""
-    if record.state is FileState.ACTIVE:
-        yield from walk(view, record.identity).headers
-    else:
-        for start, stop in counted(record, record.end):
-            yield from walk(view, record.identity, start, stop).headers
+    for start, stop in readable_ranges(view, record):
+        yield from BlockCursor(view, record.identity, start, stop)
 
 
 def epoch_at_time(files: Files, directory: str, state: ManifestState, durable: Epoch, wall_ns: int) -> Epoch:

@@ -62,12 +62,13 @@ from warren.log.read.blocks import (
     Range,
     ScanVerdict,
     ScanWalk,
+    extent,
+    next_good,
     trusted,
 )
 from warren.records.block import Header, look
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries
-from warren.records.walk import extent, next_good
 
 
 @dataclass(frozen=True, slots=True)

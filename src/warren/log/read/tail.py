@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from warren.base.errors import Damage
 from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, lsn_of
@@ -44,7 +45,7 @@ from warren.log.file_record import FileKind, FileRecord, FileState
 from warren.log.log_files import open_record
 from warren.log.manifest import ManifestState
 from warren.log.pointers import ROW_BYTES, VALUE_BYTES_MAX, Pointer, by_reference
-from warren.log.read.blocks import counted, peek
+from warren.log.read.blocks import BlockCursor, readable_ranges, trust
 from warren.log.read.parts import last_within
 from warren.log.read.read_only import ReadOnlyLog, open_for_reading
 from warren.log.retention import check_not_gone
@@ -209,14 +210,10 @@ class LogTail:
         entries = size_bytes = 0
         for record in self._records():
             view, _ = self._mapped(record)
-            at = self._places.get(record.number, 0)
-            for start, stop in counted(record, len(view) if record.state is FileState.ACTIVE else record.end):
-                at = max(at, start)
-                while at < stop and (header := peek(view, at)) is not None and header.epoch <= up_to:
-                    if self._is_ours(header) and header.epoch > self.after:
-                        entries += header.entries
-                        size_bytes += self._weight(header)
-                    at = header.end
+            for header in self._unread(record, view, up_to):
+                if self._is_ours(header):
+                    entries += header.entries
+                    size_bytes += self._weight(header)
         return entries, size_bytes
 
     def sampled(self, up_to: Epoch, blocks: int) -> Iterator[TailBlock]:
@@ -224,11 +221,8 @@ class LogTail:
         found: list[tuple[FileRecord, memoryview, int]] = []
         for record in self._records():
             view, _ = self._mapped(record)
-            at = self._places.get(record.number, 0)
-            while (header := peek(view, at)) is not None and header.epoch <= up_to:
-                if self._is_ours(header) and header.epoch > self.after:
-                    found.append((record, view, at))
-                at = header.end
+            unread = self._unread(record, view, up_to)
+            found += [(record, view, header.offset) for header in unread if self._is_ours(header)]
         for record, view, at in found[:: len(found) // blocks + 1]:
             block = look(view, at, record.identity)
             if isinstance(block, Header):  # whoever reads everything says what is wrong with it
@@ -239,14 +233,24 @@ class LogTail:
         sizes: dict[Epoch, int] = {}
         for record in self._records():
             view, _ = self._mapped(record)
-            at, total = self._places.get(record.number, 0), 0
-            while total <= bytes_max and (header := peek(view, at)) is not None and header.epoch <= durable:
-                if header.epoch > self.after:
-                    weight = self._weight(header)
-                    total += weight
-                    sizes[header.epoch] = sizes.get(header.epoch, 0) + weight
-                at = header.end
+            total = 0
+            for header in self._unread(record, view, durable):
+                weight = self._weight(header)
+                total += weight
+                sizes[header.epoch] = sizes.get(header.epoch, 0) + weight
+                if total > bytes_max:
+                    break
         return sizes
+
+    def _unread(self, record: FileRecord, view: memoryview, up_to: Epoch) -> Iterator[Header]:
+        """The headers of the blocks of a file that are to be read, not verified."""
+        at = self._places.get(record.number, 0)
+        for start, stop in readable_ranges(view, record):
+            for header in BlockCursor(view, record.identity, max(at, start), stop, trust):
+                if header.epoch > up_to:
+                    return
+                if header.epoch > self.after:
+                    yield header
 
     @property
     def referring(self) -> frozenset[StreamId]:
@@ -279,23 +283,19 @@ class LogTail:
         is_active = record.state is FileState.ACTIVE
         at = self._places.get(record.number, 0)
         few = FewBlocks(record.channel, record.number)
-        for start, stop in counted(record, len(view) if is_active else record.end):
-            at = max(at, start)
-            while at < stop:
-                if (hopped := self._hop(record, view, at, up_to, end if is_active else stop)) is not None:
-                    at = hopped
-                    continue
-                header = look(view, at, record.identity)
-                if isinstance(header, BlockVerdict):
-                    if not is_active or at < end:
-                        raise Damage(f"the log is damaged: {header.value}", path, at)
-                    break
+        for start, stop in readable_ranges(view, record):
+            durable_end = end if is_active else stop
+            is_skipped = partial(self._is_skipped, up_to, durable_end)
+            cursor = BlockCursor(view, record.identity, max(at, start), stop, is_skipped)
+            for header in cursor:
                 if header.epoch > up_to:
                     break
                 if self._is_ours(header) and header.epoch > self.after:
                     self.entries_read += header.entries
                     yield from self._given(record, view, header, few)
-                at = header.end
+            at = cursor.at
+            if cursor.stopped_by is not BlockVerdict.GOOD and at < durable_end:
+                raise Damage(f"the log is damaged: {cursor.stopped_by.value}", path, at)
         yield from _joined(few)
         places[record.number] = at
 
@@ -309,13 +309,10 @@ class LogTail:
         if block.columns.count:
             yield block
 
-    def _hop(self, record: FileRecord, view: memoryview, at: int, up_to: Epoch, end: int) -> int | None:
-        """Behind the block at `at`, if it is another stream's and all of it is durable: its bytes need not be read."""
-        header = peek(view, at)
-        if header is None or header.kind != BlockKind.ENTRIES or self._is_ours(header) or header.end > end:
-            return None
-        is_own = header.offset == at and (header.timeline, header.incarnation) == record.identity
-        return header.end if is_own and header.epoch <= up_to else None
+    def _is_skipped(self, up_to: Epoch, durable_end: int, header: Header) -> bool:
+        """A durable block of another stream: its bytes are not read."""
+        is_other = header.kind == BlockKind.ENTRIES and not self._is_ours(header)
+        return is_other and header.end <= durable_end and header.epoch <= up_to
 
     def _mapped(self, record: FileRecord) -> tuple[memoryview, str]:
         return open_record(self._files, self._directory, record).map()
@@ -353,15 +350,14 @@ def block_of(
 def blocks_of_part(channel: ChannelId, part: EpochWrite, referring: Collection[StreamId]) -> Iterator[TailBlock]:
     """The key-value blocks of what one file contributed to one epoch."""
     raw = memoryview(b"".join(part.pieces))
-    at = 0
-    while at < len(raw):
-        header = peek(raw, at)
-        assert header is not None, "a part is blocks, one behind the other"
+    stop = part.start + len(raw)
+    cursor = BlockCursor(raw, part.participant.identity, part.start, stop, trust, part.start)
+    for header in cursor:
         if is_entries(header, referring):
             block = block_of(channel, part.participant.number, raw, header, referring, part.start)
             if block.columns.count:
                 yield block
-        at = header.end - part.start
+    assert cursor.at == stop, "a part is blocks, one behind the other"
 
 
 class Follower:

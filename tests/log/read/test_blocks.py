@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.records.samples import OTHER_LIFE, OURS, Row, entries_block, plain_block, three_blocks
+from warren.log.read.blocks import BlockWalk, extent, next_good, walk
 from warren.records.format import BlockVerdict
-from warren.records.walk import BlockWalk, extent, next_good, walk
 
 WHOLE = three_blocks()
 ENDS = [header.end for header in walk(memoryview(WHOLE), OURS).headers]
