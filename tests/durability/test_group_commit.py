@@ -490,7 +490,7 @@ def test_op_10_an_automatic_flush_comes_with_every_so_many_blocks(buffers: int, 
                 await_durable(store, epoch)
                 flushed.append(number)
             assert store.commit.durable == (epoch if number % buffers == 0 else epoch - 1)
-        assert len(flushed) == store.commit.epochs_committed == store.appender.flushes == flushes
+        assert len(flushed) == store.commit.epochs_committed == store.writer.flushes == flushes
 
 
 def await_durable(store: LogStore, epoch: Epoch) -> None:

@@ -161,7 +161,7 @@ def small_store(is_stopped: bool = True, epochs: int = 8, settings: LogSettings 
     if is_stopped:
         store.close()
     else:
-        store.witnesses.write(store.commit)
+        store.epoch_file.write(store.commit)
         store.abandon()
     return files
 

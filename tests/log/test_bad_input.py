@@ -264,7 +264,7 @@ def test_a_full_disk_holds_appends_up_and_they_go_on_without_a_restart() -> None
     files.capacity_bytes = files.used_bytes + 10_000
     told: list[bytes] = []
     called: list[int] = []
-    store.call_when_durable(called.append)
+    store.commit.call_when_durable(called.append)
 
     def write(name: int) -> None:
         for number in range(3):

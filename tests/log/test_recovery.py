@@ -14,7 +14,7 @@ from warren.durability.closing_block import NO_DIGEST, Closing, ClosingPart
 from warren.durability.epoch_file import DurableRecord
 from warren.durability.log_file import FileEnd, LogFile, run_on
 from warren.log.file_record import FILE_HEADER_BYTES, FileHeader, FileKind, FileRecord, FileState
-from warren.log.recovery import DurableJudgement, ExaminedFiles, examine, judge
+from warren.log.recovery import RecoveredEpoch, ExaminedFile, examine, judge
 from warren.log.writer import EntryRows
 from warren.records.block import FileIdentity, draft
 from warren.records.entries import Versions, draft_entries
@@ -75,7 +75,7 @@ class Forge:
     def end(self, epoch: int, index: int = 0) -> int:
         return self.ends[epoch][index].end
 
-    def examined(self, *raws: bytes | bytearray, is_recycled: bool = False) -> list[ExaminedFiles]:
+    def examined(self, *raws: bytes | bytearray, is_recycled: bool = False) -> list[ExaminedFile]:
         found = []
         for index, raw in enumerate(raws or [self.raw(index) for index in range(self.count)]):
             participant = self.participants[index]
@@ -94,7 +94,7 @@ class Forge:
 
     def judged(
         self, *raws: bytes | bytearray, witness: DurableRecord | None = None, floor: int = 0, run_first: int = 1
-    ) -> DurableJudgement:
+    ) -> RecoveredEpoch:
         return judge(self.examined(*raws), witness, Epoch(floor), self.digests[floor], Epoch(run_first))
 
 

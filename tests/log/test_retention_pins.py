@@ -237,12 +237,11 @@ def test_a_pin_can_be_taken_while_the_store_is_stopped() -> None:
 
 TAKE_A_PIN = """
 import sys
-from warren.base.chance import SystemChance
-from warren.base.clock import SystemClock
+from warren.base.environment import SystemClock, SystemRandom
 from warren.files.local import LocalFiles
-from warren.log.pins import Pins
+from warren.log.retention import Pins
 
-pins = Pins(LocalFiles(), sys.argv[1], SystemClock(), SystemChance())
+pins = Pins(LocalFiles(), sys.argv[1], SystemClock(), SystemRandom())
 pin, state = pins.take("another process", 600.0, from_epoch=1)
 print(pin.id, len(state.files))
 """

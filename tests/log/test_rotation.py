@@ -356,7 +356,7 @@ def test_at_most_one_request_is_taken_per_switch() -> None:
         taken.append(waiting - len(store.rotation._queue))
         return after
 
-    store.commit._turn.rotate_if_due = counted  # type: ignore[attr-defined]
+    store.rotation.at_switch = counted  # type: ignore[method-assign]
 
     def meanwhile() -> None:
         for _ in range(3):

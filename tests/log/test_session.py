@@ -128,7 +128,7 @@ def test_a_session_is_aborted_by_an_error_that_passes_by(store: LogStore, files:
     with pytest.raises(KeyError):
         fail()
     assert rows_of(files) == []
-    assert not store.appender.open_sessions
+    assert not store.writer.open_sessions
 
 
 def test_an_empty_session_is_as_durable_as_what_is_durable(store: LogStore, files: MemoryFiles) -> None:
@@ -337,7 +337,7 @@ def test_a_session_that_could_not_be_ended_holds_up_no_rotation(store: LogStore)
     session._versions = [(-1, -1)]  # what no caller can do, to make the end fail
     with pytest.raises(struct.error):
         session.end()
-    assert not store.appender.open_sessions
+    assert not store.writer.open_sessions
     assert store.rotate().is_complete
 
 

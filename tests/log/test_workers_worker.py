@@ -262,7 +262,7 @@ import os, sys, threading, time
 from tests.log.test_retention_lives import log_file
 from tests.log.upkeep_stage import QUIET, put
 from warren.log.store import LogStore
-from warren.log.worker import ProcessWorker
+from warren.log.workers import ProcessWorker
 
 store = LogStore.open(sys.argv[1], QUIET)
 put(store, {b"a": b"1"})

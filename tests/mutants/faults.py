@@ -204,6 +204,6 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "session-across-epochs", "the blocks of a session are placed one by one, not under one gate", ("bulk",),
-        (Patch("warren.log.writer:Appender.append_drafts", session_across_epochs),),
+        (Patch("warren.log.writer:LogWriter.append_drafts", session_across_epochs),),
     ),
 )  # fmt: skip

@@ -66,7 +66,7 @@ from warren.records.format import BlockKind
 
 
 @dataclass(frozen=True, slots=True)
-class ExaminedFiles:
+class ExaminedFile:
     """One active file, walked from its first block to where good blocks end."""
 
     record: FileRecord
@@ -78,25 +78,25 @@ class ExaminedFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedEpoch:
+class VerifiedFile:
     """The valid part of an active file, and what does not count."""
 
-    examined: ExaminedFiles
+    examined: ExaminedFile
     end: FileEnd
     headers: tuple[Header, ...]
     voided: Voided | None
 
 
 @dataclass(frozen=True, slots=True)
-class DurableJudgement:
+class RecoveredEpoch:
     durable: Epoch
     digest: bytes
     highest_seen: Epoch
-    files: tuple[VerifiedEpoch, ...]
+    files: tuple[VerifiedFile, ...]
     monotone_ns: int
 
 
-def examine(record: FileRecord, path: str, view: memoryview) -> ExaminedFiles:
+def examine(record: FileRecord, path: str, view: memoryview) -> ExaminedFile:
     walked = walk(view, record.identity)
     if not walked.headers or walked.headers[0].kind != BlockKind.FILE_HEADER:
         raise Damage("an active log file does not begin with its file header", path, 0)
@@ -107,16 +107,16 @@ def examine(record: FileRecord, path: str, view: memoryview) -> ExaminedFiles:
     behind = list(good_blocks(view, record.identity, walked.end + 8)) if written_to > walked.end else []
     # In a recycled file the bytes of its earlier life stand behind: only good blocks say how far this one came.
     last = behind[-1].end if behind else walked.end
-    return ExaminedFiles(record, path, view, walked, tuple(behind), last if record.is_recycled else written_to)
+    return ExaminedFile(record, path, view, walked, tuple(behind), last if record.is_recycled else written_to)
 
 
 def judge(
-    examined: Sequence[ExaminedFiles],
+    examined: Sequence[ExaminedFile],
     witness: DurableRecord | None,
     floor: Epoch,
     floor_digest: bytes,
     run_first: Epoch,
-) -> DurableJudgement:
+) -> RecoveredEpoch:
     """`floor` is the epoch the manifest knows to be durable; the witness, if there is one, is at least as good."""
     durable, digest = (
         (witness.durable, witness.digest) if witness and witness.durable >= floor else (floor, floor_digest)
@@ -137,10 +137,10 @@ def judge(
         digest = closings[final].digest(examined[0].record.timeline)
     marks = [closing.monotone_ns for closing in closings.values()]
     monotone = max([witness.monotone_ns if witness else 0, *marks])
-    return DurableJudgement(final, digest, highest, tuple(_verified(item, final) for item in examined), monotone)
+    return RecoveredEpoch(final, digest, highest, tuple(_verified(item, final) for item in examined), monotone)
 
 
-def _check_against_witness(item: ExaminedFiles, witness: DurableRecord | None) -> None:
+def _check_against_witness(item: ExaminedFile, witness: DurableRecord | None) -> None:
     # A witness from an opening which did not come to its end may name another life of this number: not this file.
     ends = witness.ends if witness else ()
     wanted = [end for end in ends if (end.number, end.identity) == (item.record.number, item.record.identity)]
@@ -158,7 +158,7 @@ def _check_against_witness(item: ExaminedFiles, witness: DurableRecord | None) -
             )
 
 
-def _check_order(item: ExaminedFiles) -> None:
+def _check_order(item: ExaminedFile) -> None:
     last = 0
     for header in item.walked.headers:
         if header.epoch < last:
@@ -166,7 +166,7 @@ def _check_order(item: ExaminedFiles) -> None:
         last = header.epoch
 
 
-def _closings(examined: Sequence[ExaminedFiles]) -> dict[Epoch, Closing]:
+def _closings(examined: Sequence[ExaminedFile]) -> dict[Epoch, Closing]:
     found: dict[Epoch, Closing] = {}
     for item in examined:
         for header in (*item.walked.headers, *item.behind):
@@ -175,7 +175,7 @@ def _closings(examined: Sequence[ExaminedFiles]) -> dict[Epoch, Closing]:
     return found
 
 
-def _is_whole(examined: Sequence[ExaminedFiles], closing: Closing) -> bool:
+def _is_whole(examined: Sequence[ExaminedFile], closing: Closing) -> bool:
     by_number = {item.record.number: item for item in examined}
     for part in closing.parts:
         item = by_number.get(part.file)
@@ -184,7 +184,7 @@ def _is_whole(examined: Sequence[ExaminedFiles], closing: Closing) -> bool:
     return True
 
 
-def _require_whole(examined: Sequence[ExaminedFiles], closings: dict[Epoch, Closing], epoch: Epoch) -> None:
+def _require_whole(examined: Sequence[ExaminedFile], closings: dict[Epoch, Closing], epoch: Epoch) -> None:
     """A later epoch was written, so this one was durable: whatever is missing of it is damage."""
     if epoch in closings and _is_whole(examined, closings[epoch]):
         return
@@ -194,7 +194,7 @@ def _require_whole(examined: Sequence[ExaminedFiles], closings: dict[Epoch, Clos
     )
 
 
-def _running_at(item: ExaminedFiles, end: int) -> int | None:
+def _running_at(item: ExaminedFile, end: int) -> int | None:
     """The running checksum behind the good block that ends there."""
     if end > item.walked.end:
         return None
@@ -204,7 +204,7 @@ def _running_at(item: ExaminedFiles, end: int) -> int | None:
     return None
 
 
-def _verified(item: ExaminedFiles, durable: Epoch) -> VerifiedEpoch:
+def _verified(item: ExaminedFile, durable: Epoch) -> VerifiedFile:
     count = sum(1 for header in item.walked.headers if header.epoch <= durable)
     headers = tuple(item.walked.headers[:count])
     end = headers[-1].end if headers else FILE_HEADER_BYTES
@@ -215,7 +215,7 @@ def _verified(item: ExaminedFiles, durable: Epoch) -> VerifiedEpoch:
         voided = Voided(
             end, item.extent, "torn" if is_torn else f"not durable: epoch {item.walked.headers[count].epoch}"
         )
-    return VerifiedEpoch(item, FileEnd(item.record.number, item.record.identity, end, running), headers, voided)
+    return VerifiedFile(item, FileEnd(item.record.number, item.record.identity, end, running), headers, voided)
 
 
 def set_aside_bytes(files: Files, directory: str, name: str, data: Buffer) -> str:
@@ -282,7 +282,7 @@ class OpenedLog:
     """What opening found: the ground the store is put on."""
 
     manifest: Manifest
-    judgement: DurableJudgement
+    judgement: RecoveredEpoch
     first_epoch: Epoch
     kept: dict[ChannelId, LogFile]  # active files with nothing in them: written on
     sealed: list[FileRecord]
@@ -407,7 +407,7 @@ def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[
 
 def judge_directory(
     files: Files, directory: str, state: ManifestState, witness: DurableRecord | None
-) -> DurableJudgement:
+) -> RecoveredEpoch:
     active = state.of_state(FileState.ACTIVE)
     examined = []
     for record in active:
@@ -433,11 +433,11 @@ def check_settings(settings: LogSettings) -> None:
         )
 
 
-def _has_content(item: VerifiedEpoch) -> bool:
+def _has_content(item: VerifiedFile) -> bool:
     return len(item.headers) > 1 or item.voided is not None
 
 
-def _make_durable(files: Files, item: VerifiedEpoch, witness: DurableRecord | None) -> None:
+def _make_durable(files: Files, item: VerifiedFile, witness: DurableRecord | None) -> None:
     """What was found behind the witness is written once more, byte for byte, and synced. Syncing alone is not enough:
     where the sync of an earlier process failed, the system may take pages for clean that the disk never got."""
     mine = item.end.number, item.end.identity
@@ -489,14 +489,14 @@ def _life_of(files: Files, path: str) -> tuple[int, int] | None:
         file.close()
 
 
-def _quarantine(files: Files, directory: str, item: VerifiedEpoch) -> None:
+def _quarantine(files: Files, directory: str, item: VerifiedFile) -> None:
     if item.voided is not None:
         voided = item.voided
         name = f"{item.examined.record.number:010d}-{voided.start}-{voided.end}.voided"
         set_aside_bytes(files, directory, name, item.examined.view[voided.start : voided.end])
 
 
-def _sealed(item: VerifiedEpoch, judgement: DurableJudgement, wall_ns: int) -> FileRecord:
+def _sealed(item: VerifiedFile, judgement: RecoveredEpoch, wall_ns: int) -> FileRecord:
     record = item.examined.record
     data = [header for header in item.headers if header.kind == BlockKind.ENTRIES]
     ends: dict[StreamId, Lsn] = {}
@@ -526,7 +526,7 @@ def release(participant: LogFile) -> None:
         handle.close()
 
 
-def _kept_open(files: Files, items: list[VerifiedEpoch], state: ManifestState) -> dict[ChannelId, LogFile]:
+def _kept_open(files: Files, items: list[VerifiedFile], state: ManifestState) -> dict[ChannelId, LogFile]:
     kept: dict[ChannelId, LogFile] = {}
     try:
         for item in items:
@@ -538,7 +538,7 @@ def _kept_open(files: Files, items: list[VerifiedEpoch], state: ManifestState) -
     return kept
 
 
-def _kept(files: Files, item: VerifiedEpoch, state: ManifestState) -> LogFile:
+def _kept(files: Files, item: VerifiedFile, state: ManifestState) -> LogFile:
     end = item.end
     participant = LogFile(end.number, end.identity, end.end, end.running, state.container_bytes)
     handle = files.open(item.examined.path, writable=True)

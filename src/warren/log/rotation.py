@@ -14,7 +14,7 @@ the directory for it, where a later rotation may already have been.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,10 +26,11 @@ from warren.files.protocol import Files, join
 from warren.log.file_record import FileKind, FileRecord, FileState, active_name, rotated_name
 from warren.log.log_files import LogFileFactory
 from warren.log.manifest import Change, Manifest, file_change, set_change
-from warren.log.writer import EpochFileWriter, LogAppender, LogChannel
+from warren.log.settings import LogSettings
 
 if TYPE_CHECKING:
     from warren.log.session import Session
+    from warren.log.writer import LogChannel, LogWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +64,21 @@ class Rotation:
         clock: Clock,
         manifest: Manifest,
         log_files: LogFileFactory,
-        channels: Sequence[LogChannel],
-        appender: LogAppender,
-        commit: GroupCommit,
-        witnesses: EpochFileWriter,
-        rotate_bytes: int,
-        page_cache_bytes: int,
-        reply_seconds_max: float,
+        writer: LogWriter,
+        settings: LogSettings,
     ) -> None:
         self._files = files
         self._directory = directory
         self._clock = clock
         self._manifest = manifest
         self._log_files = log_files
-        self._channels = channels
-        self._appender = appender
-        self._commit = commit
-        self._witnesses = witnesses
-        self._rotate_bytes = rotate_bytes
-        self._is_forgetting = page_cache_bytes > 0
-        self._reply_seconds_max = reply_seconds_max
+        self._writer = writer
+        self._channels = writer.channels
+        self._commit = writer.commit
+        self._epoch_file = writer.epoch_file
+        self._rotate_bytes = settings.rotate_bytes
+        self._releases_page_cache = settings.page_cache_bytes > 0
+        self._reply_seconds_max = settings.rotation_reply_seconds_max
         self._queue: deque[RotationRequest] = deque()
         self._is_wanted = False
         self.rotations = 0
@@ -122,8 +118,8 @@ class Rotation:
             return None
         moves = [self._plan(channel) for channel in filled]
         if request is not None:
-            request.sessions = set(self._appender.open_sessions)
-            self._appender.awaited_sessions |= request.sessions
+            request.sessions = set(self._writer.open_sessions)
+            self._writer.awaited_sessions |= request.sessions
         steps = self._steps(moves, self._commit.closed[0], request)
         return lambda: _run(steps)
 
@@ -143,16 +139,16 @@ class Rotation:
             return deque([lambda: self._answer(request, epoch)])
         return deque(
             [
-                lambda: self._witnesses.write(self._commit),
+                lambda: self._epoch_file.write(self._commit),
                 lambda: self._rename(moves),
-                lambda: self._witnesses.rename(epoch),
+                lambda: self._epoch_file.rename(epoch),
                 lambda: self._files.sync_directory(self._directory),
                 *[lambda move=move: self._create(move) for move in moves],
-                lambda: self._witnesses.create(self._commit),
+                lambda: self._epoch_file.create(self._commit),
                 lambda: self._files.sync_directory(self._directory),
                 lambda: self._edit(moves),
                 lambda: self._release(moves),
-                lambda: self._witnesses.write(self._commit),
+                lambda: self._epoch_file.write(self._commit),
                 lambda: self._answer(request, epoch),
             ]
         )
@@ -165,7 +161,7 @@ class Rotation:
 
     def _create(self, move: FileChange) -> None:
         self._log_files.create(move.new)
-        self._witnesses.add_file(move.new)
+        self._epoch_file.add_files([move.new])
 
     def _edit(self, moves: list[FileChange]) -> None:
         changes: list[Change] = [file_change(move.sealed) for move in moves]
@@ -178,8 +174,8 @@ class Rotation:
 
     def _release(self, moves: list[FileChange]) -> None:
         for move in moves:
-            self._witnesses.remove_file(move.old)
-            if self._is_forgetting:
+            self._epoch_file.remove_file(move.old)
+            if self._releases_page_cache:
                 move.old.forget(0)
             if move.old.handle is not None:
                 move.old.handle.close()
@@ -192,7 +188,7 @@ class Rotation:
     def _await_sessions(self, request: RotationRequest, result: RotationResult) -> RotationResult:
         deadline = self._clock.monotonic_ns() + int(self._reply_seconds_max * 1e9)
         with self._commit.gate:
-            while request.sessions & self._appender.open_sessions:
+            while request.sessions & self._writer.open_sessions:
                 left = (deadline - self._clock.monotonic_ns()) / 1e9
                 if left <= 0:
                     return RotationResult(result.epoch, result.rotated, False)

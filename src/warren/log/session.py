@@ -33,7 +33,7 @@ from warren.records.entries import Versions, draft_entries
 from warren.records.format import ENTRY_BYTES_MAX
 
 if TYPE_CHECKING:
-    from warren.log.writer import LogAppender, Placed
+    from warren.log.writer import LogWriter, Placed
 
 
 def check_strings(key: object, value: object) -> None:
@@ -102,14 +102,14 @@ class Session:
 
     def __init__(
         self,
-        appender: LogAppender,
+        writer: LogWriter,
         channel: int,
         stream: StreamId,
         block_bytes: int,
         bytes_max: int,
         is_referring: bool = False,
     ) -> None:
-        self._appender = appender
+        self._writer = writer
         self._channel = channel
         self._stream = stream
         self._block_bytes = block_bytes
@@ -123,7 +123,7 @@ class Session:
         self.epoch: Epoch | None = None  # set by `end`
         self.first_lsn: Lsn | None = None  # of its first entry, set by `end`
         self.placed: list[Placed] = []  # block by block where its entries stand, set by `end`
-        appender.session_began(self)
+        writer.session_began(self)
 
     # -- one entry -----------------------------------------------------------------------------------------------
 
@@ -193,20 +193,20 @@ class Session:
         try:
             self.epoch, self.first_lsn = self._append()
         except BaseException:
-            self._appender.session_ended(self)
+            self._writer.session_ended(self)
             raise
         return self.epoch
 
     def commit(self) -> Epoch:
         """End it and wait until it is durable."""
         epoch = self.end()
-        self._appender.wait(epoch)
+        self._writer.wait(epoch)
         return epoch
 
     def abort(self) -> None:
         """Forget it. Nothing of it was ever written."""
         self._finish()
-        self._appender.session_ended(self)
+        self._writer.session_ended(self)
 
     def __enter__(self) -> Session:
         return self
@@ -228,12 +228,12 @@ class Session:
 
     def _append(self) -> tuple[Epoch, Lsn]:
         if self._is_small():
-            return self._appender.append_rows(self, self._channel, self._stream, self._rows)
+            return self._writer.append_rows(self, self._channel, self._stream, self._rows)
         if self._is_plain() and self._rows.size_bytes <= self._block_bytes:
-            return self._appender.append_drafts(self, self._channel, [draft_rows(self._rows, self._stream)])
+            return self._writer.append_drafts(self, self._channel, [draft_rows(self._rows, self._stream)])
         self._flush_rows()
         drafts = [made for batch in self._batches for made in self._drafts(*batch)]
-        return self._appender.append_drafts(self, self._channel, drafts)
+        return self._writer.append_drafts(self, self._channel, drafts)
 
     def _is_small(self) -> bool:
         """Small enough to share a block with others."""

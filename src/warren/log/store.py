@@ -6,7 +6,6 @@ with LogStore.open("/var/lib/app/log") as store, store.begin() as session:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from warren.base.environment import Clock
@@ -14,9 +13,6 @@ from warren.base.errors import Refused
 from warren.base.ids import ChannelId, Epoch, StreamId
 from warren.base.process import OwningProcess
 from warren.base.threads import Threads
-from warren.durability.group_commit import GroupCommit
-from warren.durability.log_file import EpochWrite
-from warren.durability.timeline import WallMarks
 from warren.files.environment import Environment
 from warren.files.local import this_process
 from warren.files.protocol import DirectoryLock, Files, join
@@ -39,12 +35,12 @@ from warren.log.recovery import (
     release,
 )
 from warren.log.retention import FilePurge, Pins, PurgeResult
-from warren.log.rotation import Rotation, RotationResult
+from warren.log.rotation import RotationResult
 from warren.log.session import Session
 from warren.log.settings import KV_STREAM, LogSettings
 from warren.log.streams import Stream, Streams
 from warren.log.workers import InlineWorker, MergeWorker, ProcessWorker, Progress, SizedWorker
-from warren.log.writer import EpochFileWriter, LogAppender, LogChannel, LogCommitHooks
+from warren.log.writer import CommitStart, EpochFileWriter, LogChannel, LogWriter
 
 __all__ = ["Environment", "LogStore"]
 
@@ -85,40 +81,28 @@ class LogStore:
             state.initial_containers,
             self.recycle_pool,
         )
-        self.witnesses = EpochFileWriter(files, directory, threads, self.manifest, opened.witness_sequence)
+        self.epoch_file = EpochFileWriter(files, directory, threads, self.manifest, opened.witness_sequence)
         self.channels = [self._channel(ChannelId(index)) for index in range(self._channel_count())]
         self.disk_reserve = DiskReserve(
             files, directory, threads, settings.ballast_bytes, settings.ballast_publish_bytes
         )
-        turn = LogCommitHooks(self.channels, self.witnesses, self.disk_reserve, settings.page_cache_bytes)
         judgement = opened.judgement
-        self.commit = GroupCommit(
-            threads,
-            clock,
-            turn,
-            state.timeline.id,
-            judgement.durable,
-            opened.first_epoch,
-            judgement.digest,
-            WallMarks(clock, judgement.monotone_ns),
-        )
-        turn.commit = self.commit
-        self.appender = LogAppender(self.channels, self.commit, settings, self.owner)
-        self.rotation = Rotation(
+        start = CommitStart(judgement.durable, judgement.digest, opened.first_epoch, judgement.monotone_ns)
+        self.writer = LogWriter(
             files,
             directory,
             clock,
+            threads,
             self.manifest,
             self.log_files,
             self.channels,
-            self.appender,
-            self.commit,
-            self.witnesses,
-            settings.rotate_bytes,
-            settings.page_cache_bytes,
-            settings.rotation_reply_seconds_max,
+            self.epoch_file,
+            self.disk_reserve,
+            settings,
+            self.owner,
+            start,
         )
-        turn.rotate_if_due = self.rotation.at_switch
+        self.commit, self.rotation = self.writer.commit, self.writer.rotation
 
     def _wire_upkeep(self) -> None:
         """What keeps the log short and readable: pins, purge, compaction, snapshot, streams."""
@@ -219,20 +203,12 @@ class LogStore:
             raise Refused(f"there is no channel {channel}", f"this store has channels 0 … {len(self.channels) - 1}")
         mixes = stream != KV_STREAM and self.manifest.state.streams[stream].is_referring
         settings = self.settings
-        return Session(self.appender, channel, stream, settings.block_bytes, settings.session_bytes_max, mixes)
+        return Session(self.writer, channel, stream, settings.block_bytes, settings.session_bytes_max, mixes)
 
     def wait(self, epoch: Epoch) -> None:
         """Return when an epoch is durable."""
         self.owner.check()
         self.commit.wait(epoch)
-
-    def call_when_durable(self, callback: Callable[[Epoch], None]) -> None:
-        """Be called with each epoch that becomes durable, in order."""
-        self.commit.call_when_durable(callback)
-
-    def call_with_parts(self, callback: Callable[[Epoch, Sequence[EpochWrite]], None]) -> None:
-        """The same, with the bytes that each file contributed to the epoch."""
-        self.commit.call_with_parts(callback)
 
     def flush(self) -> None:
         """Ask for what is gathered to become durable, without waiting."""
@@ -242,7 +218,7 @@ class LogStore:
     def witness(self) -> None:
         """Let other processes see now what is durable; by itself that happens within 100 ms."""
         self.owner.check()
-        self.witnesses.write(self.commit)
+        self.epoch_file.write(self.commit)
 
     def rotate(self) -> RotationResult:
         self.owner.check()
@@ -391,7 +367,7 @@ class LogStore:
         """A channel of its own for a new stream: file, witness, edit, and only then the first byte."""
         participant = self.log_files.plan_log_file(stream.channel)
         self.log_files.create(participant)
-        self.witnesses.add_file(participant)
+        self.epoch_file.add_files([participant])
         self.environment.files.sync_directory(self.directory)
         record = self.log_files.record_of(participant, stream.channel)
         next_file = set_change(next_file=self.log_files.next_number)
@@ -420,16 +396,16 @@ class LogStore:
         fresh = [channel for channel in self.channels if channel.participant.handle is None]
         for channel in fresh:
             self.log_files.create(channel.participant)
-        self.witnesses.named_files = [channel.participant for channel in self.channels]
-        self.witnesses.create(self.commit)
+        self.epoch_file.add_files([channel.participant for channel in self.channels])
+        self.epoch_file.create(self.commit)
         files.sync_directory(self.directory)
         records = [self.log_files.record_of(channel.participant, channel.id) for channel in fresh]
         self.manifest.commit(opening_edit(self.opened, records, self.log_files.next_number))
-        self.witnesses.write(self.commit)
+        self.epoch_file.write(self.commit)
 
     def _release(self) -> None:
         for channel in self.channels:
             release(channel.participant)
-        self.witnesses.close()
+        self.epoch_file.close()
         self.manifest.close()
         self._lock.release()

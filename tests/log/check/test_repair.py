@@ -200,7 +200,7 @@ def test_damage_above_the_witness_but_below_a_later_epoch_is_repaired_too() -> N
     for key in (b"key 0", b"key 1", b"key 2"):
         put(store, key)
         if key == b"key 0":
-            store.witnesses.write(store.commit)
+            store.epoch_file.write(store.commit)
     store.abandon()
     log = open_for_reading(files, DIRECTORY)
     assert log.durable == 1
@@ -219,7 +219,7 @@ def test_a_part_missing_at_a_files_end_is_known_from_the_other_files_closing_blo
     files = MemoryFiles()
     store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"key 0")
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
     sessions = [store.begin(channel) for channel in (0, 1)]
     for channel, session in enumerate(sessions):
         session.put(STORAGE, b"both %d" % channel, b"")

@@ -174,7 +174,7 @@ def test_every_truncation_above_the_witness_opens_with_what_was_durable() -> Non
     files = MemoryFiles()
     store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"key 0")
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
     put(store, b"key 1")
     store.abandon()
     shrink(files)
@@ -238,7 +238,7 @@ def test_an_older_copy_of_an_active_file_is_damage() -> None:
     put(store, b"a")
     old = files.contents(join(DIRECTORY, "pwal_0000"))
     put(store, b"b")
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
     store.abandon()
     files.set_contents(join(DIRECTORY, "pwal_0000"), old)
     report = check(files)
@@ -285,7 +285,7 @@ def test_the_chain_goes_on_across_restarts_crashes_and_rotations() -> None:
             store.rotate()
             put(store, b"%d last" % life)
         if life == 2:
-            store.witnesses.write(store.commit)
+            store.epoch_file.write(store.commit)
             store.abandon()
         else:
             store.close()
@@ -372,7 +372,7 @@ def test_verify_beside_a_running_store_checks_what_is_durable() -> None:
     files = MemoryFiles()
     store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"witnessed")
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
     session = store.begin()
     session.put(STORAGE, b"durable, not witnessed yet", b"")
     session.commit()
@@ -397,7 +397,7 @@ def test_history_that_a_running_store_lets_go_meanwhile_is_no_damage(
             store.rotate()
     if is_witnessed_beyond:
         put(store, b"later")
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
 
     def check_slowly(checks: FileChecks) -> list[CheckedFile]:
         each = list(checks.each())

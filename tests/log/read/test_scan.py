@@ -447,7 +447,7 @@ def test_reading_beside_a_running_store_stops_at_the_witness() -> None:
     first = store.begin()
     first.put(STORAGE, b"seen", b"")
     first.commit()
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
     second = store.begin()
     second.put(STORAGE, b"not yet", b"")
     second.commit()
