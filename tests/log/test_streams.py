@@ -17,7 +17,7 @@ from warren.base.errors import Damage, Gone, Misuse, Refused
 from warren.base.ids import Lsn, file_of_lsn
 from warren.files.protocol import join
 from warren.log.manifest import read_manifest
-from warren.log.retention import FileLifecycle, lives
+from warren.log.retention import FileLifecycle, lifecycle_states
 from warren.log.store import LogStore
 from warren.log.streams import STREAMS_MAX, Stream
 from warren.testing.memory_files import ALL, SYNCED, CrashModel
@@ -48,7 +48,7 @@ def values(stream: Stream, start: Lsn = Lsn(0)) -> list[bytes]:
 def log_bytes(store: LogStore) -> int:
     """How many bytes of the log nobody may remove now."""
     state, now = store.manifest.state, store.environment.clock.wall_ns()
-    found = lives(state, [], now, 0.0, 0)
+    found = lifecycle_states(state, [], now, 0.0, 0)
     return sum(record.end for record in state.files.values() if found[record.number] is FileLifecycle.NEEDED)
 
 

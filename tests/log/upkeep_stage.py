@@ -26,7 +26,7 @@ from warren.log.compaction.jobs import Job
 from warren.log.compaction.startup_snapshot import StartupSnapshot
 from warren.log.file_record import DIRECTORIES, FileKind, FileRecord, FileState
 from warren.log.manifest import Manifest, ManifestState, StreamRecord
-from warren.log.retention import FileLifecycle, lives
+from warren.log.retention import FileLifecycle, lifecycle_states
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.log.workers import MergeWorker, Progress
@@ -136,7 +136,9 @@ def sealed(store: LogStore, purpose: FileKind = FileKind.LOG) -> list[FileRecord
 
 def life_of(store: LogStore, record: FileRecord) -> FileLifecycle:
     settings, now = store.settings, store.environment.clock.wall_ns()
-    found = lives(store.manifest.state, store.pins.live(), now, settings.retention_seconds, settings.retention_bytes)
+    found = lifecycle_states(
+        store.manifest.state, store.pins.live(), now, settings.retention_seconds, settings.retention_bytes
+    )
     return found[record.number]
 
 

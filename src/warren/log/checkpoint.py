@@ -1,11 +1,12 @@
-"""A cut: the store as it was at one epoch, as a set of immutable files and a manifest.
+"""Checkpoint: the store as it was at one epoch, as a set of immutable files and a manifest.
 
 One operation behind points in time, backup and fork. The files are not copied: a file that reaches beyond the epoch is
-taken with the end it had then. `write_to` links them into a directory and puts a manifest beside them; opening that
-directory begins a new timeline, so that its epochs are never taken for those of the store it came from.
+included with the end it had then. `write_to` links them into a directory and puts a manifest beside them; opening that
+directory begins a new timeline, so that its epochs are not confused with those of the store it came from.
 
-A state is found by the newest compacted file at or before the epoch and the raw log behind it, all of which stay or go
-together (log/retention). What was purged cannot be cut: `Gone` names the horizon; every epoch behind it can.
+A state consists of the newest compacted file at or before the epoch and the raw log behind it, all of which are
+retained or purged together (log/retention). What was purged cannot be cut: `Gone` names the horizon; every epoch behind
+it can.
 """
 
 from __future__ import annotations

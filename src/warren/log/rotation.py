@@ -1,14 +1,14 @@
 """Rotation: log files change at an epoch switch, and nowhere else.
 
-    request ──queue──▶ switch of epoch E (under the gate): channels go on in new files, at most one request per switch
+    request ──queue──▶ switch of epoch E (under the gate): channels get new files, at most one request per switch
                        E durable ─▶ witness synced ─▶ pwal_0000 → pwal_0000.<number>, epoch → epoch.<E> ─▶ names synced
                                  ─▶ new files and epoch file created, synced, names synced ─▶ one manifest edit
     the answer ◀── when every session that was open at the switch has ended (or the deadline passed)
 
-An epoch lies in one file of each channel, whole: the switch is the border. Sessions that end before it are in the
-rotated files, whatever they were waiting for. No byte is written to a new file before the manifest names it, and none
-to an old one after it was renamed. The answer lists all rotated files as the manifest knows them: nobody looks into
-the directory for it, where a later rotation may already have been.
+Invariants
+* An epoch lies in one file of each channel, whole. Sessions that end before the switch are in the rotated files.
+* No byte is written to a new file before the manifest names it, and none to an old one after it was renamed.
+* The answer lists the rotated files by the manifest, never by the directory: a later rotation may have changed that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class RotationResult:
     epoch: Epoch  # the last epoch in the files rotated now
     rotated: tuple[FileRecord, ...]  # all rotated log files, oldest first
-    is_complete: bool  # False: the deadline passed with sessions of before still open
+    is_complete: bool  # False: the deadline passed while earlier sessions were still open
 
 
 @dataclass(slots=True)
@@ -80,11 +80,11 @@ class Rotation:
         self._releases_page_cache = settings.page_cache_bytes > 0
         self._reply_seconds_max = settings.rotation_reply_seconds_max
         self._queue: deque[RotationRequest] = deque()
-        self._is_wanted = False
+        self._is_requested = False
         self.rotations = 0
 
     def rotate(self) -> RotationResult:
-        """Ask for a rotation and wait for its answer."""
+        """Request a rotation and wait for its result."""
         request = RotationRequest()
         with self._commit.gate:
             self._commit.check()
@@ -94,9 +94,9 @@ class Rotation:
         return self._await_sessions(request, request.result)
 
     def rotate_soon(self) -> None:
-        """Have the files rotated by whoever commits next. Waits for nobody: on a full disk a commit waits for room."""
+        """Rotate with the next commit, without waiting: on a full disk a commit waits for room."""
         with self._commit.gate:
-            self._is_wanted = True
+            self._is_requested = True
         self._commit.ring()
 
     @property
@@ -109,11 +109,11 @@ class Rotation:
         return {channel.participant.number: channel.participant.durable_end.end for channel in self._channels}
 
     def at_switch(self) -> Callable[[], None] | None:
-        """Under the gate: take one request, or notice a file that has grown enough."""
+        """Under the gate: take one request, or rotate because a file has reached its size."""
         request = self._queue.popleft() if self._queue else None
         filled = [channel for channel in self._channels if not channel.is_empty]
-        is_due = self._is_wanted or any(channel.participant.end >= self._rotate_bytes for channel in filled)
-        self._is_wanted = False
+        is_due = self._is_requested or any(channel.participant.end >= self._rotate_bytes for channel in filled)
+        self._is_requested = False
         if request is None and not is_due:
             return None
         moves = [self._plan(channel) for channel in filled]
@@ -134,7 +134,7 @@ class Rotation:
     def _steps(
         self, moves: list[FileChange], epoch: Epoch, request: RotationRequest | None
     ) -> deque[Callable[[], None]]:
-        """What remains to be done, in order. Each step may be repeated if the disk was full."""
+        """The remaining steps, in order. Each may be repeated if the disk was full."""
         if not moves:
             return deque([lambda: self._answer(request, epoch)])
         return deque(

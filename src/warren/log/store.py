@@ -1,7 +1,9 @@
-"""The log store: wiring only. Every part is told what it uses; what happens is in the parts.
+"""Log store: opens a log directory, connects the parts and closes it.
 
-with LogStore.open("/var/lib/app/log") as store, store.begin() as session:
-    session.put(1, b"key", b"value")
+    with LogStore.open("/var/lib/app/log") as store, store.begin() as session:
+        session.put(1, b"key", b"value")
+
+Only wiring: each part gets what it uses in its constructor, and the work is done in the parts.
 """
 
 from __future__ import annotations
@@ -141,7 +143,7 @@ class LogStore:
         )
 
     def _ready(self, progress: Progress, was_released: bool) -> None:
-        """Let there be epochs, make the start-up snapshot."""
+        """Start the first epoch and make the start-up snapshot."""
         if self.settings.keeps_snapshot:
             check_has_state(self.manifest.state)
         self._start_run()
@@ -150,7 +152,7 @@ class LogStore:
             self._snapshot = self._snapshots.at_start(self.commit.durable, self._inline_worker(), progress)
 
     def begin_upkeep(self) -> None:
-        """Start the thread that compacts and purges: from now on files may go."""
+        """Start the thread that compacts and purges: from now on files may be removed."""
         self._compaction_thread = CompactionThread(
             self.environment.files,
             self.directory,
@@ -170,8 +172,8 @@ class LogStore:
         progress: Progress = lambda share: None,
         begins_upkeep: bool = True,
     ) -> LogStore:
-        """Open a log directory, or make one. Returns when it can be written to and read from. Without `begins_upkeep`
-        nothing goes from it until the caller has called `begin_upkeep`."""
+        """Open a log directory, or create one. Returns when it can be written to and read from. Without `begins_upkeep`
+        nothing is removed from it until the caller calls `begin_upkeep`."""
         settings, environment = settings or LogSettings(), environment or Environment.real()
         check_settings(settings)
         files = environment.files
@@ -211,12 +213,12 @@ class LogStore:
         self.commit.wait(epoch)
 
     def flush(self) -> None:
-        """Ask for what is gathered to become durable, without waiting."""
+        """Request a commit of what is gathered, without waiting."""
         self.owner.check()
         self.commit.ring()
 
     def witness(self) -> None:
-        """Let other processes see now what is durable; by itself that happens within 100 ms."""
+        """Publish the durable epoch to other processes now; otherwise that happens within 100 ms."""
         self.owner.check()
         self.epoch_file.write(self.commit)
 
@@ -264,7 +266,7 @@ class LogStore:
     # -- upkeep --------------------------------------------------------------------------------------------------
 
     def alarms(self) -> list[str]:
-        """What an operator should look at: what opening found, what writers wait for, what upkeep failed at."""
+        """For the operator: problems found on opening, what writers wait for, failures of upkeep."""
         files, directory, _, _ = self._seams()
         full = self.commit.out_of_room
         waits = [f"writers wait for room: {full.what}; {full.hint}"] if full is not None else []
@@ -272,8 +274,8 @@ class LogStore:
         failures = [f"nothing is written any more: {ended.what}; {ended.hint}"] if ended is not None else []
         failures += self._compaction_thread.alarms() if self._compaction_thread is not None else []
         over = quarantine_alarm(files, directory, self.settings.quarantine_bytes_max)
-        told = [*waits, *failures, *([over] if over else []), *self.purger.shortage]
-        return [*self.opened.problems, *told]
+        active = [*waits, *failures, *([over] if over else []), *self.purger.shortage]
+        return [*self.opened.problems, *active]
 
     def compact(self, progress: Progress = lambda share: None) -> dict[str, Any]:
         self.owner.check()
@@ -296,7 +298,7 @@ class LogStore:
         return bool(self._missing_bytes()) or (least > 0 and self.environment.files.free_bytes(self.directory) < least)
 
     def _missing_bytes(self) -> int:
-        """Free space that writers wait for: of the next container, and of the ballast if that is in use."""
+        """Free space that writers wait for: for the next container, and for the disk reserve if that is in use."""
         if not self.commit.is_out_of_room and not self.disk_reserve.is_in_use:
             return 0
         return self.disk_reserve.room_bytes + self.manifest.state.container_bytes
@@ -304,8 +306,8 @@ class LogStore:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what is gathered, keep a snapshot for the next start, witness it, let go of the directory. In a forked
-        child nothing happens."""
+        """Commit what is gathered, keep a snapshot for the next start, write the epoch file, release the directory. In
+        a forked child nothing happens."""
         if not self._is_open or not self.owner.is_this:
             return
         self._is_open = False
@@ -327,7 +329,7 @@ class LogStore:
             self._release()
 
     def abandon(self) -> None:
-        """Let go of everything as it is, as if the process had ended here."""
+        """Release everything as it is, as if the process had ended here."""
         if not self.owner.is_this:
             return
         self._is_open = False
@@ -382,16 +384,16 @@ class LogStore:
         return RecyclePool(self.environment.files, join(self.directory, RECYCLE), lambda path: True)
 
     def _channel_count(self) -> int:
-        """As many as wanted, but never fewer than the streams of the store need."""
+        """As many as the settings say, but never fewer than the streams of the store need."""
         needed = max((stream.channel + 1 for stream in self.manifest.state.streams.values()), default=1)
         return max(self.settings.channel_count, needed)
 
     def _channel(self, channel: ChannelId) -> LogChannel:
-        kept = self.opened.kept.get(channel)
-        return LogChannel(channel, kept or self.log_files.plan_log_file(channel))
+        reused = self.opened.reused.get(channel)
+        return LogChannel(channel, reused or self.log_files.plan_log_file(channel))
 
     def _start_run(self) -> None:
-        """Bring the new files, the epoch file and the edit to the disk: from now on there may be epochs."""
+        """Create the new files and the epoch file and commit the edit: from now on there may be epochs."""
         files = self.environment.files
         fresh = [channel for channel in self.channels if channel.participant.handle is None]
         for channel in fresh:

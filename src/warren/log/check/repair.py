@@ -1,35 +1,33 @@
-"""Repair: go on with what is left, and say what is lost. Offline: it takes the directory's lock.
+"""Repair: make a damaged store usable again, and report what is lost. Offline: it takes the directory's lock.
 
-    scan everything ─▶ plan (log/check/repair) ─▶ copy what will be voided to quarantine/ ─▶ new files in staging
+    scan everything ─▶ plan ─▶ copy what will be voided to quarantine/ ─▶ new files in staging
                     ─▶ seal active files under their rotated names ─▶ one manifest edit ─▶ new files take over
 
 Damage at or below the witness is voided by manifest entry, range and reason; no file is changed, nothing is deleted.
 With `cut`, files that have voided ranges are replaced by new ones without the voided bytes. With `epoch`, the store
-goes back to that epoch: everything behind it is voided, and a new timeline begins, so that nobody takes the epochs to
-come for those that were. What is derived from more than is left (snapshot, compacted file) is set aside.
+returns to that epoch: everything behind it is voided, and a new timeline begins, so that later epochs are not confused
+with the voided ones. What is derived from more than is left (snapshot, compacted file) is set aside. A torn tail above
+the witness needs no repair: opening voids it. Repeating a repair, also one that a crash ended, is safe.
 
-A torn tail above the witness needs no repair: opening voids it. Repeating a repair, also one that a crash ended, is
-safe.
-
-New files for damaged ones: the good blocks, each at its own place, zeros where something was voided.
-
-    staging/repair-<number>   written and synced       the old file gets a second name in quarantine/
-    manifest                  says what is voided      (a crash here leaves the old file, voided: as good)
-    rename                    the new file takes over the name; the old one lives on in quarantine, links and mappings
-
-A file whose header is damaged, or that is missing, cannot do without: its header is written anew from what the manifest
-knows. It then differs from the one that was there, so it counts as voided too.
-
-What a repair will do with each file: plain functions over scans; nothing is written here (log/check/repair does).
+The plan is made by plain functions over scans, which write nothing:
 
     sealed   | header | good | ?????? | good        end |        the bad bytes become a voided range, the rest stays
     active   | header | good | ?????? | good | tail …            the same, and the file is sealed, as opening would
     --epoch  | header | good up to E | everything behind E |     what lies behind E becomes a voided range
 
-Only bytes that are bad are voided, so an epoch that was hit may be left in part: its sessions are no longer whole, and
-the report names it. Blocks keep their places, so every LSN that was told to somebody still means what it meant.
+Only bad bytes are voided, so an epoch that was hit may remain in part: its sessions are no longer whole, and the report
+names it. Blocks keep their places, so every LSN that a client has seen keeps its meaning.
 
-What a repair found and did, or would do. Nothing is lost silently: whatever is, is named here.
+New files for damaged ones: the good blocks, each at its own place, zeros where something was voided.
+
+    staging/repair-<number>   written and synced       the old file gets a second name in quarantine/
+    manifest                  says what is voided      (a crash here leaves the old file, voided: equivalent)
+    rename                    the new file takes over the name; the old one stays in quarantine, links and mappings
+
+A file whose header is damaged, or that is missing, gets a new header from what the manifest knows. It differs from the
+original one, so it counts as voided too.
+
+The report names everything that is lost.
 """
 
 from __future__ import annotations

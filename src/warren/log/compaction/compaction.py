@@ -1,27 +1,25 @@
-"""Compaction: the rotated files and the compacted file before them become one compacted file.
+"""Compaction: the rotated files and the previous compacted file become one compacted file.
 
     1  rotate                                          targets are chosen from its answer, never from the directory
-    2  a job merges targets + previous compacted file into staging/<job>/, synced           (log/compaction/jobs, log/workers)
+    2  a job merges targets + previous compacted file into staging/<job>/, synced   (log/compaction/jobs, log/workers)
     3  the proposal is checked: are its inputs still what the manifest says?
     4  staging/<job>/output → pwal_0000.compacted.<number>, directory synced
     5  one manifest edit: the new file is in force, its sources are detached
-    6  later, apart: purge (log/retention). Targets are not deleted here.
+    6  later, separately: purge (log/retention). Targets are not deleted here.
 
-What a power cut leaves: behind 2 a staging directory (cleared on opening); behind 4 a file the manifest does not know
-(set aside on opening: it is a copy); behind 5 the new state, with the previous file waiting for the purge. At no step
-is there a moment without a whole set of files.
+After a power cut: behind 2 there is a staging directory (cleared on opening); behind 4 a file that the manifest does
+not know (set aside on opening: it is a copy); behind 5 the new state, with the previous file waiting for the purge. At
+every step there is a whole set of files. Offline compaction is the same, by a process that opened the store for it.
 
-Offline compaction is the same, by a process that opened the store for it.
+`CompactionCatalog` is a view of the manifest in limestone's words:
 
-The compaction catalog: a view of the manifest, in the words of the seed.
-
-    compacted files     the sorted files, one behind the other by key, that stand for everything compacted so far
-    detached PWALs      the rotated files that went into it: passed over from now on
+    compacted files     the sorted files, one behind the other by key, that contain everything compacted so far
+    detached PWALs      the rotated files that went into it: skipped from now on
     max epoch           the last epoch that is in it
 
-A rotated file is chosen by *membership*: it is a target unless the catalog names it as compacted. The seed's rule by
+A rotated file is chosen by *membership*: it is a target unless the catalog names it as compacted. limestone's rule by
 epoch (first session's epoch greater than the catalog's) would drop a file whose first session is old; it is used only
-the safe way round, where a file's last epoch decides (checklist C-25), and there it says the same as membership.
+in the safe form, where a file's last epoch decides (checklist C-25), and there it agrees with membership.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Sorted files on their way into the manifest: the number and life given before one is made, the figures that come back
-with it, and the record it gets.
+"""Compaction job: merge sealed files into one sorted file in staging. Start-up snapshots use the same job.
 
-The job behind compaction and start-up snapshot: merge sealed files into one sorted file in staging.
-
-A job is plain data, so that it can be handed to another process; it reads only sealed files, writes only below its own
-staging directory, and syncs what it wrote. What it returns is a proposal's figures; nothing is in force by it.
+A job is plain data, so that it can run in another process. It reads only sealed files, writes only below its own
+staging directory, and syncs what it wrote. Number and incarnation of the output are assigned before it is written
+(`OutputSlot`); the job returns figures (`OutputFile`), which are a proposal: the owner checks them and makes the
+manifest record (`output_record`).
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from warren.records.columns import EntryColumns
 
 
 class OutputSlot(NamedTuple):
-    """What a file to be made is to be called."""
+    """Number and identity of a file to be written."""
 
     number: FileNumber
     identity: FileIdentity
 
 
 class OutputFile(NamedTuple):
-    """A file that was made, where it waits, and its figures."""
+    """A file that was written, its path in staging, and its figures."""
 
     place: OutputSlot
     staged: str

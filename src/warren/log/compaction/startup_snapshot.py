@@ -1,11 +1,11 @@
-"""The start-up snapshot: the state as of opening, sorted by key, on disk.
+"""Start-up snapshot: the state as of opening, sorted by key, on disk.
 
-    ready ─▶ create_snapshot ─▶ merge of: compacted file + rotated files not in it     (the job compaction uses, too)
+    ready ─▶ create_snapshot ─▶ merge of: compacted file + rotated files not in it     (the same job as compaction)
 
 At a clean stop the snapshot is written for the next start, which then only maps it. After a crash it is rebuilt. It is
-derived: if it is missing, damaged or not of the durable epoch, it is dropped and made again; nothing is lost by it.
+derived: if it is missing, damaged or not of the durable epoch, it is dropped and made again; nothing is lost.
 
-Reading is by key, by range, by cursor, or as batches of columns straight from the mapped blocks.
+Reading is by key, by range, by cursor, or as batches of columns from the mapped blocks.
 """
 
 from __future__ import annotations
