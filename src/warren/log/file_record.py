@@ -167,7 +167,7 @@ class FileRecord:
     sources: tuple[FileNumber, ...] = ()  # compacted files: the log files that went into it
     stream_ends: tuple[tuple[int, int], ...] = ()  # (stream, its last LSN in this file)
     voided: tuple[Voided, ...] = ()
-    is_recycled: bool = False  # bytes of an earlier life may stand behind `end`
+    is_recycled: bool = False  # bytes of an earlier incarnation may follow `end`
     is_handed_out: bool = False  # linked into a cut: never recycled
 
     @property

@@ -105,7 +105,7 @@ def test_voided_bytes_are_kept_in_quarantine_as_they_were(at: int) -> None:
     report = repair(files).run()
     [voided] = next(plan.voided for plan in report.repairs if plan.hits)
     kept = join(DIRECTORY, QUARANTINE, f"0000000001-{voided.start}-{voided.end}.voided")
-    assert kept in report.kept
+    assert kept in report.quarantined
     assert files.contents(kept) == original[voided.start : voided.end]
 
 
@@ -131,7 +131,7 @@ def test_cut_writes_a_new_file_with_the_good_blocks_at_their_own_places() -> Non
     wanted = original[: voided.start] + bytes(voided.end - voided.start) + original[voided.end : record.end]
     assert files.contents(path) == wanted
     assert files.contents(other_name) == original
-    assert original in [files.contents(kept) for kept in report.kept]
+    assert original in [files.contents(kept) for kept in report.quarantined]
 
 
 def test_a_dry_run_changes_nothing_and_says_the_same() -> None:
@@ -263,8 +263,8 @@ def test_epoch_goes_back_and_begins_a_new_timeline(epoch: int, is_stopped: bool,
 def test_what_was_cut_away_is_kept_in_quarantine() -> None:
     files = small_store(is_stopped=True)
     report = repair(files, epoch=6).run()
-    assert report.kept
-    assert any(b"value of key 7" in files.contents(path) for path in report.kept)
+    assert report.quarantined
+    assert any(b"value of key 7" in files.contents(path) for path in report.quarantined)
 
 
 @pytest.mark.parametrize(("epoch", "error"), [(8, Refused), (99, Refused)])
@@ -351,7 +351,7 @@ def test_a_snapshot_of_what_is_lost_is_kept_in_quarantine_and_no_longer_served()
     files = small_store(is_stopped=True, settings=replace(QUIET, snapshot_at_stop=True))
     flip_bit(files, join(DIRECTORY, SEALED), ENTRIES_AT * 8)
     report = repair(files).run()
-    assert any(b"value of key 0" in files.contents(path) for path in report.kept if "snapshot" in path)
+    assert any(b"value of key 0" in files.contents(path) for path in report.quarantined if "snapshot" in path)
     assert set(held(files)) == set(EVERYTHING) - {b"key 0"}
 
 

@@ -260,7 +260,7 @@ def _packed(closings: Iterable[ClosingCopy]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Unpacking:
-    """The closings of a file as they came, unpacked one after another each time they are asked for."""
+    """The closings of a file as they came, unpacked one after another on each iteration."""
 
     scan: FileScan
     packed: bytes
@@ -274,7 +274,7 @@ class _Unpacking:
 
 class Severity(IntEnum):
     NOTE = 0  # what a power cut or a running writer leaves, and what repairs have voided
-    WARNING = 1  # wrong, but it costs nothing by itself
+    WARNING = 1  # wrong, but nothing is lost
     DAMAGE = 2  # something durable is not what was written
 
     @property
@@ -343,7 +343,7 @@ def check_directory(files: Files, directory: str, report: VerifyReport) -> ReadO
 
 
 def check_context(files: Files, log: ReadOnlyLog, report: VerifyReport) -> None:
-    """Files nobody knows, leftovers, pins."""
+    """Unknown files, leftovers, pins."""
     directory, names = log.directory, files.list(log.directory)
     known = {record.name for state in (log.state, read_manifest(files, directory)) for record in state.files.values()}
     for name in names:

@@ -79,7 +79,7 @@ def check_has_state(state: ManifestState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a job hands over: from which files it was made, and what came out."""
+    """The result of a job: its inputs and its output files."""
 
     inputs: tuple[FileRecord, ...]
     outputs: tuple[FileRecord, ...]  # by key range, one behind the other
@@ -111,7 +111,7 @@ class Compaction:
         self._rotation = rotation
         self._worker = worker
         self._settings = settings
-        self._upkeep = upkeep  # held while files are merged, put in force or let go: one of these at a time
+        self._upkeep = upkeep  # locked while files are merged, put in force or purged: one of these at a time
 
     def run(self, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Compact everything up to now; what was done, for the result file. Never two at once."""
@@ -127,8 +127,8 @@ class Compaction:
                 self._clock.wall_ns(),
             )  # fmt: skip
             try:
-                made = OutputFile(place, join(staging, OUTPUT), self._worker.run(job, progress))
-                proposal = self.proposal(inputs, [made])
+                output = OutputFile(place, join(staging, OUTPUT), self._worker.run(job, progress))
+                proposal = self.proposal(inputs, [output])
                 self.commit(proposal)
             finally:
                 clear_staging(self._files, staging)
@@ -146,13 +146,13 @@ class Compaction:
         return [*catalog.compacted, *targets] if targets else []
 
     def places(self, count: int) -> list[OutputSlot]:
-        """Numbers and lives for files to be made. A number that is not used is never given again."""
+        """Numbers and incarnations for files to be written. An unused number is never used again."""
         places = [OutputSlot(self._log_files.take_number(), self._log_files.new_identity()) for _ in range(count)]
         self._manifest.commit([set_change(next_file=self._log_files.next_number)])
         return places
 
-    def proposal(self, inputs: Sequence[FileRecord], made: Sequence[OutputFile]) -> Proposal:
-        """The files that were made of these inputs, as the manifest is to know them."""
+    def proposal(self, inputs: Sequence[FileRecord], files: Sequence[OutputFile]) -> Proposal:
+        """The files that were written from these inputs, with their manifest records."""
         sources = {record.number for record in inputs if record.purpose is FileKind.LOG}
         sources |= {n for record in inputs for n in record.sources if n in self._manifest.state.files}
         # Behind the newest input only streams were written: its epoch and its digest are those of the new file, too.
@@ -162,10 +162,10 @@ class Compaction:
                 FileKind.COMPACTED, inputs, epoch, each.place, each.figures, compacted_name(each.place.number),
                 self._clock.wall_ns(),
             ).changed(sources=tuple(sorted(sources)), sealed_epoch=epoch, sealed_digest=digest, stream_ends=((0, 0),))
-            for each in made
+            for each in files
         )  # fmt: skip
         entries_in = sum(record.entries for record in inputs)
-        return Proposal(tuple(inputs), outputs, tuple(each.staged for each in made), entries_in)
+        return Proposal(tuple(inputs), outputs, tuple(each.staged for each in files), entries_in)
 
     def is_due(self) -> bool:
         """Every uncompacted byte may supersede a compacted one: is their share above the ratio?"""

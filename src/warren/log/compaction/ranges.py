@@ -120,7 +120,7 @@ class MergeTask:
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> MergeTask:
         number, timeline, incarnation = raw["place"]
-        made = {
+        values = {
             **raw,
             "place": OutputSlot(FileNumber(number), FileIdentity(TimelineId(timeline), Incarnation(incarnation))),
             "key_range": KeyRange.from_json(raw["key_range"]),
@@ -128,7 +128,7 @@ class MergeTask:
             "runs": tuple((name, start, stop, entries) for name, start, stop, entries in raw["runs"]),
             "clears": clears_from_json(raw["clears"]),
         }
-        return cls(**made)
+        return cls(**values)
 
 
 def clears_to_json(clears: Clears) -> list[list[int]]:
@@ -202,7 +202,7 @@ def _scanned(files: Files, directory: str, part: FilePart) -> FileScan:
 
 
 class _Once:
-    """A scan, made when it is first asked for."""
+    """A scan, run at its first use."""
 
     def __init__(self, scan: partial[FileScan]) -> None:
         self._scan = scan

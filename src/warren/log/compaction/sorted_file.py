@@ -386,5 +386,5 @@ def _rows_of(block: EntryColumns) -> list[SortedFileRow]:
 
 def _behind_prefix(start: bytes) -> bytes | None:
     """The least string greater than everything that begins with `start`; None if there is none."""
-    kept = start.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    prefix = start.rstrip(b"\xff")
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None

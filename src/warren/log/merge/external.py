@@ -84,7 +84,7 @@ Result = TypeVar("Result")
 
 
 def ahead(threads: Threads, jobs: Sequence[Callable[[], Result]], worker_count: int) -> Iterator[Result]:
-    """The jobs' results, in order. With fewer than two workers each job runs when it is asked for."""
+    """The jobs' results, in order. With fewer than two workers each job runs when its result is requested."""
     if worker_count < 2 or len(jobs) < 2:
         return (job() for job in jobs)
     return _Ahead(threads, jobs, worker_count).results()
@@ -135,7 +135,7 @@ class _Ahead(Generic[Result]):
                 self._changed.notify_all()
 
     def _begin(self) -> int | None:
-        """The number of the next job, once it is near enough to what was asked for."""
+        """The number of the next job, once it is within `depth` of what was requested."""
         with self._changed:
             while not self._is_closed and self._begun < len(self._jobs):
                 if self._begun <= self._asked + self._worker_count:
@@ -168,7 +168,7 @@ class Input(Protocol):
         ...
 
     def batches(self) -> Iterator[EntryColumns]:
-        """All entries, with their epochs; may be asked for more than once."""
+        """All entries, with their epochs; can be read more than once."""
         ...
 
 
@@ -189,13 +189,13 @@ def put_only(
 
 def update_to_max(inputs: Sequence[Input], is_bottom: bool, clears: Clears = NO_CLEARS) -> Iterator[EntryColumns]:
     """One after another, newer over older."""
-    held, waiting, waiting_cost = no_entries(), list[EntryColumns](), 0
+    folded, waiting, waiting_cost = no_entries(), list[EntryColumns](), 0
     for batch in (batch for each in inputs for batch in each.batches()):
         waiting.append(batch)
         waiting_cost += _cost_of(batch)
-        if waiting_cost >= max(_cost_of(held), _FOLD_COST_MIN):  # so that an entry is folded a few times only
-            held, waiting, waiting_cost = merge([held, *waiting], is_bottom=False, clears=clears), [], 0
-    pool = Pool.of([held, *waiting])
+        if waiting_cost >= max(_cost_of(folded), _FOLD_COST_MIN):  # so that an entry is folded a few times only
+            folded, waiting, waiting_cost = merge([folded, *waiting], is_bottom=False, clears=clears), [], 0
+    pool = Pool.of([folded, *waiting])
     yield from map(pool.take, pool.pieces(survivors(pool, clears.and_also(Clears.of(pool)), is_bottom)))
 
 
@@ -590,7 +590,7 @@ class _External:
         return SpillFile(self._workshop.files, join(self._workshop.directory, f"spill-{next(self._numbers):06}"))
 
     def _deal(self, load: Pool, splitters: list[Bound], spills: Iterable[SpillFile]) -> None:
-        """Merge one load by itself and append to each spill its share."""
+        """Merge one load and append to each spill its share."""
         threads, workers = self._workshop.threads, self._workshop.worker_count
         rows = survivors(load, self._clears, False, threads.together, workers)
         shares = zip(spills, partitions(load, rows, splitters), strict=True)

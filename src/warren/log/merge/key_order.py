@@ -48,15 +48,15 @@ _AT_ONCE = 1 << 16
 
 
 class KeyPosition(NamedTuple):
-    """How far comparing has come: the word to look at next, and which of its bits."""
+    """Progress of a comparison: the next word, and which of its bits."""
 
     step: int = 0
     bits: int = _ALL_BITS
 
 
 class PackedKeys(NamedTuple):
-    values: U64  # one per key; they order as the words looked at do
-    next: KeyPosition | None  # None: the words were looked at to their end, so equal values mean equal keys
+    values: U64  # one per key; they order as the words read so far
+    next: KeyPosition | None  # None: all words were read, so equal values mean equal keys
 
 
 class KeyWords:

@@ -102,13 +102,13 @@ def version_at(pool: Pool, row: int) -> Version:
 
 def surviving(newest: dict[tuple[int, int], int], pool: Pool, is_bottom: bool) -> list[int]:
     """Of the newest row of each (storage, kind), those that stay, sorted by storage and kind."""
-    kept: list[int] = []
+    rows_left: list[int] = []
     for (storage, kind), row in sorted(newest.items()):
         removal = newest.get((storage, EntryKind.REMOVE_STORAGE))
         is_removed = removal is not None and version_at(pool, row) < version_at(pool, removal)
         if not is_removed and not (is_bottom and kind in CLEARING):
-            kept.append(row)
-    return kept
+            rows_left.append(row)
+    return rows_left
 
 
 Jobs = Sequence[Callable[[], None]]
@@ -224,11 +224,11 @@ def _with_storage_rows(pool: Pool, keyed: Positions, is_bottom: bool) -> Positio
         if pool.keys.at(row):
             raise Damage(f"an entry about storage {pool.storages.at(row)} as a whole has a key")
         name = (pool.storages.at(row), pool.kinds.at(row))
-        held = newest.setdefault(name, row)
-        if version_at(pool, row) > version_at(pool, held):
+        known = newest.setdefault(name, row)
+        if version_at(pool, row) > version_at(pool, known):
             newest[name] = row
-        elif version_at(pool, row) == version_at(pool, held):
-            _check_same(pool, np.array([row]), np.array([held]))
+        elif version_at(pool, row) == version_at(pool, known):
+            _check_same(pool, np.array([row]), np.array([known]))
     if not newest:
         return keyed
     rows = np.array(surviving(newest, pool, is_bottom), dtype=np.int64)

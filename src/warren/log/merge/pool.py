@@ -285,7 +285,7 @@ class Strings:
 
     def _copy(self, starts: Positions, lengths: Positions, out: Heap, places: Positions) -> None:
         follows = starts[1:] == starts[:-1] + lengths[:-1]
-        if 2 * np.count_nonzero(follows) > len(starts):  # sorted before: neighbours are copied as one long string
+        if 2 * np.count_nonzero(follows) > len(starts):  # sorted before: adjacent ones are copied as one long string
             firsts = np.flatnonzero(np.concatenate(([True], ~follows)))
             starts, places, lengths = starts[firsts], places[firsts], np.add.reduceat(lengths, firsts)
         copy_strings(self.heaps, starts >> START_BITS, starts & _START, lengths, out, places)
@@ -455,7 +455,7 @@ def no_entries() -> EntryColumns:
 
 
 def _epochs_of(batch: EntryColumns) -> NumberColumn:
-    assert batch.epochs is not None, "whoever reads a block for a merge fills in its epoch"
+    assert batch.epochs is not None, "the reader of a block for a merge fills in its epoch"
     return batch.epochs
 
 

@@ -240,13 +240,13 @@ class AtNondurable(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What a bad range of bytes hits, as far as its neighbours and what is left of its own header tell."""
+    """What a bad range of bytes hits, as far as the adjacent blocks and its own header show."""
 
     first_epoch: Epoch
     last_epoch: Epoch
     kind: str  # of the first block in it
-    entries_max: int | None  # at most so many entries; None: nothing tells
-    storages: tuple[int, ...]  # that it, or its neighbours, spoke of
+    entries_max: int | None  # at most so many entries; None: unknown
+    storages: tuple[int, ...]  # that it, or the adjacent blocks, contain
 
     def __str__(self) -> str:
         epochs = f"epoch {self.first_epoch}"
@@ -265,7 +265,7 @@ class Problem:
     offset: int
     end: int
     hit: Hit | None = None
-    is_tail: bool = False  # stands behind everything that counts: a power cut's doing, or a writer's
+    is_tail: bool = False  # behind everything that counts: left by a power cut, or being written
 
     def __str__(self) -> str:
         hits = f"; hits {self.hit}" if self.hit else ""
@@ -280,13 +280,13 @@ class FileScan:
     path: str
     view: memoryview
     verdict: ScanVerdict
-    good: tuple[Range, ...] = ()  # where the blocks that count stand, one behind the other
+    good: tuple[Range, ...] = ()  # ranges of the blocks that count, in order
     blocks: int = 0
     entries: int = 0
     max_epoch: Epoch = Epoch(0)  # highest epoch that appeared, durable or not
     running: int = 0  # checksum over the checksums of the good blocks
     problems: tuple[Problem, ...] = field(default=())
-    marks: tuple[Voided, ...] = ()  # what this scan marks: for the owner of the manifest to commit
+    marks: tuple[Voided, ...] = ()  # marks of this scan, to be committed by the owner of the manifest
 
     @property
     def is_detached(self) -> bool:
@@ -373,7 +373,7 @@ def _storages_in(view: memoryview, header: Header | None) -> set[int]:
 
 
 class ScanWalk:
-    """From block to block, over what is bad, adding up what is good."""
+    """Iterates over a whole file, skips what is bad and adds up what is good."""
 
     def __init__(self, view: memoryview, record: FileRecord) -> None:
         self._view = view
@@ -418,7 +418,7 @@ class ScanWalk:
         )
 
     def _over(self, start: int, stop: int, durable: Epoch = EVERY_EPOCH) -> None:
-        """Everything from `start` to `stop` must be good: whatever is not becomes a problem."""
+        """Everything from `start` to `stop` must be good; the rest becomes problems."""
         at = start
         while at < stop:
             at = self._follow(at, stop, durable)
