@@ -33,8 +33,8 @@ def log_file(number: int, epoch: int, sealed_ns: int = 0, streams: Mapping[int, 
 
 
 def compacted(number: int, epoch: int, sources: tuple[int, ...], sealed_ns: int = 0) -> FileRecord:
-    made = log_file(number, epoch, sealed_ns)
-    return replace(made, purpose=FileKind.COMPACTED, sources=tuple(FileNumber(n) for n in sources))
+    created = log_file(number, epoch, sealed_ns)
+    return replace(created, purpose=FileKind.COMPACTED, sources=tuple(FileNumber(n) for n in sources))
 
 
 def manifest(*records: FileRecord, in_force: int = 0, streams: tuple[StreamRecord, ...] = (KV,)) -> ManifestState:
@@ -118,8 +118,10 @@ def test_history_is_kept_for_so_many_seconds() -> None:
 
 def test_history_is_kept_up_to_so_many_bytes() -> None:
     state = stretches(3)
-    for size, kept in ((0, 0), (1999, 0), (2000, 2), (3999, 2), (4000, 4), (4999, 4), (5000, 5)):
-        assert lives_of(state, seconds=1, size=size) == ["free"] * (5 - kept) + ["retained"] * kept + ["needed"]
+    for size, remaining in ((0, 0), (1999, 0), (2000, 2), (3999, 2), (4000, 4), (4999, 4), (5000, 5)):
+        assert lives_of(state, seconds=1, size=size) == ["free"] * (5 - remaining) + ["retained"] * remaining + [
+            "needed"
+        ]
 
 
 def test_either_limit_ends_history_and_zero_means_none() -> None:
@@ -183,8 +185,8 @@ def test_whatever_the_times_history_has_one_edge(
     state = manifest(*records, last, in_force=99, streams=(KV, stream))
     found = lifecycle_states(state, (), now * 10**9, seconds, size)
     free = [reach(state, record)[0] for record in records if found[record.number] is FileLifecycle.FREE]
-    kept = [reach(state, record)[0] for record in records if found[record.number] is FileLifecycle.RETAINED]
-    assert not free or not kept or max(free) < min(kept)
+    remaining = [reach(state, record)[0] for record in records if found[record.number] is FileLifecycle.RETAINED]
+    assert not free or not remaining or max(free) < min(remaining)
 
 
 def test_the_log_behind_a_compacted_file_that_goes_is_not_kept_in_vain() -> None:
