@@ -13,9 +13,9 @@ from warren.durability.group_commit import GroupCommit
 from warren.durability.log_file import LogFile
 from warren.durability.timeline import WallMarks
 from warren.files.protocol import Buffer, File, Files
+from warren.log.read.blocks import walk
 from warren.records.block import FileIdentity, Header, draft
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 from warren.testing.fakes import ManualClock
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import MemoryFiles

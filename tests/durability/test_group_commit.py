@@ -16,10 +16,10 @@ from warren.base.errors import Misuse, OutOfRoom, SyncFailed, WarrenError
 from warren.base.ids import Epoch
 from warren.durability.closing_block import NO_DIGEST, read_closing
 from warren.durability.group_commit import WITNESS_AGE_SECONDS_MAX
+from warren.log.read.blocks import walk
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import SYNCED, MemoryFiles
@@ -490,7 +490,7 @@ def test_op_10_an_automatic_flush_comes_with_every_so_many_blocks(buffers: int, 
                 await_durable(store, epoch)
                 flushed.append(number)
             assert store.commit.durable == (epoch if number % buffers == 0 else epoch - 1)
-        assert len(flushed) == store.commit.epochs_committed == store.appender.flushes == flushes
+        assert len(flushed) == store.commit.epochs_committed == store.writer.flushes == flushes
 
 
 def await_durable(store: LogStore, epoch: Epoch) -> None:

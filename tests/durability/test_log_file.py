@@ -12,9 +12,9 @@ from warren.base.errors import Misuse, OutOfRoom
 from warren.base.ids import Epoch, FileNumber
 from warren.durability.log_file import LogFile, run_on
 from warren.files.protocol import File
+from warren.log.read.blocks import walk
 from warren.records.block import draft
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import SYNCED, MemoryFiles

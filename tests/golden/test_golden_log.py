@@ -27,13 +27,13 @@ from warren.files.environment import Environment
 from warren.files.protocol import join
 from warren.log.file_record import EPOCH, is_wal
 from warren.log.manifest import read_manifest
+from warren.log.read.blocks import walk
 from warren.log.session import Session
 from warren.log.settings import EntryKind, LogSettings
 from warren.log.store import LogStore
 from warren.records.block import Header, look
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import SYNCED, MemoryFiles
 
@@ -50,8 +50,8 @@ class Script:
     def __init__(self) -> None:
         self.files = MemoryFiles()
         self.clock = ManualClock()
-        self.lives = 0
-        self.said: list[str] = []
+        self.openings = 0
+        self.transcript: list[str] = []
         self.sessions: dict[int, Session] = {}
         self.store = self._open()
 
@@ -60,7 +60,7 @@ class Script:
             verb, *words = line.split()
             getattr(self, f"do_{verb}")(*words)
         self.store.abandon()
-        return "\n".join(self.said) + "\n"
+        return "\n".join(self.transcript) + "\n"
 
     def do_put(self, storage: str, key: str, value: str, channel: str = "0") -> None:
         self._session(channel).put(int(storage), key.encode(), value.encode())
@@ -81,23 +81,23 @@ class Script:
         ends = [session.end() for session in self.sessions.values()]
         self.sessions = {}
         self.store.wait(max(ends))
-        self.said.append(f"durable {self.store.durable}")
+        self.transcript.append(f"durable {self.store.durable}")
 
     def do_rotate(self) -> None:
         result = self.store.rotate()
-        self.said.append(f"rotated up to epoch {result.epoch}: {', '.join(r.name for r in result.rotated)}")
+        self.transcript.append(f"rotated up to epoch {result.epoch}: {', '.join(r.name for r in result.rotated)}")
 
     def do_compact(self) -> None:
         done = self.store.compact()
-        self.said.append("compacted " + " ".join(f"{name}={value}" for name, value in done.items()))
+        self.transcript.append("compacted " + " ".join(f"{name}={value}" for name, value in done.items()))
 
     def do_purge(self) -> None:
         done = self.store.purge()
-        self.said.append(f"purged {', '.join(done.files)}; horizon {done.horizon}")
+        self.transcript.append(f"purged {', '.join(done.files)}; horizon {done.horizon}")
 
     def do_snapshot(self) -> None:
         for row in self.store.refresh().cursor():
-            self.said.append(f"row {row.storage} {row.key.decode()} = {row.value.decode()} version {row.version}")
+            self.transcript.append(f"row {row.storage} {row.key.decode()} = {row.value.decode()} version {row.version}")
 
     def do_reopen(self) -> None:
         self.store.close()
@@ -123,7 +123,7 @@ class Script:
         try:
             self.store = self._open()
         except WarrenError as error:
-            self.said += [f"refused: {line.strip()}" for line in str(error).splitlines()]
+            self.transcript += [f"refused: {line.strip()}" for line in str(error).splitlines()]
 
     def do_show(self) -> None:
         self.store.witness()
@@ -132,10 +132,12 @@ class Script:
                 self._show_file(name)
         witness, problems = read_witness(self.files, join(DIRECTORY, EPOCH))
         assert witness is not None and not problems
-        self.said.append(f"epoch       durable {witness.durable}, ends {[(e.number, e.end) for e in witness.ends]}")
+        self.transcript.append(
+            f"epoch       durable {witness.durable}, ends {[(e.number, e.end) for e in witness.ends]}"
+        )
         for number, record in sorted(read_manifest(self.files, DIRECTORY).files.items()):
             voided = "".join(f" voided {v.start}…{v.end} ({v.reason})" for v in record.voided)
-            self.said.append(f"manifest    {number} {record.state} {record.name} end {record.end}{voided}")
+            self.transcript.append(f"manifest    {number} {record.state} {record.name} end {record.end}{voided}")
 
     def _show_file(self, name: str) -> None:
         view = self.files.open(join(DIRECTORY, name)).view()
@@ -143,8 +145,8 @@ class Script:
         assert isinstance(first, Header)
         for header in walk(view, None).headers:
             kind = BlockKind(header.kind)
-            told = TOLD[kind](view, header) if kind in TOLD else ""
-            self.said.append(f"{name:11} {header.offset:5} {kind.name.lower():11} epoch {header.epoch}{told}")
+            detail = DETAILS[kind](view, header) if kind in DETAILS else ""
+            self.transcript.append(f"{name:11} {header.offset:5} {kind.name.lower():11} epoch {header.epoch}{detail}")
 
     def _session(self, channel: str) -> Session:
         number = int(channel)
@@ -153,15 +155,15 @@ class Script:
         return self.sessions[number]
 
     def _open(self) -> LogStore:
-        self.lives += 1
+        self.openings += 1
         self.clock.advance_ns(1_000_000_000)
-        environment = Environment(self.files, self.clock, SystemThreads(), SeededRandom(self.lives))
+        environment = Environment(self.files, self.clock, SystemThreads(), SeededRandom(self.openings))
         store = LogStore.open(DIRECTORY, SETTINGS, environment)
-        self.said.append(f"opened: durable {store.durable}, next epoch {store.opened.first_epoch}")
+        self.transcript.append(f"opened: durable {store.durable}, next epoch {store.opened.first_epoch}")
         return store
 
 
-def told_entries(view: memoryview, header: Header) -> str:
+def show_entries(view: memoryview, header: Header) -> str:
     entries = read_entries(view, header)
     rows = []
     for row in range(entries.count):
@@ -172,17 +174,17 @@ def told_entries(view: memoryview, header: Header) -> str:
     return " | " + ", ".join(rows)
 
 
-def told_closing(view: memoryview, header: Header) -> str:
+def show_closing(view: memoryview, header: Header) -> str:
     closing = read_closing(header.epoch, view[header.body_at : header.end])
     parts = ", ".join(f"{part.file}:{part.end}" for part in closing.parts)
     return f" | behind {closing.previous}, parts {parts}"
 
 
-Teller = Callable[[memoryview, Header], str]
-TOLD: dict[BlockKind, Teller] = {
-    BlockKind.ENTRIES: told_entries,
-    BlockKind.SORTED: told_entries,
-    BlockKind.CLOSING: told_closing,
+ShowBlock = Callable[[memoryview, Header], str]
+DETAILS: dict[BlockKind, ShowBlock] = {
+    BlockKind.ENTRIES: show_entries,
+    BlockKind.SORTED: show_entries,
+    BlockKind.CLOSING: show_closing,
 }
 
 

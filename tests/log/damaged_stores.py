@@ -69,7 +69,7 @@ def damaged_store(seed: int) -> tuple[MemoryFiles, str]:
     return files, kind
 
 
-def told(report: VerifyReport) -> dict[str, Any]:
+def reported(report: VerifyReport) -> dict[str, Any]:
     """Everything that a report says, but for the bytes themselves."""
     return {
         "durable": report.durable,
@@ -92,5 +92,5 @@ def _has(seed: int, path: str) -> bool:
 
 
 def _repair(files: MemoryFiles, seed: int) -> None:
-    made = environment(files, seed)
-    Repair(files, DIRECTORY, made.clock, made.threads, made.rng, thread_num=1).run()
+    created = environment(files, seed)
+    Repair(files, DIRECTORY, created.clock, created.threads, created.rng, thread_num=1).run()

@@ -161,7 +161,7 @@ def small_store(is_stopped: bool = True, epochs: int = 8, settings: LogSettings 
     if is_stopped:
         store.close()
     else:
-        store.witnesses.write(store.commit)
+        store.epoch_file.write(store.commit)
         store.abandon()
     return files
 
@@ -174,7 +174,7 @@ def shrink(files: MemoryFiles) -> None:
             files.set_contents(join(DIRECTORY, name), contents + bytes(64 + -len(contents) % 8))
 
 
-def held(files: MemoryFiles, settings: LogSettings = QUIET, seed: int = 2) -> dict[bytes, bytes]:
+def stored(files: MemoryFiles, settings: LogSettings = QUIET, seed: int = 2) -> dict[bytes, bytes]:
     """What a store opened on this disk serves."""
     store = LogStore.open(DIRECTORY, settings, environment(files, seed))
     try:

@@ -39,8 +39,8 @@ def compact_elsewhere(store: LogStore, sizes: RangePlanSizes = TINY) -> dict[str
     order = store.handover.order(64)
     if order is None:
         return None
-    made = work(store, order, sizes)
-    return store.handover.accept(order.name, [each for each in made if each["entries"]] or made[:1])
+    created = work(store, order, sizes)
+    return store.handover.accept(order.name, [each for each in created if each["entries"]] or created[:1])
 
 
 def _sent(value: Any) -> Any:

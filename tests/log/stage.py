@@ -21,12 +21,12 @@ from warren.files.protocol import Files, join
 from warren.log.file_record import DIRECTORIES, FileKind, FileRecord, FileState
 from warren.log.log_files import open_by_name
 from warren.log.manifest import Manifest, ManifestState, StreamRecord, read_manifest
+from warren.log.read.blocks import walk
 from warren.log.settings import KV_STREAM, LogSettings
 from warren.log.store import LogStore
 from warren.records.block import Header
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import MemoryFiles
 

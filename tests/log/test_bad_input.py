@@ -1,4 +1,4 @@
-"""Bad input gets a clear error that says what, where and what to do; nothing is lost and nobody else is disturbed."""
+"""Bad input gets an error that says what, where and what to do; nothing is lost and no other session is disturbed."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def test_a_foreign_epoch_file_is_no_witness_and_the_log_opens_without_it() -> No
 # -- entries ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_entry_over_the_limit_disturbs_nobody() -> None:
-    """LC-01: refused with the limit and a hint; the session goes on, and so do others."""
+def test_an_entry_over_the_limit_disturbs_no_other_session() -> None:
+    """LC-01: refused with the limit and a hint; the session continues, and so do others."""
     files = MemoryFiles()
     with opened(files) as store:
         other = store.begin()
@@ -172,7 +172,7 @@ store.close()
 
 
 @pytest.mark.slow
-def test_a_second_process_is_refused_and_told_which_one_holds_the_directory(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_with_the_name_of_the_one_that_holds_the_directory(tmp_path: Path) -> None:
     directory = str(tmp_path / "log")
     command = [sys.executable, "-c", HOLDER, directory]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
@@ -199,13 +199,13 @@ def test_a_read_only_disk_is_refused_with_a_hint() -> None:
         assert len(rows_of(files, store.durable)) == 3
 
 
-def test_a_disk_that_becomes_read_only_stops_the_log_and_loses_nothing_that_was_told() -> None:
+def test_a_disk_that_becomes_read_only_stops_the_log_and_loses_nothing_that_was_confirmed() -> None:
     files = stored()
     store = opened(files, 2)
     put(store, b"3")
     files.is_read_only = True
     with pytest.raises(Refused, match="Read-only file system"):
-        put(store, b"never told")
+        put(store, b"never confirmed")
     with pytest.raises(Refused, match="Read-only file system"):
         store.begin()
     store.abandon()
@@ -239,7 +239,7 @@ def test_a_directory_where_a_file_is_needed_is_refused(tmp_path: Path, name: str
     LogStore.open(str(directory), QUIET).close()
 
 
-def test_somebody_elses_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
     directory = tmp_path / "log"
     directory.mkdir()
     (directory / "README").write_text("mine")
@@ -256,21 +256,21 @@ def is_out_of_room(store: LogStore) -> bool:
     return store.commit.is_out_of_room
 
 
-def test_a_full_disk_holds_appends_up_and_they_go_on_without_a_restart() -> None:
-    """Promise 3: several writers, and one who only asked to be called back. Nobody is told before, all are after."""
+def test_a_full_disk_holds_appends_up_and_they_continue_without_a_restart() -> None:
+    """Promise 3: several writers, and one with a callback only. None is confirmed before, all are after."""
     files = MemoryFiles()
     store = opened(files)
     put(store, b"before")
     files.capacity_bytes = files.used_bytes + 10_000
-    told: list[bytes] = []
+    reported: list[bytes] = []
     called: list[int] = []
-    store.call_when_durable(called.append)
+    store.commit.call_when_durable(called.append)
 
     def write(name: int) -> None:
         for number in range(3):
             key = b"%d/%d" % (name, number)
             put(store, key, bytes(400_000))
-            told.append(key)
+            reported.append(key)
 
     writers = [threading.Thread(target=write, args=(name,), daemon=True) for name in range(3)]
     for writer in writers:
@@ -280,21 +280,21 @@ def test_a_full_disk_holds_appends_up_and_they_go_on_without_a_restart() -> None
     [alarm] = store.alarms()
     assert alarm.startswith("writers wait for room: cannot allocate ") and LOG_FILE in alarm
     assert alarm.endswith("; free some space on this disk; a store that is open goes on by itself")
-    durable, count = store.durable, len(told)
+    durable, count = store.durable, len(reported)
     for writer in writers:
         writer.join(0.1)
-        assert writer.is_alive(), "nobody gives up, and nobody is told"
-    assert (store.durable, len(told)) == (durable, count)
-    assert b"before" in {row.key for row in rows_of(files, store.durable)}, "reading goes on"
+        assert writer.is_alive(), "no writer ends, and none is confirmed"
+    assert (store.durable, len(reported)) == (durable, count)
+    assert b"before" in {row.key for row in rows_of(files, store.durable)}, "reading continues"
     files.capacity_bytes = None
     for writer in writers:
         writer.join(30)
-    assert len(told) == 9
+    assert len(reported) == 9
     assert not is_out_of_room(store) and store.alarms() == []
     assert called == list(range(2, store.durable + 1))
     store.close()
     with opened(files, 2) as store:
-        assert {row.key for row in rows_of(files, store.durable)} == {b"before", *told}
+        assert {row.key for row in rows_of(files, store.durable)} == {b"before", *reported}
 
 
 def test_a_disk_that_is_full_at_the_start_says_so_and_the_next_start_finds_everything() -> None:
@@ -309,16 +309,16 @@ def test_a_disk_that_is_full_at_the_start_says_so_and_the_next_start_finds_every
         assert [row.key for row in rows_of(files, store.durable)] == [b"0", b"1", b"2"]
 
 
-def test_a_log_that_is_closed_on_a_full_disk_says_so_and_loses_nothing_that_was_told() -> None:
+def test_a_log_that_is_closed_on_a_full_disk_says_so_and_loses_nothing_that_was_confirmed() -> None:
     files = MemoryFiles()
     store = opened(files)
-    put(store, b"told")
+    put(store, b"confirmed")
     files.capacity_bytes = files.used_bytes
     session = store.begin()
-    session.put_many(STORAGE, [b"never told"] * 3, [bytes(1_000_000)] * 3)
+    session.put_many(STORAGE, [b"never confirmed"] * 3, [bytes(1_000_000)] * 3)
     session.end()
     with pytest.raises(OutOfRoom):
         store.close()
     files.capacity_bytes = None
     with opened(files, 2) as store:
-        assert [row.key for row in rows_of(files, store.durable)] == [b"told"]
+        assert [row.key for row in rows_of(files, store.durable)] == [b"confirmed"]

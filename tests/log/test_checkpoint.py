@@ -33,10 +33,10 @@ from warren.files.protocol import join
 from warren.log.checkpoint import Checkpoint
 from warren.log.file_record import Voided
 from warren.log.manifest import file_change, read_manifest
+from warren.log.read.blocks import walk
 from warren.log.retention import Pins
 from warren.log.store import LogStore
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import REORDERED, SYNCED, CrashModel, PowerCut
@@ -151,9 +151,9 @@ def test_a_cut_before_the_horizon_is_gone_and_names_it() -> None:
         second = put(store, {b"a": b"2"})
         store.compact()
         store.purge()
-        with pytest.raises(Gone, match=f"epoch {first} is gone, horizon is {second}") as told:
+        with pytest.raises(Gone, match=f"epoch {first} is gone, horizon is {second}") as caught:
             store.cut(first)
-        assert told.value.hint == f"cut at epoch {second} or later"
+        assert caught.value.hint == f"cut at epoch {second} or later"
         assert state_at(stage, store, second) == of_storage({b"a": b"2"})
         assert store.pins.live() == []
 
@@ -161,9 +161,9 @@ def test_a_cut_before_the_horizon_is_gone_and_names_it() -> None:
 def test_an_epoch_that_is_not_durable_cannot_be_cut() -> None:
     with Stage().store() as store:
         epoch = put(store, {b"a": b"1"})
-        with pytest.raises(Refused, match=f"epoch {epoch + 5} is not durable") as told:
+        with pytest.raises(Refused, match=f"epoch {epoch + 5} is not durable") as caught:
             store.cut(Epoch(epoch + 5))
-        assert told.value.hint == f"the newest is {epoch}"
+        assert caught.value.hint == f"the newest is {epoch}"
 
 
 def test_the_cut_at_epoch_zero_is_the_empty_store() -> None:
@@ -255,7 +255,7 @@ def test_a_file_that_reaches_beyond_the_epoch_is_taken_with_the_end_it_had_then(
         assert store.manifest.state.files[whole.number].end == whole.end
 
 
-def test_a_cut_holds_its_files_by_a_pin_and_one_that_lapsed_is_told_so() -> None:
+def test_a_cut_holds_its_files_by_a_pin_and_a_lapsed_one_is_reported() -> None:
     stage = Stage(pin_seconds=60.0)
     with stage.store() as store:
         put(store, {b"a": b"1"})
@@ -278,9 +278,9 @@ def test_damage_in_a_sealed_file_is_not_cut_off_in_silence() -> None:
         [record] = sealed(store)
         path = join(DIRECTORY, record.name)
         flip_bit(stage.disk, path, 8 * stage.disk.contents(path).rindex(b"a1"))
-        with pytest.raises(Damage, match="sealed file is damaged") as told:
+        with pytest.raises(Damage, match="sealed file is damaged") as caught:
             store.cut()
-        assert told.value.path == path
+        assert caught.value.path == path
         assert store.pins.live() == [], "a cut that failed holds nothing"
 
 
@@ -398,7 +398,7 @@ def test_a_stream_is_cut_with_its_records_up_to_the_epoch() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_cut_while_writers_go_on_holds_every_session_up_to_its_epoch_and_none_behind(seed: int) -> None:
+def test_a_cut_while_writers_continue_holds_every_session_up_to_its_epoch_and_none_behind(seed: int) -> None:
     stage = Stage(channel_count=2, rotate_bytes=1500, **FOREVER)
     written: list[tuple[Epoch, bytes]] = []
 
@@ -421,13 +421,13 @@ def test_a_cut_while_writers_go_on_holds_every_session_up_to_its_epoch_and_none_
         running = [threads.start("zero", lambda: write(0)), threads.start("one", lambda: write(1))]
         for one in [*running, threads.start("cut", cut)]:
             one.join()
-        for number, made in enumerate(cuts):
-            made.write_to(stage.disk, threads, stage.rng, f"cut {number}")
+        for number, created in enumerate(cuts):
+            created.write_to(stage.disk, threads, stage.rng, f"cut {number}")
         return cuts
 
-    for number, made in enumerate(stage.play(seed, body)):
+    for number, created in enumerate(stage.play(seed, body)):
         opened = remembered(LogStore.open(f"cut {number}", stage.settings, stage.environment()))
-        assert rows(opened.snapshot()) == of_storage({key: b"x" for epoch, key in written if epoch <= made.epoch})
+        assert rows(opened.snapshot()) == of_storage({key: b"x" for epoch, key in written if epoch <= created.epoch})
         opened.close()
 
 
@@ -462,4 +462,4 @@ def test_a_power_cut_while_a_cut_is_written_leaves_a_store_or_no_store(model: Cr
 class _nothing:
     def __enter__(self) -> None: ...
 
-    def __exit__(self, *told: object) -> None: ...
+    def __exit__(self, *reported: object) -> None: ...

@@ -39,17 +39,17 @@ def container_in(files: Files) -> int:
     return read_manifest(files, DIRECTORY).container_bytes
 
 
-@pytest.mark.parametrize("asked", [-1, 0, 1, 4096, 512 * KIB - 1, 512 * KIB])
-def test_a_container_below_512_kib_is_rounded_up_to_it(asked: int) -> None:
+@pytest.mark.parametrize("requested", [-1, 0, 1, 4096, 512 * KIB - 1, 512 * KIB])
+def test_a_container_below_512_kib_is_rounded_up_to_it(requested: int) -> None:
     """OP-05, CL-03, C-19: a container of our own log has at least 512 KiB, so the smallest log has 1 MiB."""
     files = MemoryFiles()
-    with opened(files, settings=quiet(container_bytes=asked)):
+    with opened(files, settings=quiet(container_bytes=requested)):
         assert container_in(files) == CONTAINER_BYTES_MIN == 512 * KIB
         assert size_of(files) == MIB
 
 
 @pytest.mark.parametrize(
-    ("asked", "sector", "given"),
+    ("requested", "sector", "given"),
     [
         (600_000, 512, 600_064),
         (600_000, 4096, 602_112),
@@ -58,16 +58,16 @@ def test_a_container_below_512_kib_is_rounded_up_to_it(asked: int) -> None:
         (1, 3 << 18, 3 << 18),
     ],
 )
-def test_a_container_is_a_whole_number_of_the_disks_sectors(asked: int, sector: int, given: int) -> None:
+def test_a_container_is_a_whole_number_of_the_disks_sectors(requested: int, sector: int, given: int) -> None:
     """OP-06."""
     files = MemoryFiles(sector_bytes=sector)
-    with opened(files, settings=quiet(container_bytes=asked)):
+    with opened(files, settings=quiet(container_bytes=requested)):
         assert container_in(files) == given
         assert given % sector == 0
         assert size_of(files) == 2 * given
 
 
-def test_a_container_has_1_mib_unless_it_is_told_otherwise() -> None:
+def test_a_container_has_1_mib_by_default() -> None:
     """OP-07."""
     assert container_bytes_of(LogSettings(), 512) == MIB
     files = MemoryFiles()
@@ -90,11 +90,11 @@ def test_containers_added_later_have_the_size_of_the_first_ones() -> None:
         assert container_in(files) == 600_064
 
 
-@pytest.mark.parametrize(("asked", "given"), [(-3, 2), (0, 2), (1, 2), (2, 2), (3, 3), (5, 5)])
-def test_a_log_begins_with_at_least_two_containers(asked: int, given: int) -> None:
+@pytest.mark.parametrize(("requested", "given"), [(-3, 2), (0, 2), (1, 2), (2, 2), (3, 3), (5, 5)])
+def test_a_log_begins_with_at_least_two_containers(requested: int, given: int) -> None:
     """CL-02: log data lives in containers, and a log has at least two."""
     files = MemoryFiles()
-    with opened(files, settings=quiet(initial_containers=asked)):
+    with opened(files, settings=quiet(initial_containers=requested)):
         assert size_of(files) == given * 512 * KIB
 
 
@@ -142,21 +142,21 @@ def test_space_is_there_before_bytes_are_written_and_is_zeros() -> None:
 def stress(environment: Environment, directory: str, seed: int, sessions: int) -> None:
     """Sessions of any size over three channels, some larger than a container, with rotations and restarts between."""
     rng = random.Random(seed)
-    told: dict[bytes, int] = {}
+    reported: dict[bytes, int] = {}
     for run in range(3):
         store = LogStore.open(directory, quiet(channel_count=3, rotate_bytes=3 * MIB), environment)
         for number in range(sessions):
             session = store.begin(rng.randrange(3))
             for part in range(rng.randrange(1, 4)):
                 key = b"%d/%d/%d" % (run, number, part)
-                told[key] = size = rng.choice([0, 1, 500, 70_000, 300_000, 700_000, MIB - 20])
+                reported[key] = size = rng.choice([0, 1, 500, 70_000, 300_000, 700_000, MIB - 20])
                 session.put(STORAGE, key, bytes(size))
             session.end()
             if rng.random() < 0.5:
                 store.wait(session.epoch or store.durable)
             check_sizes(store)
         store.close()
-    assert {row.key: len(row.value) for row in rows_of(environment.files, directory=directory)} == told
+    assert {row.key: len(row.value) for row in rows_of(environment.files, directory=directory)} == reported
 
 
 def check_sizes(store: LogStore) -> None:

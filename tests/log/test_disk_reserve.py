@@ -141,7 +141,7 @@ def test_none_is_laid_unless_it_is_asked_for() -> None:
     assert not files.exists(PATH) and not disk_reserve.give_back() and not disk_reserve.is_in_use
 
 
-def test_a_commit_that_finds_the_disk_full_goes_on_with_what_was_kept() -> None:
+def test_a_commit_that_finds_the_disk_full_continues_with_what_was_kept() -> None:
     """DESIGN rule 7: it waits only when nothing of that is left."""
     memory = MemoryFiles()
     stage = Stage(files=FaultyFiles(memory))

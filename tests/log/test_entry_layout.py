@@ -9,11 +9,11 @@ from warren.base.threads import SystemThreads
 from warren.files.environment import Environment
 from warren.files.protocol import join
 from warren.log.file_record import active_name
+from warren.log.read.blocks import walk
 from warren.log.settings import EntryKind, LogSettings
 from warren.log.store import LogStore
 from warren.records.block import look
 from warren.records.format import BlockKind, ColumnTag
-from warren.records.walk import walk
 from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import MemoryFiles
 

@@ -100,8 +100,8 @@ def opened_by_number(files: Files, store: LogStore) -> None:
 
 def cut(files: Files, store: LogStore) -> None:
     pins = Pins(files, DIRECTORY, ManualClock(), SystemRandom())
-    made = make_cut(files, DIRECTORY, store.manifest, pins, Epoch(2), 60.0)
-    made.write_to(files, SystemThreads(), SeededRandom(2), "/data/cut")
+    created = make_cut(files, DIRECTORY, store.manifest, pins, Epoch(2), 60.0)
+    created.write_to(files, SystemThreads(), SeededRandom(2), "/data/cut")
 
 
 def pins_listed(files: Files, store: LogStore) -> None:

@@ -1,4 +1,4 @@
-"""Recycled files (CL-07): the space of freed files is used again, and never that of a file somebody still has."""
+"""Recycled files (CL-07): the space of freed files is used again, and never that of a file still in use."""
 
 from __future__ import annotations
 

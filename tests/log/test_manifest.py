@@ -1,4 +1,4 @@
-"""The manifest: edits that are there or not, a state that nobody sees half changed, and bytes that are not ours."""
+"""The manifest: edits that are there or not, a state that is never seen half changed, and bytes that are not ours."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from warren.log.manifest import (
     set_change,
     stream_change,
 )
+from warren.log.read.blocks import walk
 from warren.records.block import FileIdentity, draft
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles, PowerCut
@@ -70,7 +70,7 @@ STREAM = StreamRecord(StreamId(4), "messages", ChannelId(1), Lsn(99), True)
 EMPTY = ManifestState(TIMELINE, 4096, 2)
 
 
-def made(files: Files, state: ManifestState = EMPTY) -> Manifest:
+def created(files: Files, state: ManifestState = EMPTY) -> Manifest:
     files.make_directories(DIRECTORY)
     return Manifest(files, DIRECTORY, SystemThreads(), SeededRandom(3), state)
 
@@ -82,7 +82,7 @@ def blocks_in(files: MemoryFiles) -> list[tuple[int, int]]:
 
 def test_what_was_committed_is_read_again() -> None:
     files = MemoryFiles()
-    manifest = made(files)
+    manifest = created(files)
     manifest.commit([file_change(RECORD), stream_change(STREAM), set_change(durable=Epoch(6), next_file=FileNumber(4))])
     manifest.commit([set_change(durable=Epoch(7))])
     found = read_manifest(files, DIRECTORY)
@@ -103,27 +103,27 @@ def test_every_field_goes_to_json_and_back() -> None:
     }
     record = RECORD.changed(sealed_epoch=Epoch(6), sealed_digest="ab")
     assert FileRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
-    told: dict[str, Any] = {field.name: index + 7 for index, field in enumerate(fields(ManifestState))}
-    told |= {"timeline": TIMELINE, "format": 1, "compacted": (FileNumber(3), FileNumber(9))}
-    told |= {"files": {record.number: record}, "streams": {STREAM.id: STREAM}}
-    state = ManifestState(**told)
+    reported: dict[str, Any] = {field.name: index + 7 for index, field in enumerate(fields(ManifestState))}
+    reported |= {"timeline": TIMELINE, "format": 1, "compacted": (FileNumber(3), FileNumber(9))}
+    reported |= {"files": {record.number: record}, "streams": {STREAM.id: STREAM}}
+    state = ManifestState(**reported)
     assert ManifestState.from_json(json.loads(json.dumps(state.to_json()))) == state
 
 
 def test_an_edit_is_durable_when_commit_returns() -> None:
     files = MemoryFiles()
-    made(files).commit([file_change(RECORD)])
+    created(files).commit([file_change(RECORD)])
     assert read_manifest(files.crash(SYNCED, SeededRandom(1)), DIRECTORY).files == {3: RECORD}
 
 
 def test_opening_folds_the_edits_into_one_block() -> None:
     files = MemoryFiles()
-    manifest = made(files)
+    manifest = created(files)
     for epoch in range(5):
         manifest.commit([set_change(durable=Epoch(epoch))])
     assert len(blocks_in(files)) == 6
     manifest.close()
-    again = made(files, read_manifest(files, DIRECTORY))
+    again = created(files, read_manifest(files, DIRECTORY))
     assert len(blocks_in(files)) == 1
     assert read_manifest(files, DIRECTORY) == manifest.state == again.state
     again.commit([set_change(durable=Epoch(9))])
@@ -132,7 +132,7 @@ def test_opening_folds_the_edits_into_one_block() -> None:
 
 def test_a_manifest_that_has_grown_long_is_folded() -> None:
     files = MemoryFiles()
-    manifest = made(files)
+    manifest = created(files)
     text = "x" * (FOLD_BYTES // 4)
     for _ in range(12):
         manifest.commit([file_change(RECORD.changed(name=text))])
@@ -143,7 +143,7 @@ def test_a_manifest_that_has_grown_long_is_folded() -> None:
 
 def test_a_manifest_beyond_what_a_block_holds_is_refused_and_the_old_one_stays() -> None:
     files = MemoryFiles()
-    manifest = made(files)
+    manifest = created(files)
     manifest.commit([file_change(RECORD)])
     with pytest.raises(Refused, match="8 MiB") as refusal:
         manifest.commit([file_change(RECORD.changed(name="x" * (8 << 20)))])
@@ -153,13 +153,13 @@ def test_a_manifest_beyond_what_a_block_holds_is_refused_and_the_old_one_stays()
     assert read_manifest(files, DIRECTORY).durable == 3
 
 
-def edits_under(files: Files, told: list[int]) -> None:
-    manifest = made(files)
+def edits_under(files: Files, reported: list[int]) -> None:
+    manifest = created(files)
     for edit in range(1, 5):
         manifest.commit([set_change(durable=Epoch(edit)), file_change(RECORD.changed(end=edit))])
-        told.append(edit)
+        reported.append(edit)
     manifest.close()
-    made(files, read_manifest(files, DIRECTORY))
+    created(files, read_manifest(files, DIRECTORY))
 
 
 @pytest.mark.parametrize("model", [ALL, SYNCED, REORDERED])
@@ -169,15 +169,15 @@ def test_a_power_cut_at_any_step_leaves_whole_edits_and_all_that_were_answered(m
     for step in range(len(count.steps)):
         for fraction in (None, 0.4):
             memory = MemoryFiles()
-            told: list[int] = []
+            reported: list[int] = []
             with suppress(PowerCut):
-                edits_under(FaultyFiles(memory, cut_at=step, cut_fraction=fraction), told)
+                edits_under(FaultyFiles(memory, cut_at=step, cut_fraction=fraction), reported)
             left = memory.crash(model, SeededRandom(step))
             if not left.exists(PATH):
-                assert not told
+                assert not reported
                 continue
             found = read_manifest(left, DIRECTORY)
-            assert found.edits in (len(told), len(told) + 1)
+            assert found.edits in (len(reported), len(reported) + 1)
             assert found.durable == found.edits, "an edit is all there or not at all"
             if found.edits:
                 assert found.files[FileNumber(3)].end == found.edits
@@ -185,7 +185,7 @@ def test_a_power_cut_at_any_step_leaves_whole_edits_and_all_that_were_answered(m
 
 def test_a_full_disk_keeps_the_edit_out_and_it_can_be_tried_again() -> None:
     files = MemoryFiles()
-    manifest = made(files)
+    manifest = created(files)
     manifest.commit([set_change(durable=Epoch(1))])
     files.capacity_bytes = files.used_bytes + 50
     for _ in range(2):
@@ -199,7 +199,7 @@ def test_a_full_disk_keeps_the_edit_out_and_it_can_be_tried_again() -> None:
 
 def test_a_failed_sync_is_not_believed_and_not_tried_again() -> None:
     disk = FaultyFiles(MemoryFiles())
-    manifest = made(disk)
+    manifest = created(disk)
     disk.faults.append(Fault(FaultKind.IO_ERROR, "sync"))
     for _ in range(2):
         with pytest.raises(SyncFailed):
@@ -221,7 +221,7 @@ def disk_with(content: bytes) -> MemoryFiles:
 @cache
 def bytes_of_three_edits() -> bytes:
     files = MemoryFiles()
-    manifest = made(files)
+    manifest = created(files)
     for edit in range(1, 4):
         manifest.commit([set_change(durable=Epoch(edit))])
     return files.contents(PATH)
@@ -241,7 +241,7 @@ def test_a_torn_last_edit_was_never_answered_and_is_passed_over() -> None:
 
 
 def test_every_flipped_bit_is_found() -> None:
-    """X-09: in the last edit it looks torn, and the witness's count of edits tells; anywhere else it is damage."""
+    """X-09: in the last edit it looks torn, and the witness's count of edits shows it; anywhere else it is damage."""
     whole = three_edits()
     blocks = blocks_in(whole)
     for bit in range(0, blocks[-1][1] * 8, 3):
@@ -277,7 +277,7 @@ def block(body: Any, identity: FileIdentity, offset: int, edit: int, kind: Block
 
 
 def with_edit(changes: Any) -> MemoryFiles:
-    """A manifest whose last edit is whole, and says whatever it is told."""
+    """A manifest whose last edit is whole, with the given contents."""
     raw = bytes_of_three_edits()
     return disk_with(raw + block(changes, header_identity(raw), len(raw), 4))
 
@@ -307,7 +307,7 @@ def test_what_this_version_does_not_know_is_refused_by_name(changes: list[Change
 
 def test_a_newer_format_is_refused() -> None:
     files = MemoryFiles()
-    made(files, replace(EMPTY, format=2))
+    created(files, replace(EMPTY, format=2))
     with pytest.raises(Refused, match="format 2") as refusal:
         read_manifest(files, DIRECTORY)
     assert "newer warren" in refusal.value.hint

@@ -54,7 +54,7 @@ time.sleep(600)
 
 
 @pytest.mark.slow
-def test_kill_9_with_an_open_session_opens_by_itself(tmp_path: Path) -> None:
+def test_kill_9_with_an_open_session_opens_automatically(tmp_path: Path) -> None:
     """A real process, a real SIGKILL: no lock to remove, no repair to run, nothing half of the session."""
     directory = str(tmp_path / "log")
     with subprocess.Popen([sys.executable, "-c", CHILD, directory], stdout=subprocess.PIPE, text=True) as child:
@@ -66,7 +66,7 @@ def test_kill_9_with_an_open_session_opens_by_itself(tmp_path: Path) -> None:
         assert [row.key for row in rows_of(LocalFiles(), store.durable, directory)] == [b"committed"]
         assert store.snapshot().get(STORAGE, b"committed") == b""
         assert store.snapshot().get(STORAGE, b"open") is None
-        put(store, b"goes on")
+        put(store, b"continues")
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

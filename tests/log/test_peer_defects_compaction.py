@@ -156,7 +156,7 @@ def test_a_key_deleted_while_the_job_runs_stays_deleted(model: CrashModel) -> No
         assert rows(store.refresh()) == of_storage({b"kept": b"1"})
 
 
-def test_a_tombstone_goes_only_together_with_what_it_removes() -> None:
+def test_a_tombstone_is_dropped_only_together_with_what_it_removes() -> None:
     """Behind it nothing older is left: the compacted file that held the key is an input, too."""
     with Stage().store() as store:
         put(store, {b"deleted": b"1"})

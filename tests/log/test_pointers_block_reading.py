@@ -27,9 +27,9 @@ class Shelf:
         self.opened: list[File] = []
         rows = EntryRows()
         rows.add(16, 0, b"k" * key_bytes, self.value)
-        made = draft_entries(rows.columns(), versions=Versions.FROM_HEADER)
-        header, _ = made.place(LIFE, 0, Epoch(0))
-        self.raw = b"".join((header, *made.pieces))
+        created = draft_entries(rows.columns(), versions=Versions.FROM_HEADER)
+        header, _ = created.place(LIFE, 0, Epoch(0))
+        self.raw = b"".join((header, *created.pieces))
 
     def open(self, number: FileNumber) -> tuple[File, FileIdentity]:
         name = f"file {number}"
@@ -56,7 +56,7 @@ def is_closed(file: File) -> bool:
     return False
 
 
-def test_a_handle_that_is_let_go_of_while_somebody_reads_is_closed_behind_him() -> None:
+def test_a_handle_that_is_released_during_a_read_is_closed_after_it() -> None:
     """A descriptor that is closed under a reader may be another file's a moment later."""
     shelf = Shelf()
     reader = shelf.reader()
@@ -99,7 +99,7 @@ def test_a_header_that_lies_about_its_size_is_no_block_and_costs_no_memory() -> 
     assert shelf.reader().block(place(1), 100, True) is BlockVerdict.TORN
 
 
-def test_what_is_let_go_of_is_not_served_from_memory() -> None:
+def test_what_is_released_is_not_served_from_memory() -> None:
     shelf = Shelf()
     reader = shelf.reader(1 << 20)
     for _ in range(3):

@@ -14,7 +14,7 @@ from warren.durability.closing_block import NO_DIGEST, Closing, ClosingPart
 from warren.durability.epoch_file import DurableRecord
 from warren.durability.log_file import FileEnd, LogFile, run_on
 from warren.log.file_record import FILE_HEADER_BYTES, FileHeader, FileKind, FileRecord, FileState
-from warren.log.recovery import DurableJudgement, ExaminedFiles, examine, judge
+from warren.log.recovery import ExaminedFile, RecoveredEpoch, examine, judge
 from warren.log.writer import EntryRows
 from warren.records.block import FileIdentity, draft
 from warren.records.entries import Versions, draft_entries
@@ -40,9 +40,9 @@ class Forge:
             raw, checksum = FileHeader(
                 FileNumber(number), ChannelId(number - 1), FileKind.LOG, ALLOCATED_BYTES, 5
             ).placed(identity)
-            made = LogFile(FileNumber(number), identity, len(raw), run_on(0, checksum), ALLOCATED_BYTES)
-            made.pending = [raw]
-            self.participants.append(made)
+            created = LogFile(FileNumber(number), identity, len(raw), run_on(0, checksum), ALLOCATED_BYTES)
+            created.pending = [raw]
+            self.participants.append(created)
         self.ends[0] = tuple(participant.as_end() for participant in self.participants)
 
     def epoch(self, epoch: int, *indexes: int, blocks: int = 1, is_closed: bool = True, monotone_ns: int = 0) -> None:
@@ -75,7 +75,7 @@ class Forge:
     def end(self, epoch: int, index: int = 0) -> int:
         return self.ends[epoch][index].end
 
-    def examined(self, *raws: bytes | bytearray, is_recycled: bool = False) -> list[ExaminedFiles]:
+    def examined(self, *raws: bytes | bytearray, is_recycled: bool = False) -> list[ExaminedFile]:
         found = []
         for index, raw in enumerate(raws or [self.raw(index) for index in range(self.count)]):
             participant = self.participants[index]
@@ -94,7 +94,7 @@ class Forge:
 
     def judged(
         self, *raws: bytes | bytearray, witness: DurableRecord | None = None, floor: int = 0, run_first: int = 1
-    ) -> DurableJudgement:
+    ) -> RecoveredEpoch:
         return judge(self.examined(*raws), witness, Epoch(floor), self.digests[floor], Epoch(run_first))
 
 
@@ -177,8 +177,8 @@ def test_damage_in_a_file_that_took_no_part_in_the_last_epochs_is_found_too() ->
 
 def test_a_witness_of_another_life_of_the_number_says_nothing_of_this_file() -> None:
     forge = three_epochs()
-    stranger = FileEnd(FileNumber(1), FileIdentity(TIMELINE, Incarnation(0xDEAD)), 7000, 1)
-    witness = DurableRecord(TIMELINE, Epoch(3), forge.digests[3], 0, 0, 0, (stranger,))
+    foreign = FileEnd(FileNumber(1), FileIdentity(TIMELINE, Incarnation(0xDEAD)), 7000, 1)
+    witness = DurableRecord(TIMELINE, Epoch(3), forge.digests[3], 0, 0, 0, (foreign,))
     assert forge.judged(witness=witness).durable == 3
 
 
@@ -342,8 +342,8 @@ def test_whatever_sectors_of_the_last_epoch_are_lost_it_is_all_there_or_not_at_a
     found = forge.judged(*raws, witness=forge.witness(last))
     assert found.durable in (last, last + 1)
     for index, item in enumerate(found.files):
-        kept = [header for header in item.headers if header.epoch == last + 1 and header.kind == BlockKind.ENTRIES]
-        assert len(kept) == (6 if found.durable > last else 0)
+        remaining = [header for header in item.headers if header.epoch == last + 1 and header.kind == BlockKind.ENTRIES]
+        assert len(remaining) == (6 if found.durable > last else 0)
         assert raws[index][: item.end.end] == forge.raw(index)[: item.end.end], "what counts is what was written"
 
 
@@ -378,7 +378,7 @@ def test_blocks_of_an_earlier_life_behind_the_end_of_a_recycled_file_are_nothing
     assert found.files[0].voided is None
 
 
-def test_the_monotone_time_goes_on_from_the_newest_one_known() -> None:
+def test_the_monotone_time_continues_from_the_newest_one_known() -> None:
     forge = Forge()
     forge.epoch(1, 0, monotone_ns=500)
     forge.epoch(2, 0, monotone_ns=900)

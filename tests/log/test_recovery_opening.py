@@ -1,4 +1,4 @@
-"""Opening: by itself after any stop, each step again after a power cut, and never a number twice."""
+"""Opening: automatic after any stop, each step again after a power cut, and never a number twice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_clean_stop_is_opened_with_all_of_it() -> None:
         assert put(store, b"next") == epochs[-1] + 1, "after a clean stop no number is passed over"
 
 
-def test_a_killed_store_opens_by_itself_and_its_open_session_never_was() -> None:
+def test_a_killed_store_opens_automatically_and_its_open_session_never_was() -> None:
     files = MemoryFiles()
     store = opened(files)
     put(store, b"durable")
@@ -85,52 +85,52 @@ def test_a_killed_store_opens_by_itself_and_its_open_session_never_was() -> None
     store.abandon()
     with opened(files, 2) as store:
         assert keys(files, store) == [b"durable"]
-        put(store, b"goes on")
-        assert keys(files, store) == [b"durable", b"goes on"]
+        put(store, b"continues")
+        assert keys(files, store) == [b"durable", b"continues"]
         assert store.rotate().is_complete
 
 
 def test_a_number_is_never_used_twice() -> None:
-    """Neither one that lies in a file, nor one that was only told to a session which died with the process."""
+    """Neither one that lies in a file, nor one that was only given to a session which died with the process."""
     files = MemoryFiles()
-    told: list[Epoch] = []
+    reported: list[Epoch] = []
     for run in range(8):
         disk = FaultyFiles(files)
         store = remembered(LogStore.open(DIRECTORY, QUIET, memory_machine(disk, run)))
-        assert store.commit.open_epoch > max([0, *told])
-        told.append(put(store, b"durable %d" % run))
+        assert store.commit.open_epoch > max([0, *reported])
+        reported.append(put(store, b"durable %d" % run))
         session = store.begin()
         session.put(STORAGE, b"lost %d" % run, b"")
-        told.append(session.end())
+        reported.append(session.end())
         if run % 3 == 1:  # written, and caught before the sync
             disk.cut_at = len(disk.steps) + 1
             with suppress(PowerCut):
-                store.wait(told[-1])
+                store.wait(reported[-1])
             files = files.crash((SYNCED, REORDERED)[run % 2], SeededRandom(run))
         elif run % 3 == 2:
             store.abandon()
             files = files.crash(ALL, SeededRandom(run))
         else:
             store.close()
-    assert len(set(told)) == len(told)
+    assert len(set(reported)) == len(reported)
     with opened(files, 99) as store:
-        assert store.commit.open_epoch > max(told)
+        assert store.commit.open_epoch > max(reported)
         by_epoch = [row.epoch for row in rows_of(files, store.durable)]
         assert len(by_epoch) == len(set(by_epoch))
         assert {b"durable %d" % run for run in range(8)} <= set(keys(files, store))
 
 
-def test_a_number_told_in_a_run_that_wrote_nothing_is_not_told_again() -> None:
+def test_a_number_given_out_in_a_run_that_wrote_nothing_is_not_given_out_again() -> None:
     files = MemoryFiles()
-    told = []
+    reported = []
     for run in range(5):
         store = opened(files, run)
         session = store.begin()
         session.put(STORAGE, b"never committed", b"")
-        told.append(session.end())
+        reported.append(session.end())
         store.abandon()
-    assert len(set(told)) == 5
-    assert told == sorted(told)
+    assert len(set(reported)) == 5
+    assert reported == sorted(reported)
 
 
 def test_what_was_not_durable_is_voided_by_the_manifest_and_kept_in_quarantine() -> None:
@@ -153,9 +153,9 @@ def test_what_was_not_durable_is_voided_by_the_manifest_and_kept_in_quarantine()
         assert sealed.is_repaired
         voided = sealed.voided[0]
         assert (voided.start, voided.reason) == (end, "torn")
-        kept = left.list(join(DIRECTORY, QUARANTINE))
-        assert kept == [f"0000000001-{voided.start}-{voided.end}.voided"]
-        assert left.contents(join(DIRECTORY, QUARANTINE, kept[0])) == before[voided.start : voided.end]
+        remaining = left.list(join(DIRECTORY, QUARANTINE))
+        assert remaining == [f"0000000001-{voided.start}-{voided.end}.voided"]
+        assert left.contents(join(DIRECTORY, QUARANTINE, remaining[0])) == before[voided.start : voided.end]
         assert keys(left, store) == [b"durable"]
 
 
@@ -270,20 +270,20 @@ def test_the_monotone_time_does_not_go_back_when_the_clock_does_and_the_epoch_fi
 
 
 def test_log_files_that_no_edit_names_are_set_aside_not_deleted() -> None:
-    """They were made for an edit which did not come, so that nobody was told of anything in them."""
+    """They were made for an edit which did not come, so that nothing in them was confirmed."""
     files, other = MemoryFiles(), MemoryFiles()
     with opened(other, 5, quiet(channel_count=2)) as store:
         put(store, b"elsewhere", channel=1)
-    stranger = other.contents(join(DIRECTORY, "pwal_0001"))
+    foreign = other.contents(join(DIRECTORY, "pwal_0001"))
     with opened(files) as store:
         put(store, b"key")
-    for name, content in (("pwal_0007", stranger), ("pwal_0003.0000000099", b"not even a header")):
+    for name, content in (("pwal_0007", foreign), ("pwal_0003.0000000099", b"not even a header")):
         files.create(join(DIRECTORY, name)).close()
         files.set_contents(join(DIRECTORY, name), content)
     files.create(join(DIRECTORY, "notes.txt")).close()
     with opened(files, 2) as store:
         assert keys(files, store) == [b"key"]
-        assert files.contents(join(DIRECTORY, QUARANTINE, "pwal_0007.0")) == stranger
+        assert files.contents(join(DIRECTORY, QUARANTINE, "pwal_0007.0")) == foreign
         assert files.contents(join(DIRECTORY, QUARANTINE, "pwal_0003.0000000099.0")) == b"not even a header"
         assert len(store.opened.problems) == 2
         assert all("unknown to the manifest" in problem for problem in store.opened.problems)
@@ -314,7 +314,7 @@ def test_log_files_without_a_manifest_are_not_taken_for_a_new_store() -> None:
 
 
 def test_a_manifest_that_is_older_than_the_witness_is_damage() -> None:
-    """Somebody put back an old copy, or the last edits are gone: files it does not know may hold durable entries."""
+    """An old copy was put back, or the last edits are gone: files it does not know may hold durable entries."""
     files = MemoryFiles()
     store = opened(files)
     old = files.contents(join(DIRECTORY, MANIFEST))
@@ -341,7 +341,7 @@ def test_a_file_that_was_rotated_but_not_yet_named_so_is_found_under_either_name
 # -- the lock --------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_opener_is_refused_and_told_who_holds_the_directory(tmp_path: Path) -> None:
+def test_a_second_opener_is_refused_with_the_holder_of_the_directory(tmp_path: Path) -> None:
     directory = str(tmp_path / "log")
     with LogStore.open(directory, QUIET) as store:
         with pytest.raises(Refused, match="locked by") as refusal:
@@ -357,15 +357,15 @@ def test_a_second_opener_is_refused_and_told_who_holds_the_directory(tmp_path: P
         assert [row.key for row in rows_of(LocalFiles(), directory=directory)] == [b"undisturbed"]
 
 
-def test_the_lock_is_let_go_when_opening_fails() -> None:
+def test_the_lock_is_released_when_opening_fails() -> None:
     files = stopped_store()
     path = join(DIRECTORY, MANIFEST)
-    kept = files.contents(path)
+    remaining = files.contents(path)
     files.set_contents(path, b"no manifest")
     for _ in range(2):
         with pytest.raises(Damage):
             opened(files, 2)
-    files.set_contents(path, kept)
+    files.set_contents(path, remaining)
     opened(files, 3).close()
 
 
@@ -428,7 +428,7 @@ def crashed_store() -> MemoryFiles:
 
 
 def open_until(files: MemoryFiles, step: int | None, seed: int) -> int:
-    """Open and let go, or be cut off at a step; how many steps there were."""
+    """Open and abandon, or a power cut at a step; how many steps there were."""
     threads = SteppedThreads(seed)
     disk = FaultyFiles(files, cut_at=step, cut_fraction=0.5, on_cut=threads.cut_power)
     environment = memory_machine(disk, seed, threads, threads.clock)

@@ -1,4 +1,4 @@
-"""Quarantine has a budget: above it somebody is told, and nothing is deleted."""
+"""Quarantine has a budget: above it there is an alarm, and nothing is deleted."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, Stre
 from warren.durability.timeline import Timeline
 from warren.log.file_record import FileKind, FileRecord, FileState
 from warren.log.manifest import ManifestState, StreamRecord
-from warren.log.retention import FileLifecycle, Pin, disk_bytes, is_needed, lives, reach
+from warren.log.retention import FileLifecycle, Pin, disk_bytes, is_needed, lifecycle_states, reach
 
 KV = StreamRecord(StreamId(0), "kv", ChannelId(0), is_records=False)
 HOUR_NS = 3600 * 10**9
@@ -33,8 +33,8 @@ def log_file(number: int, epoch: int, sealed_ns: int = 0, streams: Mapping[int, 
 
 
 def compacted(number: int, epoch: int, sources: tuple[int, ...], sealed_ns: int = 0) -> FileRecord:
-    made = log_file(number, epoch, sealed_ns)
-    return replace(made, purpose=FileKind.COMPACTED, sources=tuple(FileNumber(n) for n in sources))
+    created = log_file(number, epoch, sealed_ns)
+    return replace(created, purpose=FileKind.COMPACTED, sources=tuple(FileNumber(n) for n in sources))
 
 
 def manifest(*records: FileRecord, in_force: int = 0, streams: tuple[StreamRecord, ...] = (KV,)) -> ManifestState:
@@ -50,7 +50,7 @@ def manifest(*records: FileRecord, in_force: int = 0, streams: tuple[StreamRecor
 
 def lives_of(state: ManifestState, *pins: Pin, now_ns: int = 0, seconds: float = 0, size: int = 1 << 40) -> list[str]:
     """The life of each file, by number."""
-    found = lives(state, pins, now_ns, seconds, size)
+    found = lifecycle_states(state, pins, now_ns, seconds, size)
     return [str(found[number]) for number in sorted(found)]
 
 
@@ -118,8 +118,10 @@ def test_history_is_kept_for_so_many_seconds() -> None:
 
 def test_history_is_kept_up_to_so_many_bytes() -> None:
     state = stretches(3)
-    for size, kept in ((0, 0), (1999, 0), (2000, 2), (3999, 2), (4000, 4), (4999, 4), (5000, 5)):
-        assert lives_of(state, seconds=1, size=size) == ["free"] * (5 - kept) + ["retained"] * kept + ["needed"]
+    for size, remaining in ((0, 0), (1999, 0), (2000, 2), (3999, 2), (4000, 4), (4999, 4), (5000, 5)):
+        assert lives_of(state, seconds=1, size=size) == ["free"] * (5 - remaining) + ["retained"] * remaining + [
+            "needed"
+        ]
 
 
 def test_either_limit_ends_history_and_zero_means_none() -> None:
@@ -181,10 +183,10 @@ def test_whatever_the_times_history_has_one_edge(
     stream = StreamRecord(StreamId(1), "messages", ChannelId(1), base=Lsn(1 << 60))
     last = compacted(99, 10, tuple(range(1, 99)))
     state = manifest(*records, last, in_force=99, streams=(KV, stream))
-    found = lives(state, (), now * 10**9, seconds, size)
+    found = lifecycle_states(state, (), now * 10**9, seconds, size)
     free = [reach(state, record)[0] for record in records if found[record.number] is FileLifecycle.FREE]
-    kept = [reach(state, record)[0] for record in records if found[record.number] is FileLifecycle.RETAINED]
-    assert not free or not kept or max(free) < min(kept)
+    remaining = [reach(state, record)[0] for record in records if found[record.number] is FileLifecycle.RETAINED]
+    assert not free or not remaining or max(free) < min(remaining)
 
 
 def test_the_log_behind_a_compacted_file_that_goes_is_not_kept_in_vain() -> None:
@@ -287,7 +289,7 @@ def test_a_file_that_was_sealed_with_little_in_it_counts_with_its_bytes_and_not_
 
 
 def released(state: ManifestState, size: int, *pins: Pin) -> list[str]:
-    found = lives(state, pins, 0, 1e9, 1 << 40, size)
+    found = lifecycle_states(state, pins, 0, 1e9, 1 << 40, size)
     return [str(found[number]) for number in sorted(found)]
 
 

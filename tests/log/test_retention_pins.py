@@ -20,9 +20,9 @@ from warren.files.local import LocalFiles
 from warren.files.protocol import Files, join
 from warren.log.file_record import FileRecord, FileState
 from warren.log.manifest import read_manifest
+from warren.log.read.blocks import walk
 from warren.log.retention import Pin, Pins
 from warren.log.store import LogStore
-from warren.records.walk import walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import MemoryFiles
@@ -37,7 +37,7 @@ def pins_of(stage: Stage, files: Files | None = None, seed: int = 9) -> Pins:
 
 
 def compacted_away(store: LogStore, count: int = 1) -> list[FileRecord]:
-    """Log files that nobody needs any more."""
+    """Log files that are not needed any more."""
     for number in range(count):
         put(store, {b"%d" % number: bytes(100)})
         store.rotate()
@@ -76,7 +76,7 @@ def test_a_pin_from_an_epoch_on_holds_what_comes_later_too() -> None:
         assert not sealed(store)
 
 
-def test_a_pin_that_is_not_renewed_lapses_and_is_told_the_horizon() -> None:
+def test_a_pin_that_is_not_renewed_lapses_and_its_reader_gets_the_horizon() -> None:
     stage = Stage()
     with stage.store() as store:
         [record] = compacted_away(store)
@@ -88,9 +88,9 @@ def test_a_pin_that_is_not_renewed_lapses_and_is_told_the_horizon() -> None:
         assert store.purge().files == (record.name,)
         assert stage.disk.list(HOME) == []
         horizon = store.manifest.state.horizon
-        with pytest.raises(Gone, match=f"slow reader has lapsed: horizon is {horizon}") as told:
+        with pytest.raises(Gone, match=f"slow reader has lapsed: horizon is {horizon}") as caught:
             reader.renew(pin, 60.0)
-        assert f"epoch {horizon + 1}" in told.value.hint
+        assert f"epoch {horizon + 1}" in caught.value.hint
         with pytest.raises(Gone, match=f"epoch {record.first_epoch} is gone, horizon is {horizon}"):
             reader.take("slow reader", 60.0, from_epoch=record.first_epoch)
         with pytest.raises(Gone, match=f"log file {record.number} is gone, horizon is {horizon}"):
@@ -162,7 +162,7 @@ def test_a_pin_holds_back_no_more_bytes_than_it_may() -> None:
         assert reader.renew(modest, 60.0).id == modest.id
 
 
-def test_pins_are_listed_lapsed_ones_too_and_strangers_are_passed_over() -> None:
+def test_pins_are_listed_lapsed_ones_too_and_unknown_files_are_passed_over() -> None:
     stage = Stage()
     with stage.store() as store:
         reader = pins_of(stage)
@@ -186,9 +186,9 @@ def test_a_pin_that_cannot_be_read_stops_the_purge_rather_than_the_reader(conten
         stage.disk.create(path).close()
         stage.disk.set_contents(path, contents)
         before = store.manifest.state
-        with pytest.raises(Refused, match=f"{path} is not a pin") as told:
+        with pytest.raises(Refused, match=f"{path} is not a pin") as caught:
             store.purge()
-        assert told.value.hint == "remove it if no reader owns it"
+        assert caught.value.hint == "remove it if no reader owns it"
         assert store.manifest.state == before
         stage.disk.remove(path)
         assert store.purge().files
@@ -220,7 +220,7 @@ def test_a_reader_of_another_store_or_of_an_abandoned_branch_is_refused() -> Non
         own = store.manifest.state.timeline.id
         reader.take("reader", 60.0, from_epoch=Epoch(1), timeline=own)
         with pytest.raises(Refused, match="not part of this store's past"):
-            reader.take("stranger", 60.0, from_epoch=Epoch(1), timeline=TimelineId(12345))
+            reader.take("other", 60.0, from_epoch=Epoch(1), timeline=TimelineId(12345))
         assert len(stage.disk.list(HOME)) == 1
 
 
@@ -232,17 +232,16 @@ def test_a_pin_can_be_taken_while_the_store_is_stopped() -> None:
     assert state == read_manifest(stage.disk, DIRECTORY)
     with stage.store() as store:
         assert store.purge().files == ()
-        assert [held.id for held in store.pins.live()] == [pin.id]
+        assert [stored.id for stored in store.pins.live()] == [pin.id]
 
 
 TAKE_A_PIN = """
 import sys
-from warren.base.environment import SystemRandom
-from warren.base.environment import SystemClock
+from warren.base.environment import SystemClock, SystemRandom
 from warren.files.local import LocalFiles
 from warren.log.retention import Pins
 
-pins = Pins(LocalFiles(), sys.argv[1], SystemClock(), SystemChance())
+pins = Pins(LocalFiles(), sys.argv[1], SystemClock(), SystemRandom())
 pin, state = pins.take("another process", 600.0, from_epoch=1)
 print(pin.id, len(state.files))
 """
@@ -252,8 +251,10 @@ def test_another_process_takes_a_pin_beside_the_running_store(tmp_path: Path) ->
     directory = str(tmp_path / "log")
     with LogStore.open(directory, QUIET) as store:
         [record] = compacted_away(store)
-        told = subprocess.run([sys.executable, "-c", TAKE_A_PIN, directory], capture_output=True, check=True, text=True)
-        identity, files = told.stdout.split()
+        reported = subprocess.run(
+            [sys.executable, "-c", TAKE_A_PIN, directory], capture_output=True, check=True, text=True
+        )
+        identity, files = reported.stdout.split()
         assert int(files) == len(store.manifest.state.files)
         assert [(pin.id, pin.reader) for pin in store.pins.live()] == [(identity, "another process")]
         assert store.purge().files == ()
@@ -269,8 +270,8 @@ def test_another_process_takes_a_pin_beside_the_running_store(tmp_path: Path) ->
 class InOrder(FaultyFiles):
     """A disk on which reader and purge meet in a given order.
 
-    R1 the reader's pin is there    R2 the reader looks at the manifest
-    P1 `doomed` is there            P2 the purge looks at the pins
+    R1 the reader's pin is there    R2 the reader reads the manifest
+    P1 `doomed` is there            P2 the purge reads the pins
     """
 
     def __init__(self, inner: MemoryFiles, order: tuple[str, ...], threads: SteppedThreads) -> None:
@@ -329,7 +330,7 @@ def meet(stage: Stage, threads: SteppedThreads, files: FaultyFiles, by_number: b
     def body() -> tuple[Pin | None, list[str]]:
         store = LogStore.open(DIRECTORY, stage.settings, stage.environment(files, threads))
         free = compacted_away(store, 2)
-        got: list[tuple[Pin, list[str]]] = []
+        received: list[tuple[Pin, list[str]]] = []
         refusals: list[tuple[str, int]] = []
 
         def read() -> None:
@@ -340,7 +341,7 @@ def meet(stage: Stage, threads: SteppedThreads, files: FaultyFiles, by_number: b
                 horizon = read_manifest(stage.disk, DIRECTORY).horizon
                 refusals.append((gone.what, horizon))
                 return
-            got.append((pin, [state.files[record.number].name for record in free]))
+            received.append((pin, [state.files[record.number].name for record in free]))
             assert all(state.files[record.number].state is FileState.SEALED for record in free)
 
         running = [threads.start("reader", read), threads.start("purge", lambda: keep(store.purge()))]
@@ -348,14 +349,14 @@ def meet(stage: Stage, threads: SteppedThreads, files: FaultyFiles, by_number: b
             one.join()
         for what, horizon in refusals:
             assert what.endswith(f"horizon is {horizon}") and horizon >= free[-1].last_epoch
-        if got:
+        if received:
             assert all(is_whole(stage.disk, record) for record in free), "the reader holds a pin, the bytes are gone"
         store.purge()
-        assert got or not sealed(store), "nobody holds it: it goes"
-        return got[0] if got else (None, [])
+        assert received or not sealed(store), "not pinned: purged"
+        return received[0] if received else (None, [])
 
-    kept: list[object] = []
-    keep = kept.append
+    remaining: list[object] = []
+    keep = remaining.append
     return threads.run(body)
 
 
@@ -369,7 +370,7 @@ def is_whole(disk: MemoryFiles, record: FileRecord) -> bool:
 def test_reader_and_purge_meet_in_every_order_and_the_reader_is_never_left_with_a_gap(
     order: tuple[str, ...], by_number: bool
 ) -> None:
-    """Each writes before it looks: a reader that looked before the doom goes on, and the purge sees its pin."""
+    """Each writes before it reads: a reader that read before the doom continues, and the purge sees its pin."""
     stage = Stage()
     threads = SteppedThreads(1, stage.clock)
     files = InOrder(stage.disk, order, threads)
@@ -396,7 +397,7 @@ def test_a_pin_that_is_renewed_while_it_lapses_is_either_held_or_refused() -> No
 
 
 def renewed_beside_a_purge(seed: int) -> bool:
-    """Whether the reader could renew to the end. Whenever it was told that it could, its files are there."""
+    """Whether the reader could renew to the end. Whenever a renewal succeeded, its files are there."""
     stage = Stage()
     threads = SteppedThreads(seed, stage.clock, switch_probability=0.5)
     files = FaultyFiles(stage.disk, pause=threads.pause)
@@ -430,7 +431,7 @@ def renewed_beside_a_purge(seed: int) -> bool:
 
 
 def test_a_renewal_that_takes_longer_than_the_pin_lived_is_refused_and_leaves_no_pin() -> None:
-    """Somebody may have taken it for lapsed while its renewal was on the way."""
+    """A purge may have considered it lapsed while its renewal was on the way."""
     stage = Stage()
     with stage.store() as store:
         [record] = compacted_away(store)

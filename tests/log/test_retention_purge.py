@@ -26,11 +26,11 @@ from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import join
 from warren.log.file_record import FileKind, FileRecord, FileState, epoch_of_name
 from warren.log.manifest import read_manifest
+from warren.log.read.blocks import walk
 from warren.log.recovery import set_aside_bytes
 from warren.log.retention import FileLifecycle, Pins, reach
 from warren.log.store import LogStore
 from warren.records.block import Header
-from warren.records.walk import walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, MemoryFiles, PowerCut
@@ -82,8 +82,8 @@ def test_history_goes_when_there_is_more_of_it_than_wanted() -> None:
             rounds(store, 1)
             store.compact()
         logs, bases = sealed(store), sealed(store, FileKind.COMPACTED)
-    kept, gone = [*logs[2:], *bases[1:3]], [*logs[:2], bases[0]]
-    with stage.store(retention_bytes=sum(record.end for record in kept)) as store:
+    remaining, gone = [*logs[2:], *bases[1:3]], [*logs[:2], bases[0]]
+    with stage.store(retention_bytes=sum(record.end for record in remaining)) as store:
         purged = store.purge()
         assert set(purged.files) == {record.name for record in gone}
         assert purged.freed_bytes == sum(record.end for record in gone)
@@ -179,9 +179,9 @@ def test_nothing_that_recovery_needs_ever_goes() -> None:
         assert store.purge().files == ()
         store.compact()
         rounds(store, 2)
-        kept = sealed(store)[-2:]
+        remaining = sealed(store)[-2:]
         assert len(store.purge().files) == 3
-        assert numbers(sealed(store)) == numbers(kept)
+        assert numbers(sealed(store)) == numbers(remaining)
         store.abandon()
     with stage.store() as store:
         assert rows(store.snapshot()) == of_storage(
@@ -260,7 +260,7 @@ def test_a_snapshot_that_is_no_longer_in_force_goes_and_moves_no_horizon() -> No
 
 
 def test_a_reader_s_bytes_are_never_freed_however_often_the_log_is_compacted() -> None:
-    """X-06: whoever pins an epoch can read every entry from there on, until it lets go."""
+    """X-06: a reader that pins an epoch can read every entry from there on, until it releases the pin."""
     stage = Stage()
     with stage.store() as store:
         rounds(store, 3)
@@ -301,9 +301,9 @@ def test_a_file_that_was_pinned_behind_its_doom_stays_until_the_pin_goes() -> No
         stage.disk.set_contents(
             path, stage.disk.contents(path).replace(b'"files": []', b'"files": [%d]' % record.number)
         )
-        told = store.purge()
-        assert told.files == ()
-        assert told.pinned_bytes == record.end
+        reported = store.purge()
+        assert reported.files == ()
+        assert reported.pinned_bytes == record.end
         assert store.manifest.state.files[record.number].state is FileState.DOOMED
         store.pins.release(pin)
         assert store.purge().files == (record.name,)
@@ -401,7 +401,7 @@ class Story:
         for record in state.of_state(FileState.SEALED):
             assert self.stage.disk.exists(join(DIRECTORY, record.name)), record
             if life_of(self.store, record) is FileLifecycle.RETAINED:
-                assert reach(state, record)[0] > state.horizon, "kept, though nobody may read it"
+                assert reach(state, record)[0] > state.horizon, "retained, though unreadable"
         assert all(epoch > state.horizon for _, epoch in self.pins), "the horizon has passed a live pin"
 
 
@@ -430,7 +430,7 @@ def purged_with_cut(step: int | None, fraction: float | None, recycle: bool) -> 
 
 @pytest.mark.parametrize("recycle", [False, True])
 @pytest.mark.parametrize("model", [ALL, SYNCED, REORDERED])
-def test_a_power_cut_at_any_step_of_a_purge_loses_nothing_and_the_next_one_goes_on(
+def test_a_power_cut_at_any_step_of_a_purge_loses_nothing_and_the_next_one_continues(
     model: CrashModel, recycle: bool
 ) -> None:
     """X-03: also when the freed file is being written again as another one."""
@@ -455,11 +455,11 @@ def test_a_power_cut_at_any_step_of_a_purge_loses_nothing_and_the_next_one_goes_
 def test_names_go_behind_the_doom_and_are_dropped_behind_their_removal() -> None:
     """The order of the four steps is what makes each of them a safe place to stop."""
     _, files, first = purged_with_cut(None, None, recycle=False)
-    told = [str(step) for step in files.steps[first:]]
-    removals = [i for i, step in enumerate(told) if step.startswith("remove log/pwal_")]
+    reported = [str(step) for step in files.steps[first:]]
+    removals = [i for i, step in enumerate(reported) if step.startswith("remove log/pwal_")]
     assert len(removals) == 3
-    doomed, dropped = told.index("sync log/manifest"), told.index("sync log/manifest", removals[-1])
-    assert doomed < removals[0] and removals[-1] < told.index("sync_directory log", removals[-1]) < dropped
+    doomed, dropped = reported.index("sync log/manifest"), reported.index("sync log/manifest", removals[-1])
+    assert doomed < removals[0] and removals[-1] < reported.index("sync_directory log", removals[-1]) < dropped
 
 
 def test_a_removal_that_fails_is_taken_up_by_the_next_purge() -> None:
@@ -637,8 +637,8 @@ def test_a_file_that_was_handed_out_is_removed_and_never_recycled(ending: str) -
             stage.advance(61)
         else:
             path = f"{DIRECTORY}/pins/{pin.id}.json"
-            told = stage.disk.contents(path).replace(b'"bytes_max": %d' % record.end, b'"bytes_max": 1')
-            stage.disk.set_contents(path, told)
+            reported = stage.disk.contents(path).replace(b'"bytes_max": %d' % record.end, b'"bytes_max": 1')
+            stage.disk.set_contents(path, reported)
         assert store.purge().files == (record.name,)
         assert stage.disk.list(RECYCLE) == []
         rounds(store, 3)

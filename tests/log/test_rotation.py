@@ -52,7 +52,7 @@ def keys_in(files: MemoryFiles, records: tuple[FileRecord, ...]) -> set[bytes]:
 
 
 class Party:
-    """Writers on two channels and rotators, all at once; what each was told is kept."""
+    """Writers on two channels and rotators, all at once; the result of each is recorded."""
 
     def __init__(
         self, threads: SteppedThreads, environment: Environment, files: MemoryFiles, writers: int, rotators: int
@@ -186,17 +186,17 @@ class Busy:
         if self._meanwhile:
             self._meanwhile.pop()()
 
-    def request(self) -> Asked:
-        """A rotation asked for from another thread; returns when it stands in the queue."""
+    def request(self) -> RotationThread:
+        """A rotation requested from another thread; returns when it stands in the queue."""
         waiting = len(self.store.rotation._queue)
-        asked = Asked(self.store)
-        asked.start()
+        requested = RotationThread(self.store)
+        requested.start()
         while len(self.store.rotation._queue) == waiting:
-            assert asked.is_alive()
-        return asked
+            assert requested.is_alive()
+        return requested
 
 
-class Asked(threading.Thread):
+class RotationThread(threading.Thread):
     def __init__(self, store: LogStore) -> None:
         super().__init__(daemon=True)
         self._store = store
@@ -215,33 +215,33 @@ def test_a_request_is_queued_and_its_requester_waits() -> None:
     """RO-01: nothing is renamed while an epoch is on its way; the answer comes when the rotation is done."""
     files = MemoryFiles()
     store = opened(files)
-    asked: list[Asked] = []
+    requested: list[RotationThread] = []
 
     def meanwhile() -> None:
-        asked.append(busy.request())
-        asked[0].join(0.05)
-        assert asked[0].is_alive()
-        assert asked[0].result is None
+        requested.append(busy.request())
+        requested[0].join(0.05)
+        assert requested[0].is_alive()
+        assert requested[0].result is None
         assert not any(is_detached_wal(name) for name in names_in(files))
 
     busy = Busy(store, meanwhile)
     put(store, b"key")
-    result = asked[0].answer()
+    result = requested[0].answer()
     assert [record.name for record in result.rotated] == ["pwal_0000.0000000001"]
     store.close()
 
 
 def test_a_session_that_ends_before_the_switch_is_in_the_rotated_file() -> None:
-    """RT-05. C-39 reads "ends" for "begins": asked for, but not yet switched, a rotation still takes what ends now;
+    """RT-05. C-39 reads "ends" for "begins": requested, but not yet switched, a rotation still takes what ends now;
     and what was begun before but ends behind the switch is in the new file."""
     files = MemoryFiles()
     store = opened(files)
-    asked: list[Asked] = []
+    requested: list[RotationThread] = []
     late = store.begin()
     late.put(STORAGE, b"begun before, ended behind", b"")
 
     def meanwhile() -> None:
-        asked.append(busy.request())
+        requested.append(busy.request())
         session = store.begin()
         session.put(STORAGE, b"ended before the switch", b"")
         session.end()
@@ -251,7 +251,7 @@ def test_a_session_that_ends_before_the_switch_is_in_the_rotated_file() -> None:
     while not any(is_detached_wal(name) for name in names_in(files)):
         store.commit.commit_pending()
     late.commit()
-    result = asked[0].answer()
+    result = requested[0].answer()
     assert keys_in(files, result.rotated) == {b"first", b"ended before the switch"}
     assert result.epoch == 2
     assert {row.key for row in rows_of(files) if row.epoch > result.epoch} == {b"begun before, ended behind"}
@@ -262,19 +262,19 @@ def is_of_log(step: str) -> bool:
     return step in ("write pwal_0000", "sync pwal_0000")
 
 
-def test_a_waiting_request_runs_at_the_next_switch_before_the_next_epoch_and_the_epochs_go_on() -> None:
-    """RO-02: the queue is looked at before every switch."""
+def test_a_waiting_request_runs_at_the_next_switch_before_the_next_epoch_and_the_epochs_continue() -> None:
+    """RO-02: the queue is read before every switch."""
     disk = FaultyFiles(MemoryFiles())
     store = LogStore.open(DIRECTORY, QUIET, memory_machine(disk))
-    asked: list[Asked] = []
-    busy = Busy(store, lambda: asked.append(busy.request()))
+    requested: list[RotationThread] = []
+    busy = Busy(store, lambda: requested.append(busy.request()))
     start = len(disk.steps)
     put(store, b"epoch 1")
     put(store, b"epoch 2")
     put(store, b"epoch 3")
-    result = asked[0].answer()
-    told = [str(step).replace(DIRECTORY + "/", "") for step in disk.steps[start:]]
-    told = [step for step in told if step.startswith(("rename pwal", "rename epoch")) or is_of_log(step)]
+    result = requested[0].answer()
+    reported = [str(step).replace(DIRECTORY + "/", "") for step in disk.steps[start:]]
+    reported = [step for step in reported if step.startswith(("rename pwal", "rename epoch")) or is_of_log(step)]
     rotated = [
         "rename pwal_0000 to pwal_0000.0000000001",
         f"rename epoch to {rotated_epoch_name(result.epoch)}",
@@ -282,10 +282,10 @@ def test_a_waiting_request_runs_at_the_next_switch_before_the_next_epoch_and_the
         "sync pwal_0000",
     ]
     epoch = ["write pwal_0000", "sync pwal_0000"]
-    at = told.index(rotated[0])
-    assert told[at : at + 4] == rotated
-    assert told[:at] == epoch * result.epoch
-    assert told[at + 4 :] == epoch * (3 - result.epoch)
+    at = reported.index(rotated[0])
+    assert reported[at : at + 4] == rotated
+    assert reported[:at] == epoch * result.epoch
+    assert reported[at + 4 :] == epoch * (3 - result.epoch)
     assert result.epoch in (1, 2), "the next switch, or the one behind it: not later"
     assert [row.epoch for row in rows_of(disk)] == [1, 2, 3]
     store.close()
@@ -346,7 +346,7 @@ def test_at_most_one_request_is_taken_per_switch() -> None:
     """RO-04: of three that wait, each switch takes one."""
     files = MemoryFiles()
     store = opened(files)
-    asked: list[Asked] = []
+    requested: list[RotationThread] = []
     taken: list[int] = []
     at_switch = store.rotation.at_switch
 
@@ -356,15 +356,15 @@ def test_at_most_one_request_is_taken_per_switch() -> None:
         taken.append(waiting - len(store.rotation._queue))
         return after
 
-    store.commit._turn.rotate_if_due = counted  # type: ignore[attr-defined]
+    store.rotation.at_switch = counted  # type: ignore[method-assign]
 
     def meanwhile() -> None:
         for _ in range(3):
-            asked.append(busy.request())
+            requested.append(busy.request())
 
     busy = Busy(store, meanwhile)
     put(store, b"key")
-    assert [len(one.answer().rotated) for one in asked] == [1, 1, 1]
+    assert [len(one.answer().rotated) for one in requested] == [1, 1, 1]
     assert [count for count in taken if count] == [1, 1, 1]
     store.close()
 
@@ -377,15 +377,15 @@ def test_the_answer_waits_for_the_sessions_that_were_open_at_the_switch() -> Non
         put(store, b"key")
         session = store.begin()
         session.put(STORAGE, b"open", b"")
-        asked = Asked(store)
-        asked.start()
+        requested = RotationThread(store)
+        requested.start()
         while not any(is_detached_wal(name) for name in names_in(files)):
-            assert asked.is_alive()
+            assert requested.is_alive()
         later = store.begin()
-        asked.join(0.05)
-        assert asked.is_alive(), "the files are rotated, but a session of before is open"
+        requested.join(0.05)
+        assert requested.is_alive(), "the files are rotated, but a session of before is open"
         getattr(session, end)()
-        result = asked.answer()
+        result = requested.answer()
         assert result.is_complete
         assert keys_in(files, result.rotated) == {b"key"}
         later.abort()
@@ -398,22 +398,22 @@ def test_waiting_for_sessions_holds_up_no_epoch() -> None:
     store = opened(files)
     put(store, b"key")
     session = store.begin()
-    asked = Asked(store)
-    asked.start()
+    requested = RotationThread(store)
+    requested.start()
     while not any(is_detached_wal(name) for name in names_in(files)):
-        assert asked.is_alive()
+        assert requested.is_alive()
     durable = store.durable
     for number in range(5):
         put(store, b"%d" % number)
     assert store.durable == durable + 5
-    second = Asked(store)
+    second = RotationThread(store)
     second.start()
     while store.rotation.rotations < 2:
         assert second.is_alive()
     put(store, b"more")
-    assert asked.is_alive()
+    assert requested.is_alive()
     session.abort()
-    assert len(asked.answer().rotated) == 1, "its own list, not that of the rotation behind it"
+    assert len(requested.answer().rotated) == 1, "its own list, not that of the rotation behind it"
     assert len(second.answer().rotated) == 2
     store.close()
 
@@ -497,55 +497,55 @@ def test_a_closed_log_is_not_rotated() -> None:
         store.rotate()
 
 
-def test_a_rotation_that_finds_the_disk_full_goes_on_when_there_is_room() -> None:
+def test_a_rotation_that_finds_the_disk_full_continues_when_there_is_room() -> None:
     files = MemoryFiles()
     store = opened(files)
     put(store, b"key")
     files.capacity_bytes = files.used_bytes + 1000
-    asked = Asked(store)
-    asked.start()
+    requested = RotationThread(store)
+    requested.start()
     while not store.commit.is_out_of_room:
-        assert asked.is_alive()
+        assert requested.is_alive()
     files.capacity_bytes = None
-    result = asked.answer()
+    result = requested.answer()
     assert len(result.rotated) == 1
-    put(store, b"goes on")
+    put(store, b"continues")
     store.close()
     with opened(files, 2) as store:
-        assert {row.key for row in rows_of(files)} == {b"key", b"goes on"}
+        assert {row.key for row in rows_of(files)} == {b"key", b"continues"}
 
 
-def rotate_twice(environment: Environment, told: list[bytes]) -> None:
+def rotate_twice(environment: Environment, reported: list[bytes]) -> None:
     store = LogStore.open(DIRECTORY, quiet(channel_count=2), environment)
     for turn in range(2):
         for channel in range(2):
             key = b"%d/%d" % (turn, channel)
             put(store, key, channel=channel)
-            told.append(key)
+            reported.append(key)
         store.rotate()
     store.close()
 
 
 def rotated_disk(seed: int, cut_at: int | None) -> tuple[MemoryFiles, FaultyFiles, list[bytes]]:
-    """A disk on which rotations were under way when the power went, and what was told by then."""
+    """A disk on which rotations were under way when the power went, and what was confirmed by then."""
     memory, threads = small_disk(), SteppedThreads(seed)
     disk = FaultyFiles(memory, cut_at=cut_at, cut_fraction=0.5, pause=threads.pause, on_cut=threads.cut_power)
-    told: list[bytes] = []
+    reported: list[bytes] = []
     with suppress(PowerCut):
-        threads.run(lambda: rotate_twice(memory_machine(disk, seed, threads, threads.clock), told))
-    return memory, disk, told
+        threads.run(lambda: rotate_twice(memory_machine(disk, seed, threads, threads.clock), reported))
+    return memory, disk, reported
 
 
 @pytest.mark.parametrize("model", [ALL, SYNCED, REORDERED])
-def test_a_power_cut_at_any_step_of_a_rotation_loses_nothing_that_was_told(model: CrashModel) -> None:
+def test_a_power_cut_at_any_step_of_a_rotation_loses_nothing_that_was_confirmed(model: CrashModel) -> None:
     _, whole, _ = rotated_disk(1, None)
     assert sum(step.operation == "rename" for step in whole.steps) > 5
     for step in range(len(whole.steps)):
-        memory, _, told = rotated_disk(1, step)
+        memory, _, reported = rotated_disk(1, step)
         left = memory.crash(model, SeededRandom(step))
         with opened(left, 3, quiet(channel_count=2)) as store:
             keys = [row.key for row in rows_of(left, store.durable)]
-            assert set(told) <= set(keys), f"cut at step {step}: {whole.steps[step]}"
-            assert len(keys) == len(set(keys)) <= len(told) + 1
+            assert set(reported) <= set(keys), f"cut at step {step}: {whole.steps[step]}"
+            assert len(keys) == len(set(keys)) <= len(reported) + 1
             epochs = [header.epoch for record in log_records(left) for header in headers_of(left, record)]
             assert store.commit.open_epoch > max([0, *epochs])

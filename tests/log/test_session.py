@@ -128,7 +128,7 @@ def test_a_session_is_aborted_by_an_error_that_passes_by(store: LogStore, files:
     with pytest.raises(KeyError):
         fail()
     assert rows_of(files) == []
-    assert not store.appender.open_sessions
+    assert not store.writer.open_sessions
 
 
 def test_an_empty_session_is_as_durable_as_what_is_durable(store: LogStore, files: MemoryFiles) -> None:
@@ -200,7 +200,7 @@ def test_a_version_beyond_64_bits_is_refused_at_once(store: LogStore, version: t
     session = store.begin()
     with pytest.raises(Misuse, match="64 bits"):
         session.put(STORAGE, b"key", b"", version)
-    session.put(STORAGE, b"goes on", b"")
+    session.put(STORAGE, b"continues", b"")
     session.commit()
 
 
@@ -227,7 +227,7 @@ def test_a_link_beyond_64_bits_is_refused_at_once(store: LogStore, link: int) ->
 def test_what_is_not_bytes_is_refused_before_it_spoils_a_block_that_others_share(
     store: LogStore, files: MemoryFiles, wrong: Any
 ) -> None:
-    """The block is encoded when its epoch closes, and holds the entries of strangers too."""
+    """The block is encoded when its epoch closes, and holds the entries of other sessions too."""
     with store.begin() as session:
         session.put(STORAGE, b"good", b"")
         for refused in (
@@ -254,7 +254,7 @@ def test_lists_of_what_is_not_bytes_are_refused(store: LogStore) -> None:
 
 
 def test_an_entry_of_the_limit_is_taken_and_one_above_it_is_refused(store: LogStore, files: MemoryFiles) -> None:
-    """LC-01: an entry is at most 1 MiB; above it the error says so, and the session goes on without it."""
+    """LC-01: an entry is at most 1 MiB; above it the error says so, and the session continues without it."""
     session = store.begin()
     session.put(STORAGE, b"k" * 24, bytes(ENTRY_BYTES_MAX - 24))
     session.put_many(STORAGE, [b"k" * 24] * 2, [bytes(ENTRY_BYTES_MAX - 24)] * 2)
@@ -307,7 +307,7 @@ def numbers(*values: int) -> NumberColumn:
 def test_columns_whose_offsets_lie_are_refused_before_they_spoil_a_block(
     store: LogStore, offsets: NumberColumn
 ) -> None:
-    """Written, they would pass every checksum, and nobody could read the block again."""
+    """Written, they would pass every checksum, and the block could not be read again."""
     session = store.begin()
     lying = Texts(np.zeros(4, dtype=np.uint8), offsets)
     for keys, values in ((lying, Texts.empty(2)), (Texts.empty(2), lying)):
@@ -337,7 +337,7 @@ def test_a_session_that_could_not_be_ended_holds_up_no_rotation(store: LogStore)
     session._versions = [(-1, -1)]  # what no caller can do, to make the end fail
     with pytest.raises(struct.error):
         session.end()
-    assert not store.appender.open_sessions
+    assert not store.writer.open_sessions
     assert store.rotate().is_complete
 
 
@@ -428,7 +428,7 @@ def test_log_sequence_numbers_always_increase_and_fit_64_bits(files: MemoryFiles
 
 
 def test_a_session_knows_the_block_and_the_place_in_it_of_each_of_its_entries(files: MemoryFiles) -> None:
-    """Small sessions share a block, a large one has several: whoever reads one entry alone must find its block."""
+    """Small sessions share a block, a large one has several: a reader of one entry must find its block."""
     sizes = [1, 3, 2, 3000]
     with opened(files, settings=quiet(block_bytes=40_000)) as store:
         sessions = [store.begin() for _ in sizes]
@@ -449,13 +449,13 @@ def test_a_session_knows_the_block_and_the_place_in_it_of_each_of_its_entries(fi
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_end_says_is_where_the_entry_stands_whoever_else_appends(seed: int) -> None:
-    """CL-05 with sessions that end at the same time: each number is told once, and leads to its entry."""
+def test_what_end_says_is_where_the_entry_stands_beside_other_writers(seed: int) -> None:
+    """CL-05 with sessions that end at the same time: each number is given out once, and leads to its entry."""
     files = MemoryFiles()
 
     def body(threads: SteppedThreads, environment: Environment) -> dict[bytes, Lsn]:
         store = LogStore.open("/data/log", QUIET, environment)
-        told: dict[bytes, Lsn] = {}
+        reported: dict[bytes, Lsn] = {}
 
         def write(name: int) -> None:
             for number in range(4):
@@ -466,7 +466,7 @@ def test_what_end_says_is_where_the_entry_stands_whoever_else_appends(seed: int)
                     session.put_many(STORAGE, [b"more"], [b""])
                 epoch = session.end()
                 assert session.first_lsn is not None
-                told[key] = session.first_lsn
+                reported[key] = session.first_lsn
                 if name % 2:
                     store.wait(epoch)
 
@@ -474,11 +474,11 @@ def test_what_end_says_is_where_the_entry_stands_whoever_else_appends(seed: int)
         for writer in running:
             writer.join()
         store.close()
-        return told
+        return reported
 
-    told = stepped(seed, body, files)
+    reported = stepped(seed, body, files)
     places = {row.key: row.lsn for row in rows_of(files) if row.key != b"more"}
-    assert places == told
+    assert places == reported
     assert len(places) == 16
 
 
@@ -515,12 +515,12 @@ def test_undo_links_lead_back_to_earlier_records_also_after_rotation_and_restart
                 store.rotate()
     with opened(files, 2) as store:
         by_lsn = {row.lsn: row for row in rows_of(files)}
-        told = []
+        reported = []
         while last:
-            told.append(by_lsn[last].value)
-            assert by_lsn[last].undo[1] == UINT64_MAX - (6 - len(told))
+            reported.append(by_lsn[last].value)
+            assert by_lsn[last].undo[1] == UINT64_MAX - (6 - len(reported))
             last = Lsn(by_lsn[last].undo[0])
-        assert told == [b"5", b"4", b"3", b"2", b"1", b"0"]
+        assert reported == [b"5", b"4", b"3", b"2", b"1", b"0"]
         read = [entries.undo_prev.array().tolist() for _, entries in store.stream("chain").read()]
         assert [lsn for lsns in read for lsn in lsns] == [0, *sorted(by_lsn)[:-1]]
 

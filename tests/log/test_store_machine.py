@@ -3,7 +3,7 @@
 The model keeps what was said, in order: sessions with their epochs, and where a compaction settled them. A state is
 found by going through it again: the newest version of a key wins, a clear drops what is older. What a compaction has
 settled is forgotten: a removal or a clear that is in it no longer stands against a version older than itself that comes
-later. (Versions which the store gives by itself never do.)
+later. (Versions which the store assigns never do.)
 """
 
 from __future__ import annotations
@@ -79,16 +79,16 @@ class Model:
         entries: dict[tuple[int, bytes], tuple[Version, bytes | None]] = {}
         clears: dict[int, Version] = {}
         order = 0
-        for told in self.story:
-            if told.epoch > epoch:
+        for reported in self.story:
+            if reported.epoch > epoch:
                 continue
-            if isinstance(told, Settled):
+            if isinstance(reported, Settled):
                 entries = {place: entry for place, entry in entries.items() if entry[1] is not None}
                 clears = {}
                 continue
-            for write in told.writes:
+            for write in reported.writes:
                 order += 1
-                self._apply(entries, clears, write, write.version or (told.epoch, order))
+                self._apply(entries, clears, write, write.version or (reported.epoch, order))
         return {place: value for place, (_, value) in entries.items() if value is not None}
 
     def _apply(
@@ -110,7 +110,7 @@ class Model:
 
     def forget_beyond(self, durable: int) -> None:
         """The power went: what was not durable was never said."""
-        self.story = [told for told in self.story if told.epoch <= durable]
+        self.story = [reported for reported in self.story if reported.epoch <= durable]
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -340,8 +340,8 @@ def test_the_store_follows_a_plain_model_through_anything() -> None:
     )
 
 
-def story(*told: Said | Settled) -> Model:
-    return Model(list(told))
+def story(*reported: Said | Settled) -> Model:
+    return Model(list(reported))
 
 
 def test_the_model_lets_the_newest_version_win_and_forgets_what_is_settled() -> None:

@@ -17,7 +17,7 @@ from warren.base.errors import Damage, Gone, Misuse, Refused
 from warren.base.ids import Lsn, file_of_lsn
 from warren.files.protocol import join
 from warren.log.manifest import read_manifest
-from warren.log.retention import FileLifecycle, lives
+from warren.log.retention import FileLifecycle, lifecycle_states
 from warren.log.store import LogStore
 from warren.log.streams import STREAMS_MAX, Stream
 from warren.testing.memory_files import ALL, SYNCED, CrashModel
@@ -46,9 +46,9 @@ def values(stream: Stream, start: Lsn = Lsn(0)) -> list[bytes]:
 
 
 def log_bytes(store: LogStore) -> int:
-    """How many bytes of the log nobody may remove now."""
+    """Bytes of the log that must not be removed now."""
     state, now = store.manifest.state, store.environment.clock.wall_ns()
-    found = lives(state, [], now, 0.0, 0)
+    found = lifecycle_states(state, [], now, 0.0, 0)
     return sum(record.end for record in state.files.values() if found[record.number] is FileLifecycle.NEEDED)
 
 
@@ -82,9 +82,9 @@ def test_a_log_has_a_hundred_streams_and_not_one_more() -> None:
     with stage.store() as store:
         streams = [store.stream(f"stream {number}") for number in range(1, STREAMS_MAX)]
         assert len(store.streams.names()) == STREAMS_MAX == 100
-        with pytest.raises(Refused, match="the log has 100 streams") as told:
+        with pytest.raises(Refused, match="the log has 100 streams") as caught:
             store.stream("one too many")
-        assert told.value.hint
+        assert caught.value.hint
         session_epochs = []
         for stream in streams:
             session = stream.begin()
@@ -108,11 +108,11 @@ def test_stream_names_are_recorded_by_the_application_in_the_manifest() -> None:
         wanted = {first.id: "messages", second.id: "transactions"}
         store.abandon()
     stage.disk = stage.disk.crash(SYNCED, stage.rng)
-    told = read_manifest(stage.disk, DIRECTORY).streams
-    assert {identity: stream.name for identity, stream in told.items() if stream.is_records} == wanted
+    reported = read_manifest(stage.disk, DIRECTORY).streams
+    assert {identity: stream.name for identity, stream in reported.items() if stream.is_records} == wanted
     with stage.store() as store:
         assert store.streams.names() == ["kv", "messages", "transactions"]
-        assert store.stream("messages").record == first_record(told, "messages")
+        assert store.stream("messages").record == first_record(reported, "messages")
 
 
 def first_record(streams: object, name: str) -> object:
@@ -121,9 +121,9 @@ def first_record(streams: object, name: str) -> object:
 
 def test_a_channel_that_does_not_exist_is_refused_and_nothing_is_recorded() -> None:
     with Stage(channel_count=2).store() as store:
-        with pytest.raises(Refused, match="there is no channel 2") as told:
+        with pytest.raises(Refused, match="there is no channel 2") as caught:
             store.stream("messages", channel=2)
-        assert told.value.hint == "channels are 0 … 1"
+        assert caught.value.hint == "channels are 0 … 1"
         assert store.streams.names() == ["kv"]
 
 
@@ -251,7 +251,7 @@ def test_nothing_that_is_not_durable_is_read() -> None:
         assert values(stream) == [b"durable"]
 
 
-def test_damage_in_a_sealed_file_is_told_and_not_taken_for_the_end_of_the_stream() -> None:
+def test_damage_in_a_sealed_file_is_reported_and_not_taken_for_the_end_of_the_stream() -> None:
     stage = Stage()
     with stage.store() as store:
         stream = store.stream("messages")
@@ -261,10 +261,10 @@ def test_damage_in_a_sealed_file_is_told_and_not_taken_for_the_end_of_the_stream
         [sealed_file] = sealed(store)
         path = join(DIRECTORY, sealed_file.name)
         flip_bit(stage.disk, path, 8 * stage.disk.contents(path).rindex(b"second"))
-        with pytest.raises(Damage, match="sealed file is damaged") as told:
+        with pytest.raises(Damage, match="sealed file is damaged") as caught:
             values(stream)
-        assert told.value.path == path
-        assert 0 < told.value.offset < sealed_file.end
+        assert caught.value.path == path
+        assert 0 < caught.value.offset < sealed_file.end
 
 
 # -- the base --------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_the_base_is_the_first_valid_lsn() -> None:
         stream.move_base(lsns[1])
         assert stream.base == lsns[1]
         assert contents(stream) == [(lsns[1], b"b"), (lsns[2], b"c")]
-        assert contents(stream, lsns[0]) == contents(stream), "not even if asked for"
+        assert contents(stream, lsns[0]) == contents(stream), "not even on request"
         store.abandon()
     stage.disk = stage.disk.crash(SYNCED, stage.rng)
     with stage.store() as store:
@@ -362,7 +362,7 @@ def test_a_stream_may_end_in_a_block_that_is_still_open() -> None:
         assert values(stream) == [b"c"]
 
 
-def test_a_reader_behind_a_base_that_moved_is_told_and_never_left_with_a_gap() -> None:
+def test_a_reader_behind_a_base_that_moved_gets_an_error_and_never_a_gap() -> None:
     with Stage().store() as store:
         stream = store.stream("messages")
         for number in range(3):
@@ -493,7 +493,7 @@ def test_records_that_were_read_stay_what_they_are_when_their_file_is_recycled(t
         assert block.values.to_list() == [b"old" * 100]
 
 
-def test_a_reader_in_the_middle_of_a_file_that_is_recycled_is_told_and_reads_no_other_bytes(tmp_path: Path) -> None:
+def test_a_reader_inside_a_file_that_is_recycled_gets_an_error_and_no_other_bytes(tmp_path: Path) -> None:
     """CL-07."""
     settings = replace(QUIET, recycle_files=True)
     with LogStore.open(str(tmp_path), settings) as store:

@@ -1,10 +1,10 @@
 """A store on a memory disk for the tests of upkeep: compaction, snapshots, purge, pins, cuts, streams.
 
     stage = Stage(retention_seconds=60.0)      a disk, a clock, settings; containers of 4 KiB, so that files stay small
-    store = stage.open()                       ordinary threads, which sleep unless they are asked
+    store = stage.open()                       ordinary threads, which sleep unless they are called
     stage.play(seed, body)                     threads that take turns: one seed is one run, steps can be cut
 
-Nothing happens by itself here: the compaction thread polls every million seconds, nothing is kept at a stop, and what
+Nothing runs automatically: the compaction thread polls every million seconds, nothing is kept at a stop, and what
 is free may go at once, unless a test says otherwise.
 """
 
@@ -26,7 +26,7 @@ from warren.log.compaction.jobs import Job
 from warren.log.compaction.startup_snapshot import StartupSnapshot
 from warren.log.file_record import DIRECTORIES, FileKind, FileRecord, FileState
 from warren.log.manifest import Manifest, ManifestState, StreamRecord
-from warren.log.retention import FileLifecycle, lives
+from warren.log.retention import FileLifecycle, lifecycle_states
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.log.workers import MergeWorker, Progress
@@ -65,7 +65,7 @@ class Stage:
 
     @contextmanager
     def store(self, files: Files | None = None, **settings: Any) -> Iterator[LogStore]:
-        """An open store that is closed if the test succeeds and let go of if it does not."""
+        """An open store that is closed if the test succeeds and abandoned if it does not."""
         store = self.open(files, **settings)
         try:
             yield store
@@ -98,13 +98,13 @@ class Stage:
 
 def laid_out(disk: MemoryFiles | None = None, directory: str = DIRECTORY) -> MemoryFiles:
     """A new store whose containers are smaller than any setting would allow."""
-    made = disk or MemoryFiles()
+    created = disk or MemoryFiles()
     for name in DIRECTORIES:
-        made.make_directories(join(directory, name))
+        created.make_directories(join(directory, name))
     streams = {StreamId(0): StreamRecord(StreamId(0), "kv", ChannelId(0), is_records=False)}
     state = ManifestState(Timeline(TimelineId(1)), CONTAINER_BYTES, 2, is_clean=True, streams=streams)
-    Manifest(made, directory, SystemThreads(), SeededRandom(0), state).close()
-    return made
+    Manifest(created, directory, SystemThreads(), SeededRandom(0), state).close()
+    return created
 
 
 def put(store: LogStore, pairs: Mapping[bytes, bytes], storage: int = 1, channel: int = 0) -> Epoch:
@@ -136,7 +136,9 @@ def sealed(store: LogStore, purpose: FileKind = FileKind.LOG) -> list[FileRecord
 
 def life_of(store: LogStore, record: FileRecord) -> FileLifecycle:
     settings, now = store.settings, store.environment.clock.wall_ns()
-    found = lives(store.manifest.state, store.pins.live(), now, settings.retention_seconds, settings.retention_bytes)
+    found = lifecycle_states(
+        store.manifest.state, store.pins.live(), now, settings.retention_seconds, settings.retention_bytes
+    )
     return found[record.number]
 
 

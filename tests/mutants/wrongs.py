@@ -129,8 +129,8 @@ def recycled_linked_file(real: Function) -> Function:
 
 
 def unsalted_stale_block(real: Function) -> Function:
-    def any_life(view: memoryview, offset: int, identity: FileIdentity | None) -> Header | BlockVerdict:
-        return look(view, offset, None)
+    def any_life(view: memoryview, offset: int, identity: FileIdentity | None, *at: int) -> Header | BlockVerdict:
+        return look(view, offset, None, *at)
 
     return any_life
 

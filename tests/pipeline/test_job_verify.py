@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.stage import make_store, put, spoil
-from tests.log.damaged_stores import KINDS, damaged_store, told
+from tests.log.damaged_stores import KINDS, damaged_store, reported
 from tests.log.forge import DIRECTORY
 from tests.pipeline.test_beside_an_owner import owner_at_work
 from warren.base.errors import Refused
@@ -49,7 +49,7 @@ def test_a_good_store_gets_the_same_report(spark: Any, tmp_path: Path) -> None:
     """Nothing is found, and the chain is proved from what the tasks sent."""
     store = make_store(tmp_path)
     report = verify(spark, store.directory)
-    assert report.is_good and told(report) == told(here(tmp_path))
+    assert report.is_good and reported(report) == reported(here(tmp_path))
     assert report.chain is not None and (report.chain.linked, report.chain.last) == (3, 3)
 
 
@@ -60,7 +60,7 @@ def test_a_damaged_store_gets_the_same_report(spark: Any, tmp_path: Path, hit: s
     files = next(files for seed in seeds if _is_hit(files := damaged_store(seed)[0]))
     directory = lay_out(files, DIRECTORY, tmp_path / "log")
     report = verify(spark, str(directory))
-    assert told(report) == told(here(directory)) and report.findings
+    assert reported(report) == reported(here(directory)) and report.findings
 
 
 def test_each_file_is_checked_in_a_task_of_its_own_the_largest_first(
@@ -79,7 +79,7 @@ def test_each_file_is_checked_in_a_task_of_its_own_the_largest_first(
     make_store(tmp_path)
     report = verify(spark, str(tmp_path))
     assert seen == sorted((scan.record.end for scan in report.files), reverse=True) and len(set(seen)) > 1
-    assert told(report) == told(here(tmp_path)), "in the order of the files, whichever was checked first"
+    assert reported(report) == reported(here(tmp_path)), "in the order of the files, whichever was checked first"
 
 
 def test_beside_an_owner_at_work_nothing_is_damage(spark: Any, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_beside_an_owner_at_work_nothing_is_damage(spark: Any, tmp_path: Path) -
         while is_writing():
             reports.append(verify(spark, str(tmp_path)))
     assert all(report.is_good for report in reports), [list(map(str, report.findings)) for report in reports]
-    assert told(verify(spark, str(tmp_path))) == told(here(tmp_path))
+    assert reported(verify(spark, str(tmp_path))) == reported(here(tmp_path))
 
 
 def test_damage_beside_a_running_owner_is_found(spark: Any, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_damage_beside_a_running_owner_is_found(spark: Any, tmp_path: Path) -> N
     spoil(tmp_path / "pwal_0000.0000000001", 200)
     report = verify(spark, str(tmp_path))
     assert report.first_damage is not None and report.first_damage.offset == 96
-    assert told(report) == told(here(tmp_path))
+    assert reported(report) == reported(here(tmp_path))
     store.abandon()
 
 

@@ -261,7 +261,7 @@ def test_a_pull_and_a_push_hand_over_the_same_entries() -> None:
     with stage.open() as database:
         log = database.log
         pushed: list[TailBlock] = []
-        log.call_with_parts(
+        log.commit.call_with_parts(
             lambda epoch, parts: pushed.extend(
                 block for part in parts for block in blocks_of_part(database._channel_of(part), part, ())
             )

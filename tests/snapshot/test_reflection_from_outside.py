@@ -119,12 +119,12 @@ def test_rf_02_rf_04_an_open_log_is_pulled_into_a_version_buffer_by_whoever_come
     reflection = Reflection(
         environment.threads, environment.clock, settings, feed, applying, store, lambda: Epoch(log.durable)
     )
-    log.call_with_parts(reflection.epoch_is_durable)
+    log.commit.call_with_parts(reflection.epoch_is_durable)
     history(real)
     until(lambda: store.applied.epoch == real.durable)
     found: State = {(row.storage, row.key): row.value for storage in (1, 2, 3) for row in store.range(storage)}
     assert found[2, b"last"] == found[3, b"beside"] == b"29" and len(found) == 8
-    assert log.asked == {"directory", "manifest", "durable", "call_with_parts"}
+    assert log.asked == {"directory", "manifest", "durable", "commit"}
     reflection.end()
     real.abandon()
 

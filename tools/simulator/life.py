@@ -70,7 +70,7 @@ class SimulatedProcess:
         records = records_of(store)
         self._model.compare(ReopenedState(store.durable, first_epoch, highest, state, entries, contents, records))
         self._check_taken()
-        store.call_when_durable(self._model.confirm)
+        store.commit.call_when_durable(self._model.confirm)
         return store
 
     def _check_taken(self) -> None:

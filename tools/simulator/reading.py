@@ -17,12 +17,12 @@ from warren.files.protocol import join
 from warren.log.compaction.startup_snapshot import StartupSnapshot
 from warren.log.file_record import EPOCH, MANIFEST, FileKind, FileRecord, FileState, epoch_of_name, is_wal
 from warren.log.manifest import ManifestState, read_manifest
+from warren.log.read.blocks import next_good, walk
 from warren.log.settings import EntryKind
 from warren.log.store import LogStore
 from warren.records.block import FileIdentity, Header
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
-from warren.records.walk import next_good, walk
 from warren.testing.fakes import SeededRandom
 from warren.testing.memory_files import CrashModel, MemoryFiles
 

@@ -187,7 +187,7 @@ def repair_as_object(report: RepairReport) -> dict[str, Any]:
             for repair in report.repairs
         ],
         "set_aside": [record.name for record in report.dropped],
-        "quarantined": report.kept,
+        "quarantined": report.quarantined,
     }
 
 
@@ -208,7 +208,7 @@ def _show(report: RepairReport) -> None:
     print_line(f"durable: epoch {report.durable} before, epoch {report.closed[0]} after")
     if report.timeline:
         print_line(f"timeline {report.timeline.id:016x} begins behind epoch {report.closed[0]}")
-    for path in report.kept:
+    for path in report.quarantined:
         print_line(f"kept: {path}")
     if report.is_dry_run:
         print_line("nothing was changed; leave out --dry-run to do it")

@@ -94,11 +94,11 @@ def _files(log: ReadOnlyLog, problems: list[str]) -> list[dict[str, Any]]:
     """Every file the manifest knows. Lives are judged by the default retention: settings are not in the directory.
     The manifest has no figures of an active file: its durable blocks are counted; what prevents that is a problem."""
     from warren.base.environment import SystemClock
-    from warren.log.retention import lives
+    from warren.log.retention import lifecycle_states
     from warren.log.settings import LogSettings
 
     settings = LogSettings()
-    found = lives(
+    found = lifecycle_states(
         log.state,
         _every_pin(log),
         SystemClock().wall_ns(),

@@ -1,11 +1,12 @@
-"""A cut: the store as it was at one epoch, as a set of immutable files and a manifest.
+"""Checkpoint: the store as it was at one epoch, as a set of immutable files and a manifest.
 
 One operation behind points in time, backup and fork. The files are not copied: a file that reaches beyond the epoch is
-taken with the end it had then. `write_to` links them into a directory and puts a manifest beside them; opening that
-directory begins a new timeline, so that its epochs are never taken for those of the store it came from.
+included with the end it had then. `write_to` links them into a directory and puts a manifest beside them; opening that
+directory begins a new timeline, so that its epochs are not confused with those of the store it came from.
 
-A state is found by the newest compacted file at or before the epoch and the raw log behind it, all of which stay or go
-together (log/retention). What was purged cannot be cut: `Gone` names the horizon; every epoch behind it can.
+A state consists of the newest compacted file at or before the epoch and the raw log behind it, all of which are
+retained or purged together (log/retention). What was purged cannot be cut: `Gone` names the horizon; every epoch behind
+it can.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from warren.base.environment import Random
-from warren.base.errors import Damage, Gone, NotFound, WarrenError
+from warren.base.errors import Gone, NotFound, WarrenError
 from warren.base.ids import Epoch, FileNumber
 from warren.base.threads import Threads
 from warren.durability.closing_block import read_closing
@@ -22,11 +23,10 @@ from warren.log.compaction.compaction import check_has_state
 from warren.log.file_record import FileKind, FileRecord, FileState
 from warren.log.log_files import open_record
 from warren.log.manifest import Manifest, ManifestState, file_change, read_manifest
-from warren.log.read.blocks import counted
+from warren.log.read.blocks import sealed_walks
 from warren.log.retention import Pin, Pins, is_needed
 from warren.records.block import Header
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,36 +141,24 @@ def _trim(
             digests.append((record.last_epoch, bytes.fromhex(record.sealed_digest)))
             continue
         view, _ = open_record(files, directory, record).map()
-        blocks = [block for block in _blocks(view, record, directory) if block[0].epoch <= epoch]
-        kept, running = [header for header, _ in blocks], blocks[-1][1]
-        closings = [header for header in kept if header.kind == BlockKind.CLOSING]
+        walks = sealed_walks(view, record, join(directory, record.name))
+        blocks = [block for walked in walks for block in zip(walked.headers, walked.runnings, strict=True)]
+        blocks = [block for block in blocks if block[0].epoch <= epoch]
+        headers, running = [header for header, _ in blocks], blocks[-1][1]
+        closings = [header for header in headers if header.kind == BlockKind.CLOSING]
         if closings:
             last = closings[-1]
             closing = read_closing(last.epoch, view[last.body_at : last.end])
             digests.append((last.epoch, closing.digest(record.timeline)))
-        trimmed.append(_as_of(record, kept, running))
+        trimmed.append(_as_of(record, headers, running))
     return trimmed, max(digests)[1]
 
 
-def _blocks(view: memoryview, record: FileRecord, directory: str) -> list[tuple[Header, int]]:
-    """Every block of a sealed file that is not voided, with the running checksum behind it."""
-    found: list[tuple[Header, int]] = []
-    running = 0
-    for start, stop in counted(record, record.end):
-        walked = walk(view, record.identity, start, stop, running)
-        if walked.end < stop:
-            path = join(directory, record.name)
-            raise Damage(f"a sealed file is damaged: {walked.stopped_by.value}", path, walked.end)
-        found += zip(walked.headers, walked.runnings, strict=True)
-        running = found[-1][1]
-    return found
-
-
-def _as_of(record: FileRecord, kept: list[Header], running: int) -> FileRecord:
-    end = kept[-1].end
+def _as_of(record: FileRecord, headers: list[Header], running: int) -> FileRecord:
+    end = headers[-1].end
     if end == record.end:
         return record
-    data = [header for header in kept if header.kind == BlockKind.ENTRIES]
+    data = [header for header in headers if header.kind == BlockKind.ENTRIES]
     ends = {header.stream: (record.number << 32) + header.offset + header.entries - 1 for header in data}
     return record.changed(
         end=end,

@@ -1,19 +1,18 @@
-"""Room on the disk that is kept for those who must go on when it is full: acknowledgements, outcomes, flushes.
+"""Disk reserve: space on the disk for what must continue when it is full: acknowledgements, outcomes, flushes.
 
-    `disk_reserve`, a file of zeros  ──the disk is full──▶  removed, and the write that found no room is tried again
-                                ◀──there is room──────  laid once more, by the thread that tidies up
+    `ballast`, a file of zeros  ──the disk is full──▶  removed, and the write that found no room is retried
+                                ◀──there is room─────  created again, by the maintenance thread
 
-The leader of a commit gives it back, once. `is_in_use` then stops publishers (the server blocks them). What they have
+The leader of a commit releases it, once. `is_in_use` then stops publishers (the server blocks them). What they have
 published before and is not durable yet precedes the acknowledgements in the log, in the same epochs: it cannot wait
-while they go on. So the ballast covers both (`publish_bytes`). When it is used up the commit waits for room as it does
-without a ballast (DESIGN rule 7).
+while these continue. So the reserve covers both (`publish_bytes`). When it is used up the commit waits for room as it
+does without a reserve (DESIGN rule 7).
 
-A start needs room as well: on a disk that is full it uses that of the ballast (`release_if_full`). Free space that
-suffices for a start, but not for the whole ballast, does not block publishers; a ballast once used does, until it is
-whole again.
+A start needs room as well: on a full disk it uses that of the reserve (`release_if_full`). Free space that suffices for
+a start, but not for the whole reserve, does not block publishers; a reserve once used does, until it is whole again.
 
-What a power cut leaves: the file, a part of it, or none. It means nothing to the log: one that is not whole is laid
-anew, and nothing of it needs to be synced, for what is reserved need not be durable.
+After a power cut the file is there, partly there, or missing. The log does not depend on it: a file that is not whole
+is created again, and nothing of it is synced, for what is reserved need not be durable.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from warren.log.file_record import DISK_RESERVE
 
 class DiskReserve:
     def __init__(self, files: Files, directory: str, threads: Threads, size_bytes: int, publish_bytes: int = 0) -> None:
-        """`size_bytes`: for acknowledgements, flushes and a start; 0: there is no ballast. `publish_bytes`: for what
+        """`size_bytes`: for acknowledgements, flushes and a start; 0: there is no reserve. `publish_bytes`: for what
         is published and not yet durable when the disk is full. It precedes the acknowledgements in the log."""
         self._files = files
         self._directory = directory
@@ -36,16 +35,16 @@ class DiskReserve:
         self._size_bytes = size_bytes + publish_bytes if size_bytes else 0
         self._is_laid = False
         self._is_whole = False
-        self.is_in_use = False  # it was given back, and the disk has had no room for it since
+        self.is_in_use = False  # it was released, and the disk has had no room for it since
 
     @property
     def room_bytes(self) -> int:
-        """Free space with which it is laid: never the last that there is."""
+        """Free space at which it is created: never the last that there is."""
         return self._size_bytes + self._least_bytes
 
     def begin(self, was_released: bool) -> None:
-        """At a start. It is in use from the beginning if it made room for the start, or if the disk is as good as full:
-        publishers wait until it can be laid."""
+        """At a start. It is in use from the beginning if it made room for the start, or if the disk is almost full:
+        publishers wait until it can be created."""
         self.lay()
         if self._size_bytes and not self._is_laid:
             self.is_in_use = was_released or self._files.free_bytes(self._directory) < self._least_bytes
@@ -69,7 +68,7 @@ class DiskReserve:
                 self.is_in_use = False
 
     def give_back(self) -> bool:
-        """Whether there was something to give."""
+        """Remove the file. False: there was none."""
         if not self._size_bytes:
             return False
         with self._lock:
@@ -105,7 +104,7 @@ class DiskReserve:
 
 def release_if_full(files: Files, directory: str, size_bytes: int) -> bool:
     """Before a start, which creates files: with less free space than `size_bytes` (without the part for publishes) the
-    ballast makes room for them. Whether it was removed."""
+    reserve makes room for them. Whether it was removed."""
     path = join(directory, DISK_RESERVE)
     if not size_bytes or not files.exists(path) or files.free_bytes(directory) >= size_bytes:
         return False

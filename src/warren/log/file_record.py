@@ -1,21 +1,22 @@
-"""Names in a log directory. A file is known by the number and life in its own first block; its name is for people.
+"""File records: names in a log directory, the file header, and what the manifest knows of one file.
 
-lock  manifest  epoch  epoch.<epoch>  ballast pwal_<channel>                     the file being written
-ctrl/  pins/  staging/  quarantine/           pwal_<channel>.<number>            rotated
-recycle/  snapshot/                           pwal_0000.compacted.<number>       compacted
+    lock  manifest  epoch  epoch.<epoch>  ballast
+    pwal_<channel>                     the file being written
+    pwal_<channel>.<number>            rotated
+    pwal_0000.compacted.<number>       compacted
+    ctrl/  pins/  staging/  quarantine/  recycle/  snapshot/
 
-The first block of every log file: who it is.
+A file is identified by the number and incarnation in its first block; its name is for operators. The header is written
+and synced before the manifest names the file, so the manifest never points at nothing:
 
     | number u64 | channel u32 | purpose u32 | container bytes u64 | created, wall ns i64 |
 
-It is written and synced before the manifest names the file, so the manifest never points at nothing.
-
-What the manifest knows of one file.
+States of a file:
 
     active ──rotation or opening──▶ sealed ──compacted into another, or passed by its base──▶ … ──▶ doomed ──▶ dropped
 
-The seeds' marks are here and nowhere else: a voided range is the mark of what was not durable, `sealed` is detached,
-`voided` together with the state says repaired. No byte of the file itself is ever changed for it.
+limestone's marks are here and nowhere else: a voided range marks what was not durable, `sealed` is detached, `voided`
+together with the state means repaired. No byte of the file itself is ever changed for it.
 """
 
 from __future__ import annotations
@@ -109,9 +110,9 @@ class FileHeader:
 
     def placed(self, identity: FileIdentity) -> tuple[bytes, int]:
         """The block's bytes and its checksum. It belongs to no epoch."""
-        made = self.draft()
-        header, checksum = made.place(identity, 0, Epoch(0))
-        return header + b"".join(made.pieces), checksum
+        block = self.draft()
+        header, checksum = block.place(identity, 0, Epoch(0))
+        return header + b"".join(block.pieces), checksum
 
 
 def read_file_header(view: memoryview, path: str) -> tuple[FileHeader, FileIdentity]:
@@ -166,7 +167,7 @@ class FileRecord:
     sources: tuple[FileNumber, ...] = ()  # compacted files: the log files that went into it
     stream_ends: tuple[tuple[int, int], ...] = ()  # (stream, its last LSN in this file)
     voided: tuple[Voided, ...] = ()
-    is_recycled: bool = False  # bytes of an earlier life may stand behind `end`
+    is_recycled: bool = False  # bytes of an earlier incarnation may follow `end`
     is_handed_out: bool = False  # linked into a cut: never recycled
 
     @property
@@ -191,13 +192,13 @@ class FileRecord:
             raise Refused(
                 f"the manifest says '{unknown[0]}' of a file, which this version does not know", "use a newer warren"
             )
-        made = dict(raw)
-        made["purpose"] = FileKind(raw["purpose"])
-        made["state"] = FileState(raw["state"])
-        made["sources"] = tuple(raw.get("sources", ()))
-        made["stream_ends"] = tuple((stream, lsn) for stream, lsn in raw.get("stream_ends", ()))
-        made["voided"] = tuple(Voided(**part) for part in raw.get("voided", ()))
-        return cls(**made)
+        values = dict(raw)
+        values["purpose"] = FileKind(raw["purpose"])
+        values["state"] = FileState(raw["state"])
+        values["sources"] = tuple(raw.get("sources", ()))
+        values["stream_ends"] = tuple((stream, lsn) for stream, lsn in raw.get("stream_ends", ()))
+        values["voided"] = tuple(Voided(**part) for part in raw.get("voided", ()))
+        return cls(**values)
 
 
 _NAMES = tuple(field.name for field in fields(FileRecord))

@@ -1,44 +1,38 @@
-"""Making log files: numbers, lives, headers, containers.
+"""Log files: create, find and open them, also beside the process that renames and removes them.
 
-Finding and opening files of a log directory beside the process that renames and removes them.
-
-    locate        open under each name the file can have ──▶ compare number and incarnation in its first block
-                  nothing identified ──▶ read the manifest: purged ⇒ `Gone`; else try again, a bounded number of times
+    LogFileFactory   numbers, incarnations, headers and containers of new files
+    locate           open under each name the file can have ──▶ compare number and incarnation in its first block
+                     nothing identified ──▶ read the manifest: purged ⇒ `Gone`; else retry, a bounded number of times
+    NumberedFiles    the same by file number, for the owner of the manifest
+    RecyclePool      freed files that become new ones (CL-07)
 
 A rotation renames `pwal_0000` to `pwal_0000.<number>` and creates the next file under the old name; a purge removes a
-file, or hands it to the recycle pool, where it gets another incarnation. So a path that was found a moment ago names
-nothing, or another file. Every reader therefore opens first and identifies what it has opened: an open file keeps its
-bytes whatever becomes of its name. A file moves from its active name to its rotated one, once, and the names are tried
-in that order: a file that is there is found in the first pass.
-
-Epoch files are renamed and removed in the same way: `read_epoch_files` lists them again when one was.
+file, or hands it to the recycle pool, where it gets another incarnation. So a path may name nothing, or another file, a
+moment later. Every reader therefore opens first and identifies what it has opened: an open file keeps its bytes
+whatever happens to its name. A file moves from its active name to its rotated one, once, and the names are tried in
+that order: an existing file is found in the first pass. Epoch files are renamed and removed in the same way:
+`read_epoch_files` lists them again when that happens.
 
 A file without a readable header is opened by its name alone (`is_identified` is False): scans judge such bytes, all
-others take `open_record`, which refuses them.
+other readers use `open_record`, which refuses them.
 
-Log files by their numbers, opened for reading beside whoever writes, rotates and purges.
-
-`file_lookup` opens them by number and incarnation, whatever a rotation has renamed. A file that was let go of is
-`Gone`, whatever its bytes are by now.
-
-Recycled files (CL-07): a file that is no longer needed becomes the next new one, with its blocks already allocated.
+Recycling, off by default:
 
     offer   log/000017.log  → rename →  recycle/000003     if it is free and has no other name
     take    recycle/000003  → rename →  log/000042.log     its old bytes stay in it
 
-Writing over allocated blocks is cheaper than growing a file: no zeros to write, no size to sync. The price is that the
-new file is full of its earlier life. The reader tells them apart, since every block names the incarnation it belongs
-to; so nothing is zeroed here. It is an option, off by default.
+Writing over allocated blocks is cheaper than growing a file: no zeros to write, no size to sync. The new file is full
+of blocks of its earlier incarnation; every block names its incarnation, so nothing is zeroed.
 
-Always true: what is handed out has one name, its own. A file with a second name (a backup's link), or one that the
-caller's predicate does not call free (pinned, retained, ever handed out to a reader), is never accepted. The count of
-names is looked at again when it is taken, since a link may have been made meanwhile.
+Invariant: a recycled file has one name. A file with a second name (a backup's link), or one that the caller's predicate
+does not call free (pinned, retained, ever handed out to a reader), is not accepted. The count of names is checked again
+by `take`, since a link may have been made meanwhile.
 
-What a power cut leaves: a rename between two directories may leave both names or neither. Neither costs a free file.
-Both means that the pool's name leads to a file in use: its link count is 2, so it is dropped from the pool on opening,
-and by `take`. The old name may also come back, and lead to the new life's bytes; therefore a file is offered only when
-the manifest, durably, no longer names it. Then no sync is needed here: `offer` and `take` sync nothing, and the caller
-syncs the directory of the new file as it would after `create`.
+After a power cut: a rename between two directories may leave both names or neither. Neither costs a free file. Both
+means that the pool's name leads to a file in use: its link count is 2, so it is dropped from the pool on opening, and
+by `take`. The old name may also come back and lead to the bytes of the new incarnation; therefore a file is offered
+only when the manifest, durably, no longer names it. Then no sync is needed here: `offer` and `take` sync nothing, and
+the caller syncs the directory of the new file as it would after `create`.
 """
 
 from __future__ import annotations
@@ -74,7 +68,7 @@ class RecyclePool:
     """Free files waiting in a directory of their own. Belongs to the holder of the directory lock."""
 
     def __init__(self, files: Files, directory: str, is_free: Callable[[str], bool], count_max: int = 4) -> None:
-        """`is_free(path)` says whether nobody needs, retains, pins or was ever given the file."""
+        """`is_free(path)`: the file is not needed, retained or pinned and was never handed out."""
         self._files = files
         self._directory = directory
         self._is_free = is_free
@@ -91,7 +85,7 @@ class RecyclePool:
         return len(self._names)
 
     def offer(self, path: str) -> bool:
-        """Take the file out of its directory and keep it; False means "no, remove it yourself"."""
+        """Move the file into the pool; False: it is not accepted, and the caller removes it."""
         if len(self._names) >= self._count_max or not self._is_free(path):
             return False
         found = self._files.stat(path)
@@ -115,7 +109,7 @@ class RecyclePool:
         return None
 
     def _is_sole_name(self, name: str) -> bool:
-        """Drop the pool's name of a file that has another one: somebody holds on to it."""
+        """Drop the pool's name of a file that has another one: it is in use."""
         path = join(self._directory, name)
         if self._files.stat(path).links == 1:
             return True
@@ -124,7 +118,7 @@ class RecyclePool:
 
 
 class LogFileFactory:
-    """Numbers come from here and nowhere else, so that none is given twice."""
+    """The only source of file numbers, so that none is used twice."""
 
     def __init__(
         self,
@@ -166,7 +160,7 @@ class LogFileFactory:
         return FileIdentity(self.timeline, Incarnation(self._rng.id64()))
 
     def plan_log_file(self, channel: ChannelId) -> LogFile:
-        """A file that can be appended to in memory; `create` brings it to the disk."""
+        """A file that can be appended to in memory; `create` creates it on the disk."""
         number, identity = self.take_number(), self.new_identity()
         header = FileHeader(number, channel, FileKind.LOG, self.container_bytes, self._clock.wall_ns())
         raw, checksum = header.placed(identity)
@@ -185,13 +179,13 @@ class LogFileFactory:
             file.write_at(0, [raw])
             file.sync()
             participant.attach(file, file.size())
-        except BaseException:  # whoever waits for room tries again, and opens it again
+        except BaseException:  # a writer that waits for room retries and opens it again
             file.close()
             raise
         self._headers.pop(participant.number)
 
     def record_of(self, participant: LogFile, channel: ChannelId) -> FileRecord:
-        """What the manifest shall know of a new log file."""
+        """The manifest record of a new log file."""
         return FileRecord(
             participant.number,
             channel,
@@ -248,7 +242,7 @@ def locate(files: Files, directory: str, record: FileRecord) -> OpenLogFile | No
 
 
 def open_by_name(files: Files, directory: str, record: FileRecord) -> OpenLogFile:
-    """The same for a caller that judges the bytes itself: without a readable header, the file that has the name."""
+    """The same for a caller that judges the bytes: without a readable header, the file that has the name."""
     found = locate(files, directory, record)
     if found is None:
         raise Damage(f"log file {record.number} ({record.name}) is missing", join(directory, record.name), 0)
@@ -365,7 +359,7 @@ class NumberedFiles:
         self._manifest = manifest
 
     def open(self, number: FileNumber) -> tuple[File, FileIdentity]:
-        """A file, and the life that its blocks must name."""
+        """A file, and the incarnation that its blocks must name."""
         record = self.record(number)
         try:
             return open_record(self._files, self._directory, record).file, record.identity
@@ -376,10 +370,12 @@ class NumberedFiles:
     def record(self, number: FileNumber) -> FileRecord:
         record = self._manifest.state.files.get(number)
         if record is None or record.state is FileState.DOOMED:
-            raise Gone(f"log file {number} is gone: what was in it has moved, or is no longer wanted", "look again")
+            raise Gone(
+                f"log file {number} is gone: what was in it has moved, or is no longer needed", "read the index again"
+            )
         return record
 
     def path(self, number: FileNumber) -> str:
-        """For people."""
+        """For messages."""
         record = self._manifest.state.files.get(number)
         return join(self._directory, record.name if record is not None else f"file {number}")

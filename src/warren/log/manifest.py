@@ -1,23 +1,23 @@
-"""What the manifest says, as a value. Edits make a new one; nobody sees half an edit.
-
-A change is a small JSON list, its first item the verb:
-
-    ["file", {…}]            this is what is now known of a file
-    ["drop", number]         the file is gone from the store
-    ["stream", {…}]          this is what is now known of a stream
-    ["set", {name: value}]   the scalars below
-
-The manifest: one edit log that says which files are the store.
+"""Manifest: one edit log that says which files are the store.
 
     block 0: the whole state | block 1: an edit | block 2: an edit | …            blocks of kind EDIT, bodies JSON
 
-An edit is one block, so it is there or it is not. `commit` returns when it is synced. Whatever is to become of files
-— sealing, voiding, a compaction's result, a purge — happens when an edit says so, and only the holder of the
-directory lock writes one. On opening for writing the edits are folded into a new manifest, put in place by rename; so
-is a manifest that has grown long.
+An edit is a list of changes. A change is a small JSON list, its first item the verb:
 
-A torn last edit was never answered and is passed over; a bad one with whole ones behind it is damage. Whether more
-than that is missing the epoch file knows, which counts the edits that were synced.
+    ["file", {…}]            what is now known of a file
+    ["drop", number]         the file has left the store
+    ["stream", {…}]          what is now known of a stream
+    ["set", {name: value}]   scalars of `ManifestState`
+
+Invariants
+* An edit is one block, so it exists whole or not at all. `commit` returns when it is synced.
+* Sealing, voiding, the result of a compaction and a purge take effect by an edit, which only the holder of the
+  directory lock writes.
+* `ManifestState` is a value: an edit makes a new one, and no reader sees half an edit.
+
+On opening for writing the edits are folded into a new manifest, put in place by rename; so is a manifest that has grown
+long. A torn last edit was never confirmed and is skipped; a bad one with whole ones behind it is damage. The epoch file
+counts the edits that were synced and so reveals whether more is missing.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from warren.durability.timeline import Ancestor, Timeline
 from warren.files.atomic import replace as replace_file
 from warren.files.protocol import Buffer, File, Files, join
 from warren.log.file_record import MANIFEST, FileRecord, FileState
+from warren.log.read.blocks import next_good, walk
 from warren.records.block import FileIdentity, Header, draft, look, require_known_format
 from warren.records.format import BLOCK_BYTES_MAX, BlockKind, BlockVerdict
-from warren.records.walk import next_good, walk
 
 MANIFEST_FORMAT = 1
 Change = list[Any]
@@ -77,7 +77,7 @@ class ManifestState:
     container_bytes: int
     initial_containers: int
     format: int = MANIFEST_FORMAT
-    edits: int = 0  # how many edits were ever made
+    edits: int = 0  # number of edits since the store was created
     next_file: FileNumber = FileNumber(1)
     run_first_epoch: Epoch = Epoch(1)  # every epoch from here on was numbered one by one
     epoch_floor: Epoch = Epoch(0)  # numbers up to here are used, durable or voided
@@ -108,10 +108,10 @@ class ManifestState:
                 stream = StreamRecord.from_json(what[0])
                 streams[stream.id] = stream
             elif verb == "set":
-                told = _scalars(what[0])
-                if "next_file" in told:  # edits of two threads may come in another order than their numbers were taken
-                    told["next_file"] = max(told["next_file"], scalars.get("next_file", self.next_file))
-                scalars |= told
+                values = _scalars(what[0])
+                if "next_file" in values:  # edits of two threads may arrive in another order than their numbers
+                    values["next_file"] = max(values["next_file"], scalars.get("next_file", self.next_file))
+                scalars |= values
             else:
                 raise Refused(
                     f"the manifest has a change '{verb}', which this version does not know", "use a newer warren"
@@ -172,14 +172,16 @@ def _scalars(raw: dict[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(raw) - _SCALARS)
     if unknown:
         raise Refused(f"the manifest sets '{unknown[0]}', which this version does not know", "use a newer warren")
-    made = dict(raw)
+    values = dict(raw)
     if "compacted" in raw:
-        made["compacted"] = tuple(raw["compacted"])
+        values["compacted"] = tuple(raw["compacted"])
     if "timeline" in raw:
-        told = raw["timeline"]
-        ancestry = tuple(Ancestor(TimelineId(item["timeline"]), Epoch(item["fork_epoch"])) for item in told["ancestry"])
-        made["timeline"] = Timeline(TimelineId(told["id"]), ancestry)
-    return made
+        timeline = raw["timeline"]
+        ancestry = tuple(
+            Ancestor(TimelineId(item["timeline"]), Epoch(item["fork_epoch"])) for item in timeline["ancestry"]
+        )
+        values["timeline"] = Timeline(TimelineId(timeline["id"]), ancestry)
+    return values
 
 
 _SCALARS = {item.name for item in fields(ManifestState)} - {"files", "streams"}
@@ -204,25 +206,25 @@ def read_manifest(files: Files, directory: str) -> ManifestState:
     walked = walk(view, identity)
     if next_good(view, identity, walked.end) is not None:
         raise Damage("a manifest edit is damaged: whole ones stand behind it", path, walked.end)
-    state = _said(ManifestState.from_json, view, first, path)
+    state = _decoded(ManifestState.from_json, view, first, path)
     for header in walked.headers[1:]:
         require_known_format(header, path)
         if header.first != state.edits + 1:
             raise Damage(f"the manifest misses edit {state.edits + 1}", path, header.offset)
-        state = _said(state.apply, view, header, path)
+        state = _decoded(state.apply, view, header, path)
     return state
 
 
-def _said(take: Callable[[Any], ManifestState], view: memoryview, header: Header, path: str) -> ManifestState:
-    """What a block of the manifest makes of the state, if it is one of ours."""
+def _decoded(decode: Callable[[Any], ManifestState], view: memoryview, header: Header, path: str) -> ManifestState:
+    """The state after a block of the manifest."""
     try:
-        return take(json.loads(bytes(view[header.body_at : header.end]).rstrip(b"\0")))
+        return decode(json.loads(bytes(view[header.body_at : header.end]).rstrip(b"\0")))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise Damage(f"a manifest edit is whole and makes no sense ({error!r})", path, header.offset) from error
 
 
 class Manifest:
-    """The manifest in the hands of its owner."""
+    """The manifest, open for writing by the holder of the directory lock."""
 
     def __init__(self, files: Files, directory: str, threads: Threads, rng: Random, state: ManifestState) -> None:
         """Fold `state` into a new manifest file and take it over."""
@@ -268,9 +270,9 @@ class Manifest:
         self._end = size
 
     def _block(self, body: object, edits: int, offset: int) -> tuple[list[Buffer], int]:
-        told = json.dumps(body, separators=(",", ":")).encode()
-        if len(told) > BLOCK_BYTES_MAX:
+        raw = json.dumps(body, separators=(",", ":")).encode()
+        if len(raw) > BLOCK_BYTES_MAX:
             raise Refused("the manifest has grown beyond 8 MiB", "compact the log: it has too many files")
-        made = draft(BlockKind.EDIT, [told])
-        header, _ = made.place(self._identity, offset, Epoch(0), edits)
-        return [header, *made.pieces], made.size_bytes
+        block = draft(BlockKind.EDIT, [raw])
+        header, _ = block.place(self._identity, offset, Epoch(0), edits)
+        return [header, *block.pieces], block.size_bytes

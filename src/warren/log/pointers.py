@@ -1,37 +1,29 @@
-"""Referring streams: key-values whose large values stay in the log, while the snapshot store holds where they are.
+"""Pointers: large values of referring streams stay in the log, and the snapshot store holds where they are.
 
     in the log     PUT key → value, however large                     one write, one sync
-    to the store   PUT key → pointer, if the value is over a limit    a few bytes a row, however much is in it
+    to the store   PUT key → pointer, if the value is over a limit    a few bytes a row, however large the value
                    PUT key → value, otherwise
 
-A pointer names the block and the entry in it. Whoever reads a row of such a storage resolves what begins with the
-pointer's first byte (`pointed`), so no value of a referring stream may begin with it itself; a session looks at that.
-Records of the stream (history) say nothing about keys: they do not go to the store.
+A pointer names the block and the entry in it. A reader of such a storage resolves values that begin with the pointer's
+first byte, so no value of a referring stream may begin with it; a session checks that. Records of the stream (history)
+say nothing about keys: they do not go to the store.
 
-Always true: what is made of a block depends on the block alone, so every reader of the log makes the same of it. A file
-that a row points into stays until whoever owns the rows lets go of it (`Streams.release`).
-Bytes: docs/formats/pointers.md.
+    lease(file) ──▶ handle ──pread──▶ bytes ──checksum, incarnation, own offset──▶ columns ──▶ cached
 
-Reading what a pointer points to: one read of a block, checked, and the value out of it.
+`PointerReader` reads one block, checked, and takes the value from it. Values that were written together stand in one
+block, and are mostly read together: the last few blocks are cached, within a budget, and a queue that is read from its
+head reads each block once. A file stays open under its number, since a rotation may rename it. A released handle is
+closed when the last thread that reads by it is done: a descriptor that is closed under a reader may be another file's a
+moment later. `blocks_of` reads a whole file through windows of some megabytes. It is not mapped: a page fault would
+wait for the disk with the interpreter lock held.
 
-Values that were written together stand in one block, and are mostly read together: the last few blocks are kept, within
-a budget (`block_reading`), and a queue that is read from its head reads each block once.
+Invariants
+* What is made of a block depends on the block alone, so every reader of the log makes the same of it.
+* Nothing of a block is served before its checksum matches and it names this incarnation of the file.
+* The lock guards two small tables and is not held during disk reads. Any thread may read.
+* A file that a row points into stays until the owner of the rows releases it (`Streams.release`).
 
-Always true: nothing of a block is served before its checksum holds and it names this life of the file. Any thread may
-ask. Not here: which rows point where (snapshot), when a file may go (`Streams.release`).
-
-Reading one block of one file, checked, by many threads at once.
-
-    lease(file) ──▶ handle ──pread──▶ bytes ──checksum, life, own offset──▶ columns ──▶ kept for a while
-
-A file stays open under its number, since a rotation may rename it. A handle that was let go of is closed when the last
-thread that reads by it is done: a descriptor that is closed under a reader may be another file's a moment later.
-
-Whoever reads a whole file gets block after block out of windows of some megabytes. It is not mapped: whoever touches a
-page that is not there waits for the disk with the interpreter in hand, and everybody waits with him.
-
-Always true: nothing of a block is served before its checksum holds and it names this life of the file. The lock here
-guards two small tables and is never held while the disk is asked.
+Bytes: docs/formats/pointers.md. Not here: which rows point where (snapshot).
 """
 
 from __future__ import annotations
@@ -110,8 +102,8 @@ def by_reference(columns: EntryColumns, block: Lsn, block_bytes: int) -> EntryCo
         for row, size, large in zip(rows.tolist(), sizes[rows].tolist(), is_large.tolist(), strict=True)
     ]
     slim = replace(columns, values=Texts.empty(columns.count))
-    kept = slim if len(rows) == columns.count else Pool.of([slim]).take(rows)
-    return replace(kept, values=Texts.of_list(values))
+    selected = slim if len(rows) == columns.count else Pool.of([slim]).take(rows)
+    return replace(selected, values=Texts.of_list(values))
 
 
 HANDLES_MAX = 64
@@ -131,21 +123,21 @@ class _Handle:
 
 
 class BlockReader:
-    def __init__(self, open_file: OpenFile, lock: Condition, kept_bytes: int) -> None:
+    def __init__(self, open_file: OpenFile, lock: Condition, cache_bytes: int) -> None:
         self._open_file = open_file
         self._lock = lock
-        self._kept_bytes = kept_bytes
+        self._cache_bytes = cache_bytes
         self._handles: OrderedDict[FileNumber, _Handle] = OrderedDict()
         self._blocks: OrderedDict[Lsn, tuple[EntryColumns, int]] = OrderedDict()
         self._bytes = 0
         self.reads = 0  # of blocks, from files
 
-    def block(self, block: Lsn, size_bytes: int, is_kept: bool = True) -> EntryColumns | BlockVerdict:
-        """The block at a place, which has about so many bytes, or why there is none. Whoever opens files may raise.
-        `is_kept`: what else stands in it will be asked for soon."""
-        kept = self._kept(block)
-        if kept is not None:
-            return kept
+    def block(self, block: Lsn, size_bytes: int, is_cached: bool = True) -> EntryColumns | BlockVerdict:
+        """The block at a place, which has about so many bytes, or why there is none. Opening a file may raise.
+        `is_cached`: other entries of the block will be read soon."""
+        cached = self._cached(block)
+        if cached is not None:
+            return cached
         offset = position_of_lsn(block)
         with self._lease(file_of_lsn(block)) as handle:
             raw = _read(handle.file, offset, size_bytes)
@@ -155,12 +147,12 @@ class BlockReader:
         if not isinstance(header, Header):
             return header
         columns = read_entries(raw, header._replace(offset=0))
-        if is_kept:
-            self._keep(block, columns, len(raw))
+        if is_cached:
+            self._cache(block, columns, len(raw))
         return columns
 
     def forget(self, files: Collection[FileNumber]) -> None:
-        """Let go of what is kept of these."""
+        """Close these files and drop their cached blocks."""
         with self._lock:
             for number in files:
                 self._release(number)
@@ -170,27 +162,27 @@ class BlockReader:
     def close(self) -> None:
         self.forget(list(self._handles))
 
-    def _kept(self, block: Lsn) -> EntryColumns | None:
+    def _cached(self, block: Lsn) -> EntryColumns | None:
         with self._lock:
-            kept = self._blocks.get(block)
-            if kept is None:
+            cached = self._blocks.get(block)
+            if cached is None:
                 return None
             self._blocks.move_to_end(block)
-            return kept[0]
+            return cached[0]
 
-    def _keep(self, block: Lsn, columns: EntryColumns, size_bytes: int) -> None:
+    def _cache(self, block: Lsn, columns: EntryColumns, size_bytes: int) -> None:
         with self._lock:
             if block in self._blocks or file_of_lsn(block) not in self._handles:
                 return
             self._blocks[block] = (columns, size_bytes)
             self._bytes += size_bytes
-            while self._bytes > self._kept_bytes:
+            while self._bytes > self._cache_bytes:
                 _, (_, dropped_bytes) = self._blocks.popitem(last=False)
                 self._bytes -= dropped_bytes
 
     @contextmanager
     def _lease(self, number: FileNumber) -> Iterator[_Handle]:
-        handle = self._taken(number)
+        handle = self._leased(number)
         try:
             yield handle
         finally:
@@ -199,13 +191,13 @@ class BlockReader:
                 if handle.is_released and not handle.readers:
                     handle.file.close()
 
-    def _taken(self, number: FileNumber) -> _Handle:
+    def _leased(self, number: FileNumber) -> _Handle:
         with self._lock:
-            if (handle := self._found(number)) is not None:
+            if (handle := self._known(number)) is not None:
                 return handle
         opened = _Handle(*self._open_file(number))
         with self._lock:
-            if (handle := self._found(number)) is not None:
+            if (handle := self._known(number)) is not None:
                 opened.file.close()
                 return handle
             self._handles[number] = opened
@@ -214,7 +206,7 @@ class BlockReader:
                 self._release(next(iter(self._handles)))
             return opened
 
-    def _found(self, number: FileNumber) -> _Handle | None:
+    def _known(self, number: FileNumber) -> _Handle | None:
         handle = self._handles.get(number)
         if handle is not None:
             self._handles.move_to_end(number)
@@ -240,12 +232,12 @@ def value_at(columns: EntryColumns, entry: int, size_bytes: int) -> memoryview |
 
 def blocks_of(file: File, identity: FileIdentity, start: int, stop: int) -> Iterator[tuple[Header, EntryColumns]]:
     """Header and entries of each block in a part of a file; `Damage` where there is none. What was read is not
-    kept in memory, neither here nor by the system."""
+    cached, neither here nor by the system."""
     base, window = start, memoryview(b"")
     at = start
     while at < stop:
         header = look(window, at - base, identity, at)
-        if not isinstance(header, Header):  # it may only begin in this window
+        if not isinstance(header, Header):  # it may begin in this window and end behind it
             file.forget(base, len(window))
             base, window = at, _read(file, at, WINDOW_BYTES)
             header = look(window, 0, identity, at)
@@ -258,26 +250,26 @@ def blocks_of(file: File, identity: FileIdentity, start: int, stop: int) -> Iter
 
 
 def _read(file: File, offset: int, size_bytes: int) -> memoryview:
-    """A block; one read, if it is not much larger than it was said to be."""
+    """A block; one read, if it is not larger than expected."""
     raw = file.read_at(offset, size_bytes)
     if len(raw) >= HEADER.size:
-        told = HEADER.unpack_from(raw)
-        body_bytes = told[5]
-        if told[0] == MAGIC and len(raw) < HEADER.size + body_bytes <= HEADER.size + BLOCK_BYTES_MAX:
+        header = HEADER.unpack_from(raw)
+        body_bytes = header[5]
+        if header[0] == MAGIC and len(raw) < HEADER.size + body_bytes <= HEADER.size + BLOCK_BYTES_MAX:
             raw += file.read_at(offset + len(raw), HEADER.size + body_bytes - len(raw))
     return memoryview(raw)
 
 
-KEPT_BYTES = 8 << 20
+CACHE_BYTES = 8 << 20
 BLOCK_BYTES_GUESS = 16 << 10  # read at once of a block whose size is not known; the rest of a larger one follows
 
 
 class PointerReader:
     def __init__(
-        self, files: Files, directory: str, manifest: Manifest, lock: Condition, kept_bytes: int = KEPT_BYTES
+        self, files: Files, directory: str, manifest: Manifest, lock: Condition, cache_bytes: int = CACHE_BYTES
     ) -> None:
         self._files = NumberedFiles(files, directory, manifest)
-        self._reader = BlockReader(self._files.open, lock, kept_bytes)
+        self._reader = BlockReader(self._files.open, lock, cache_bytes)
 
     @property
     def reads(self) -> int:
@@ -285,7 +277,7 @@ class PointerReader:
         return self._reader.reads
 
     def value(self, pointer: Pointer) -> memoryview:
-        """The bytes; `Gone` if the file has been let go of."""
+        """The bytes; `Gone` if the file has been released."""
         if not HEADER.size <= pointer.block_bytes <= HEADER.size + BLOCK_BYTES_MAX:
             raise self._damage(f"a pointer names a block of {pointer.block_bytes} bytes", pointer)
         value = value_at(self._block(pointer.block, pointer.block_bytes), pointer.entry, pointer.size_bytes)
@@ -305,7 +297,7 @@ class PointerReader:
         return values.heap[values.offsets.at(entry) : values.offsets.at(entry + 1)].data
 
     def forget(self, files: Collection[FileNumber]) -> None:
-        """Let go of what is kept of these."""
+        """Close these files and drop their cached blocks."""
         self._reader.forget(files)
 
     def close(self) -> None:
@@ -315,7 +307,7 @@ class PointerReader:
         found = self._reader.block(block, size_bytes)
         if isinstance(found, BlockVerdict):
             number = file_of_lsn(block)
-            self._files.record(number)  # gone meanwhile, and its bytes another's?
+            self._files.record(number)  # raises `Gone` if it was purged and recycled meanwhile
             raise Damage(f"the log is damaged: {found.value}", self._files.path(number), position_of_lsn(block))
         return found
 

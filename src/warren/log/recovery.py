@@ -1,28 +1,25 @@
-"""Opening a log directory, step by step; each step is idempotent, and each may be the last one before a power cut.
+"""Recovery: opens a log directory after any stop: which epoch is durable, where each file ends, what is void.
 
-    lock ─▶ manifest ─▶ witness and closing blocks ⇒ durable (log/recovery) ─▶ sync what was found
+    lock ─▶ manifest ─▶ witness and closing blocks ⇒ durable epoch ─▶ sync what was found
          ─▶ quarantine a copy of what is voided ─▶ rename ─▶ new files ─▶ one manifest edit: sealed, voided, new numbers
 
-What was read from the page cache after a mere `kill -9` is synced before it is believed: a power cut later must not
-take back what opening has called durable. The edit that seals and voids comes before the first new epoch, so a number
-is never used twice. Files the manifest does not know cannot hold an entry; they are moved to quarantine.
+Each step is idempotent and may be the last one before a power cut. What was read from the page cache after a mere
+`kill -9` is synced before it is trusted: a power cut later must not take back what opening has called durable. The edit
+that seals and voids precedes the first new epoch, so a number is never used twice. Files that the manifest does not
+name cannot hold an entry; they are moved to quarantine.
 
-Judging what a stop left behind: which epoch is durable, where each active file really ends.
-
-Three witnesses, strongest first
+Evidence for the durable epoch, strongest first
 1. The epoch file: up to its `durable` everything was synced, and each file reached at least the end it names. What is
    missing or different below that is damage, and the start stops there.
-2. The log itself: a good block of epoch m was not written before everything below m was durable. So every epoch of this
-   run below the highest one seen must be whole, or it is damage.
+2. The log: a good block of epoch m was not written before everything below m was durable. So every epoch of this run
+   below the highest one seen must be whole, or it is damage.
 3. The closing blocks: the highest epoch seen is durable if and only if every part its closing block names verifies. If
-   not, a power cut caught it on the way: it was never confirmed, and it is voided.
+   not, a power cut interrupted it: it was never confirmed, and it is voided.
 
-Plain functions over views of files; nothing is written here (log/recovery does).
+`examine` and `judge` are plain functions over views of files and write nothing.
 
-Quarantine: what does not count is kept, not deleted.
-
-`quarantine/` holds copies of voided bytes and whole files that nobody knows. It has its own budget: above it an alarm
-is shown, and an operator decides.
+Quarantine: `quarantine/` holds copies of voided bytes and whole unknown files; nothing is deleted. It has its own
+budget: above it an alarm is shown, and an operator decides.
 """
 
 from __future__ import annotations
@@ -59,69 +56,64 @@ from warren.log.file_record import (
 )
 from warren.log.log_files import find_file, open_record, read_epoch_files
 from warren.log.manifest import Change, Manifest, ManifestState, StreamRecord, file_change, read_manifest, set_change
+from warren.log.read.blocks import BlockWalk, extent, good_blocks, walk
 from warren.log.settings import CHANNELS_MAX, KV_STREAM, LogSettings, container_bytes_of
 from warren.records.block import Header, require_known_format
 from warren.records.format import BlockKind
-from warren.records.walk import BlockWalk, extent, next_good, walk
 
 
 @dataclass(frozen=True, slots=True)
-class ExaminedFiles:
+class ExaminedFile:
     """One active file, walked from its first block to where good blocks end."""
 
     record: FileRecord
     path: str
     view: memoryview
     walked: BlockWalk
-    behind: tuple[Header, ...]  # good blocks of this life behind the place where the walk stopped
-    extent: int  # end of what was written in this life
+    behind: tuple[Header, ...]  # good blocks of this incarnation behind the end of the walk
+    extent: int  # end of what was written in this incarnation
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedEpoch:
+class VerifiedFile:
     """The valid part of an active file, and what does not count."""
 
-    examined: ExaminedFiles
+    examined: ExaminedFile
     end: FileEnd
     headers: tuple[Header, ...]
     voided: Voided | None
 
 
 @dataclass(frozen=True, slots=True)
-class DurableJudgement:
+class RecoveredEpoch:
     durable: Epoch
     digest: bytes
     highest_seen: Epoch
-    files: tuple[VerifiedEpoch, ...]
+    files: tuple[VerifiedFile, ...]
     monotone_ns: int
 
 
-def examine(record: FileRecord, path: str, view: memoryview) -> ExaminedFiles:
+def examine(record: FileRecord, path: str, view: memoryview) -> ExaminedFile:
     walked = walk(view, record.identity)
     if not walked.headers or walked.headers[0].kind != BlockKind.FILE_HEADER:
         raise Damage("an active log file does not begin with its file header", path, 0)
     for header in walked.headers:
         require_known_format(header, path)
-    behind: list[Header] = []
     # Behind zeros too: of two sectors the second may have reached the disk and the first not, and its number is used.
     written_to = extent(view, walked.end)
-    if written_to > walked.end:
-        found = next_good(view, record.identity, walked.end + 8)
-        while found is not None:
-            behind.append(found)
-            found = next_good(view, record.identity, found.end)
-    # In a recycled file the bytes of its earlier life stand behind: only good blocks say how far this one came.
+    behind = list(good_blocks(view, record.identity, walked.end + 8)) if written_to > walked.end else []
+    # In a recycled file the bytes of its earlier incarnation follow: only good blocks show how far this one reached.
     last = behind[-1].end if behind else walked.end
-    return ExaminedFiles(record, path, view, walked, tuple(behind), last if record.is_recycled else written_to)
+    return ExaminedFile(record, path, view, walked, tuple(behind), last if record.is_recycled else written_to)
 
 
 def judge(
-    examined: Sequence[ExaminedFiles],
+    examined: Sequence[ExaminedFile],
     witness: DurableRecord | None,
     floor: Epoch,
     floor_digest: bytes,
     run_first: Epoch,
-) -> DurableJudgement:
+) -> RecoveredEpoch:
     """`floor` is the epoch the manifest knows to be durable; the witness, if there is one, is at least as good."""
     durable, digest = (
         (witness.durable, witness.digest) if witness and witness.durable >= floor else (floor, floor_digest)
@@ -142,11 +134,11 @@ def judge(
         digest = closings[final].digest(examined[0].record.timeline)
     marks = [closing.monotone_ns for closing in closings.values()]
     monotone = max([witness.monotone_ns if witness else 0, *marks])
-    return DurableJudgement(final, digest, highest, tuple(_verified(item, final) for item in examined), monotone)
+    return RecoveredEpoch(final, digest, highest, tuple(_verified(item, final) for item in examined), monotone)
 
 
-def _check_against_witness(item: ExaminedFiles, witness: DurableRecord | None) -> None:
-    # A witness from an opening which did not come to its end may name another life of this number: not this file.
+def _check_against_witness(item: ExaminedFile, witness: DurableRecord | None) -> None:
+    # A witness of an interrupted opening may name another incarnation of this number: not this file.
     ends = witness.ends if witness else ()
     wanted = [end for end in ends if (end.number, end.identity) == (item.record.number, item.record.identity)]
     for end in wanted:
@@ -163,7 +155,7 @@ def _check_against_witness(item: ExaminedFiles, witness: DurableRecord | None) -
             )
 
 
-def _check_order(item: ExaminedFiles) -> None:
+def _check_order(item: ExaminedFile) -> None:
     last = 0
     for header in item.walked.headers:
         if header.epoch < last:
@@ -171,7 +163,7 @@ def _check_order(item: ExaminedFiles) -> None:
         last = header.epoch
 
 
-def _closings(examined: Sequence[ExaminedFiles]) -> dict[Epoch, Closing]:
+def _closings(examined: Sequence[ExaminedFile]) -> dict[Epoch, Closing]:
     found: dict[Epoch, Closing] = {}
     for item in examined:
         for header in (*item.walked.headers, *item.behind):
@@ -180,7 +172,7 @@ def _closings(examined: Sequence[ExaminedFiles]) -> dict[Epoch, Closing]:
     return found
 
 
-def _is_whole(examined: Sequence[ExaminedFiles], closing: Closing) -> bool:
+def _is_whole(examined: Sequence[ExaminedFile], closing: Closing) -> bool:
     by_number = {item.record.number: item for item in examined}
     for part in closing.parts:
         item = by_number.get(part.file)
@@ -189,7 +181,7 @@ def _is_whole(examined: Sequence[ExaminedFiles], closing: Closing) -> bool:
     return True
 
 
-def _require_whole(examined: Sequence[ExaminedFiles], closings: dict[Epoch, Closing], epoch: Epoch) -> None:
+def _require_whole(examined: Sequence[ExaminedFile], closings: dict[Epoch, Closing], epoch: Epoch) -> None:
     """A later epoch was written, so this one was durable: whatever is missing of it is damage."""
     if epoch in closings and _is_whole(examined, closings[epoch]):
         return
@@ -199,7 +191,7 @@ def _require_whole(examined: Sequence[ExaminedFiles], closings: dict[Epoch, Clos
     )
 
 
-def _running_at(item: ExaminedFiles, end: int) -> int | None:
+def _running_at(item: ExaminedFile, end: int) -> int | None:
     """The running checksum behind the good block that ends there."""
     if end > item.walked.end:
         return None
@@ -209,7 +201,7 @@ def _running_at(item: ExaminedFiles, end: int) -> int | None:
     return None
 
 
-def _verified(item: ExaminedFiles, durable: Epoch) -> VerifiedEpoch:
+def _verified(item: ExaminedFile, durable: Epoch) -> VerifiedFile:
     count = sum(1 for header in item.walked.headers if header.epoch <= durable)
     headers = tuple(item.walked.headers[:count])
     end = headers[-1].end if headers else FILE_HEADER_BYTES
@@ -220,7 +212,7 @@ def _verified(item: ExaminedFiles, durable: Epoch) -> VerifiedEpoch:
         voided = Voided(
             end, item.extent, "torn" if is_torn else f"not durable: epoch {item.walked.headers[count].epoch}"
         )
-    return VerifiedEpoch(item, FileEnd(item.record.number, item.record.identity, end, running), headers, voided)
+    return VerifiedFile(item, FileEnd(item.record.number, item.record.identity, end, running), headers, voided)
 
 
 def set_aside_bytes(files: Files, directory: str, name: str, data: Buffer) -> str:
@@ -254,18 +246,18 @@ def free_name(files: Files, directory: str, name: str) -> str:
 
 
 def quarantine_alarm(files: Files, directory: str, bytes_max: int) -> str | None:
-    """What to tell an operator whose quarantine is over its budget; None if it is not."""
-    kept = quarantine_bytes(files, directory)
-    if kept <= bytes_max:
+    """The alarm of a quarantine that is over its budget; None if it is not."""
+    size = quarantine_bytes(files, directory)
+    if size <= bytes_max:
         return None
     home = join(directory, QUARANTINE)
-    return f"{home} holds {kept} bytes, its budget is {bytes_max}: look at what is there, and remove what nobody wants"
+    return f"{home} holds {size} bytes, its budget is {bytes_max}: inspect it, and remove what is not needed"
 
 
 def quarantine_shortage(files: Files, directory: str) -> str | None:
     """The alarm of a disk that is short of space while the quarantine takes some of it; None if it takes none."""
-    kept = quarantine_bytes(files, directory)
-    return f"the disk is short of space, and {join(directory, QUARANTINE)} keeps {kept} bytes" if kept else None
+    size = quarantine_bytes(files, directory)
+    return f"the disk is short of space, and {join(directory, QUARANTINE)} keeps {size} bytes" if size else None
 
 
 def quarantine_bytes(files: Files, directory: str) -> int:
@@ -279,29 +271,29 @@ def quarantine_bytes(files: Files, directory: str) -> int:
 
 REWRITE_BYTES = 1 << 20
 FILE_BYTES_MAX = 2 << 30
-EPOCHS_IN_MEMORY = 2  # one on its way to the disk, one being gathered: their numbers were told to somebody
+EPOCHS_IN_MEMORY = 2  # one on its way to the disk, one being gathered: sessions have seen their numbers
 
 
 @dataclass(slots=True)
 class OpenedLog:
-    """What opening found: the ground the store is put on."""
+    """The result of recovery, from which the store is constructed."""
 
     manifest: Manifest
-    judgement: DurableJudgement
+    judgement: RecoveredEpoch
     first_epoch: Epoch
-    kept: dict[ChannelId, LogFile]  # active files with nothing in them: written on
+    reused: dict[ChannelId, LogFile]  # active files without entries: appended to
     sealed: list[FileRecord]
     witness_sequence: int
     problems: list[str] = field(default_factory=list)
 
     @contextmanager
     def release_on_error(self) -> Iterator[None]:
-        """Nothing was put on it."""
+        """Close the files if the store is not constructed."""
         try:
             yield
         except BaseException:
             self.manifest.close()
-            for participant in self.kept.values():
+            for participant in self.reused.values():
                 release(participant)
             raise
 
@@ -314,9 +306,9 @@ def create_if_missing(files: Files, directory: str, settings: LogSettings, threa
         clear_staging(files, join(directory, STAGING, name))
     if files.exists(join(directory, MANIFEST)):
         return
-    strangers = [name for name in files.list(directory) if is_wal(name)]
-    if strangers:
-        raise Damage(f"{directory} has log files ({strangers[0]}) but no manifest", join(directory, MANIFEST), 0)
+    unknown = [name for name in files.list(directory) if is_wal(name)]
+    if unknown:
+        raise Damage(f"{directory} has log files ({unknown[0]}) but no manifest", join(directory, MANIFEST), 0)
     size = container_bytes_of(settings, files.sector_bytes(directory))
     streams = {KV_STREAM: StreamRecord(KV_STREAM, "kv", ChannelId(0), is_records=False)}
     state = ManifestState(
@@ -326,7 +318,7 @@ def create_if_missing(files: Files, directory: str, settings: LogSettings, threa
 
 
 def recover(files: Files, directory: str, threads: Threads, rng: Random, clock: Clock) -> OpenedLog:
-    """Judge what is there and make it the ground of a new run."""
+    """Find the durable epoch, seal what is there and prepare a new run."""
     files.sync_directory(directory)
     state = read_manifest(files, directory)
     if state.is_cut:
@@ -341,7 +333,7 @@ def recover(files: Files, directory: str, threads: Threads, rng: Random, clock: 
         )
     judgement = judge_directory(files, directory, state, witness)
     _check_sealed(files, directory, state)
-    problems += _set_aside_strangers(files, directory, state)
+    problems += _set_aside_unknown(files, directory, state)
     for item in judgement.files:
         _make_durable(files, item, witness)
     manifest = Manifest(files, directory, threads, rng, state)
@@ -357,17 +349,17 @@ def recover(files: Files, directory: str, threads: Threads, rng: Random, clock: 
         floor = Epoch(max(judgement.highest_seen, judgement.durable, state.epoch_floor))
         if not state.is_clean:
             floor = Epoch(floor + EPOCHS_IN_MEMORY)
-        kept = _kept_open(files, [item for item in judgement.files if not _has_content(item)], state)
+        reused = _reopened(files, [item for item in judgement.files if not _has_content(item)], state)
     except BaseException:
         manifest.close()
         raise
     sequence = witness.sequence if witness else 0
-    judgement = replace(judgement, files=())  # a view of a file holds its room on the disk, also when the file has gone
-    return OpenedLog(manifest, judgement, Epoch(floor + 1), kept, sealed, sequence, problems)
+    judgement = replace(judgement, files=())  # a view keeps the disk space of a file, also after its removal
+    return OpenedLog(manifest, judgement, Epoch(floor + 1), reused, sealed, sequence, problems)
 
 
 def opening_edit(opened: OpenedLog, new_files: list[FileRecord], next_number: FileNumber) -> list[Change]:
-    """Seal, void and go on: the one edit that ends the opening."""
+    """Sealed, voided and new files: the one edit that ends the opening."""
     judgement = opened.judgement
     changes = [file_change(record) for record in (*opened.sealed, *new_files)]
     changes.append(
@@ -385,22 +377,22 @@ def opening_edit(opened: OpenedLog, new_files: list[FileRecord], next_number: Fi
 
 
 def rotate_epoch_file(files: Files, directory: str, durable: Epoch) -> None:
-    """Give the epoch file its epoch's name; the caller syncs it. One that was cut off before a witness stood in it
-    stays, to be written on: it would take the place of the file that a rotation has just put there, witness and all."""
+    """Give the epoch file its epoch's name; the caller syncs it. One without a witness stays, to be
+    written: it would replace the file that a rotation has just put there, together with its witness."""
     path = join(directory, EPOCH)
     if files.exists(path) and read_witness(files, path)[0] is not None:
         files.rename(path, join(directory, rotated_epoch_name(durable)))
 
 
 def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[DurableRecord | None, list[str]]:
-    """The newest witness of this timeline: the epoch file's, or that of a rotated one if it was caught on the way. A
-    file that it does not name is known by an older one: an opening that was cut short speaks of its new files only,
-    and a file reaches at least as far as it ever did."""
+    """The newest witness of this timeline: the epoch file's, or that of a rotated one if a rotation was
+    interrupted. A file that it does not name is taken from an older one: an interrupted opening names its new files
+    only, and a file reaches at least as far as it ever did."""
     found: list[DurableRecord] = []
     problems: list[str] = []
     for path, raw in read_epoch_files(files, directory):
-        witness, told = witness_in(raw, path)
-        problems += told
+        witness, own_problems = witness_in(raw, path)
+        problems += own_problems
         if witness is not None and witness.timeline == state.timeline.id:
             found.append(witness)
     if not found:
@@ -412,7 +404,7 @@ def newest_witness(files: Files, directory: str, state: ManifestState) -> tuple[
 
 def judge_directory(
     files: Files, directory: str, state: ManifestState, witness: DurableRecord | None
-) -> DurableJudgement:
+) -> RecoveredEpoch:
     active = state.of_state(FileState.ACTIVE)
     examined = []
     for record in active:
@@ -438,13 +430,13 @@ def check_settings(settings: LogSettings) -> None:
         )
 
 
-def _has_content(item: VerifiedEpoch) -> bool:
+def _has_content(item: VerifiedFile) -> bool:
     return len(item.headers) > 1 or item.voided is not None
 
 
-def _make_durable(files: Files, item: VerifiedEpoch, witness: DurableRecord | None) -> None:
+def _make_durable(files: Files, item: VerifiedFile, witness: DurableRecord | None) -> None:
     """What was found behind the witness is written once more, byte for byte, and synced. Syncing alone is not enough:
-    where the sync of an earlier process failed, the system may take pages for clean that the disk never got."""
+    where the sync of an earlier process failed, the system may consider pages clean that the disk never got."""
     mine = item.end.number, item.end.identity
     ends = [end.end for end in (witness.ends if witness else ()) if (end.number, end.identity) == mine]
     file = files.open(item.examined.path, writable=True)
@@ -457,33 +449,33 @@ def _make_durable(files: Files, item: VerifiedEpoch, witness: DurableRecord | No
 
 
 def _check_sealed(files: Files, directory: str, state: ManifestState) -> None:
-    """Sealed files stand under their own names, also those that a snapshot would let us go on without. One whose header
-    is damaged must not pass for a stranger and vanish into quarantine."""
+    """Sealed files have their own names, also those that a snapshot makes superfluous. One whose header is damaged must
+    not be moved to quarantine as an unknown file."""
     for record in state.of_state(FileState.SEALED):
         path = join(directory, record.name)
         if record.purpose is FileKind.SNAPSHOT:
             continue
         if not files.exists(path):
             raise Damage(f"log file {record.number} is missing", path, 0)
-        if _life_of(files, path) != (record.number, record.incarnation):
+        if _identity_in(files, path) != (record.number, record.incarnation):
             raise Damage(f"log file {record.number} does not begin with its file header", path, 0)
 
 
-def _set_aside_strangers(files: Files, directory: str, state: ManifestState) -> list[str]:
-    """Log files that no edit ever named: made for an edit which did not come."""
+def _set_aside_unknown(files: Files, directory: str, state: ManifestState) -> list[str]:
+    """Log files that no edit ever named: created for an edit that was not committed."""
     known = {(record.number, record.incarnation) for record in state.files.values()}
-    told = []
+    problems = []
     for name in files.list(directory):
         if not is_wal(name):
             continue
         path = join(directory, name)
-        if _life_of(files, path) not in known:
+        if _identity_in(files, path) not in known:
             set_aside_file(files, directory, name)
-            told.append(f"{path}: unknown to the manifest, moved to {QUARANTINE}/")
-    return told
+            problems.append(f"{path}: unknown to the manifest, moved to {QUARANTINE}/")
+    return problems
 
 
-def _life_of(files: Files, path: str) -> tuple[int, int] | None:
+def _identity_in(files: Files, path: str) -> tuple[int, int] | None:
     file = files.open(path)
     try:
         header, identity = read_file_header(memoryview(file.read_at(0, FILE_HEADER_BYTES)), path)
@@ -494,14 +486,14 @@ def _life_of(files: Files, path: str) -> tuple[int, int] | None:
         file.close()
 
 
-def _quarantine(files: Files, directory: str, item: VerifiedEpoch) -> None:
+def _quarantine(files: Files, directory: str, item: VerifiedFile) -> None:
     if item.voided is not None:
         voided = item.voided
         name = f"{item.examined.record.number:010d}-{voided.start}-{voided.end}.voided"
         set_aside_bytes(files, directory, name, item.examined.view[voided.start : voided.end])
 
 
-def _sealed(item: VerifiedEpoch, judgement: DurableJudgement, wall_ns: int) -> FileRecord:
+def _sealed(item: VerifiedFile, judgement: RecoveredEpoch, wall_ns: int) -> FileRecord:
     record = item.examined.record
     data = [header for header in item.headers if header.kind == BlockKind.ENTRIES]
     ends: dict[StreamId, Lsn] = {}
@@ -531,19 +523,19 @@ def release(participant: LogFile) -> None:
         handle.close()
 
 
-def _kept_open(files: Files, items: list[VerifiedEpoch], state: ManifestState) -> dict[ChannelId, LogFile]:
-    kept: dict[ChannelId, LogFile] = {}
+def _reopened(files: Files, items: list[VerifiedFile], state: ManifestState) -> dict[ChannelId, LogFile]:
+    reopened: dict[ChannelId, LogFile] = {}
     try:
         for item in items:
-            kept[item.examined.record.channel] = _kept(files, item, state)
+            reopened[item.examined.record.channel] = _reopen(files, item, state)
     except BaseException:
-        for participant in kept.values():
+        for participant in reopened.values():
             release(participant)
         raise
-    return kept
+    return reopened
 
 
-def _kept(files: Files, item: VerifiedEpoch, state: ManifestState) -> LogFile:
+def _reopen(files: Files, item: VerifiedFile, state: ManifestState) -> LogFile:
     end = item.end
     participant = LogFile(end.number, end.identity, end.end, end.running, state.container_bytes)
     handle = files.open(item.examined.path, writable=True)

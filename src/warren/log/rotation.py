@@ -1,20 +1,20 @@
 """Rotation: log files change at an epoch switch, and nowhere else.
 
-    request ──queue──▶ switch of epoch E (under the gate): channels go on in new files, at most one request per switch
+    request ──queue──▶ switch of epoch E (under the gate): channels get new files, at most one request per switch
                        E durable ─▶ witness synced ─▶ pwal_0000 → pwal_0000.<number>, epoch → epoch.<E> ─▶ names synced
                                  ─▶ new files and epoch file created, synced, names synced ─▶ one manifest edit
     the answer ◀── when every session that was open at the switch has ended (or the deadline passed)
 
-An epoch lies in one file of each channel, whole: the switch is the border. Sessions that end before it are in the
-rotated files, whatever they were waiting for. No byte is written to a new file before the manifest names it, and none
-to an old one after it was renamed. The answer lists all rotated files as the manifest knows them: nobody looks into
-the directory for it, where a later rotation may already have been.
+Invariants
+* An epoch lies in one file of each channel, whole. Sessions that end before the switch are in the rotated files.
+* No byte is written to a new file before the manifest names it, and none to an old one after it was renamed.
+* The answer lists the rotated files by the manifest, never by the directory: a later rotation may have changed that.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,17 +26,18 @@ from warren.files.protocol import Files, join
 from warren.log.file_record import FileKind, FileRecord, FileState, active_name, rotated_name
 from warren.log.log_files import LogFileFactory
 from warren.log.manifest import Change, Manifest, file_change, set_change
-from warren.log.writer import EpochFileWriter, LogAppender, LogChannel
+from warren.log.settings import LogSettings
 
 if TYPE_CHECKING:
     from warren.log.session import Session
+    from warren.log.writer import LogChannel, LogWriter
 
 
 @dataclass(frozen=True, slots=True)
 class RotationResult:
     epoch: Epoch  # the last epoch in the files rotated now
     rotated: tuple[FileRecord, ...]  # all rotated log files, oldest first
-    is_complete: bool  # False: the deadline passed with sessions of before still open
+    is_complete: bool  # False: the deadline passed while earlier sessions were still open
 
 
 @dataclass(slots=True)
@@ -63,32 +64,27 @@ class Rotation:
         clock: Clock,
         manifest: Manifest,
         log_files: LogFileFactory,
-        channels: Sequence[LogChannel],
-        appender: LogAppender,
-        commit: GroupCommit,
-        witnesses: EpochFileWriter,
-        rotate_bytes: int,
-        page_cache_bytes: int,
-        reply_seconds_max: float,
+        writer: LogWriter,
+        settings: LogSettings,
     ) -> None:
         self._files = files
         self._directory = directory
         self._clock = clock
         self._manifest = manifest
         self._log_files = log_files
-        self._channels = channels
-        self._appender = appender
-        self._commit = commit
-        self._witnesses = witnesses
-        self._rotate_bytes = rotate_bytes
-        self._is_forgetting = page_cache_bytes > 0
-        self._reply_seconds_max = reply_seconds_max
+        self._writer = writer
+        self._channels = writer.channels
+        self._commit = writer.commit
+        self._epoch_file = writer.epoch_file
+        self._rotate_bytes = settings.rotate_bytes
+        self._releases_page_cache = settings.page_cache_bytes > 0
+        self._reply_seconds_max = settings.rotation_reply_seconds_max
         self._queue: deque[RotationRequest] = deque()
-        self._is_wanted = False
+        self._is_requested = False
         self.rotations = 0
 
     def rotate(self) -> RotationResult:
-        """Ask for a rotation and wait for its answer."""
+        """Request a rotation and wait for its result."""
         request = RotationRequest()
         with self._commit.gate:
             self._commit.check()
@@ -98,9 +94,9 @@ class Rotation:
         return self._await_sessions(request, request.result)
 
     def rotate_soon(self) -> None:
-        """Have the files rotated by whoever commits next. Waits for nobody: on a full disk a commit waits for room."""
+        """Rotate with the next commit, without waiting: on a full disk a commit waits for room."""
         with self._commit.gate:
-            self._is_wanted = True
+            self._is_requested = True
         self._commit.ring()
 
     @property
@@ -113,17 +109,17 @@ class Rotation:
         return {channel.participant.number: channel.participant.durable_end.end for channel in self._channels}
 
     def at_switch(self) -> Callable[[], None] | None:
-        """Under the gate: take one request, or notice a file that has grown enough."""
+        """Under the gate: take one request, or rotate because a file has reached its size."""
         request = self._queue.popleft() if self._queue else None
         filled = [channel for channel in self._channels if not channel.is_empty]
-        is_due = self._is_wanted or any(channel.participant.end >= self._rotate_bytes for channel in filled)
-        self._is_wanted = False
+        is_due = self._is_requested or any(channel.participant.end >= self._rotate_bytes for channel in filled)
+        self._is_requested = False
         if request is None and not is_due:
             return None
         moves = [self._plan(channel) for channel in filled]
         if request is not None:
-            request.sessions = set(self._appender.open_sessions)
-            self._appender.awaited_sessions |= request.sessions
+            request.sessions = set(self._writer.open_sessions)
+            self._writer.awaited_sessions |= request.sessions
         steps = self._steps(moves, self._commit.closed[0], request)
         return lambda: _run(steps)
 
@@ -138,21 +134,21 @@ class Rotation:
     def _steps(
         self, moves: list[FileChange], epoch: Epoch, request: RotationRequest | None
     ) -> deque[Callable[[], None]]:
-        """What remains to be done, in order. Each step may be repeated if the disk was full."""
+        """The remaining steps, in order. Each may be repeated if the disk was full."""
         if not moves:
             return deque([lambda: self._answer(request, epoch)])
         return deque(
             [
-                lambda: self._witnesses.write(self._commit),
+                lambda: self._epoch_file.write(self._commit),
                 lambda: self._rename(moves),
-                lambda: self._witnesses.rename(epoch),
+                lambda: self._epoch_file.rename(epoch),
                 lambda: self._files.sync_directory(self._directory),
                 *[lambda move=move: self._create(move) for move in moves],
-                lambda: self._witnesses.create(self._commit),
+                lambda: self._epoch_file.create(self._commit),
                 lambda: self._files.sync_directory(self._directory),
                 lambda: self._edit(moves),
                 lambda: self._release(moves),
-                lambda: self._witnesses.write(self._commit),
+                lambda: self._epoch_file.write(self._commit),
                 lambda: self._answer(request, epoch),
             ]
         )
@@ -165,7 +161,7 @@ class Rotation:
 
     def _create(self, move: FileChange) -> None:
         self._log_files.create(move.new)
-        self._witnesses.add_file(move.new)
+        self._epoch_file.add_files([move.new])
 
     def _edit(self, moves: list[FileChange]) -> None:
         changes: list[Change] = [file_change(move.sealed) for move in moves]
@@ -178,8 +174,8 @@ class Rotation:
 
     def _release(self, moves: list[FileChange]) -> None:
         for move in moves:
-            self._witnesses.remove_file(move.old)
-            if self._is_forgetting:
+            self._epoch_file.remove_file(move.old)
+            if self._releases_page_cache:
                 move.old.forget(0)
             if move.old.handle is not None:
                 move.old.handle.close()
@@ -192,7 +188,7 @@ class Rotation:
     def _await_sessions(self, request: RotationRequest, result: RotationResult) -> RotationResult:
         deadline = self._clock.monotonic_ns() + int(self._reply_seconds_max * 1e9)
         with self._commit.gate:
-            while request.sessions & self._appender.open_sessions:
+            while request.sessions & self._writer.open_sessions:
                 left = (deadline - self._clock.monotonic_ns()) / 1e9
                 if left <= 0:
                     return RotationResult(result.epoch, result.rotated, False)

@@ -1,20 +1,17 @@
-"""What a session lets in: whatever passes here can be written, and read again.
-
-A small session shares its block with others, and the block is encoded only when its epoch closes: what could not be
-encoded then would take the entries of strangers with it. Columns are written as they come: offsets that lie would pass
-every checksum, and nobody could read the block again. So all of it is judged at the door, in the thread of whoever
-brings it.
-
-A session: entries that become durable together, or not at all.
+"""Session: entries that become durable together, or not at all.
 
     session = store.begin()
     session.put(storage, b"key", b"value")
-    epoch = session.end()                      # written whole, into the epoch of its end
-    store.wait(epoch)                          # … and durable
+    epoch = session.end()                      # written whole, into the epoch that is open at its end
+    store.wait(epoch)                          # durable
 
-Everything is kept in memory until `end`; an open session holds up nobody. Entries without an explicit write version
-get (epoch, n-th entry of the epoch), so that what ends later is newer. Three ways in, fastest last: one entry, lists
-of bytes, columns. A session belongs to one thread.
+Entries stay in memory until `end`; an open session blocks nothing. Entries without an explicit write version get
+(epoch, n-th entry of the epoch), so that what ends later is newer. There are three ways to add entries, fastest last:
+one entry, lists of bytes, columns. A session belongs to one thread.
+
+Input is checked when it is added, in the caller's thread. A small session shares its block with others, and the block
+is encoded only when its epoch closes: an entry that cannot be encoded would take those of other sessions with it.
+Columns are written as they are: wrong offsets would pass every checksum and make the block unreadable.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from warren.records.entries import Versions, draft_entries
 from warren.records.format import ENTRY_BYTES_MAX
 
 if TYPE_CHECKING:
-    from warren.log.writer import LogAppender, Placed
+    from warren.log.writer import LogWriter, Placed
 
 
 def check_strings(key: object, value: object) -> None:
@@ -73,13 +70,13 @@ def check_columns(keys: Texts, values: Texts, majors: NumberColumn | None, minor
 
 
 def check_offsets(texts: Texts) -> None:
-    """They never step back, and end inside the heap."""
+    """Offsets never decrease and end inside the heap."""
     offsets = texts.offsets
     steady = offsets.step >= 0 if offsets.deltas is None else not (offsets.deltas[1:] < offsets.deltas[:-1]).any()
     if not steady or not 0 <= texts.start <= texts.end <= len(texts.heap):
         raise Misuse(
             f"the offsets of a column run from {texts.start} to {texts.end}, its heap has {len(texts.heap)} bytes",
-            "give count + 1 offsets into the heap that never step back",
+            "give count + 1 offsets into the heap that never decrease",
         )
 
 
@@ -102,14 +99,14 @@ class Session:
 
     def __init__(
         self,
-        appender: LogAppender,
+        writer: LogWriter,
         channel: int,
         stream: StreamId,
         block_bytes: int,
         bytes_max: int,
         is_referring: bool = False,
     ) -> None:
-        self._appender = appender
+        self._writer = writer
         self._channel = channel
         self._stream = stream
         self._block_bytes = block_bytes
@@ -117,13 +114,13 @@ class Session:
         self._is_referring = is_referring
         self._batches: list[Batch] = []
         self._rows = EntryRows()
-        self._versions: list[Version] | None = None  # of the rows, where they were given
+        self._versions: list[Version] | None = None  # of the rows, if explicit
         self._size_bytes = 0
         self._is_open = True
         self.epoch: Epoch | None = None  # set by `end`
         self.first_lsn: Lsn | None = None  # of its first entry, set by `end`
-        self.placed: list[Placed] = []  # block by block where its entries stand, set by `end`
-        appender.session_began(self)
+        self.placed: list[Placed] = []  # where its entries are, block by block, set by `end`
+        writer.session_began(self)
 
     # -- one entry -----------------------------------------------------------------------------------------------
 
@@ -134,7 +131,7 @@ class Session:
         self._add(EntryKind.REMOVE, storage, key, b"", version)
 
     def clear_storage(self, storage: int, version: Version | None = None) -> None:
-        """Everything older in the storage is gone."""
+        """Remove everything older in the storage."""
         self._add(EntryKind.CLEAR_STORAGE, storage, b"", b"", version)
 
     def add_storage(self, storage: int, version: Version | None = None) -> None:
@@ -147,7 +144,7 @@ class Session:
         """One record of the session's stream, linked back to earlier ones."""
         check_strings(key, value)
         check_64_bits("link", undo_prev, undo_next)
-        self._take(len(key) + len(value))
+        self._admit(len(key) + len(value))
         if self._stream == KV_STREAM:
             raise Misuse("a record has no place among key-values", "begin a session of a stream: store.stream(name)")
         self._start_rows(None)
@@ -179,7 +176,7 @@ class Session:
         majors: NumberColumn | None = None,
         minors: NumberColumn | None = None,
     ) -> None:
-        """Columns, not copied: leave the arrays alone until the session's epoch is durable."""
+        """Columns, not copied: do not change the arrays until the session's epoch is durable."""
         self._add_columns(EntryKind.PUT, storage, keys, values, majors, minors)
 
     def remove_many(self, storage: int, keys: Sequence[bytes]) -> None:
@@ -193,26 +190,26 @@ class Session:
         try:
             self.epoch, self.first_lsn = self._append()
         except BaseException:
-            self._appender.session_ended(self)
+            self._writer.session_ended(self)
             raise
         return self.epoch
 
     def commit(self) -> Epoch:
         """End it and wait until it is durable."""
         epoch = self.end()
-        self._appender.wait(epoch)
+        self._writer.wait(epoch)
         return epoch
 
     def abort(self) -> None:
-        """Forget it. Nothing of it was ever written."""
+        """Discard the session. Nothing of it has been written."""
         self._finish()
-        self._appender.session_ended(self)
+        self._writer.session_ended(self)
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        """Commit, or abort if an error passes by."""
+        """Commit; abort if an exception is raised."""
         if self._is_open:
             if kind is None:
                 self.commit()
@@ -228,22 +225,22 @@ class Session:
 
     def _append(self) -> tuple[Epoch, Lsn]:
         if self._is_small():
-            return self._appender.append_rows(self, self._channel, self._stream, self._rows)
+            return self._writer.append_rows(self, self._channel, self._stream, self._rows)
         if self._is_plain() and self._rows.size_bytes <= self._block_bytes:
-            return self._appender.append_drafts(self, self._channel, [draft_rows(self._rows, self._stream)])
+            return self._writer.append_drafts(self, self._channel, [draft_rows(self._rows, self._stream)])
         self._flush_rows()
-        drafts = [made for batch in self._batches for made in self._drafts(*batch)]
-        return self._appender.append_drafts(self, self._channel, drafts)
+        drafts = [draft for batch in self._batches for draft in self._drafts(*batch)]
+        return self._writer.append_drafts(self, self._channel, drafts)
 
     def _is_small(self) -> bool:
         """Small enough to share a block with others."""
         return self._is_plain() and self._rows.size_bytes <= SMALL_BYTES_MAX
 
     def _is_plain(self) -> bool:
-        """A few rows, and nothing else."""
+        """Only a few rows: no columns, no explicit versions."""
         return len(self._rows) <= SMALL_ROWS_MAX and not self._batches and self._versions is None
 
-    def _take(self, size: int) -> None:
+    def _admit(self, size: int) -> None:
         if not self._is_open:
             raise Misuse("the session has ended", "begin another one")
         check_size(size)
@@ -268,14 +265,14 @@ class Session:
         check_64_bits("storage", storage)
         if version is not None:
             check_64_bits("version", *version)
-        self._take(len(key) + len(value))
+        self._admit(len(key) + len(value))
         self._start_rows(version)
         self._rows.add(kind, storage, key, value)
         if version is not None and self._versions is not None:
             self._versions.append(version)
 
     def _start_rows(self, version: Version | None) -> None:
-        """Rows with and without a given version do not mix in one batch."""
+        """Rows with and without an explicit version do not mix in one batch."""
         if (self._versions is None) == (version is None):
             return
         self._flush_rows()
@@ -306,7 +303,7 @@ class Session:
         check_64_bits("storage", storage)
         check_columns(keys, values, majors, minors)
         count = keys.count
-        self._take(0)
+        self._admit(0)
         if count == 0:
             return
         self._grow(keys.size_bytes + values.size_bytes)

@@ -1,7 +1,4 @@
-"""What an entry says. The numbers are on disk: never change one, only add.
-
-Everything that can be set about the log store, with units. Documented in docs/operating.md; a test compares.
-"""
+"""Settings of the log store, with units (docs/operating.md; a test compares), and the kinds of its entries."""
 
 from __future__ import annotations
 
@@ -14,6 +11,8 @@ KV_STREAM = StreamId(0)  # the stream of key-value entries; every other one hold
 
 
 class EntryKind(IntEnum):
+    """The numbers are on disk: never change one, only add."""
+
     PUT = 1  # key has this value as of this version
     REMOVE = 2  # key has no value as of this version (a tombstone)
     CLEAR_STORAGE = 3  # everything older in this storage is gone

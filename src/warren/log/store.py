@@ -1,12 +1,13 @@
-"""The log store: wiring only. Every part is told what it uses; what happens is in the parts.
+"""Log store: opens a log directory, connects the parts and closes it.
 
-with LogStore.open("/var/lib/app/log") as store, store.begin() as session:
-    session.put(1, b"key", b"value")
+    with LogStore.open("/var/lib/app/log") as store, store.begin() as session:
+        session.put(1, b"key", b"value")
+
+Only wiring: each part gets what it uses in its constructor, and the work is done in the parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from warren.base.environment import Clock
@@ -14,9 +15,6 @@ from warren.base.errors import Refused
 from warren.base.ids import ChannelId, Epoch, StreamId
 from warren.base.process import OwningProcess
 from warren.base.threads import Threads
-from warren.durability.group_commit import GroupCommit
-from warren.durability.log_file import EpochWrite
-from warren.durability.timeline import WallMarks
 from warren.files.environment import Environment
 from warren.files.local import this_process
 from warren.files.protocol import DirectoryLock, Files, join
@@ -39,12 +37,12 @@ from warren.log.recovery import (
     release,
 )
 from warren.log.retention import FilePurge, Pins, PurgeResult
-from warren.log.rotation import Rotation, RotationResult
+from warren.log.rotation import RotationResult
 from warren.log.session import Session
 from warren.log.settings import KV_STREAM, LogSettings
 from warren.log.streams import Stream, Streams
 from warren.log.workers import InlineWorker, MergeWorker, ProcessWorker, Progress, SizedWorker
-from warren.log.writer import EpochFileWriter, LogAppender, LogChannel, LogCommitHooks
+from warren.log.writer import CommitStart, EpochFileWriter, LogChannel, LogWriter
 
 __all__ = ["Environment", "LogStore"]
 
@@ -85,40 +83,28 @@ class LogStore:
             state.initial_containers,
             self.recycle_pool,
         )
-        self.witnesses = EpochFileWriter(files, directory, threads, self.manifest, opened.witness_sequence)
+        self.epoch_file = EpochFileWriter(files, directory, threads, self.manifest, opened.witness_sequence)
         self.channels = [self._channel(ChannelId(index)) for index in range(self._channel_count())]
         self.disk_reserve = DiskReserve(
             files, directory, threads, settings.ballast_bytes, settings.ballast_publish_bytes
         )
-        turn = LogCommitHooks(self.channels, self.witnesses, self.disk_reserve, settings.page_cache_bytes)
         judgement = opened.judgement
-        self.commit = GroupCommit(
-            threads,
-            clock,
-            turn,
-            state.timeline.id,
-            judgement.durable,
-            opened.first_epoch,
-            judgement.digest,
-            WallMarks(clock, judgement.monotone_ns),
-        )
-        turn.commit = self.commit
-        self.appender = LogAppender(self.channels, self.commit, settings, self.owner)
-        self.rotation = Rotation(
+        start = CommitStart(judgement.durable, judgement.digest, opened.first_epoch, judgement.monotone_ns)
+        self.writer = LogWriter(
             files,
             directory,
             clock,
+            threads,
             self.manifest,
             self.log_files,
             self.channels,
-            self.appender,
-            self.commit,
-            self.witnesses,
-            settings.rotate_bytes,
-            settings.page_cache_bytes,
-            settings.rotation_reply_seconds_max,
+            self.epoch_file,
+            self.disk_reserve,
+            settings,
+            self.owner,
+            start,
         )
-        turn.rotate_if_due = self.rotation.at_switch
+        self.commit, self.rotation = self.writer.commit, self.writer.rotation
 
     def _wire_upkeep(self) -> None:
         """What keeps the log short and readable: pins, purge, compaction, snapshot, streams."""
@@ -157,7 +143,7 @@ class LogStore:
         )
 
     def _ready(self, progress: Progress, was_released: bool) -> None:
-        """Let there be epochs, make the start-up snapshot."""
+        """Start the first epoch and make the start-up snapshot."""
         if self.settings.keeps_snapshot:
             check_has_state(self.manifest.state)
         self._start_run()
@@ -166,7 +152,7 @@ class LogStore:
             self._snapshot = self._snapshots.at_start(self.commit.durable, self._inline_worker(), progress)
 
     def begin_upkeep(self) -> None:
-        """Start the thread that compacts and purges: from now on files may go."""
+        """Start the thread that compacts and purges: from now on files may be removed."""
         self._compaction_thread = CompactionThread(
             self.environment.files,
             self.directory,
@@ -186,8 +172,8 @@ class LogStore:
         progress: Progress = lambda share: None,
         begins_upkeep: bool = True,
     ) -> LogStore:
-        """Open a log directory, or make one. Returns when it can be written to and read from. Without `begins_upkeep`
-        nothing goes from it until the caller has called `begin_upkeep`."""
+        """Open a log directory, or create one. Returns when it can be written to and read from. Without `begins_upkeep`
+        nothing is removed from it until the caller calls `begin_upkeep`."""
         settings, environment = settings or LogSettings(), environment or Environment.real()
         check_settings(settings)
         files = environment.files
@@ -219,30 +205,22 @@ class LogStore:
             raise Refused(f"there is no channel {channel}", f"this store has channels 0 … {len(self.channels) - 1}")
         mixes = stream != KV_STREAM and self.manifest.state.streams[stream].is_referring
         settings = self.settings
-        return Session(self.appender, channel, stream, settings.block_bytes, settings.session_bytes_max, mixes)
+        return Session(self.writer, channel, stream, settings.block_bytes, settings.session_bytes_max, mixes)
 
     def wait(self, epoch: Epoch) -> None:
         """Return when an epoch is durable."""
         self.owner.check()
         self.commit.wait(epoch)
 
-    def call_when_durable(self, callback: Callable[[Epoch], None]) -> None:
-        """Be called with each epoch that becomes durable, in order."""
-        self.commit.call_when_durable(callback)
-
-    def call_with_parts(self, callback: Callable[[Epoch, Sequence[EpochWrite]], None]) -> None:
-        """The same, with the bytes that each file contributed to the epoch."""
-        self.commit.call_with_parts(callback)
-
     def flush(self) -> None:
-        """Ask for what is gathered to become durable, without waiting."""
+        """Request a commit of what is gathered, without waiting."""
         self.owner.check()
         self.commit.ring()
 
     def witness(self) -> None:
-        """Let other processes see now what is durable; by itself that happens within 100 ms."""
+        """Publish the durable epoch to other processes now; otherwise that happens within 100 ms."""
         self.owner.check()
-        self.witnesses.write(self.commit)
+        self.epoch_file.write(self.commit)
 
     def rotate(self) -> RotationResult:
         self.owner.check()
@@ -288,7 +266,7 @@ class LogStore:
     # -- upkeep --------------------------------------------------------------------------------------------------
 
     def alarms(self) -> list[str]:
-        """What an operator should look at: what opening found, what writers wait for, what upkeep failed at."""
+        """For the operator: problems found on opening, what writers wait for, failures of upkeep."""
         files, directory, _, _ = self._seams()
         full = self.commit.out_of_room
         waits = [f"writers wait for room: {full.what}; {full.hint}"] if full is not None else []
@@ -296,8 +274,8 @@ class LogStore:
         failures = [f"nothing is written any more: {ended.what}; {ended.hint}"] if ended is not None else []
         failures += self._compaction_thread.alarms() if self._compaction_thread is not None else []
         over = quarantine_alarm(files, directory, self.settings.quarantine_bytes_max)
-        told = [*waits, *failures, *([over] if over else []), *self.purger.shortage]
-        return [*self.opened.problems, *told]
+        active = [*waits, *failures, *([over] if over else []), *self.purger.shortage]
+        return [*self.opened.problems, *active]
 
     def compact(self, progress: Progress = lambda share: None) -> dict[str, Any]:
         self.owner.check()
@@ -320,7 +298,7 @@ class LogStore:
         return bool(self._missing_bytes()) or (least > 0 and self.environment.files.free_bytes(self.directory) < least)
 
     def _missing_bytes(self) -> int:
-        """Free space that writers wait for: of the next container, and of the ballast if that is in use."""
+        """Free space that writers wait for: for the next container, and for the disk reserve if that is in use."""
         if not self.commit.is_out_of_room and not self.disk_reserve.is_in_use:
             return 0
         return self.disk_reserve.room_bytes + self.manifest.state.container_bytes
@@ -328,8 +306,8 @@ class LogStore:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what is gathered, keep a snapshot for the next start, witness it, let go of the directory. In a forked
-        child nothing happens."""
+        """Commit what is gathered, keep a snapshot for the next start, write the epoch file, release the directory. In
+        a forked child nothing happens."""
         if not self._is_open or not self.owner.is_this:
             return
         self._is_open = False
@@ -351,7 +329,7 @@ class LogStore:
             self._release()
 
     def abandon(self) -> None:
-        """Let go of everything as it is, as if the process had ended here."""
+        """Release everything as it is, as if the process had ended here."""
         if not self.owner.is_this:
             return
         self._is_open = False
@@ -391,7 +369,7 @@ class LogStore:
         """A channel of its own for a new stream: file, witness, edit, and only then the first byte."""
         participant = self.log_files.plan_log_file(stream.channel)
         self.log_files.create(participant)
-        self.witnesses.add_file(participant)
+        self.epoch_file.add_files([participant])
         self.environment.files.sync_directory(self.directory)
         record = self.log_files.record_of(participant, stream.channel)
         next_file = set_change(next_file=self.log_files.next_number)
@@ -406,30 +384,30 @@ class LogStore:
         return RecyclePool(self.environment.files, join(self.directory, RECYCLE), lambda path: True)
 
     def _channel_count(self) -> int:
-        """As many as wanted, but never fewer than the streams of the store need."""
+        """As many as the settings say, but never fewer than the streams of the store need."""
         needed = max((stream.channel + 1 for stream in self.manifest.state.streams.values()), default=1)
         return max(self.settings.channel_count, needed)
 
     def _channel(self, channel: ChannelId) -> LogChannel:
-        kept = self.opened.kept.get(channel)
-        return LogChannel(channel, kept or self.log_files.plan_log_file(channel))
+        reused = self.opened.reused.get(channel)
+        return LogChannel(channel, reused or self.log_files.plan_log_file(channel))
 
     def _start_run(self) -> None:
-        """Bring the new files, the epoch file and the edit to the disk: from now on there may be epochs."""
+        """Create the new files and the epoch file and commit the edit: from now on there may be epochs."""
         files = self.environment.files
         fresh = [channel for channel in self.channels if channel.participant.handle is None]
         for channel in fresh:
             self.log_files.create(channel.participant)
-        self.witnesses.named_files = [channel.participant for channel in self.channels]
-        self.witnesses.create(self.commit)
+        self.epoch_file.add_files([channel.participant for channel in self.channels])
+        self.epoch_file.create(self.commit)
         files.sync_directory(self.directory)
         records = [self.log_files.record_of(channel.participant, channel.id) for channel in fresh]
         self.manifest.commit(opening_edit(self.opened, records, self.log_files.next_number))
-        self.witnesses.write(self.commit)
+        self.epoch_file.write(self.commit)
 
     def _release(self) -> None:
         for channel in self.channels:
             release(channel.participant)
-        self.witnesses.close()
+        self.epoch_file.close()
         self.manifest.close()
         self._lock.release()

@@ -3,14 +3,14 @@
     stream = store.stream("messages")                        dedicated: files of its own
     stream = store.stream("audit", channel=0)                multiplexed: shares channel 0 with others
     with stream.begin() as session: session.record(b"…")     LSN = file, block offset, index: always increasing
-    stream.move_base(lsn)                                    everything before may go
+    stream.move_base(lsn)                                    everything before may be purged
 
-A file goes when every stream in it has moved its base past it. So in a multiplexed channel one stream that never moves
-keeps the files of all: put what stays and what passes through on channels of their own. Names are recorded in the
+A file is purged when every stream in it has moved its base past it. So in a multiplexed channel one stream that never
+moves keeps the files of all: put long-lived and passing records on channels of their own. Names are recorded in the
 manifest, since no scan of a log could list a stream that has written nothing.
 
-A file in the middle can go as well, if whoever owns the stream knows that nothing in it is wanted any more (`release`):
-the manifest then says of the file that the stream does not end in it.
+A file in the middle can be purged as well, if the owner of the stream needs nothing in it any more (`release`): the
+manifest then says of the file that the stream does not end in it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from warren.files.protocol import Files, join
 from warren.log.file_record import FileKind, FileRecord, FileState
 from warren.log.log_files import open_record
 from warren.log.manifest import Manifest, StreamRecord, file_change, stream_change
-from warren.log.read.blocks import counted
+from warren.log.read.blocks import sealed_walks, walk
 from warren.log.session import Session
 from warren.log.writer import LogChannel
 from warren.records.block import Header
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 
 STREAMS_MAX = 100
 Begin = Callable[[int, StreamId], Session]
@@ -111,14 +110,14 @@ class Streams:
             return Stream(self, found.id)
 
     def release(self, stream: Stream, numbers: Collection[FileNumber]) -> None:
-        """Nothing of the stream in these sealed files is wanted any more; durable when it returns. The base moves up to
-        the first file that is."""
+        """The stream needs nothing in these sealed files any more; durable when it returns. The base moves up to the
+        first file that is still needed."""
         with self._lock:
             files = self.manifest.state.files
             sealed = [files[n] for n in sorted(numbers) if n in files and files[n].state is FileState.SEALED]
             changes = [file_change(r.changed(stream_ends=_without(r, stream))) for r in sealed]
-            held = [n for n, r in files.items() if _is_read(r, stream, stream.base) and n not in numbers]
-            base = max(stream.base, min([*(lsn_of(n, 0) for n in held), stream.end]))
+            needed = [n for n, r in files.items() if _is_read(r, stream, stream.base) and n not in numbers]
+            base = max(stream.base, min([*(lsn_of(n, 0) for n in needed), stream.end]))
             if changes:
                 self.manifest.commit([*changes, stream_change(replace(stream.record, base=base))])
 
@@ -147,7 +146,7 @@ class Streams:
             first = lsn_of(number, header.offset)
             if header.kind != BlockKind.ENTRIES or header.stream != stream.id or first + header.entries <= start:
                 continue
-            # Copied, then looked: what was purged meanwhile may be recycled, and another file's bytes from now on.
+            # Copied, then checked: a file that was purged meanwhile may be recycled and contain another file's bytes.
             copied = memoryview(bytes(view[header.offset : header.end]))
             self._current(stream, number)
             entries = read_entries(copied, header._replace(offset=0))
@@ -159,13 +158,12 @@ class Streams:
         if record.state is FileState.ACTIVE:
             yield from walk(view, record.identity).headers
             return
-        for begin, stop in counted(record, record.end):
-            walked = walk(view, record.identity, begin, stop)
-            if walked.end < stop:
-                self._current(stream, record.number)
-                path = join(self._directory, record.name)
-                raise Damage(f"a sealed file is damaged: {walked.stopped_by.value}", path, walked.end)
-            yield from walked.headers
+        try:
+            for walked in sealed_walks(view, record, join(self._directory, record.name)):
+                yield from walked.headers
+        except Damage:
+            self._current(stream, record.number)  # purged and recycled meanwhile: the error names the base
+            raise
 
     def _mapped(self, stream: Stream, number: FileNumber) -> tuple[FileRecord, memoryview]:
         record = self._current(stream, number)
@@ -202,7 +200,7 @@ def _without(record: FileRecord, stream: Stream) -> tuple[tuple[int, int], ...]:
 
 
 def _is_read(record: FileRecord, stream: Stream, start: Lsn) -> bool:
-    """May it hold records of the stream from `start` on?"""
+    """Whether the file may contain records of the stream from `start` on."""
     if record.channel != stream.record.channel or record.purpose is not FileKind.LOG:
         return False
     if record.state is FileState.ACTIVE:

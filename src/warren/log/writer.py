@@ -1,50 +1,50 @@
-"""Entries one by one, gathered in lists until they become columns.
+"""The writer: sessions, group commit, epoch file and rotation of one log directory meet here.
 
-A channel: one series of log files, written one behind the other.
+    Session.end ──▶ LogWriter ──▶ LogChannel ──▶ LogFile           one series of log files per channel
+                    numbers       places        pending blocks
+    GroupCommit ◀── hooks: gather, at_switch, commit_pending, witness
 
-Large sessions come as finished drafts. Small ones join the *open block*: a hundred clients with one entry each make one
-block, and each still knows its log sequence number at once, because the open block's place is fixed when it is opened
-and it is closed before anything is placed behind it.
+Under the commit's gate the entries of a session get their numbers within the epoch and their places in the channel's
+file. Large sessions come as finished drafts. Small ones share the *open block*: a hundred clients with one entry each
+make one block, and each session still knows its log sequence number at once, because the place of the open block is
+fixed when it is opened, and it is closed before anything is placed behind it.
 
-All of it happens under the commit's gate. Not here: when to switch (durability/group_commit), which file comes next
-(log/rotation).
+Back-pressure: more than `max_write_buffers` gathered blocks request a commit. A session that would exceed
+`gathered_blocks_max` commits the pending blocks first, or waits for the thread that commits them, so the memory of a
+fast writer is bounded by two batches. A program that must not wait sets that limit very high and bounds its writes
+otherwise.
 
-Where sessions meet the epoch: numbering, placing, and holding back who is too fast.
+The epoch file names every file that the manifest calls active, with its end as of the durable epoch. During a rotation
+these are the old and the new files together, until the manifest has sealed the old ones: whichever of the two a power
+cut leaves newer, the other can be checked against it. With each of its records, at most ten times a second, the page
+cache of older bytes is released. They are read again rarely; pages that were in use are cheaper than new ones, above
+all in a virtual machine whose host has to find them first (decision 0022).
 
-Under the gate a session's entries get their numbers within the epoch and their places in the channel's file. More than
-`max_write_buffers` gathered blocks flush by themselves. Whoever brings one more than `gathered_blocks_max` brings the
-gathered ones out first, or waits for the one who is at it; so the memory of a fast writer is bounded by two batches. A
-program that must not wait sets that very high, and sees to it itself that it does not bring too much.
-
-The log's part in every commit: who takes part, what is witnessed, when files change.
-
-The witness names every file that the manifest calls active, with its end as of the durable epoch. During a rotation
-that is the old and the new files together, until the manifest has sealed the old ones: whichever of the two a power
-cut leaves newer, the other can be checked against it.
-
-With the witness, ten times a second at most, the system is told to use its memory of older bytes for something else.
-They are read again rarely; pages that were in use are cheaper than new ones, above all in a virtual machine whose host
-has to find them first (decision 0022).
+Not here: when an epoch is closed (durability/group_commit), which file comes next (log/rotation).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from warren.base.environment import Clock
 from warren.base.ids import ChannelId, Epoch, Lsn, StreamId, lsn_of
 from warren.base.process import OwningProcess
 from warren.base.threads import Threads
 from warren.durability.epoch_file import DurableRecord, EpochFile
 from warren.durability.group_commit import GroupCommit
 from warren.durability.log_file import LogFile
+from warren.durability.timeline import WallMarks
 from warren.files.protocol import Files, join, parent
 from warren.log.disk_reserve import DiskReserve
 from warren.log.file_record import EPOCH, rotated_epoch_name
+from warren.log.log_files import LogFileFactory
 from warren.log.manifest import Manifest
+from warren.log.rotation import Rotation
 from warren.log.settings import LogSettings
 from warren.records.block import BlockDraft, draft
 from warren.records.columns import EntryColumns, NumberColumn, Texts
@@ -54,97 +54,146 @@ from warren.records.small_blocks import body_of_rows
 if TYPE_CHECKING:
     from warren.log.session import Session
 
-
-@dataclass(slots=True)
-class EntryRows:
-    kinds: list[int] = field(default_factory=list)
-    storages: list[int] = field(default_factory=list)
-    keys: list[bytes] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
-    undo_prev: list[int] = field(default_factory=list)
-    undo_next: list[int] = field(default_factory=list)
-    size_bytes: int = 0
-
-    def __len__(self) -> int:
-        return len(self.kinds)
-
-    def add(self, kind: int, storage: int, key: bytes, value: bytes, undo_prev: int = 0, undo_next: int = 0) -> None:
-        self.kinds.append(kind)
-        self.storages.append(storage)
-        self.keys.append(key)
-        self.values.append(value)
-        self.undo_prev.append(undo_prev)
-        self.undo_next.append(undo_next)
-        self.size_bytes += len(key) + len(value)
-
-    def extend(self, other: EntryRows) -> None:
-        self.kinds += other.kinds
-        self.storages += other.storages
-        self.keys += other.keys
-        self.values += other.values
-        self.undo_prev += other.undo_prev
-        self.undo_next += other.undo_next
-        self.size_bytes += other.size_bytes
-
-    def columns(self, minors: list[int] | None = None, majors: list[int] | None = None) -> EntryColumns:
-        count = len(self)
-        return EntryColumns(
-            numbers(self.kinds),
-            numbers(self.storages),
-            NumberColumn(count, 0) if majors is None else numbers(majors),
-            NumberColumn(count, 0) if minors is None else numbers(minors),
-            Texts.of_list(self.keys),
-            Texts.of_list(self.values),
-            numbers(self.undo_prev),
-            numbers(self.undo_next),
-        )
-
-
-def numbers(values: list[int]) -> NumberColumn:
-    first = values[0]
-    if values.count(first) == len(values):
-        return NumberColumn(len(values), first)
-    return NumberColumn.of_array(np.array(values, dtype=np.uint64))
-
-
 OPEN_BLOCK_BYTES_MAX = 256 << 10
 OPEN_BLOCK_ROWS_MAX = 1 << 14
 
 
-class Placed(NamedTuple):
-    """Where a session's entries, or some of them, stand: `entries` of a block, from its `entry`-th on."""
+class CommitStart(NamedTuple):
+    """Where the log continues after recovery."""
 
-    block: Lsn  # of the block's first entry: file and offset
-    entry: int
-    entries: int
-
-    @property
-    def lsn(self) -> Lsn:
-        return Lsn(self.block + self.entry)
+    durable: Epoch
+    digest: bytes  # of that epoch
+    first_epoch: Epoch  # the next one to be given out
+    monotone_ns: int  # wall time of the durable epoch, never moved back
 
 
-@dataclass(slots=True)
-class OpenBlock:
-    """Rows of small sessions, waiting to become one block."""
+class LogWriter:
+    """Numbers and places the entries of sessions, and is the log's side of the group commit (`CommitHooks`)."""
 
-    stream: StreamId
-    first: int
-    offset: int
-    rows: EntryRows = field(default_factory=EntryRows)
-    minors: list[int] = field(default_factory=list)
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        clock: Clock,
+        threads: Threads,
+        manifest: Manifest,
+        log_files: LogFileFactory,
+        channels: list[LogChannel],
+        epoch_file: EpochFileWriter,
+        disk_reserve: DiskReserve,
+        settings: LogSettings,
+        owner: OwningProcess,
+        start: CommitStart,
+    ) -> None:
+        self.channels = channels
+        self.epoch_file = epoch_file
+        self._disk_reserve = disk_reserve
+        self._owner = owner
+        self._page_cache_bytes = settings.page_cache_bytes
+        self._buffers_max = max(1, settings.max_write_buffers)
+        self._gathered_max = max(self._buffers_max, settings.gathered_blocks_max)
+        self._numbering = Epoch(0)  # the epoch that `_next_entry` counts in
+        self._next_entry = 0
+        self.open_sessions: set[Session] = set()
+        self.awaited_sessions: set[Session] = set()  # the answer of a rotation waits for these
+        self.flushes = 0  # how often too many buffers were gathered
+        marks = WallMarks(clock, start.monotone_ns)
+        timeline = manifest.state.timeline.id
+        self.commit = GroupCommit(threads, clock, self, timeline, start.durable, start.first_epoch, start.digest, marks)
+        self.rotation = Rotation(files, directory, clock, manifest, log_files, self, settings)
 
-    def is_full(self) -> bool:
-        return self.rows.size_bytes > OPEN_BLOCK_BYTES_MAX or len(self.minors) > OPEN_BLOCK_ROWS_MAX
+    # -- sessions ------------------------------------------------------------------------------------------------
 
-    def draft(self) -> BlockDraft:
-        is_consecutive = self.minors[-1] - self.first == len(self.minors) - 1
-        return draft_rows(self.rows, self.stream, None if is_consecutive else self.minors)
+    def session_began(self, session: Session) -> None:
+        self._owner.check()
+        with self.commit.gate:
+            self.commit.check()
+            self.open_sessions.add(session)
 
+    def session_ended(self, session: Session) -> None:
+        if not self._owner.is_this:
+            return  # the gate may be held by a thread that the child does not have
+        with self.commit.gate:
+            self._forget(session)
 
-def draft_rows(rows: EntryRows, stream: StreamId, minors: list[int] | None = None) -> BlockDraft:
-    """A block of a few rows, whatever their size; without `minors` they follow one another."""
-    body = body_of_rows(rows.kinds, rows.storages, rows.keys, rows.values, rows.undo_prev, rows.undo_next, minors)
-    return draft(BlockKind.ENTRIES, list(body), len(rows), stream)
+    def append_rows(self, session: Session, channel: int, stream: StreamId, rows: EntryRows) -> tuple[Epoch, Lsn]:
+        self._owner.check()
+        if not len(rows):
+            return self._append_nothing(session)
+        place = self.channels[channel]
+        self._throttle(place)
+        with self.commit.gate:
+            self.commit.check()
+            epoch, first = self._number(len(rows))
+            session.placed = [place.place_rows(rows, stream, epoch, first)]
+            self._forget(session)
+        return epoch, session.placed[0].lsn
+
+    def append_drafts(self, session: Session, channel: int, drafts: Sequence[BlockDraft]) -> tuple[Epoch, Lsn]:
+        self._owner.check()
+        if not drafts:
+            return self._append_nothing(session)
+        place = self.channels[channel]
+        self._throttle(place)
+        with self.commit.gate:
+            self.commit.check()
+            session.placed = []
+            for draft in drafts:
+                epoch, first = self._number(draft.entries)
+                session.placed.append(place.place_draft(draft, epoch, first))
+            self._forget(session)
+        if place.blocks_gathered >= self._buffers_max:
+            self.flushes += 1
+            self.commit.ring()
+        return epoch, session.placed[0].lsn
+
+    def wait(self, epoch: Epoch) -> None:
+        self._owner.check()
+        self.commit.wait(epoch)
+
+    def _append_nothing(self, session: Session) -> tuple[Epoch, Lsn]:
+        """An empty session is as durable as what is durable already."""
+        with self.commit.gate:
+            self.commit.check()
+            self._forget(session)
+            return self.commit.durable, Lsn(0)
+
+    def _throttle(self, channel: LogChannel) -> None:
+        while channel.blocks_gathered >= self._gathered_max:
+            self.commit.commit_pending()
+
+    def _number(self, count: int) -> tuple[Epoch, int]:
+        epoch = self.commit.open_epoch
+        if epoch != self._numbering:
+            self._numbering, self._next_entry = epoch, 0
+        first = self._next_entry
+        self._next_entry += count
+        return epoch, first
+
+    def _forget(self, session: Session) -> None:
+        self.open_sessions.discard(session)
+        if session in self.awaited_sessions:
+            self.awaited_sessions.discard(session)
+            self.commit.gate.notify_all()
+
+    # -- hooks of the group commit -------------------------------------------------------------------------------
+
+    def gather(self) -> list[LogFile]:
+        epoch = self.commit.open_epoch
+        taken = [channel.take_participant(epoch) for channel in self.channels]
+        return [participant for participant in taken if participant is not None]
+
+    def at_switch(self) -> Callable[[], None] | None:
+        return self.rotation.at_switch()
+
+    def commit_pending(self) -> bool:
+        return self._disk_reserve.give_back()
+
+    def witness(self) -> None:
+        self.epoch_file.write(self.commit)
+        if self._page_cache_bytes:
+            for channel in self.channels:
+                channel.participant.forget(self._page_cache_bytes)
 
 
 class LogChannel:
@@ -213,95 +262,92 @@ class LogChannel:
         return Placed(lsn_of(number, offset), index, count)
 
 
-class LogAppender:
-    def __init__(
-        self, channels: Sequence[LogChannel], commit: GroupCommit, settings: LogSettings, owner: OwningProcess
-    ) -> None:
-        self.channels = channels
-        self._owner = owner
-        self._commit = commit
-        self._buffers_max = max(1, settings.max_write_buffers)
-        self._gathered_max = max(self._buffers_max, settings.gathered_blocks_max)
-        self._numbering = Epoch(0)  # the epoch that `_next_entry` counts in
-        self._next_entry = 0
-        self.open_sessions: set[Session] = set()
-        self.awaited_sessions: set[Session] = set()  # a rotation's answer waits for these
-        self.flushes = 0  # how often too many buffers were gathered
+class Placed(NamedTuple):
+    """Where a session's entries, or some of them, stand: `entries` of a block, from its `entry`-th on."""
 
-    def session_began(self, session: Session) -> None:
-        self._owner.check()
-        with self._commit.gate:
-            self._commit.check()
-            self.open_sessions.add(session)
+    block: Lsn  # of the block's first entry: file and offset
+    entry: int
+    entries: int
 
-    def session_ended(self, session: Session) -> None:
-        if not self._owner.is_this:
-            return  # the gate may be held by a thread that the child does not have
-        with self._commit.gate:
-            self._forget(session)
+    @property
+    def lsn(self) -> Lsn:
+        return Lsn(self.block + self.entry)
 
-    def append_rows(self, session: Session, channel: int, stream: StreamId, rows: EntryRows) -> tuple[Epoch, Lsn]:
-        self._owner.check()
-        if not len(rows):
-            return self._append_nothing(session)
-        place = self._channel(channel)
-        self._throttle(place)
-        with self._commit.gate:
-            self._commit.check()
-            epoch, first = self._number(len(rows))
-            session.placed = [place.place_rows(rows, stream, epoch, first)]
-            self._forget(session)
-        return epoch, session.placed[0].lsn
 
-    def append_drafts(self, session: Session, channel: int, drafts: Sequence[BlockDraft]) -> tuple[Epoch, Lsn]:
-        self._owner.check()
-        if not drafts:
-            return self._append_nothing(session)
-        place = self._channel(channel)
-        self._throttle(place)
-        with self._commit.gate:
-            self._commit.check()
-            session.placed = []
-            for draft in drafts:
-                epoch, first = self._number(draft.entries)
-                session.placed.append(place.place_draft(draft, epoch, first))
-            self._forget(session)
-        if place.blocks_gathered >= self._buffers_max:
-            self.flushes += 1
-            self._commit.ring()
-        return epoch, session.placed[0].lsn
+@dataclass(slots=True)
+class EntryRows:
+    kinds: list[int] = field(default_factory=list)
+    storages: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    undo_prev: list[int] = field(default_factory=list)
+    undo_next: list[int] = field(default_factory=list)
+    size_bytes: int = 0
 
-    def wait(self, epoch: Epoch) -> None:
-        self._owner.check()
-        self._commit.wait(epoch)
+    def __len__(self) -> int:
+        return len(self.kinds)
 
-    def _append_nothing(self, session: Session) -> tuple[Epoch, Lsn]:
-        """An empty session is as durable as what is durable already."""
-        with self._commit.gate:
-            self._commit.check()
-            self._forget(session)
-            return self._commit.durable, Lsn(0)
+    def add(self, kind: int, storage: int, key: bytes, value: bytes, undo_prev: int = 0, undo_next: int = 0) -> None:
+        self.kinds.append(kind)
+        self.storages.append(storage)
+        self.keys.append(key)
+        self.values.append(value)
+        self.undo_prev.append(undo_prev)
+        self.undo_next.append(undo_next)
+        self.size_bytes += len(key) + len(value)
 
-    def _channel(self, index: int) -> LogChannel:
-        return self.channels[index]
+    def extend(self, other: EntryRows) -> None:
+        self.kinds += other.kinds
+        self.storages += other.storages
+        self.keys += other.keys
+        self.values += other.values
+        self.undo_prev += other.undo_prev
+        self.undo_next += other.undo_next
+        self.size_bytes += other.size_bytes
 
-    def _throttle(self, channel: LogChannel) -> None:
-        while channel.blocks_gathered >= self._gathered_max:
-            self._commit.commit_pending()
+    def columns(self, minors: list[int] | None = None, majors: list[int] | None = None) -> EntryColumns:
+        count = len(self)
+        return EntryColumns(
+            numbers(self.kinds),
+            numbers(self.storages),
+            NumberColumn(count, 0) if majors is None else numbers(majors),
+            NumberColumn(count, 0) if minors is None else numbers(minors),
+            Texts.of_list(self.keys),
+            Texts.of_list(self.values),
+            numbers(self.undo_prev),
+            numbers(self.undo_next),
+        )
 
-    def _number(self, count: int) -> tuple[Epoch, int]:
-        epoch = self._commit.open_epoch
-        if epoch != self._numbering:
-            self._numbering, self._next_entry = epoch, 0
-        first = self._next_entry
-        self._next_entry += count
-        return epoch, first
 
-    def _forget(self, session: Session) -> None:
-        self.open_sessions.discard(session)
-        if session in self.awaited_sessions:
-            self.awaited_sessions.discard(session)
-            self._commit.gate.notify_all()
+def numbers(values: list[int]) -> NumberColumn:
+    first = values[0]
+    if values.count(first) == len(values):
+        return NumberColumn(len(values), first)
+    return NumberColumn.of_array(np.array(values, dtype=np.uint64))
+
+
+@dataclass(slots=True)
+class OpenBlock:
+    """Rows of small sessions, waiting to become one block."""
+
+    stream: StreamId
+    first: int
+    offset: int
+    rows: EntryRows = field(default_factory=EntryRows)
+    minors: list[int] = field(default_factory=list)
+
+    def is_full(self) -> bool:
+        return self.rows.size_bytes > OPEN_BLOCK_BYTES_MAX or len(self.minors) > OPEN_BLOCK_ROWS_MAX
+
+    def draft(self) -> BlockDraft:
+        is_consecutive = self.minors[-1] - self.first == len(self.minors) - 1
+        return draft_rows(self.rows, self.stream, None if is_consecutive else self.minors)
+
+
+def draft_rows(rows: EntryRows, stream: StreamId, minors: list[int] | None = None) -> BlockDraft:
+    """A block of a few rows, whatever their size; without `minors` they follow one another."""
+    body = body_of_rows(rows.kinds, rows.storages, rows.keys, rows.values, rows.undo_prev, rows.undo_next, minors)
+    return draft(BlockKind.ENTRIES, list(body), len(rows), stream)
 
 
 class EpochFileWriter:
@@ -314,16 +360,15 @@ class EpochFileWriter:
         self._lock = threads.condition()
         self._file: EpochFile | None = None
         self._sequence = sequence
-        self.named_files: list[LogFile] = []
+        self._named: list[LogFile] = []
 
-    def add_file(self, participant: LogFile) -> None:
+    def add_files(self, files: Iterable[LogFile]) -> None:
         with self._lock:
-            if participant not in self.named_files:
-                self.named_files.append(participant)
+            self._named += [file for file in files if file not in self._named]
 
     def remove_file(self, participant: LogFile) -> None:
         with self._lock:
-            self.named_files.remove(participant)
+            self._named.remove(participant)
 
     def write(self, commit: GroupCommit) -> None:
         """Say what is durable now, and sync it."""
@@ -356,44 +401,7 @@ class EpochFileWriter:
     def _witness(self, commit: GroupCommit) -> DurableRecord:
         edits = self._manifest.state.edits
         with commit.gate:  # an epoch and the ends it gave the files belong together
-            ends = tuple(participant.durable_end for participant in self.named_files)
+            ends = tuple(participant.durable_end for participant in self._named)
             durable, digest, marks = commit.durable, commit.digest, commit.marks
             wall, monotone = marks.wall_ns, marks.monotone_ns
         return DurableRecord(commit.timeline, durable, digest, edits, wall, monotone, ends, self._sequence)
-
-
-class LogCommitHooks:
-    """Joins channels, rotation and witness to the group commit."""
-
-    def __init__(
-        self,
-        channels: Sequence[LogChannel],
-        witnesses: EpochFileWriter,
-        disk_reserve: DiskReserve,
-        page_cache_bytes: int,
-    ) -> None:
-        self._channels = channels
-        self._witnesses = witnesses
-        self._disk_reserve = disk_reserve
-        self._page_cache_bytes = page_cache_bytes
-        self.commit: GroupCommit | None = None  # set right after the commit is made: the two know each other
-        self.rotate_if_due: Callable[[], Callable[[], None] | None] = lambda: None
-
-    def gather(self) -> list[LogFile]:
-        assert self.commit is not None
-        epoch = self.commit.open_epoch
-        taken = [channel.take_participant(epoch) for channel in self._channels]
-        return [participant for participant in taken if participant is not None]
-
-    def at_switch(self) -> Callable[[], None] | None:
-        return self.rotate_if_due()
-
-    def commit_pending(self) -> bool:
-        return self._disk_reserve.give_back()
-
-    def witness(self) -> None:
-        assert self.commit is not None
-        self._witnesses.write(self.commit)
-        if self._page_cache_bytes:
-            for channel in self._channels:
-                channel.participant.forget(self._page_cache_bytes)

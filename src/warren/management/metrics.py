@@ -55,7 +55,7 @@ def own_metrics(running: BrokerView) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"warren_{name}", told, value=value)
     yield from _background(running)
     yield CounterMetricFamily("warren_received_bytes", "Of messages published", value=counts.received_bytes)
-    yield CounterMetricFamily("warren_log_flushes", "Of max_write_buffers gathered blocks", value=log.appender.flushes)
+    yield CounterMetricFamily("warren_log_flushes", "Of max_write_buffers gathered blocks", value=log.writer.flushes)
     yield CounterMetricFamily("warren_messages_refused", "Publishes answered by a nack", value=counts.refused)
 
 

@@ -39,7 +39,7 @@ from warren.files.protocol import File, join
 from warren.log.file_record import FileKind, FileRecord, FileState
 from warren.log.log_files import NumberedFiles, open_record
 from warren.log.pointers import BlockReader, blocks_of, value_at
-from warren.log.read.blocks import counted
+from warren.log.read.blocks import valid_ranges
 from warren.log.settings import EntryKind
 from warren.log.store import LogStore
 from warren.log.writer import EntryRows
@@ -183,7 +183,7 @@ class LogBodyFiles:
         record = self._numbered.record(file)
         handle = open_record(self._files, self._log.directory, record).file
         try:
-            for start, stop in counted(record, record.end):
+            for start, stop in valid_ranges(record, record.end):
                 for header, columns in blocks_of(handle, record.identity, start, stop):
                     if header.stream == self._stream.id:
                         yield from found_in(columns, lsn_of(file, header.offset))

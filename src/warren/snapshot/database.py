@@ -503,7 +503,7 @@ class Database:
                 own.turn,
                 own.has_flushed,
             )
-        log.call_with_parts(self.reflection.epoch_is_durable)
+        log.commit.call_with_parts(self.reflection.epoch_is_durable)
 
     def _hand_over(self, puller_client: OpenPullerClient) -> None:
         """Give the store into the hands of another process. From now on we read it beside that one."""

@@ -1,4 +1,4 @@
-"""Repair: the store opens again with everything that was not hit; what was hit is voided, kept and told."""
+"""Repair: the store opens again with everything that was not hit; what was hit is voided, quarantined and reported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, environment, held, put, small_store
+from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, environment, put, small_store, stored
 from tools.simulator.decay import flip_bit
 from warren.base.errors import Damage, Gone, Refused, WarrenError
 from warren.base.ids import Epoch
@@ -58,7 +58,7 @@ def damaged(name: str, at: int) -> MemoryFiles:
 
 
 def check_repaired(files: MemoryFiles, lost: set[bytes]) -> None:
-    """The store is good, opens with everything but what was lost, and goes on."""
+    """The store is good, opens with everything but what was lost, and can be written."""
     report = check(files)
     assert report.is_good, list(map(str, report.findings))
     store = LogStore.open(DIRECTORY, QUIET, environment(files, 4))
@@ -67,7 +67,7 @@ def check_repaired(files: MemoryFiles, lost: set[bytes]) -> None:
     store.close()
     report = check(files)
     assert report.is_good, list(map(str, report.findings))
-    assert set(held(files)) == (set(EVERYTHING) - lost) | {b"afterwards"}
+    assert set(stored(files)) == (set(EVERYTHING) - lost) | {b"afterwards"}
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -104,9 +104,9 @@ def test_voided_bytes_are_kept_in_quarantine_as_they_were(at: int) -> None:
     original = files.contents(join(DIRECTORY, SEALED))
     report = repair(files).run()
     [voided] = next(plan.voided for plan in report.repairs if plan.hits)
-    kept = join(DIRECTORY, QUARANTINE, f"0000000001-{voided.start}-{voided.end}.voided")
-    assert kept in report.kept
-    assert files.contents(kept) == original[voided.start : voided.end]
+    remaining = join(DIRECTORY, QUARANTINE, f"0000000001-{voided.start}-{voided.end}.voided")
+    assert remaining in report.quarantined
+    assert files.contents(remaining) == original[voided.start : voided.end]
 
 
 def test_without_cut_the_damaged_file_is_not_changed() -> None:
@@ -131,7 +131,7 @@ def test_cut_writes_a_new_file_with_the_good_blocks_at_their_own_places() -> Non
     wanted = original[: voided.start] + bytes(voided.end - voided.start) + original[voided.end : record.end]
     assert files.contents(path) == wanted
     assert files.contents(other_name) == original
-    assert original in [files.contents(kept) for kept in report.kept]
+    assert original in [files.contents(remaining) for remaining in report.quarantined]
 
 
 def test_a_dry_run_changes_nothing_and_says_the_same() -> None:
@@ -160,14 +160,14 @@ def test_a_torn_tail_above_the_witness_is_left_to_opening() -> None:
     end = len(whole.rstrip(b"\0")) + 8
     files.set_contents(path, whole[:end] + b"WRRN torn" + whole[end + 9 :])
     assert not repair(files).run().is_needed
-    assert held(files) == EVERYTHING
+    assert stored(files) == EVERYTHING
 
 
 @pytest.mark.parametrize(
     ("name", "lost"),
     [("pwal_0001.0000000002", {b"key 1", b"key 3"}), ("pwal_0001", {b"key 5", b"key 7"})],
 )
-def test_a_missing_file_is_replaced_by_an_empty_one_and_its_entries_are_told_as_lost(
+def test_a_missing_file_is_replaced_by_an_empty_one_and_its_entries_are_reported_as_lost(
     name: str, lost: set[bytes]
 ) -> None:
     files = small_store(is_stopped=False)
@@ -200,17 +200,17 @@ def test_damage_above_the_witness_but_below_a_later_epoch_is_repaired_too() -> N
     for key in (b"key 0", b"key 1", b"key 2"):
         put(store, key)
         if key == b"key 0":
-            store.witnesses.write(store.commit)
+            store.epoch_file.write(store.commit)
     store.abandon()
     log = open_for_reading(files, DIRECTORY)
     assert log.durable == 1
     flip_bit(files, join(DIRECTORY, ACTIVE), (400 + 70) * 8)
     with pytest.raises(Damage):
-        held(files)
+        stored(files)
     assert not check(files).is_good
     report = repair(files).run()
     assert report.durable == 3
-    assert set(held(files)) == {b"key 0", b"key 2"}
+    assert set(stored(files)) == {b"key 0", b"key 2"}
     assert check(files).is_good
 
 
@@ -219,7 +219,7 @@ def test_a_part_missing_at_a_files_end_is_known_from_the_other_files_closing_blo
     files = MemoryFiles()
     store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"key 0")
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
     sessions = [store.begin(channel) for channel in (0, 1)]
     for channel, session in enumerate(sessions):
         session.put(STORAGE, b"both %d" % channel, b"")
@@ -230,10 +230,10 @@ def test_a_part_missing_at_a_files_end_is_known_from_the_other_files_closing_blo
     path = join(DIRECTORY, "pwal_0001")
     files.set_contents(path, files.contents(path)[:200] + bytes(2000))
     with pytest.raises(Damage):
-        held(files)
+        stored(files)
     report = repair(files).run()
     assert [plan.record.channel for plan in report.repairs if plan.hits] == [1]
-    assert set(held(files)) == {b"key 0", b"both 0", b"key 3"}
+    assert set(stored(files)) == {b"key 0", b"both 0", b"key 3"}
     assert check(files).is_good
 
 
@@ -263,8 +263,8 @@ def test_epoch_goes_back_and_begins_a_new_timeline(epoch: int, is_stopped: bool,
 def test_what_was_cut_away_is_kept_in_quarantine() -> None:
     files = small_store(is_stopped=True)
     report = repair(files, epoch=6).run()
-    assert report.kept
-    assert any(b"value of key 7" in files.contents(path) for path in report.kept)
+    assert report.quarantined
+    assert any(b"value of key 7" in files.contents(path) for path in report.quarantined)
 
 
 @pytest.mark.parametrize(("epoch", "error"), [(8, Refused), (99, Refused)])
@@ -300,7 +300,7 @@ def test_going_back_behind_a_compaction_uses_the_log_files_it_was_made_from() ->
     report = repair(files, epoch=2).run()
     assert [record.name for record in report.dropped if "compacted" in record.name]
     assert state_of(files).compacted == ()
-    assert set(held(files)) == {b"key 0", b"key 1"}
+    assert set(stored(files)) == {b"key 0", b"key 1"}
     assert check(files).is_good
 
 
@@ -324,7 +324,7 @@ def test_a_damaged_compacted_file_is_not_missed_while_its_sources_are_there() ->
     report = repair(files).run()
     assert [record.name for record in report.dropped if "compacted" in record.name] == [name]
     assert report.entries_lost == 0
-    assert held(files) == EVERYTHING
+    assert stored(files) == EVERYTHING
     assert check(files).is_good
 
 
@@ -333,7 +333,7 @@ def test_a_damaged_compacted_file_without_sources_loses_the_hit_block_only_and_s
     flip_bit(files, join(DIRECTORY, name), 200 * 8)
     report = repair(files).run()
     assert report.entries_lost == 8
-    assert held(files) == {}
+    assert stored(files) == {}
     assert check(files).is_good
 
 
@@ -344,15 +344,15 @@ def test_a_damaged_snapshot_is_set_aside_and_made_anew() -> None:
     report = repair(files).run()
     assert [record.name for record in report.dropped] == [f"snapshot/{name}"]
     assert report.entries_lost == 0
-    assert held(files) == EVERYTHING
+    assert stored(files) == EVERYTHING
 
 
 def test_a_snapshot_of_what_is_lost_is_kept_in_quarantine_and_no_longer_served() -> None:
     files = small_store(is_stopped=True, settings=replace(QUIET, snapshot_at_stop=True))
     flip_bit(files, join(DIRECTORY, SEALED), ENTRIES_AT * 8)
     report = repair(files).run()
-    assert any(b"value of key 0" in files.contents(path) for path in report.kept if "snapshot" in path)
-    assert set(held(files)) == set(EVERYTHING) - {b"key 0"}
+    assert any(b"value of key 0" in files.contents(path) for path in report.quarantined if "snapshot" in path)
+    assert set(stored(files)) == set(EVERYTHING) - {b"key 0"}
 
 
 # -- what cannot be done ---------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_a_directory_that_is_no_store_is_refused() -> None:
     assert files.list(DIRECTORY) == []
 
 
-def test_a_damaged_manifest_is_told_with_its_place() -> None:
+def test_a_damaged_manifest_is_reported_with_its_place() -> None:
     files = small_store()
     flip_bit(files, join(DIRECTORY, MANIFEST), 100 * 8)
     with pytest.raises(Damage, match="manifest") as raised:
@@ -407,7 +407,7 @@ def test_a_power_cut_at_any_step_of_a_repair_is_mended_by_repeating_it(
             return
         after = disk.crash(model, SeededRandom(step))
         repair(after, cut=True).run()
-        assert set(held(after)) == set(EVERYTHING) - lost, step
+        assert set(stored(after)) == set(EVERYTHING) - lost, step
         assert check(after).is_good
         step += 1
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, environment, held, put, shrink, small_store
+from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, environment, put, shrink, small_store, stored
 from tools.simulator.decay import flip_bit
 from warren.base.errors import Damage, Refused, WarrenError
 from warren.base.ids import Epoch
@@ -64,7 +64,7 @@ def every_place(files: MemoryFiles) -> list[Place]:
 def assert_found(report: VerifyReport, place: Place) -> None:
     name, start, end = place
     found = [finding for finding in report.findings if finding.severity >= Severity.WARNING]
-    assert found, f"nobody saw it: {place}"
+    assert found, f"not detected: {place}"
     assert any(f.path == join(DIRECTORY, name) and start <= f.offset < end for f in found), (
         place,
         list(map(str, found)),
@@ -74,7 +74,7 @@ def assert_found(report: VerifyReport, place: Place) -> None:
 def assert_refused_or_true(files: MemoryFiles) -> None:
     """Open a copy of the disk: an error with a hint, or exactly what was durable."""
     try:
-        served = held(files.crash(SYNCED, SeededRandom(1)))
+        served = stored(files.crash(SYNCED, SeededRandom(1)))
     except WarrenError as error:
         served = EVERYTHING if error.hint else {}
     assert served == EVERYTHING
@@ -152,7 +152,7 @@ def test_some_flipped_bits_are_refused_at_open_or_change_nothing_that_is_served(
 
 @pytest.mark.parametrize("name", ["pwal_0000", "pwal_0001"])
 def test_every_byte_wise_truncation_of_the_last_block_opens_or_reports_and_never_lies(name: str) -> None:
-    """The store died with its witness synced, so every block is durable: a cut is damage, and told as such."""
+    """The store died with its witness synced, so every block is durable: a cut is damage, and reported as such."""
     files = settled(False)
     path = join(DIRECTORY, name)
     *_, last = blocks_of(files, name)
@@ -164,9 +164,9 @@ def test_every_byte_wise_truncation_of_the_last_block_opens_or_reports_and_never
         assert report.first_damage is not None
         assert (report.first_damage.path, report.first_damage.offset) == (path, last[1])
         with pytest.raises(Damage):
-            held(files.crash(SYNCED, SeededRandom(1)))
+            stored(files.crash(SYNCED, SeededRandom(1)))
     files.set_contents(path, contents)
-    assert held(files.crash(SYNCED, SeededRandom(1))) == EVERYTHING
+    assert stored(files.crash(SYNCED, SeededRandom(1))) == EVERYTHING
 
 
 def test_every_truncation_above_the_witness_opens_with_what_was_durable() -> None:
@@ -174,7 +174,7 @@ def test_every_truncation_above_the_witness_opens_with_what_was_durable() -> Non
     files = MemoryFiles()
     store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"key 0")
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
     put(store, b"key 1")
     store.abandon()
     shrink(files)
@@ -189,7 +189,7 @@ def test_every_truncation_above_the_witness_opens_with_what_was_durable() -> Non
                 files.set_contents(join(DIRECTORY, name), files.contents(join(DIRECTORY, name)))
         files.sync_directory(DIRECTORY)
         assert check(files).is_good
-        served = held(files.crash(SYNCED, SeededRandom(1)))
+        served = stored(files.crash(SYNCED, SeededRandom(1)))
         wanted = {b"key 0", b"key 1"} if length == len(contents) else {b"key 0"}
         assert set(served) == wanted
 
@@ -205,7 +205,7 @@ def test_a_torn_epoch_file_opens() -> None:
         report = check(copy)
         assert report.is_good
         assert any((f.path, f.offset) == (path, start) and f.severity is Severity.WARNING for f in report.findings)
-        assert held(copy) == EVERYTHING
+        assert stored(copy) == EVERYTHING
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_a_missing_file_is_damage_that_says_what_it_held() -> None:
     assert report.first_damage is not None
     assert "is missing; it held 2 entries of epochs 2 … 4" in report.first_damage.what
     with pytest.raises(Damage, match="missing"):
-        held(files)
+        stored(files)
 
 
 def test_a_file_in_another_ones_place_is_damage() -> None:
@@ -228,7 +228,7 @@ def test_a_file_in_another_ones_place_is_damage() -> None:
     report = check(files)
     assert not report.is_good
     with pytest.raises(Damage):
-        held(files)
+        stored(files)
 
 
 def test_an_older_copy_of_an_active_file_is_damage() -> None:
@@ -238,17 +238,17 @@ def test_an_older_copy_of_an_active_file_is_damage() -> None:
     put(store, b"a")
     old = files.contents(join(DIRECTORY, "pwal_0000"))
     put(store, b"b")
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
     store.abandon()
     files.set_contents(join(DIRECTORY, "pwal_0000"), old)
     report = check(files)
     assert not report.is_good
     with pytest.raises(Damage):
-        held(files)
+        stored(files)
 
 
 def test_an_epoch_taken_out_of_the_chain_is_seen() -> None:
-    """Epoch 3 is alone in its file; the manifest is changed along with it, so that only the chain can tell."""
+    """Epoch 3 is alone in its file; the manifest is changed along with it, so that only the chain shows it."""
     files = MemoryFiles()
     store = LogStore.open(DIRECTORY, QUIET, environment(files))
     for key in (b"a", b"b", b"c"):
@@ -275,7 +275,7 @@ def test_a_digest_that_is_not_the_witnessed_one_is_seen() -> None:
     assert "digests differ" in report.chain.problems[0].what
 
 
-def test_the_chain_goes_on_across_restarts_crashes_and_rotations() -> None:
+def test_the_chain_continues_across_restarts_crashes_and_rotations() -> None:
     files = MemoryFiles()
     for life in range(4):
         store = LogStore.open(DIRECTORY, QUIET, environment(files, life + 1))
@@ -285,7 +285,7 @@ def test_the_chain_goes_on_across_restarts_crashes_and_rotations() -> None:
             store.rotate()
             put(store, b"%d last" % life)
         if life == 2:
-            store.witnesses.write(store.commit)
+            store.epoch_file.write(store.commit)
             store.abandon()
         else:
             store.close()
@@ -319,9 +319,9 @@ def test_what_lies_about_is_noted_and_no_damage() -> None:
         files.create(join(DIRECTORY, name)).close()
     report = check(files)
     assert report.is_good
-    told = {finding.path: finding.severity for finding in report.findings}
-    assert told[join(DIRECTORY, "pwal_0007")] is Severity.WARNING
-    assert {join(DIRECTORY, name) for name in ("manifest.tmp", "staging/job", "pins/00.json")} <= set(told)
+    reported = {finding.path: finding.severity for finding in report.findings}
+    assert reported[join(DIRECTORY, "pwal_0007")] is Severity.WARNING
+    assert {join(DIRECTORY, name) for name in ("manifest.tmp", "staging/job", "pins/00.json")} <= set(reported)
 
 
 def test_a_voided_tail_is_noted_with_its_reason() -> None:
@@ -338,7 +338,7 @@ def test_a_voided_tail_is_noted_with_its_reason() -> None:
     assert any("voided up to byte" in f.what and "torn" in f.what and f.offset == end for f in report.findings)
 
 
-# -- strangers -------------------------------------------------------------------------------------------------------
+# -- unknown files ----------------------------------------------------------------------------------------------------
 
 
 def test_a_directory_that_is_no_store_is_refused_with_a_hint() -> None:
@@ -355,14 +355,14 @@ def test_a_foreign_manifest_is_damage_and_not_opened() -> None:
     report = check(files)
     assert report.first_damage is not None and report.first_damage.path == join(DIRECTORY, MANIFEST)
     with pytest.raises(Damage):
-        held(files)
+        stored(files)
 
 
 def test_a_newer_format_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
         newer.setattr("warren.records.block.FORMAT_VERSION", FORMAT_VERSION + 1)
         files = small_store(False)
-    for refuse in (check, held):
+    for refuse in (check, stored):
         with pytest.raises(Refused) as raised:
             refuse(files)
         assert "newer warren" in raised.value.hint
@@ -372,7 +372,7 @@ def test_verify_beside_a_running_store_checks_what_is_durable() -> None:
     files = MemoryFiles()
     store = LogStore.open(DIRECTORY, QUIET, environment(files))
     put(store, b"witnessed")
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
     session = store.begin()
     session.put(STORAGE, b"durable, not witnessed yet", b"")
     session.commit()
@@ -385,7 +385,7 @@ def test_verify_beside_a_running_store_checks_what_is_durable() -> None:
 
 @pytest.mark.parametrize("checked_before", [0, 1, 3])
 @pytest.mark.parametrize("is_witnessed_beyond", [True, False])
-def test_history_that_a_running_store_lets_go_meanwhile_is_no_damage(
+def test_history_that_a_running_store_purges_meanwhile_is_no_damage(
     checked_before: int, is_witnessed_beyond: bool
 ) -> None:
     """Some files are checked, then history is purged, then the others are looked for."""
@@ -397,14 +397,14 @@ def test_history_that_a_running_store_lets_go_meanwhile_is_no_damage(
             store.rotate()
     if is_witnessed_beyond:
         put(store, b"later")
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
 
     def check_slowly(checks: FileChecks) -> list[CheckedFile]:
         each = list(checks.each())
         found = [file for one in each[:checked_before] for file in check_files(files, one, SystemThreads())]
         put(store, b"still later")
         store.compact()
-        assert store.purge().files, "there is something to let go"
+        assert store.purge().files, "there is something to purge"
         return found + [file for one in each[checked_before:] for file in check_files(files, one, SystemThreads())]
 
     report = verify_with(files, DIRECTORY, check_slowly)

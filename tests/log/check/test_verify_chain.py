@@ -43,11 +43,11 @@ class Two:
 
 @pytest.fixture
 def two() -> Two:
-    made = Two()
-    made.epoch(1)
-    made.epoch(2, 0)
-    made.epoch(5)  # numbers jump where a store was opened anew
-    return made
+    created = Two()
+    created.epoch(1)
+    created.epoch(2, 0)
+    created.epoch(5)  # numbers jump where a store was opened anew
+    return created
 
 
 def blamed(chain: Chain) -> list[tuple[int, str]]:
@@ -125,7 +125,7 @@ def test_a_closing_lost_to_a_repair_is_counted_and_the_running_checksum_taken_up
     assert (chain.is_complete, chain.linked, chain.lost) == (True, 2, [2])
 
 
-def test_many_problems_are_counted_and_not_all_told(two: Two) -> None:
+def test_many_problems_are_counted_and_not_all_reported(two: Two) -> None:
     for epoch in range(6, 6 + PROBLEMS_MAX + 5):
         two.epoch(epoch, 0, spoilt=True)
     chain = two.prove()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from tests.log.damaged_stores import KINDS, damaged_store, told
+from tests.log.damaged_stores import KINDS, damaged_store, reported
 from tests.log.forge import DIRECTORY, small_store
 from warren.base.threads import SystemThreads
 from warren.files.protocol import Files
@@ -42,7 +42,7 @@ def test_what_travelled_as_text_is_judged_the_same_on_random_damage() -> None:
     for seed in range(SEEDS):
         files, kind = damaged_store(seed)
         here = verify(files, DIRECTORY, SystemThreads(), thread_num=1)
-        assert told(by_text(files)) == told(here), (seed, kind)
+        assert reported(by_text(files)) == reported(here), (seed, kind)
         seen[kind] += not here.is_good or here.chain is None or bool(here.chain.lost)
     assert seen["nothing"] == 0
     assert all(seen[kind] > 3 for kind in KINDS[1:]), seen

@@ -56,7 +56,7 @@ def compacted_file(store: LogStore) -> FileRecord:
 
 
 def test_a_compaction_begins_with_a_rotation_and_chooses_its_targets_behind_it() -> None:
-    """CO-02, CO-03: what is in the file being written when it is asked for is compacted, too."""
+    """CO-02, CO-03: what is in the file being written at the request is compacted, too."""
     stage = Stage()
     with stage.store() as store:
         put(store, {b"a": b"1"})
@@ -126,7 +126,7 @@ def test_a_file_rotated_behind_the_answer_is_not_in_it() -> None:
 
 
 def test_a_stray_file_under_a_rotated_name_is_not_taken_for_a_target() -> None:
-    """CO-06: nobody looks into the directory for targets."""
+    """CO-06: targets are never taken from the directory listing."""
     stage = Stage()
     with stage.store() as store:
         put(store, {b"a": b"1"})
@@ -252,11 +252,11 @@ def test_nothing_is_removed_before_the_edit_that_detaches_it_is_synced() -> None
 
     files = FaultyFiles(stage.disk)
     targets = stage.play(1, body, files)
-    told = [str(step) for step in files.steps]
-    synced = max(i for i, step in enumerate(told) if "to log/pwal_0000.compacted" in step)
-    edit = told.index("sync log/manifest", synced)
+    reported = [str(step) for step in files.steps]
+    synced = max(i for i, step in enumerate(reported) if "to log/pwal_0000.compacted" in step)
+    edit = reported.index("sync log/manifest", synced)
     for target in targets:
-        assert told.index(f"remove {target}") > edit
+        assert reported.index(f"remove {target}") > edit
 
 
 def test_the_catalog_says_which_file_is_in_force_what_went_into_it_and_up_to_which_epoch() -> None:
@@ -313,9 +313,9 @@ def test_the_compacted_file_s_epoch_and_its_digest_belong_together() -> None:
             digests[store.durable] = store.commit.digest.hex()
             store.rotate()
         store.compact()
-        made = compacted_file(store)
-        assert made.sealed_digest == digests[made.sealed_epoch]
-        assert made.last_epoch == made.sealed_epoch
+        created = compacted_file(store)
+        assert created.sealed_digest == digests[created.sealed_epoch]
+        assert created.last_epoch == created.sealed_epoch
 
 
 def record(stream: Stream, *values: bytes) -> None:
@@ -383,9 +383,9 @@ def test_online_and_offline_compaction_make_the_same_file() -> None:
     offline = Stage(stage.disk.crash(ALL, SeededRandom(0)), channel_count=2)
     with stage.store() as online, offline.store() as opened_for_it:
         assert online.compact() == opened_for_it.compact()
-        made = compacted_file(online), compacted_file(opened_for_it)
-        contents = [rows(kept.refresh()) for kept in (online, opened_for_it)]
-    assert made[0].entries == made[1].entries == 6
+        created = compacted_file(online), compacted_file(opened_for_it)
+        contents = [rows(remaining.refresh()) for remaining in (online, opened_for_it)]
+    assert created[0].entries == created[1].entries == 6
     assert contents[0] == contents[1]
 
 
@@ -416,7 +416,7 @@ def test_offline_compaction_snapshot_and_online_compaction_read_the_same_files()
 
 @pytest.mark.parametrize("seed", range(20))
 def test_two_compactions_never_run_at_once(seed: int) -> None:
-    """CO-01: whoever asks second waits for the first."""
+    """CO-01: the second request waits for the first."""
 
     def body(store: LogStore) -> int:
         put(store, {b"a": b"1"})
@@ -486,9 +486,9 @@ def test_check_current_finds_an_input_that_is(change: str) -> None:
         check_current(state, (record,))
         changed = CHANGES[change](record)
         stale = state.apply([file_change(changed) if changed else drop_change(record.number)])
-        with pytest.raises(Refused, match=f"log file {record.number}, which has changed") as told:
+        with pytest.raises(Refused, match=f"log file {record.number}, which has changed") as caught:
             check_current(stale, (record,))
-        assert told.value.hint == "compact again"
+        assert caught.value.hint == "compact again"
 
 
 def test_check_current_finds_a_base_that_is_no_longer_in_force() -> None:
@@ -527,7 +527,7 @@ def test_a_rotation_beside_a_compaction_does_not_let_a_file_number_be_given_twic
         assert store.manifest.state.next_file > max(store.manifest.state.files)
 
 
-# -- when it starts by itself ----------------------------------------------------------------------------------------
+# -- when it starts automatically -------------------------------------------------------------------------------------
 
 
 def test_compaction_is_due_by_the_share_of_bytes_that_may_be_superseded() -> None:
@@ -552,7 +552,7 @@ def test_compaction_is_due_by_the_share_of_bytes_that_may_be_superseded() -> Non
         assert store.is_compaction_due()
 
 
-def test_a_ratio_of_zero_means_never_by_itself() -> None:
+def test_a_ratio_of_zero_means_never_automatically() -> None:
     with Stage(compaction_garbage_ratio=0.0, compaction_bytes_min=0).store() as store:
         put(store, {b"a": bytes(2000)})
         store.rotate()
@@ -575,7 +575,7 @@ def test_the_compaction_thread_compacts_and_purges_without_being_asked() -> None
 
 
 def pause(store: LogStore, seconds: float) -> None:
-    """Let time pass: the stepped threads' clock goes on when everybody sleeps."""
+    """Let time pass: the stepped threads' clock advances when all threads sleep."""
     bell = store.environment.threads.condition()
     with bell:
         bell.wait(seconds)
@@ -683,29 +683,29 @@ def test_a_power_cut_between_any_two_steps_of_a_compaction_leaves_the_same_state
     crash_points: tuple[list[int], list[str]], model: CrashModel
 ) -> None:
     """X-10: before each call and in the middle of it; then it opens, says the same, and compacts again."""
-    steps, told = crash_points
+    steps, reported = crash_points
     wanted = of_storage({b"kept": b"0", b"changed": b"1"}) | of_storage({b"after": b"2"}, 2)
     for step in steps:
-        for fraction in (None, 0.5) if told[step].startswith(("write", "allocate")) else (None,):
+        for fraction in (None, 0.5) if reported[step].startswith(("write", "allocate")) else (None,):
             disk = after_power_cut(step, fraction)
             stage = Stage(disk.crash(model, SeededRandom(step)), channel_count=2)
             with stage.store() as store:
-                assert rows(store.snapshot()) == wanted, (step, told[step])
+                assert rows(store.snapshot()) == wanted, (step, reported[step])
                 assert stage.disk.list(f"{DIRECTORY}/staging") == []
                 store.compact()
                 store.purge()
-                assert rows(store.refresh()) == wanted, (step, told[step])
+                assert rows(store.refresh()) == wanted, (step, reported[step])
                 assert not sealed(store) and len(sealed(store, FileKind.COMPACTED)) == 1
             with stage.store() as store:
-                assert rows(store.snapshot()) == wanted, (step, told[step])
+                assert rows(store.snapshot()) == wanted, (step, reported[step])
 
 
 def test_the_crash_points_of_a_compaction_are_those_of_the_disasters_page(
     crash_points: tuple[list[int], list[str]],
 ) -> None:
     """X-10: staged and synced, named, name synced, in force, and only then removed: in this order."""
-    steps, told = crash_points
-    compaction = told[steps[0] : steps[-1] + 1]
+    steps, reported = crash_points
+    compaction = reported[steps[0] : steps[-1] + 1]
     marks = [
         next(i for i, step in enumerate(compaction) if step.startswith("sync log/staging/")),
         next(i for i, step in enumerate(compaction) if "to log/pwal_0000.compacted" in step),

@@ -1,4 +1,4 @@
-"""The compaction thread: one, from the end of opening to the stop, asked by a file and answering by a file."""
+"""The compaction thread: one, from the end of opening to the stop, requested by a file and answering by a file."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ def ask(files: MemoryFiles | FaultyFiles, name: str = START) -> None:
     files.create(join(HOME, name)).close()
 
 
-def told(files: MemoryFiles, name: str = RESULT) -> dict[str, Any]:
+def reported(files: MemoryFiles, name: str = RESULT) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(files.contents(join(HOME, name)))
     return found
 
 
 class Orders:
-    """Compaction elsewhere: keeps what it was asked for."""
+    """Compaction elsewhere: records its requests."""
 
     def __init__(self) -> None:
-        self.asked: list[object] = []
+        self.requested: list[object] = []
         self.is_somebody_at_work = False
 
     def order(self, places: int, seconds: float) -> None:
-        self.asked.append((places, seconds))
+        self.requested.append((places, seconds))
 
-    def accept(self, name: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        self.asked.append((name, made))
-        return {"entries": len(made)}
+    def accept(self, name: str, created: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        self.requested.append((name, created))
+        return {"entries": len(created)}
 
     def cancel(self, name: str) -> None:
-        self.asked.append(name)
+        self.requested.append(name)
 
     def is_out(self) -> bool:
         return self.is_somebody_at_work
@@ -97,13 +97,13 @@ class Kept:
         return self.is_short
 
 
-def maintained(kept: Kept, body: Callable[[SteppedThreads, CompactionThread], None], files: MemoryFiles) -> None:
-    """Run a body beside a compaction thread that polls every second of a clock that passes by itself."""
+def maintained(remaining: Kept, body: Callable[[SteppedThreads, CompactionThread], None], files: MemoryFiles) -> None:
+    """Run a body beside a compaction thread that polls every second of a clock that advances automatically."""
     clock = ManualClock()
     threads = SteppedThreads(1, clock)
 
     def run() -> None:
-        thread = CompactionThread(files, DIRECTORY, clock, threads, kept, 1.0)
+        thread = CompactionThread(files, DIRECTORY, clock, threads, remaining, 1.0)
         body(threads, thread)
         thread.stop()
         assert not thread.is_alive
@@ -119,9 +119,9 @@ def sleep(threads: SteppedThreads, seconds: float) -> None:
 
 @pytest.fixture
 def disk() -> MemoryFiles:
-    made = MemoryFiles()
-    made.make_directories(DIRECTORY)
-    return made
+    created = MemoryFiles()
+    created.make_directories(DIRECTORY)
+    return created
 
 
 # -- its life --------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_the_thread_ends_with_the_store() -> None:
 
 
 def test_the_thread_of_an_abandoned_store_ends_too() -> None:
-    """TG-03: else it would take requests away from whoever opens the directory next."""
+    """TG-03: else it would take requests away from the next opener."""
     before = compaction_threads()
     stage = Stage()
     store = stage.open()
@@ -167,7 +167,7 @@ def test_the_thread_of_an_abandoned_store_ends_too() -> None:
         assert len(compaction_threads()) == len(before) + 1
 
 
-def test_the_thread_ends_when_nobody_has_the_store_any_more() -> None:
+def test_the_thread_ends_when_the_store_is_not_referenced_any_more() -> None:
     """TG-03: destruction without a stop."""
     before = compaction_threads()
     store = Stage(compaction_poll_seconds=0.01).open()
@@ -185,18 +185,18 @@ def test_the_thread_ends_when_nobody_has_the_store_any_more() -> None:
 
 
 def test_a_stop_while_a_compaction_runs_waits_for_it(disk: MemoryFiles) -> None:
-    kept = Kept()
+    remaining = Kept()
 
     def body(threads: SteppedThreads, thread: CompactionThread) -> None:
-        kept.meanwhile = lambda: sleep(threads, 5)
+        remaining.meanwhile = lambda: sleep(threads, 5)
         ask(disk)
         sleep(threads, 2)
-        assert kept.running == 1
+        assert remaining.running == 1
         thread.stop()
-        assert kept.running == 0 and kept.compactions == 1
+        assert remaining.running == 0 and remaining.compactions == 1
 
-    maintained(kept, body, disk)
-    assert told(disk)["status"] == "ok"
+    maintained(remaining, body, disk)
+    assert reported(disk)["status"] == "ok"
 
 
 def test_the_ctrl_directory_is_made_if_it_is_missing(disk: MemoryFiles) -> None:
@@ -210,7 +210,7 @@ def test_the_ctrl_directory_is_made_if_it_is_missing(disk: MemoryFiles) -> None:
         assert stage.disk.stat(HOME).is_directory
 
 
-# -- asking and being told -------------------------------------------------------------------------------------------
+# -- requests and answers --------------------------------------------------------------------------------------------
 
 
 def test_the_start_file_starts_a_compaction_whose_result_is_written() -> None:
@@ -222,15 +222,15 @@ def test_the_start_file_starts_a_compaction_whose_result_is_written() -> None:
         put(store, {b"a": b"2"})
         assert isinstance(store.environment.threads, SteppedThreads)
         sleep(store.environment.threads, 3)
-        assert not stage.disk.exists(join(HOME, RESULT)), "nobody has asked"
+        assert not stage.disk.exists(join(HOME, RESULT)), "there was no request"
         ask(stage.disk)
         sleep(store.environment.threads, 1.5)
-        result = told(stage.disk)
+        result = reported(stage.disk)
         assert (result["status"], result["compacted"], result["entries_in"], result["entries"]) == ("ok", 1, 2, 1)
         assert result["epoch"] == store.durable
         assert stage.disk.exists(join(DIRECTORY, result["file"]))
         assert result["finished_ns"] <= stage.clock.wall_ns()
-        assert not sealed(store), "what nobody holds is purged along with it"
+        assert not sealed(store), "free files are purged along with it"
         assert rows(store.refresh()) == of_storage({b"a": b"2"})
 
     stage.play(1, body)
@@ -239,49 +239,49 @@ def test_the_start_file_starts_a_compaction_whose_result_is_written() -> None:
 def test_the_start_file_is_deleted_when_it_is_seen(disk: MemoryFiles) -> None:
     """TG-06: before the compaction begins."""
     seen: list[bool] = []
-    kept = Kept(lambda: seen.append(disk.exists(join(HOME, START))))
+    remaining = Kept(lambda: seen.append(disk.exists(join(HOME, START))))
 
     def body(threads: SteppedThreads, thread: CompactionThread) -> None:
         ask(disk)
         sleep(threads, 2)
 
-    maintained(kept, body, disk)
+    maintained(remaining, body, disk)
     assert seen == [False]
 
 
 def test_a_request_made_during_a_run_starts_another_run(disk: MemoryFiles) -> None:
     """C-23: deleted first, so that it can be made again; and only in ctrl/."""
-    kept = Kept()
+    remaining = Kept()
 
     def body(threads: SteppedThreads, thread: CompactionThread) -> None:
-        kept.meanwhile = lambda: ask(disk) if kept.compactions == 1 else None
+        remaining.meanwhile = lambda: ask(disk) if remaining.compactions == 1 else None
         ask(disk)
         sleep(threads, 10)
-        assert kept.compactions == 2
-        assert told(disk)["entries"] == 2
+        assert remaining.compactions == 2
+        assert reported(disk)["entries"] == 2
         disk.create(join(DIRECTORY, START)).close()
         sleep(threads, 10)
-        assert kept.compactions == 2, "the log directory itself is not looked at"
+        assert remaining.compactions == 2, "the log directory itself is not polled"
 
-    maintained(kept, body, disk)
+    maintained(remaining, body, disk)
 
 
 def test_compactions_cannot_run_at_the_same_time(disk: MemoryFiles) -> None:
-    """TG-08: one thread does them, whoever asks how often, also when one is due by itself."""
-    kept = Kept()
+    """TG-08: one thread does them, however many requests there are, also when one is due anyway."""
+    remaining = Kept()
 
     def body(threads: SteppedThreads, thread: CompactionThread) -> None:
-        kept.meanwhile = lambda: sleep(threads, 2)
-        kept.is_due = True
+        remaining.meanwhile = lambda: sleep(threads, 2)
+        remaining.is_due = True
         for _ in range(6):
             if not disk.exists(join(HOME, START)):
                 ask(disk)
             sleep(threads, 1)
         sleep(threads, 20)
 
-    maintained(kept, body, disk)
-    assert kept.most == 1
-    assert kept.compactions > 4
+    maintained(remaining, body, disk)
+    assert remaining.most == 1
+    assert remaining.compactions > 4
 
 
 def test_a_compaction_by_request_and_one_by_call_do_not_run_at_the_same_time() -> None:
@@ -313,33 +313,33 @@ def test_a_compaction_by_request_and_one_by_call_do_not_run_at_the_same_time() -
 
 def test_the_seed_s_spelling_of_the_result_is_a_link_to_it(disk: MemoryFiles) -> None:
     """C-22: `comaction_result`, after every run."""
-    kept = Kept()
+    remaining = Kept()
 
     def body(threads: SteppedThreads, thread: CompactionThread) -> None:
         for run in (1, 2, 3):
             ask(disk)
             sleep(threads, 2)
             assert disk.stat(join(HOME, RESULT_ALIAS)).inode == disk.stat(join(HOME, RESULT)).inode
-            assert told(disk, RESULT_ALIAS)["entries"] == run
+            assert reported(disk, RESULT_ALIAS)["entries"] == run
             assert disk.list(HOME) == [RESULT_ALIAS, RESULT]
 
-    maintained(kept, body, disk)
+    maintained(remaining, body, disk)
     assert (RESULT, RESULT_ALIAS) == ("compaction_result", "comaction_result")
 
 
 def test_a_compaction_that_fails_says_why_and_the_next_one_is_tried(disk: MemoryFiles) -> None:
-    kept = Kept()
+    remaining = Kept()
 
     def fail() -> None:
-        kept.running -= 1
-        if kept.compactions == 1:
+        remaining.running -= 1
+        if remaining.compactions == 1:
             raise Refused("the proposal is stale", "compact again")
-        if kept.compactions == 2:
+        if remaining.compactions == 2:
             raise ZeroDivisionError("a fault of ours")
-        kept.running += 1
+        remaining.running += 1
 
     def body(threads: SteppedThreads, thread: CompactionThread) -> None:
-        kept.meanwhile = fail
+        remaining.meanwhile = fail
         wanted = [
             ("failed", "the proposal is stale", "compact again"),
             ("failed", "ZeroDivisionError('a fault of ours')", "this is a fault of warren: please report it"),
@@ -348,41 +348,41 @@ def test_a_compaction_that_fails_says_why_and_the_next_one_is_tried(disk: Memory
         for status, error, hint in wanted:
             ask(disk)
             sleep(threads, 2)
-            result = told(disk)
+            result = reported(disk)
             assert (result["status"], result.get("error"), result.get("hint")) == (status, error, hint)
         assert thread.is_alive
 
-    maintained(kept, body, disk)
+    maintained(remaining, body, disk)
 
 
 @pytest.mark.parametrize("error", [Refused("no", "hint"), MemoryError("a merge"), KeyError("a fault of ours")])
 def test_the_thread_survives_whatever_a_look_meets(disk: MemoryFiles, error: Exception) -> None:
-    kept = Kept()
+    remaining = Kept()
 
     def body(threads: SteppedThreads, thread: CompactionThread) -> None:
         def fail() -> None:
-            kept.running -= 1
-            if kept.compactions <= 15:
+            remaining.running -= 1
+            if remaining.compactions <= 15:
                 raise error
-            kept.running += 1
+            remaining.running += 1
 
-        kept.meanwhile, kept.is_due = fail, True
+        remaining.meanwhile, remaining.is_due = fail, True
         sleep(threads, 20)
         assert thread.is_alive
-        assert kept.compactions < 15, "polls that fail come less and less often"
+        assert remaining.compactions < 15, "polls that fail come less and less often"
         assert len(thread.alarms()) == 1
         sleep(threads, 400)
         assert thread.alarms() == [], "the next good poll clears the alarm"
-        assert kept.purges > 0
+        assert remaining.purges > 0
 
-    maintained(kept, body, disk)
+    maintained(remaining, body, disk)
 
 
 def test_what_is_free_is_purged_at_every_look_without_a_compaction(disk: MemoryFiles) -> None:
     """A stream that moves its base frees files, though nothing is due to be compacted."""
-    kept = Kept()
-    maintained(kept, lambda threads, thread: sleep(threads, 5.5), disk)
-    assert (kept.compactions, kept.purges) == (0, 5)
+    remaining = Kept()
+    maintained(remaining, lambda threads, thread: sleep(threads, 5.5), disk)
+    assert (remaining.compactions, remaining.purges) == (0, 5)
 
 
 def test_a_disk_that_is_full_for_the_result_does_not_end_the_thread() -> None:
@@ -399,7 +399,7 @@ def test_a_disk_that_is_full_for_the_result_does_not_end_the_thread() -> None:
         assert "free some space" in store.alarms()[0]
         ask(stage.disk)
         sleep(threads, 2)
-        assert told(stage.disk)["status"] == "ok"
+        assert reported(stage.disk)["status"] == "ok"
         assert store.alarms() == [], "there is room again: no reason to be alarmed"
 
     stage.play(1, body, files)
@@ -427,8 +427,8 @@ def test_the_command_makes_the_start_file_and_shows_the_result_of_a_running_stor
 
 def test_on_a_real_disk_and_clock_a_request_is_taken_up(tmp_path: Path) -> None:
     """TG-05."""
-    files, kept = LocalFiles(), Kept()
-    thread = CompactionThread(files, str(tmp_path), ManualClock(), SystemThreads(), kept, 0.01)
+    files, remaining = LocalFiles(), Kept()
+    thread = CompactionThread(files, str(tmp_path), ManualClock(), SystemThreads(), remaining, 0.01)
     (tmp_path / "ctrl" / START).touch()
     deadline = time.monotonic() + 10
     while not (tmp_path / "ctrl" / RESULT_ALIAS).exists() and time.monotonic() < deadline:
@@ -439,38 +439,38 @@ def test_on_a_real_disk_and_clock_a_request_is_taken_up(tmp_path: Path) -> None:
 
 
 def test_a_request_may_order_accept_or_cancel_and_gets_its_name_back() -> None:
-    kept = Kept()
-    orders = kept.handover
-    ordered = answered(kept, b'{"request": "r1", "order": {"places": 4, "seconds": 60}}')
+    remaining = Kept()
+    orders = remaining.handover
+    ordered = answered(remaining, b'{"request": "r1", "order": {"places": 4, "seconds": 60}}')
     assert (ordered["status"], ordered["request"], ordered["message"]) == ("ok", "r1", "nothing to compact")
-    assert answered(kept, b'{"request": "r2", "accept": {"name": "o", "made": [{}]}}') == {
+    assert answered(remaining, b'{"request": "r2", "accept": {"name": "o", "made": [{}]}}') == {
         "status": "ok", "request": "r2", "entries": 1,
     }  # fmt: skip
-    assert answered(kept, b'{"cancel": {"name": "o"}}')["status"] == "ok"
-    assert orders.asked == [(4, 60), ("o", [{}]), "o"]
-    assert (kept.compactions, kept.purges) == (0, 1)
-    assert answered(kept, b'{"request": "r3"}')["request"] == "r3"
-    assert kept.compactions == 1
+    assert answered(remaining, b'{"cancel": {"name": "o"}}')["status"] == "ok"
+    assert orders.requested == [(4, 60), ("o", [{}]), "o"]
+    assert (remaining.compactions, remaining.purges) == (0, 1)
+    assert answered(remaining, b'{"request": "r3"}')["request"] == "r3"
+    assert remaining.compactions == 1
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'"x"', b'{"order": 7}', b'{"accept": {"name": "o"}}', b"[" * 100_000])
 def test_a_request_that_makes_no_sense_is_refused_and_nothing_is_done(raw: bytes) -> None:
-    kept = Kept()
-    told = answered(kept, raw)
-    assert told["status"] == "failed"
-    assert told["hint"]
-    assert (kept.compactions, kept.purges, kept.handover.asked) == (0, 0, [])
+    remaining = Kept()
+    reported = answered(remaining, raw)
+    assert reported["status"] == "failed"
+    assert reported["hint"]
+    assert (remaining.compactions, remaining.purges, remaining.handover.requested) == (0, 0, [])
 
 
-def test_compaction_does_not_start_by_itself_while_somebody_works_on_an_order() -> None:
-    kept = Kept()
-    kept.is_due = kept.handover.is_somebody_at_work = True
+def test_compaction_does_not_start_automatically_while_an_order_is_out() -> None:
+    remaining = Kept()
+    remaining.is_due = remaining.handover.is_somebody_at_work = True
 
     def body(threads: SteppedThreads, thread: CompactionThread) -> None:
         sleep(threads, 3.5)
-        assert (kept.compactions, kept.purges) == (0, 3)
-        kept.handover.is_somebody_at_work = False
+        assert (remaining.compactions, remaining.purges) == (0, 3)
+        remaining.handover.is_somebody_at_work = False
         sleep(threads, 1)
-        assert kept.compactions == 1
+        assert remaining.compactions == 1
 
-    maintained(kept, body, MemoryFiles())
+    maintained(remaining, body, MemoryFiles())

@@ -28,10 +28,10 @@ from warren.log.compaction.sorted_file import (
     SortedWriter,
     separator_of,
 )
+from warren.log.read.blocks import walk
 from warren.log.settings import EntryKind
 from warren.records.block import FileIdentity, Header, look
 from warren.records.format import BlockVerdict
-from warren.records.walk import walk
 from warren.testing.memory_files import MemoryFiles
 
 IDENTITY = FileIdentity(TimelineId(11), Incarnation(22))
@@ -163,8 +163,8 @@ def test_the_worked_bytes_of_the_format_page_are_what_is_written() -> None:
     page = (Path(__file__).parents[3] / "docs/formats/sorted_file.md").read_text(encoding="utf-8")
     shown = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} )+) ", page, re.MULTILINE)
     assert len(shown) > 25
-    for at, told in shown:
-        expected = bytes.fromhex(told)
+    for at, reported in shown:
+        expected = bytes.fromhex(reported)
         assert bytes(file.view()[int(at, 16) :][: len(expected)]) == expected, at
     assert (summary.index_offset, summary.end_offset) == (0xF8, 0x1A0)
     assert f"running checksum {summary.running_checksum:#x}" in page

@@ -138,10 +138,10 @@ def test_the_snapshot_of_a_clean_stop_is_the_next_start_s(jobs: list[Job]) -> No
         put(store, {b"a": b"1"})
         epoch = store.durable
     assert [job.purpose for job in jobs] == [FileKind.SNAPSHOT]
-    [kept] = stage.disk.list(HOME)
+    [remaining] = stage.disk.list(HOME)
     with stage.store() as store:
         assert len(jobs) == 1, "nothing was merged"
-        assert stage.disk.list(HOME) == [kept]
+        assert stage.disk.list(HOME) == [remaining]
         assert store.snapshot().epoch == epoch
         assert rows(store.snapshot()) == of_storage({b"a": b"1"})
     assert len(jobs) == 1, "nothing was written, so nothing is made"
@@ -202,7 +202,7 @@ def flip_its_index(stage: Stage, path: str) -> None:
 def put_another_in_its_place(stage: Stage, path: str) -> None:
     other, elsewhere = Stage(seed=2, snapshot_at_stop=True), ""
     with other.store() as store:
-        put(store, {b"stranger": b"x"})
+        put(store, {b"other": b"x"})
     [elsewhere] = other.disk.list(HOME)
     stage.disk.set_contents(path, other.disk.contents(join(HOME, elsewhere)))
 
@@ -246,9 +246,9 @@ def test_damage_inside_a_block_is_found_when_it_is_touched_and_refresh_makes_a_g
     stage, path = kept_snapshot()
     flip_bit(stage.disk, path, 8 * stage.disk.contents(path).index(b"050"))
     with stage.store() as store:
-        with pytest.raises(Damage) as told:
+        with pytest.raises(Damage) as caught:
             list(store.snapshot().cursor())
-        assert told.value.path == path
+        assert caught.value.path == path
         with pytest.raises(Damage):
             store.snapshot().get(1, b"050")
         assert len(rows(store.refresh())) == 100
@@ -314,7 +314,7 @@ def test_a_snapshot_stays_what_it_is_while_others_are_made_and_its_file_goes() -
 
 
 def test_a_compaction_that_comes_between_takes_the_snapshot_along() -> None:
-    """What it superseded cannot be told any more: a snapshot of the older epoch would lack the key altogether."""
+    """What it superseded is unknown by then: a snapshot of the older epoch would lack the key altogether."""
     with Stage().store() as store:
         put(store, {b"a": b"1"})
         rotated = store.rotate()

@@ -1,4 +1,4 @@
-"""Work done ahead: in order, not too far, errors in their place, and nobody left running."""
+"""Work done ahead: in order, not too far, errors in their place, and no thread left running."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def test_no_more_is_begun_than_a_few_beyond_what_was_asked_for(seed: int) -> Non
 
     def body() -> None:
         jobs = [lambda number=number: begun.append(number) for number in range(30)]
-        for asked, _ in enumerate(ahead(threads, jobs, 3)):
+        for requested, _ in enumerate(ahead(threads, jobs, 3)):
             for _ in range(5):
                 threads.pause()
-            assert max(begun) <= asked + 4
+            assert max(begun) <= requested + 4
 
     threads.run(body)
     assert sorted(begun) == list(range(30))
@@ -50,7 +50,7 @@ def test_an_error_comes_out_where_the_result_would_have(workers: int) -> None:
         next(results)
 
 
-def test_whoever_stops_asking_stops_the_threads() -> None:
+def test_closing_the_iterator_stops_the_threads() -> None:
     before = threading.active_count()
     results = ahead(SystemThreads(), [lambda: 1] * 100, 3)
     assert next(results) == 1

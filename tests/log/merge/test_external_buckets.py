@@ -47,9 +47,9 @@ def columns(entries: list[tuple[EntryKind, int, bytes, bytes]], first: int) -> E
     rows = EntryRows()
     for kind, storage, key, value in entries:
         rows.add(kind, storage, b"" if kind is EntryKind.CLEAR_STORAGE else key, value)
-    made = rows.columns(minors=list(range(first, first + len(entries))))
-    made = made.with_versions(NumberColumn.constant(made.count, 1), made.minors)
-    return replace(made, epochs=NumberColumn.constant(made.count, 1))
+    created = rows.columns(minors=list(range(first, first + len(entries))))
+    created = created.with_versions(NumberColumn.constant(created.count, 1), created.minors)
+    return replace(created, epochs=NumberColumn.constant(created.count, 1))
 
 
 def plain(batches: list[EntryColumns]) -> list[tuple[int, bytes, bytes, int]]:
@@ -87,7 +87,7 @@ def test_keys_spread_evenly() -> None:
     assert found.min() > 1100 and found.max() < 1400
 
 
-def test_values_that_nobody_wants_are_left_out() -> None:
+def test_values_that_are_not_needed_are_left_out() -> None:
     batch = columns([(EntryKind.PUT, 1, b"a", b"value"), (EntryKind.PUT, 1, b"b", b"more")], 0)
     for count in (1, 2):
         shares = [list(Bucket(Listed([batch]), number, count, with_values=False).batches()) for number in range(count)]

@@ -37,7 +37,7 @@ PUT = EntryKind.PUT
 
 
 class CountingThreads(SystemThreads):
-    """Real threads that tell how they were used."""
+    """Real threads that record their use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,11 +61,11 @@ def random_inputs(seed: int, entries: int, distinct: int, input_count: int = 3) 
     """Inputs of many batches; versions rise through all of them, so the last entry of a key is the newest."""
     random = np.random.default_rng(seed)
     keys = random.integers(0, distinct, entries).tolist()
-    made = [
+    created = [
         Entry(PUT, 1 + key % 2, b"key-%06d" % key, (1 + at // 50, at), b"value %d" % at, epoch=1 + at // 50)
         for at, key in enumerate(keys)
     ]
-    batches = [made[at : at + 100] for at in range(0, entries, 100)]
+    batches = [created[at : at + 100] for at in range(0, entries, 100)]
     return [Batches(batches[number::input_count]) for number in range(input_count)]
 
 
@@ -145,7 +145,7 @@ def test_so_09_update_to_max_keeps_only_what_is_newer_than_what_it_holds(monkeyp
 
 def test_so_10_update_to_max_works_in_the_callers_thread_alone() -> None:
     """SO-10: inputs are read one after another, each to its end, by the calling thread; no thread is started."""
-    asked: list[str] = []
+    requested: list[str] = []
     readers: set[int] = set()
 
     @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def test_so_10_update_to_max_works_in_the_callers_thread_alone() -> None:
 
         def batches(self) -> Iterator[EntryColumns]:
             for batch in self.lists:
-                asked.append(self.name)
+                requested.append(self.name)
                 readers.add(threading.get_ident())
                 yield columns_of(batch)
 
@@ -163,7 +163,7 @@ def test_so_10_update_to_max_works_in_the_callers_thread_alone() -> None:
         patch.setattr(threading.Thread, "start", lambda thread: pytest.fail(f"{thread.name} was started"))
         merged = entries_of(update_to_max(inputs, False))
     assert merged == merged_by_hand(all_entries(inputs), is_bottom=False)
-    assert asked == sorted(asked)
+    assert requested == sorted(requested)
     assert readers == {threading.get_ident()}
 
 
@@ -298,9 +298,9 @@ def test_a_range_that_is_still_too_large_is_split_again(setting: str, monkeypatc
     """Few ranges at once, or a sample that misses the narrow band in which nearly all different keys lie."""
     module = external_module if setting == "_RANGES_MAX" else sampling
     monkeypatch.setattr(module, setting, 3 if setting == "_RANGES_MAX" else 1)
-    made = [Entry(PUT, 1, b"%03d" % (number % 7), (1, number), b"x") for number in range(20_000)]
-    made += [Entry(PUT, 1, b"narrow-%09d" % (number * number), (2, number), b"y") for number in range(3000)]
-    inputs = [Batches([made[at : at + 500] for at in range(0, len(made), 500)])]
+    created = [Entry(PUT, 1, b"%03d" % (number % 7), (1, number), b"x") for number in range(20_000)]
+    created += [Entry(PUT, 1, b"narrow-%09d" % (number * number), (2, number), b"y") for number in range(3000)]
+    inputs = [Batches([created[at : at + 500] for at in range(0, len(created), 500)])]
     shop = workshop(memory_bytes_max=40 * plans.ENTRY_INDEX_BYTES)
     surveyed: list[int] = []
     survey = external_module._External._survey
@@ -310,43 +310,43 @@ def test_a_range_that_is_still_too_large_is_split_again(setting: str, monkeypatc
         return survey(self, inputs)
 
     monkeypatch.setattr(external_module._External, "_survey", watched)
-    assert entries_of(sorted_merge(inputs, True, shop)) == merged_by_hand(made, is_bottom=True)
+    assert entries_of(sorted_merge(inputs, True, shop)) == merged_by_hand(created, is_bottom=True)
     assert len(surveyed) > 1
-    assert sum(surveyed) < 4 * len(made), "each level deals only what was too large, so the cost stays linear"
+    assert sum(surveyed) < 4 * len(created), "each level deals only what was too large, so the cost stays linear"
     assert shop.files.list("/shop") == []
 
 
 def test_long_keys_are_sampled_within_memory_and_split_all_the_same() -> None:
-    made = [Entry(PUT, 1, b"%04d" % (number * 7919 % 10_000) * 500, (1, number), b"v") for number in range(600)]
-    inputs = [Batches([made[at : at + 10] for at in range(0, len(made), 10)])]
+    created = [Entry(PUT, 1, b"%04d" % (number * 7919 % 10_000) * 500, (1, number), b"v") for number in range(600)]
+    inputs = [Batches([created[at : at + 10] for at in range(0, len(created), 10)])]
     memory_bytes_max = 200 * plans.ENTRY_INDEX_BYTES
-    sample = sampling.Sample(len(made), 8, memory_bytes_max // 8)
+    sample = sampling.Sample(len(created), 8, memory_bytes_max // 8)
     for batch in inputs[0].batches():
         sample.look_at(batch)
         assert sample._bytes <= max(memory_bytes_max // 8, 5 * 2000)
     assert 2 <= len(sample.bounds()) < 8
     shop = workshop(memory_bytes_max)
-    assert entries_of(sorted_merge(inputs, True, shop)) == merged_by_hand(made, is_bottom=True)
+    assert entries_of(sorted_merge(inputs, True, shop)) == merged_by_hand(created, is_bottom=True)
 
 
 def test_a_single_hot_key_larger_than_memory_collapses() -> None:
-    made = [Entry(PUT, 1, b"hot", (1, number), bytes([number % 251]) * 50) for number in range(5000)]
-    inputs = [Batches([made[at : at + 20] for at in range(0, len(made), 20)])]
+    created = [Entry(PUT, 1, b"hot", (1, number), bytes([number % 251]) * 50) for number in range(5000)]
+    inputs = [Batches([created[at : at + 20] for at in range(0, len(created), 20)])]
     shop = workshop(memory_bytes_max=40 * plans.ENTRY_INDEX_BYTES)
-    assert entries_of(sorted_merge(inputs, True, shop)) == [made[-1]]
+    assert entries_of(sorted_merge(inputs, True, shop)) == [created[-1]]
 
 
 def test_clears_reach_every_range_of_a_merge_on_disk() -> None:
-    made = [Entry(PUT, 1, b"%05d" % number, (1, number), b"old") for number in range(2000)]
+    created = [Entry(PUT, 1, b"%05d" % number, (1, number), b"old") for number in range(2000)]
     clear, add = Entry(EntryKind.CLEAR_STORAGE, 1, b"", (2, 0)), Entry(EntryKind.ADD_STORAGE, 1, b"", (2, 1))
-    made += [clear, add, Entry(PUT, 1, b"01000", (3, 0), b"new")]
-    inputs = [Batches([made[at : at + 50] for at in range(0, len(made), 50)])]
+    created += [clear, add, Entry(PUT, 1, b"01000", (3, 0), b"new")]
+    inputs = [Batches([created[at : at + 50] for at in range(0, len(created), 50)])]
     shop = workshop(memory_bytes_max=100 * plans.ENTRY_INDEX_BYTES)
-    assert entries_of(sorted_merge(inputs, True, shop)) == [add, made[-1]]
-    assert entries_of(sorted_merge(inputs, False, shop)) == [clear, add, made[-1]]
+    assert entries_of(sorted_merge(inputs, True, shop)) == [add, created[-1]]
+    assert entries_of(sorted_merge(inputs, False, shop)) == [clear, add, created[-1]]
 
 
-def test_whoever_stops_reading_leaves_no_spill_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_stops_leaves_no_spill_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warren.log.merge.pool._PIECE_ROWS", 16)
     shop = workshop(memory_bytes_max=200 * plans.ENTRY_INDEX_BYTES)
     found = sorted_merge(random_inputs(12, entries=3000, distinct=2000), True, shop)

@@ -119,8 +119,8 @@ def test_no_keys_have_an_order_too() -> None:
 def test_a_key_never_falls_into_two_ranges() -> None:
     named = [(0, bytes([number % 3])) for number in range(999)]
     ranges = KeyRanges(words_of(named), 8)
-    held = [{named[row] for row in ranges.order(number).rows.tolist()} for number in range(ranges.count)]
-    assert sum(map(len, held)) == len(set().union(*held)) == 3
+    stored = [{named[row] for row in ranges.order(number).rows.tolist()} for number in range(ranges.count)]
+    assert sum(map(len, stored)) == len(set().union(*stored)) == 3
 
 
 def test_bits_that_never_vary_are_left_out() -> None:

@@ -19,7 +19,7 @@ def merged(inputs: list[list[Entry]], is_bottom: bool) -> list[Entry]:
     return entries_of([merge([columns_of(entries) for entries in inputs], is_bottom)])
 
 
-def kept(*entries: Entry, is_bottom: bool = True) -> list[Entry]:
+def remaining(*entries: Entry, is_bottom: bool = True) -> list[Entry]:
     """What is left of them, which must not depend on their order or on how they lie in inputs."""
     one_input = merged([list(entries)], is_bottom)
     assert one_input == merged([[entry] for entry in reversed(entries)], is_bottom)
@@ -44,23 +44,23 @@ def test_merging_in_pieces_gives_what_one_merge_gives(
 
 def test_the_newest_version_wins_whatever_the_order() -> None:
     old, new, newer = (Entry(PUT, 1, b"k", version, b"%d.%d" % version) for version in ((1, 9), (2, 0), (2, 1)))
-    assert kept(old, new, newer) == [newer]
+    assert remaining(old, new, newer) == [newer]
 
 
 def test_versions_are_compared_by_major_first() -> None:
-    assert kept(Entry(PUT, 1, b"k", (2, 0), b"new"), Entry(PUT, 1, b"k", (1, 5), b"old"))[0].value == b"new"
+    assert remaining(Entry(PUT, 1, b"k", (2, 0), b"new"), Entry(PUT, 1, b"k", (1, 5), b"old"))[0].value == b"new"
 
 
 def test_versions_use_all_64_bits() -> None:
     low, high = Entry(PUT, 1, b"k", (1, (1 << 63) - 1), b"low"), Entry(PUT, 1, b"k", (1, (1 << 64) - 1), b"high")
-    assert kept(low, high) == [high]
+    assert remaining(low, high) == [high]
 
 
 def test_a_tombstone_settles_only_at_the_bottom() -> None:
     put, remove = Entry(PUT, 1, b"k", (1, 1), b"x"), Entry(REMOVE, 1, b"k", (1, 2))
-    assert kept(put, remove, is_bottom=True) == []
-    assert kept(put, remove, is_bottom=False) == [remove]
-    assert kept(put._replace(version=(1, 3)), remove)[0].value == b"x"
+    assert remaining(put, remove, is_bottom=True) == []
+    assert remaining(put, remove, is_bottom=False) == [remove]
+    assert remaining(put._replace(version=(1, 3)), remove)[0].value == b"x"
 
 
 @pytest.mark.parametrize("kind", [CLEAR, REMOVE_STORAGE])
@@ -69,43 +69,43 @@ def test_a_clear_drops_what_is_older_and_only_in_its_storage(kind: EntryKind) ->
     versions = {b"a": (2, 4), b"b": (2, 5), b"c": (3, 0)}
     older, same, newer = (Entry(PUT, 1, key, version, b"x") for key, version in versions.items())
     elsewhere = Entry(PUT, 2, b"a", (1, 0), b"x")
-    assert kept(older, clear, same, newer, elsewhere) == [same, newer, elsewhere]
-    assert kept(older, clear, same, newer, elsewhere, is_bottom=False) == [clear, same, newer, elsewhere]
+    assert remaining(older, clear, same, newer, elsewhere) == [same, newer, elsewhere]
+    assert remaining(older, clear, same, newer, elsewhere, is_bottom=False) == [clear, same, newer, elsewhere]
 
 
 def test_a_clear_drops_an_older_tombstone_even_above_the_bottom() -> None:
     clear = Entry(CLEAR, 1, b"", (2, 0))
-    assert kept(Entry(REMOVE, 1, b"k", (1, 0)), clear, is_bottom=False) == [clear]
+    assert remaining(Entry(REMOVE, 1, b"k", (1, 0)), clear, is_bottom=False) == [clear]
 
 
 def test_a_clear_between_two_versions_drops_the_old_one_and_keeps_the_new_one() -> None:
     old, new = Entry(PUT, 1, b"k", (1, 0), b"old"), Entry(PUT, 1, b"k", (3, 0), b"new")
-    assert kept(old, Entry(CLEAR, 1, b"", (2, 0)), new) == [new]
+    assert remaining(old, Entry(CLEAR, 1, b"", (2, 0)), new) == [new]
 
 
 def test_an_added_storage_stays_unless_it_is_removed_later() -> None:
     add, again = Entry(ADD, 1, b"", (1, 0)), Entry(ADD, 1, b"", (3, 0))
-    assert kept(add, again) == [again]
-    assert kept(add, Entry(CLEAR, 1, b"", (2, 0))) == [add]
-    assert kept(add, Entry(REMOVE_STORAGE, 1, b"", (2, 0))) == []
-    assert kept(again, Entry(REMOVE_STORAGE, 1, b"", (2, 0))) == [again]
+    assert remaining(add, again) == [again]
+    assert remaining(add, Entry(CLEAR, 1, b"", (2, 0))) == [add]
+    assert remaining(add, Entry(REMOVE_STORAGE, 1, b"", (2, 0))) == []
+    assert remaining(again, Entry(REMOVE_STORAGE, 1, b"", (2, 0))) == [again]
 
 
 def test_entries_about_a_storage_stand_before_its_keys_even_before_the_empty_one() -> None:
     entries = [Entry(kind, 5, b"", (4, kind)) for kind in (REMOVE_STORAGE, ADD)]
     entries += [Entry(PUT, 5, b"", (5, 0), b"x"), Entry(PUT, 4, b"z", (5, 1), b"y"), Entry(CLEAR, 5, b"", (4, 9))]
-    found = kept(*entries, is_bottom=False)
+    found = remaining(*entries, is_bottom=False)
     assert [(entry.storage, entry.kind) for entry in found] == [(4, PUT), (5, CLEAR), (5, REMOVE_STORAGE), (5, PUT)]
 
 
 def test_epochs_and_undo_numbers_stay_with_their_entries() -> None:
     entries = [Entry(PUT, 1, bytes([9 - n]), (n, n), b"v", epoch=70 + n, undo=(n << 40, n)) for n in range(9)]
-    assert kept(*entries) == entries[::-1]
+    assert remaining(*entries) == entries[::-1]
 
 
 def test_the_same_entry_read_twice_is_one_entry() -> None:
     entry = Entry(PUT, 1, b"k", (1, 1), b"v")
-    assert kept(entry, entry, entry) == [entry]
+    assert remaining(entry, entry, entry) == [entry]
 
 
 @pytest.mark.parametrize("other", [Entry(PUT, 1, b"k" * 40, (1, 1), b"w"), Entry(REMOVE, 1, b"k" * 40, (1, 1))])
@@ -121,7 +121,7 @@ def test_c_28_one_version_with_two_meanings_is_damage_and_names_it(other: Entry)
 
 def test_one_version_for_two_keys_is_no_conflict() -> None:
     entries = [Entry(ADD, 1, b"", (1, 1)), Entry(PUT, 1, b"a", (1, 1), b"v"), Entry(PUT, 1, b"b", (1, 1), b"w")]
-    assert kept(*entries) == entries
+    assert remaining(*entries) == entries
 
 
 def test_records_are_refused_as_misuse() -> None:

@@ -86,7 +86,7 @@ def test_strings_that_stand_in_order_already_are_copied_in_one_piece() -> None:
     assert pool.gather(rows_of(some)).to_list() == [strings[row] for row in some]
 
 
-def test_neighbours_in_two_heaps_are_not_taken_for_one_string() -> None:
+def test_adjacent_strings_in_two_heaps_are_not_taken_for_one_string() -> None:
     first, second = Texts.of_list([b"abc", b"def"]), Texts.of_list([b"ghi", b"jkl"])
     assert Strings.of([first, second]).gather(np.arange(4)).to_list() == [b"abc", b"def", b"ghi", b"jkl"]
 

@@ -9,7 +9,7 @@ from itertools import permutations
 
 import pytest
 
-from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, Forge, environment, held, put, small_store
+from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, Forge, environment, put, small_store, stored
 from tools.simulator.decay import flip_bit
 from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.errors import Damage, DiskFailure, Gone, Refused
@@ -30,10 +30,10 @@ DURABLE = Epoch(2)
 @pytest.fixture
 def forge() -> Forge:
     """A file with epochs 1 and 2, both durable."""
-    made = Forge(MemoryFiles())
-    made.epoch(1, b"a", b"b")
-    made.epoch(2, b"c")
-    return made
+    created = Forge(MemoryFiles())
+    created.epoch(1, b"a", b"b")
+    created.epoch(2, b"c")
+    return created
 
 
 def scan(
@@ -41,11 +41,11 @@ def scan(
     record: FileRecord,
     fail_fast: bool = False,
     at_nondurable: AtNondurable = AtNondurable.REPORT,
-    told: list[str] | None = None,
+    reported: list[str] | None = None,
 ) -> ScanResult:
     job = LogScan(
         forge.files, DIRECTORY, [record], DURABLE, SystemThreads(), 1, fail_fast, at_nondurable,
-        report=(told if told is not None else []).append,
+        report=(reported if reported is not None else []).append,
     )  # fmt: skip
     return job.run()
 
@@ -78,24 +78,24 @@ def test_sc_02_blocks_beyond_the_durable_epoch_are_repaired_by_marking(forge: Fo
 
 def test_sc_03_a_truncated_tail_is_reported(forge: Forge) -> None:
     start = forge.torn()
-    told: list[str] = []
-    [found] = scan(forge, forge.active(), told=told).files
+    reported: list[str] = []
+    [found] = scan(forge, forge.active(), reported=reported).files
     assert found.verdict is ScanVerdict.BROKEN_AFTER
     assert (found.problems[0].offset, found.problems[0].is_tail) == (start, True)
-    assert "broken_after" in told[0] and forge.path in told[0]
+    assert "broken_after" in reported[0] and forge.path in reported[0]
 
 
 def test_sc_04_a_damaged_block_is_reported_with_its_place_and_what_it_hits(forge: Forge) -> None:
     record = forge.sealed()
     forge.spoil(100 + 64)
-    told: list[str] = []
-    [found] = scan(forge, record, told=told).files
+    reported: list[str] = []
+    [found] = scan(forge, record, reported=reported).files
     assert found.verdict is ScanVerdict.UNEXPECTED
     [problem] = found.problems
     assert problem.offset == 96
     assert problem.hit is not None
     assert (problem.hit.first_epoch, problem.hit.kind, problem.hit.entries_max) == (1, "entries", 2)
-    assert "entries block of epoch 1, at most 2 entries" in told[0]
+    assert "entries block of epoch 1, at most 2 entries" in reported[0]
 
 
 def test_sc_05_files_that_are_no_log_files_are_passed_over(forge: Forge) -> None:
@@ -127,7 +127,7 @@ def test_sc_07_repaired_means_that_this_scan_made_the_mark(forge: Forge) -> None
 
 
 def test_sc_08_a_broken_tail_behind_a_mark_stops_the_scan_of_a_file_that_is_written(forge: Forge) -> None:
-    """C-41: opening has sealed such a file before anybody scans it at start-up."""
+    """C-41: opening has sealed such a file before it is scanned at start-up."""
     forge.epoch(3, b"x")
     forge.torn()
     [found] = scan(forge, forge.active(), at_nondurable=AtNondurable.REPAIR_BY_MARK).files
@@ -155,12 +155,12 @@ def test_sc_10_a_broken_tail_stops_the_scan_only_where_the_file_is_not_detached(
     assert scan(forge, forge.sealed(), fail_fast=True).verdict is ScanVerdict.BROKEN_AFTER
 
 
-def test_sc_11_nondurable_entries_are_told_and_no_reason_to_stop(forge: Forge) -> None:
+def test_sc_11_nondurable_entries_are_reported_and_no_reason_to_stop(forge: Forge) -> None:
     forge.epoch(3, b"x")
-    told: list[str] = []
-    result = scan(forge, forge.active(), fail_fast=True, told=told)
+    reported: list[str] = []
+    result = scan(forge, forge.active(), fail_fast=True, reported=reported)
     assert result.verdict is ScanVerdict.NONDURABLE_ENTRIES
-    assert "nondurable_entries" in told[0] and "beyond the durable epoch 2" in told[0]
+    assert "nondurable_entries" in reported[0] and "beyond the durable epoch 2" in reported[0]
     assert keys_of(result.files[0]) == [b"a", b"b", b"c"]
 
 
@@ -279,7 +279,7 @@ class Failing(MemoryFiles):
 
 @pytest.mark.parametrize("both_fail", [True, False])
 def test_sc_18_the_first_error_is_kept_and_files_not_begun_are_left_alone(both_fail: bool) -> None:
-    """Both workers are at a file. The started one fails; the caller's goes on, or fails, once the other has ended."""
+    """Both workers are at a file. The started one fails; the caller's continues, or fails, once the other has ended."""
     files, records, _ = several(6)
     others: list[StartedThread] = []
 
@@ -447,7 +447,7 @@ def test_reading_beside_a_running_store_stops_at_the_witness() -> None:
     first = store.begin()
     first.put(STORAGE, b"seen", b"")
     first.commit()
-    store.witnesses.write(store.commit)
+    store.epoch_file.write(store.commit)
     second = store.begin()
     second.put(STORAGE, b"not yet", b"")
     second.commit()
@@ -458,7 +458,7 @@ def test_reading_beside_a_running_store_stops_at_the_witness() -> None:
     store.close()
 
 
-def test_a_reader_whose_file_was_purged_meanwhile_is_told_the_horizon() -> None:
+def test_a_reader_whose_file_was_purged_meanwhile_gets_the_horizon() -> None:
     files = MemoryFiles()
     store = LogStore.open(DIRECTORY, replace(QUIET, retention_seconds=0), environment(files))
     put(store, b"a")
@@ -485,7 +485,7 @@ def test_a_small_store_is_read_whole() -> None:
     log = open_for_reading(files, DIRECTORY)
     found = {k: v for r in log.records() for c in log.input_of(r).batches()
              for k, v in zip(c.keys.to_list(), c.values.to_list(), strict=True)}  # fmt: skip
-    assert found == EVERYTHING == held(files)
+    assert found == EVERYTHING == stored(files)
     assert {record.state for record in log.records()} == {FileState.SEALED, FileState.ACTIVE}
 
 

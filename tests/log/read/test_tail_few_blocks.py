@@ -1,4 +1,4 @@
-"""Small blocks joined give the entries that each of them gives by itself."""
+"""Small blocks combined give the same entries as block by block."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_joined_blocks_have_the_same_entries_in_fewer_pieces(
     assert any(is_pointer(value) for *_, value in joined) and not any(b"history" in value for *_, value in joined)
 
 
-def test_what_is_gathered_goes_on_when_it_is_much(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_batch_is_passed_on(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     few, pieces = entries(database)
     monkeypatch.setattr(few_blocks, "ROWS_MAX", 10)
     many, more = entries(database)

@@ -1,35 +1,33 @@
-"""Repair: go on with what is left, and say what is lost. Offline: it takes the directory's lock.
+"""Repair: make a damaged store usable again, and report what is lost. Offline: it takes the directory's lock.
 
-    scan everything ─▶ plan (log/check/repair) ─▶ copy what will be voided to quarantine/ ─▶ new files in staging
+    scan everything ─▶ plan ─▶ copy what will be voided to quarantine/ ─▶ new files in staging
                     ─▶ seal active files under their rotated names ─▶ one manifest edit ─▶ new files take over
 
 Damage at or below the witness is voided by manifest entry, range and reason; no file is changed, nothing is deleted.
 With `cut`, files that have voided ranges are replaced by new ones without the voided bytes. With `epoch`, the store
-goes back to that epoch: everything behind it is voided, and a new timeline begins, so that nobody takes the epochs to
-come for those that were. What is derived from more than is left (snapshot, compacted file) is set aside.
+returns to that epoch: everything behind it is voided, and a new timeline begins, so that later epochs are not confused
+with the voided ones. What is derived from more than is left (snapshot, compacted file) is set aside. A torn tail above
+the witness needs no repair: opening voids it. Repeating a repair, also one that a crash ended, is safe.
 
-A torn tail above the witness needs no repair: opening voids it. Repeating a repair, also one that a crash ended, is
-safe.
-
-New files for damaged ones: the good blocks, each at its own place, zeros where something was voided.
-
-    staging/repair-<number>   written and synced       the old file gets a second name in quarantine/
-    manifest                  says what is voided      (a crash here leaves the old file, voided: as good)
-    rename                    the new file takes over the name; the old one lives on in quarantine, links and mappings
-
-A file whose header is damaged, or that is missing, cannot do without: its header is written anew from what the manifest
-knows. It then differs from the one that was there, so it counts as voided too.
-
-What a repair will do with each file: plain functions over scans; nothing is written here (log/check/repair does).
+The plan is made by plain functions over scans, which write nothing:
 
     sealed   | header | good | ?????? | good        end |        the bad bytes become a voided range, the rest stays
     active   | header | good | ?????? | good | tail …            the same, and the file is sealed, as opening would
     --epoch  | header | good up to E | everything behind E |     what lies behind E becomes a voided range
 
-Only bytes that are bad are voided, so an epoch that was hit may be left in part: its sessions are no longer whole, and
-the report names it. Blocks keep their places, so every LSN that was told to somebody still means what it meant.
+Only bad bytes are voided, so an epoch that was hit may remain in part: its sessions are no longer whole, and the report
+names it. Blocks keep their places, so every LSN that a client has seen keeps its meaning.
 
-What a repair found and did, or would do. Nothing is lost silently: whatever is, is named here.
+New files for damaged ones: the good blocks, each at its own place, zeros where something was voided.
+
+    staging/repair-<number>   written and synced       the old file gets a second name in quarantine/
+    manifest                  says what is voided      (a crash here leaves the old file, voided: equivalent)
+    rename                    the new file takes over the name; the old one stays in quarantine, links and mappings
+
+A file whose header is damaged, or that is missing, gets a new header from what the manifest knows. It differs from the
+original one, so it counts as voided too.
+
+The report names everything that is lost.
 """
 
 from __future__ import annotations
@@ -66,13 +64,12 @@ from warren.log.file_record import (
 )
 from warren.log.log_files import locate
 from warren.log.manifest import Change, Manifest, ManifestState, drop_change, file_change, set_change
-from warren.log.read.blocks import WITH_ENTRIES, FileScan, Hit, Problem, ScanVerdict, counted, trusted
+from warren.log.read.blocks import WITH_ENTRIES, FileScan, Hit, Problem, ScanVerdict, extent, trusted, valid_ranges
 from warren.log.read.read_only import ReadOnlyLog
 from warren.log.read.scan import LogScan, read_tail, scan_one
 from warren.log.recovery import free_name, rotate_epoch_file, set_aside_bytes
 from warren.records.block import Header
 from warren.records.format import BlockKind
-from warren.records.walk import extent
 
 NO_LIMIT = Epoch(UINT64_MAX)
 
@@ -85,7 +82,7 @@ class FileRepair:
     record: FileRecord  # what the manifest shall say of it
     voided: tuple[Voided, ...]  # what this repair voids
     hits: tuple[Hit, ...]  # what is lost by damage
-    entries_lost: int | None  # None: nobody can tell
+    entries_lost: int | None  # None: unknown
     entries_cut: int = 0  # good entries that lie behind the epoch to cut back to
 
     @property
@@ -128,22 +125,22 @@ def required_ends(scans: Sequence[FileScan], witnessed: Iterable[FileEnd], durab
 def _end_behind(closing: Closing, part: ClosingPart, record: FileRecord) -> FileEnd:
     """Where a file ends once the epoch is closed in it: behind its copy of the closing block, which is known to the
     bit wherever another copy is."""
-    made = closing.draft()
-    _, checksum = made.place(record.identity, part.end, closing.epoch)
-    return FileEnd(part.file, record.identity, part.end + made.size_bytes, run_on(part.running, checksum))
+    block = closing.draft()
+    _, checksum = block.place(record.identity, part.end, closing.epoch)
+    return FileEnd(part.file, record.identity, part.end + block.size_bytes, run_on(part.running, checksum))
 
 
 def plan_file(scan: FileScan, limit: Epoch, wall_ns: int, closed: Link) -> FileRepair:
     """Void what is damaged and what lies behind `limit`; seal the file if it is being written."""
     refuse_unrepairable(scan)
-    kept, cut_at, entries_cut = _kept(scan, limit)
+    headers, cut_at, entries_cut = _headers_up_to(scan, limit)
     voided, hits = _damaged_ranges(scan, cut_at)
-    end = kept[-1].end if kept else 0
+    end = headers[-1].end if headers else 0
     if scan.record.state is FileState.ACTIVE:
         voided += _tail_of_active(scan, max([end, *(v.end for v in voided)]), cut_at, limit)
     elif cut_at is not None:
         voided.append(Voided(cut_at, scan.record.end, _cut_back(limit)))
-    record = _record_of(scan, kept, voided, cut_at)
+    record = _record_of(scan, headers, voided, cut_at)
     if scan.record.state is FileState.ACTIVE:
         record = _sealed(record, max([end, *(v.end for v in voided if v.reason.startswith(DAMAGED))]), wall_ns, closed)
     return FileRepair(scan, record, tuple(voided), tuple(hits), _entries_lost(scan, hits), entries_cut)
@@ -156,18 +153,18 @@ def refuse_unrepairable(scan: FileScan) -> None:
             raise Damage(f"this cannot be repaired: {problem.what}", scan.path, problem.offset, hint)
 
 
-def _kept(scan: FileScan, limit: Epoch) -> tuple[list[Header], int | None, int]:
+def _headers_up_to(scan: FileScan, limit: Epoch) -> tuple[list[Header], int | None, int]:
     """The good blocks up to `limit`, where the first block behind it stands, and how many entries lie there."""
-    kept: list[Header] = []
+    headers: list[Header] = []
     cut_at: int | None = None
     entries_cut = 0
     for header in trusted(scan.view, scan.good):
         if header.epoch <= limit or scan.record.purpose is not FileKind.LOG:
-            kept.append(header)
+            headers.append(header)
             continue
         cut_at = header.offset if cut_at is None else cut_at
         entries_cut += header.entries if header.kind in WITH_ENTRIES else 0
-    return kept, cut_at, entries_cut
+    return headers, cut_at, entries_cut
 
 
 def _damaged_ranges(scan: FileScan, cut_at: int | None) -> tuple[list[Voided], list[Hit]]:
@@ -192,12 +189,12 @@ def _cut_back(limit: Epoch) -> str:
     return f"cut back to epoch {limit}"
 
 
-def _record_of(scan: FileScan, kept: list[Header], voided: list[Voided], cut_at: int | None) -> FileRecord:
+def _record_of(scan: FileScan, headers: list[Header], voided: list[Voided], cut_at: int | None) -> FileRecord:
     """The record as it is once `voided` is void. Ranges that were void before stay so."""
-    data = [header for header in kept if header.kind in WITH_ENTRIES]
+    data = [header for header in headers if header.kind in WITH_ENTRIES]
     ends: dict[StreamId, Lsn] = {}
     running = 0
-    for header in kept:
+    for header in headers:
         running = run_on(running, header.checksum)
         if header.kind == BlockKind.ENTRIES:
             ends[header.stream] = lsn_of(scan.record.number, header.offset, header.entries - 1)
@@ -294,7 +291,7 @@ def stage(files: Files, directory: str, repair: FileRepair, container_bytes: int
     file = files.create(path)
     try:
         file.allocate(0, record.end)
-        for start, stop in counted(record, record.end):
+        for start, stop in valid_ranges(record, record.end):
             file.write_at(start, [view[start:stop]])
         header = _new_header(record, container_bytes) if lacks_header(repair) else view[:FILE_HEADER_BYTES]
         file.write_at(0, [header])
@@ -308,14 +305,14 @@ def stage(files: Files, directory: str, repair: FileRepair, container_bytes: int
 def swap_in(files: Files, directory: str, staged: str, record: FileRecord) -> str | None:
     """Let the new file take over the name. The old one's name in quarantine, or None if there was none."""
     path = join(directory, record.name)
-    kept = None
+    set_aside_path = None
     if files.exists(path):
-        kept = join(directory, QUARANTINE, free_name(files, directory, record.name))
-        files.link(path, kept)
-        files.sync_directory(parent(kept))
+        set_aside_path = join(directory, QUARANTINE, free_name(files, directory, record.name))
+        files.link(path, set_aside_path)
+        files.sync_directory(parent(set_aside_path))
     files.rename(staged, path)
     files.sync_directory(parent(path))
-    return kept
+    return set_aside_path
 
 
 def set_aside(files: Files, directory: str, record: FileRecord) -> str | None:
@@ -323,11 +320,11 @@ def set_aside(files: Files, directory: str, record: FileRecord) -> str | None:
     path = join(directory, record.name)
     if not files.exists(path):
         return None
-    kept = join(directory, QUARANTINE, free_name(files, directory, record.name.replace("/", "-")))
-    files.rename(path, kept)
-    files.sync_directory(parent(kept))
+    set_aside_path = join(directory, QUARANTINE, free_name(files, directory, record.name.replace("/", "-")))
+    files.rename(path, set_aside_path)
+    files.sync_directory(parent(set_aside_path))
     files.sync_directory(parent(path))
-    return kept
+    return set_aside_path
 
 
 def _new_header(record: FileRecord, container_bytes: int) -> bytes:
@@ -346,7 +343,7 @@ class RepairReport:
     timeline: Timeline | None = None  # the new one, if the store goes back to an epoch
     repairs: list[FileRepair] = field(default_factory=list)  # files that change
     dropped: list[FileRecord] = field(default_factory=list)  # derived files that are set aside
-    kept: list[str] = field(default_factory=list)  # what was put into quarantine
+    quarantined: list[str] = field(default_factory=list)  # what was put into quarantine
 
     @property
     def is_needed(self) -> bool:
@@ -354,7 +351,7 @@ class RepairReport:
 
     @property
     def entries_lost(self) -> int | None:
-        """Lost by damage, at most; None if nobody can tell."""
+        """Lost by damage, at most; None if unknown."""
         known = [repair.entries_lost for repair in self.repairs]
         return None if None in known else sum(count or 0 for count in known)
 
@@ -405,7 +402,7 @@ class Repair:
         log = check_directory(self.files, self.directory, found)
         if log is None:
             first = found.first_damage
-            assert first is not None, "whoever cannot go on says why"
+            assert first is not None, "a repair that stops has a reason"
             raise Damage(first.what, first.path, first.offset, "the manifest itself is damaged: restore a backup")
         return log
 
@@ -469,7 +466,7 @@ class Repair:
         report.timeline = log.state.timeline.fork(TimelineId(self.rng.id64()), report.closed[0])
 
     def _closed(self, log: ReadOnlyLog, scans: list[FileScan], durable: Epoch) -> Link:
-        """The durable epoch and the chain's digest at it, from whoever still knows it."""
+        """The durable epoch and the chain's digest at it, from the best source left."""
         if log.witness is not None and log.witness.durable == durable:
             return durable, log.witness.digest
         if log.state.durable == durable:
@@ -483,7 +480,7 @@ class Repair:
     def _without_compacted(
         self, state: ManifestState, plans: list[FileRepair], report: RepairReport
     ) -> list[FileRepair]:
-        """A damaged compacted file is not missed as long as every log file it was made from is there."""
+        """A damaged compacted file can be dropped as long as every log file it was made from is there."""
         if state.horizon > 0:
             return plans
         compacted = [plan for plan in plans if plan.record.purpose is FileKind.COMPACTED]
@@ -510,16 +507,16 @@ class Repair:
             files.make_directories(join(directory, name))
         changes = self._changes(log.state, report)
         for plan in report.repairs:
-            report.kept += [_keep(files, directory, plan, part) for part in plan.voided if plan.scan.view]
+            report.quarantined += [_keep(files, directory, plan, part) for part in plan.voided if plan.scan.view]
         replaced = [plan for plan in report.repairs if self._is_replaced(plan)]
         staged = [stage(files, directory, plan, log.state.container_bytes) for plan in replaced]
         self._rename_sealed(report)
         manifest = Manifest(files, directory, self.threads, self.rng, log.state)
         manifest.commit(changes)
         manifest.close()
-        kept = [swap_in(files, directory, path, plan.record) for path, plan in zip(staged, replaced, strict=True)]
-        kept += [set_aside(files, directory, record) for record in report.dropped]
-        report.kept += [path for path in kept if path is not None]
+        moved = [swap_in(files, directory, path, plan.record) for path, plan in zip(staged, replaced, strict=True)]
+        moved += [set_aside(files, directory, record) for record in report.dropped]
+        report.quarantined += [path for path in moved if path is not None]
         if report.timeline is not None:
             rotate_epoch_file(files, directory, report.durable)
             files.sync_directory(directory)

@@ -1,38 +1,24 @@
-"""The half of `verify` that looks into files: each is checked by itself, by whoever has it at hand.
-
-    FileChecks    which files, up to which epoch, how far they were witnessed      plain data: it may travel
-    check_files   scan, header, counts, every block decoded                        in threads here, in tasks elsewhere
-    CheckedFile   what was found, and what the chain needs of this file            judged together by log/check/verify
-
-What the header and the counts say is compared with the manifest's record, and blocks whose checksum holds are decoded:
-that is asked only of a file whose blocks are good. Beside a running store a file is looked for again when it was
-renamed.
-
-Checks and what they found as plain data, so that files can be checked by other processes, on other machines.
-
-    FileChecks   {directory, durable, records, witnessed}
-    CheckedFile  {scan: verdict, counts, good ranges, problems; oddities; closings; holes}
-
-The file's bytes stay where they are: a scan that travelled has an empty view. Of the blocks only the closings travel,
-since the chain is proved from those of all files together: a line of text each, packed, about forty bytes an epoch.
-
-Always true: what was packed and unpacked is judged exactly as what was not.
-
-The part of `verify` that looks at everything but the log files: manifest, epoch files, and what else lies about.
-
-What `verify` says, finding by finding.
-
-Is everything there, is every bit of it what was written, and can that be proved?
+"""Verify: is every file there, is every bit what was written, and can that be proved?
 
     manifest ─▶ epoch files ─▶ every file: header, each block's checksum, running checksum, entries counted and decoded
-             ─▶ the chain of epochs, from the horizon's anchor to the witness ─▶ what else lies about
+             ─▶ the chain of epochs, from the horizon's anchor to the witness ─▶ unknown files
 
 Takes no lock and changes nothing; beside a running store it checks what is durable. `is_good` means: no damage. Each
-file gets the verdict that the seed has for it (log/read/blocks), each damage its file, its first bad byte and what it
-hits.
+file gets limestone's verdict (log/read/blocks), each damage its file, its first bad byte and what it hits.
 
-Files are checked one by one (log/check/verify), in threads here or wherever `verify_with` is told to; what was found is
-judged together, always here.
+Files are checked one by one, in threads here or wherever `verify_with` runs them; the results are judged together,
+always here:
+
+    FileChecks    {directory, durable, records, witnessed}                    plain data for other processes
+    check_files   scan, header, counts, every block decoded                   in threads here, in tasks elsewhere
+    CheckedFile   {scan: verdict, counts, good ranges, problems; oddities; closings; holes}
+
+Header and counts are compared with the manifest's record, and blocks with a good checksum are decoded, only in a file
+whose blocks are good. Beside a running store a file is located again when it was renamed. The file's bytes are not
+transferred: a scan from another process has an empty view. Of the blocks only the closings are transferred, since the
+chain is proved from those of all files together: a line of text each, packed, about forty bytes an epoch.
+
+Invariant: what was packed and unpacked is judged exactly as what was not.
 """
 
 from __future__ import annotations
@@ -72,14 +58,13 @@ from warren.log.file_record import (
 )
 from warren.log.log_files import locate, open_by_name, read_epoch_files
 from warren.log.manifest import ManifestState, read_manifest
-from warren.log.read.blocks import WITH_ENTRIES, FileScan, Hit, Problem, ScanVerdict, trusted
+from warren.log.read.blocks import WITH_ENTRIES, FileScan, Hit, Problem, ScanVerdict, extent, next_good, trusted, walk
 from warren.log.read.read_only import ReadOnlyLog
 from warren.log.read.scan import LogScan, scan_failed, scan_record
 from warren.log.recovery import judge_directory, newest_witness, quarantine_bytes
 from warren.log.retention import PIN_SUFFIX
 from warren.records.block import FileIdentity, Header, look
 from warren.records.entries import read_entries
-from warren.records.walk import extent, next_good, walk
 
 Oddity = tuple[int, str]  # at this byte, what
 
@@ -275,7 +260,7 @@ def _packed(closings: Iterable[ClosingCopy]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Unpacking:
-    """The closings of a file as they came, unpacked one after another each time they are asked for."""
+    """The closings of a file as they came, unpacked one after another on each iteration."""
 
     scan: FileScan
     packed: bytes
@@ -289,7 +274,7 @@ class _Unpacking:
 
 class Severity(IntEnum):
     NOTE = 0  # what a power cut or a running writer leaves, and what repairs have voided
-    WARNING = 1  # wrong, but it costs nothing by itself
+    WARNING = 1  # wrong, but nothing is lost
     DAMAGE = 2  # something durable is not what was written
 
     @property
@@ -358,7 +343,7 @@ def check_directory(files: Files, directory: str, report: VerifyReport) -> ReadO
 
 
 def check_context(files: Files, log: ReadOnlyLog, report: VerifyReport) -> None:
-    """Files nobody knows, leftovers, pins."""
+    """Unknown files, leftovers, pins."""
     directory, names = log.directory, files.list(log.directory)
     known = {record.name for state in (log.state, read_manifest(files, directory)) for record in state.files.values()}
     for name in names:

@@ -8,7 +8,7 @@ closing block, at the named end and behind blocks whose running checksum is the 
 the digest of the one before it. So an epoch, a file or a block cannot be taken out unseen.
 
 Where a repair has voided bytes, what stood there cannot be proved any more: it is counted as lost, and the running
-checksum is taken up again from the next closing block of that file. Memory: one closing per file, whatever the log's
+checksum restarts with the next closing block of that file. Memory: one closing per file, whatever the log's
 length, unless the closings were gathered elsewhere (log/check/verify).
 """
 
@@ -44,7 +44,7 @@ class ClosingCopy:
 
 @dataclass(frozen=True, slots=True)
 class ChainFile:
-    """What one file says of the chain. Its closings may be read as often as wanted, wherever they come from."""
+    """The part of the chain in one file. Its closings can be read repeatedly."""
 
     scan: FileScan
     closings: Iterable[ClosingCopy]
@@ -59,7 +59,7 @@ class ChainFile:
 
 @dataclass(frozen=True, slots=True)
 class _Closings:
-    """Those of a file that is mapped here: looked up one after another, never kept."""
+    """The closings of a mapped file, read one after another and not stored."""
 
     scan: FileScan
 
@@ -176,7 +176,7 @@ def _check_part(chain: Chain, epoch: Epoch, part: ClosingPart, copy: ClosingCopy
         if not _is_voided(scan, part.end):
             chain.blame(epoch, scan.path, part.end, f"epoch {epoch} is not whole: its closing block is missing here")
     elif scan.record.incarnation != part.incarnation:
-        chain.blame(epoch, scan.path, 0, f"epoch {epoch} has its part in another life of this file")
+        chain.blame(epoch, scan.path, 0, f"epoch {epoch} has its part in another incarnation of this file")
     elif copy.offset != part.end or copy.running not in (None, part.running):
         chain.blame(epoch, scan.path, copy.offset, f"epoch {epoch} was closed behind other blocks than those here")
 

@@ -1,27 +1,25 @@
-"""Compaction: the rotated files and the compacted file before them become one compacted file.
+"""Compaction: the rotated files and the previous compacted file become one compacted file.
 
     1  rotate                                          targets are chosen from its answer, never from the directory
-    2  a job merges targets + previous compacted file into staging/<job>/, synced           (log/compaction/jobs, log/workers)
+    2  a job merges targets + previous compacted file into staging/<job>/, synced   (log/compaction/jobs, log/workers)
     3  the proposal is checked: are its inputs still what the manifest says?
     4  staging/<job>/output → pwal_0000.compacted.<number>, directory synced
     5  one manifest edit: the new file is in force, its sources are detached
-    6  later, apart: purge (log/retention). Targets are not deleted here.
+    6  later, separately: purge (log/retention). Targets are not deleted here.
 
-What a power cut leaves: behind 2 a staging directory (cleared on opening); behind 4 a file the manifest does not know
-(set aside on opening: it is a copy); behind 5 the new state, with the previous file waiting for the purge. At no step
-is there a moment without a whole set of files.
+After a power cut: behind 2 there is a staging directory (cleared on opening); behind 4 a file that the manifest does
+not know (set aside on opening: it is a copy); behind 5 the new state, with the previous file waiting for the purge. At
+every step there is a whole set of files. Offline compaction is the same, by a process that opened the store for it.
 
-Offline compaction is the same, by a process that opened the store for it.
+`CompactionCatalog` is a view of the manifest in limestone's words:
 
-The compaction catalog: a view of the manifest, in the words of the seed.
-
-    compacted files     the sorted files, one behind the other by key, that stand for everything compacted so far
-    detached PWALs      the rotated files that went into it: passed over from now on
+    compacted files     the sorted files, one behind the other by key, that contain everything compacted so far
+    detached PWALs      the rotated files that went into it: skipped from now on
     max epoch           the last epoch that is in it
 
-A rotated file is chosen by *membership*: it is a target unless the catalog names it as compacted. The seed's rule by
+A rotated file is chosen by *membership*: it is a target unless the catalog names it as compacted. limestone's rule by
 epoch (first session's epoch greater than the catalog's) would drop a file whose first session is old; it is used only
-the safe way round, where a file's last epoch decides (checklist C-25), and there it says the same as membership.
+in the safe form, where a file's last epoch decides (checklist C-25), and there it agrees with membership.
 """
 
 from __future__ import annotations
@@ -81,7 +79,7 @@ def check_has_state(state: ManifestState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a job hands over: from which files it was made, and what came out."""
+    """The result of a job: its inputs and its output files."""
 
     inputs: tuple[FileRecord, ...]
     outputs: tuple[FileRecord, ...]  # by key range, one behind the other
@@ -113,7 +111,7 @@ class Compaction:
         self._rotation = rotation
         self._worker = worker
         self._settings = settings
-        self._upkeep = upkeep  # held while files are merged, put in force or let go: one of these at a time
+        self._upkeep = upkeep  # locked while files are merged, put in force or purged: one of these at a time
 
     def run(self, progress: Progress = lambda share: None) -> dict[str, Any]:
         """Compact everything up to now; what was done, for the result file. Never two at once."""
@@ -129,8 +127,8 @@ class Compaction:
                 self._clock.wall_ns(),
             )  # fmt: skip
             try:
-                made = OutputFile(place, join(staging, OUTPUT), self._worker.run(job, progress))
-                proposal = self.proposal(inputs, [made])
+                output = OutputFile(place, join(staging, OUTPUT), self._worker.run(job, progress))
+                proposal = self.proposal(inputs, [output])
                 self.commit(proposal)
             finally:
                 clear_staging(self._files, staging)
@@ -148,13 +146,13 @@ class Compaction:
         return [*catalog.compacted, *targets] if targets else []
 
     def places(self, count: int) -> list[OutputSlot]:
-        """Numbers and lives for files to be made. A number that is not used is never given again."""
+        """Numbers and incarnations for files to be written. An unused number is never used again."""
         places = [OutputSlot(self._log_files.take_number(), self._log_files.new_identity()) for _ in range(count)]
         self._manifest.commit([set_change(next_file=self._log_files.next_number)])
         return places
 
-    def proposal(self, inputs: Sequence[FileRecord], made: Sequence[OutputFile]) -> Proposal:
-        """The files that were made of these inputs, as the manifest is to know them."""
+    def proposal(self, inputs: Sequence[FileRecord], files: Sequence[OutputFile]) -> Proposal:
+        """The files that were written from these inputs, with their manifest records."""
         sources = {record.number for record in inputs if record.purpose is FileKind.LOG}
         sources |= {n for record in inputs for n in record.sources if n in self._manifest.state.files}
         # Behind the newest input only streams were written: its epoch and its digest are those of the new file, too.
@@ -164,10 +162,10 @@ class Compaction:
                 FileKind.COMPACTED, inputs, epoch, each.place, each.figures, compacted_name(each.place.number),
                 self._clock.wall_ns(),
             ).changed(sources=tuple(sorted(sources)), sealed_epoch=epoch, sealed_digest=digest, stream_ends=((0, 0),))
-            for each in made
+            for each in files
         )  # fmt: skip
         entries_in = sum(record.entries for record in inputs)
-        return Proposal(tuple(inputs), outputs, tuple(each.staged for each in made), entries_in)
+        return Proposal(tuple(inputs), outputs, tuple(each.staged for each in files), entries_in)
 
     def is_due(self) -> bool:
         """Every uncompacted byte may supersede a compacted one: is their share above the ratio?"""

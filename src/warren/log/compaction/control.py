@@ -1,24 +1,20 @@
-"""The compaction thread and its `ctrl` directory.
+"""Maintenance thread of a log store, and the `ctrl` directory through which other processes request a compaction.
 
-    ctrl/start_compaction    whoever makes this file asks for a compaction; it is deleted when it is seen, so that one
-                             made during a run starts another run
-    ctrl/compaction_result   what came of it, one JSON object (`comaction_result`, the seed's spelling, is a link to it)
+    ctrl/start_compaction    creating this file requests a compaction; it is deleted when seen, so that one created
+                             during a run starts another run
+    ctrl/compaction_result   the result, one JSON object (`comaction_result`, limestone's spelling, is a link to it)
 
-An empty request means: compact. One JSON object in it asks for something else: {"order": {…}} for a compaction to be
-done elsewhere, {"accept": {…}} to put it in force, {"cancel": {…}} to give it up (log/compaction/handover). A `request` in it is
-repeated in the result, so that everybody finds the answer to his own.
+An empty request means: compact. Otherwise it is one JSON object: {"order": {…}} for a compaction to be done elsewhere,
+{"accept": {…}} to put it in force, {"cancel": {…}} to abandon it (log/compaction/handover). A `request` in it is
+repeated in the result, so that each client finds the answer to its own.
 
-One thread, made when opening ends and ended by `close`, or when nobody has the store any more: so two compactions never
-run at once. It also starts one by itself when too much of the log may be superseded, purges what nobody holds, and lays
-the ballast again when the disk has room. A poll that fails is an alarm until a later one is good (base/threads), and
-its work is tried less often meanwhile; a request is always answered.
+`CompactionThread` starts when opening ends, and ends with `close` or when the store is no longer referenced: so two
+compactions never run at once. It also compacts when too much of the log may be superseded, purges free files, and
+creates the disk reserve again when the disk has room. A poll that fails is an alarm until a later one succeeds
+(base/threads), and its work is retried less often meanwhile; a request is always answered.
 
-Asking a running store for something through its `ctrl` directory, from another process (log/compaction/control answers).
-
-    ctrl/start_compaction     written under a name of our own, then renamed: the store never sees half of it
-    ctrl/compaction_result    ours is the one that repeats our request's name
-
-One request at a time: whoever finds another's waiting waits until the store has taken it up.
+`request_compaction` is the client. It writes the request under a name of its own and renames it, so that the store
+never sees half of it. One request at a time: if another one is pending, the client waits until the store has taken it.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ REQUEST_BYTES_MAX = 1 << 20
 
 
 class CompactionOrdering(Protocol):
-    """Compaction that others do (log/compaction/handover)."""
+    """Compaction in other processes (log/compaction/handover)."""
 
     def order(self, places: int, seconds: float) -> CompactionJob | None: ...
 
@@ -57,8 +53,8 @@ class CompactionOrdering(Protocol):
     def is_out(self) -> bool: ...
 
 
-class MaintenanceResult(Protocol):
-    """What the thread calls."""
+class MaintainedStore(Protocol):
+    """The store, as the thread uses it; tests have fakes of it."""
 
     def compact(self) -> dict[str, Any]: ...
 
@@ -67,7 +63,7 @@ class MaintenanceResult(Protocol):
     def purge(self) -> object: ...
 
     def is_short_of_room(self) -> bool:
-        """Whether history is to yield before anything else is done."""
+        """Whether history is to be purged before anything else is done."""
         ...
 
     @property
@@ -84,7 +80,7 @@ class CompactionThread:
         directory: str,
         clock: Clock,
         threads: Threads,
-        maintained: MaintenanceResult,
+        maintained: MaintainedStore,
         poll_seconds: float,
         background: Background | None = None,
     ) -> None:
@@ -130,24 +126,24 @@ class CompactionThread:
                 self._is_rung = False
                 if self._is_stopping:
                     return
-            if not self._looks():
+            if not self._poll():
                 return
 
-    def _looks(self) -> bool:
-        """Look once. False: what we maintain was dropped by everybody else, unclosed."""
+    def _poll(self) -> bool:
+        """Poll once. False: the store is no longer referenced, unclosed."""
         maintained = self._maintained()
         if maintained is None:
             return False
         try:
             if self._clock.monotonic_ns() >= self._due_ns or self._files.exists(join(self._home, START)):
-                self._look(maintained)
+                self._maintain(maintained)
                 self._task.succeeded()
         except Exception as error:
             self._task.failed(error)
             self._due_ns = self._clock.monotonic_ns() + int(self._task.retry_seconds * 1e9)
         return True
 
-    def _look(self, maintained: MaintenanceResult) -> None:
+    def _maintain(self, maintained: MaintainedStore) -> None:
         if maintained.is_short_of_room():
             maintained.purge()
         maintained.disk_reserve.lay()
@@ -169,16 +165,16 @@ class CompactionThread:
             file.close()
 
     def _write_result(self, result: dict[str, Any]) -> None:
-        told = {"finished_ns": self._clock.wall_ns(), **result}
+        answer = {"finished_ns": self._clock.wall_ns(), **result}
         path, alias = join(self._home, RESULT), join(self._home, RESULT_ALIAS)
-        atomic.replace(self._files, path, [json.dumps(told).encode() + b"\n"])
+        atomic.replace(self._files, path, [json.dumps(answer).encode() + b"\n"])
         if self._files.exists(alias):
             self._files.remove(alias)
         self._files.link(path, alias)
 
 
-def answered(maintained: MaintenanceResult, raw: bytes) -> dict[str, Any]:
-    """Do what a request asks for. Whoever asked waits for an answer, so that nothing that went wrong passes by."""
+def answered(maintained: MaintainedStore, raw: bytes) -> dict[str, Any]:
+    """Execute a request. The client waits for an answer, so every failure becomes one."""
     request: dict[str, Any] = {}
     try:
         request = _request_of(raw)
@@ -198,7 +194,7 @@ def _request_of(raw: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         request = None
     if not isinstance(request, dict):
-        raise Refused(f"{CTRL}/{START} holds neither nothing nor a JSON object", "an empty file asks for a compaction")
+        raise Refused(f"{CTRL}/{START} must be empty or a JSON object", "an empty file requests a compaction")
     return request
 
 
@@ -206,7 +202,7 @@ def _named(request: dict[str, Any]) -> dict[str, Any]:
     return {"request": request["request"]} if isinstance(request.get("request"), str) else {}
 
 
-def _done(maintained: MaintenanceResult, request: dict[str, Any]) -> dict[str, Any]:
+def _done(maintained: MaintainedStore, request: dict[str, Any]) -> dict[str, Any]:
     handover = maintained.handover
     match request:
         case {"order": {"places": int(places), "seconds": int(seconds)}}:
@@ -220,7 +216,7 @@ def _done(maintained: MaintenanceResult, request: dict[str, Any]) -> dict[str, A
         case _ if set(request) <= {"request"}:
             result = maintained.compact()
         case _:
-            raise Refused(f"{CTRL}/{START} asks for {sorted(request)}", "it may ask for order, accept or cancel")
+            raise Refused(f"{CTRL}/{START} requests {sorted(request)}", "it may request order, accept or cancel")
     maintained.purge()
     return result
 
@@ -231,7 +227,7 @@ POLL_SECONDS = 0.05
 def request_compaction(
     environment: Environment, directory: str, wanted: dict[str, Any], timeout_seconds: float
 ) -> dict[str, Any]:
-    """What the store running in a directory answers. A request that nobody takes up is withdrawn."""
+    """The answer of the store running in a directory. A request that no store takes is withdrawn."""
     if not environment.files.exists(join(directory, MANIFEST)):
         raise Refused(f"{directory} is no log directory: it has no {MANIFEST}", "name the directory of a log store")
     return _Request(environment, directory, wanted).answered(timeout_seconds)
@@ -248,12 +244,12 @@ class _Request:
 
     def answered(self, timeout_seconds: float) -> dict[str, Any]:
         deadline_ns = self._environment.clock.monotonic_ns() + int(timeout_seconds * 1e9)
-        is_asked = False
+        is_sent = False
         bell = self._environment.threads.condition()
         while True:
-            if not is_asked and not self._files.exists(self._start):
+            if not is_sent and not self._files.exists(self._start):
                 self._write()
-                is_asked = True
+                is_sent = True
             answer = self._answer()
             if answer is not None:
                 return answer
@@ -261,9 +257,9 @@ class _Request:
                 break
             with bell:
                 bell.wait(POLL_SECONDS)
-        if not is_asked or self._withdrawn():
+        if not is_sent or self._withdrawn():
             hint = "start it, or compact the stopped directory with `warren log compact`"
-            raise Refused(f"nobody took up the request within {timeout_seconds:g} s: is a store running there?", hint)
+            raise Refused(f"no store took the request within {timeout_seconds:g} s: is one running there?", hint)
         raise Refused(
             f"the compaction was not done within {timeout_seconds:g} s", f"its result will be in {self._result}"
         )
@@ -279,7 +275,7 @@ class _Request:
         self._files.rename(own, self._start)
 
     def _withdrawn(self) -> bool:
-        """Take the request back, if nobody has taken it up."""
+        """Withdraw the request, if no store has taken it."""
         if not self._files.exists(self._start):
             return False
         self._files.remove(self._start)
@@ -290,7 +286,7 @@ class _Request:
             return None
         file = self._files.open(self._result)
         try:
-            told = json.loads(file.read_at(0, self._files.stat(self._result).size_bytes))
+            answer = json.loads(file.read_at(0, self._files.stat(self._result).size_bytes))
         finally:
             file.close()
-        return told if told.get("request") == self._name else None
+        return answer if answer.get("request") == self._name else None

@@ -1,10 +1,9 @@
-"""Sorted files on their way into the manifest: the number and life given before one is made, the figures that come back
-with it, and the record it gets.
+"""Compaction job: merge sealed files into one sorted file in staging. Start-up snapshots use the same job.
 
-The job behind compaction and start-up snapshot: merge sealed files into one sorted file in staging.
-
-A job is plain data, so that it can be handed to another process; it reads only sealed files, writes only below its own
-staging directory, and syncs what it wrote. What it returns is a proposal's figures; nothing is in force by it.
+A job is plain data, so that it can run in another process. It reads only sealed files, writes only below its own
+staging directory, and syncs what it wrote. Number and incarnation of the output are assigned before it is written
+(`OutputSlot`); the job returns figures (`OutputFile`), which are a proposal: the owner checks them and makes the
+manifest record (`output_record`).
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from warren.records.columns import EntryColumns
 
 
 class OutputSlot(NamedTuple):
-    """What a file to be made is to be called."""
+    """Number and identity of a file to be written."""
 
     number: FileNumber
     identity: FileIdentity
 
 
 class OutputFile(NamedTuple):
-    """A file that was made, where it waits, and its figures."""
+    """A file that was written, its path in staging, and its figures."""
 
     place: OutputSlot
     staged: str
@@ -46,7 +45,7 @@ def output_record(
     inputs: Sequence[FileRecord],
     epoch: Epoch,
     place: OutputSlot,
-    made: dict[str, Any],
+    figures: dict[str, Any],
     name: str,
     wall_ns: int,
 ) -> FileRecord:
@@ -58,13 +57,13 @@ def output_record(
         purpose,
         FileState.SEALED,
         name,
-        end=made["end"],
-        running=made["running"],
-        entries=made["entries"],
+        end=figures["end"],
+        running=figures["running"],
+        entries=figures["entries"],
         first_epoch=min((r.first_epoch for r in inputs if r.entries), default=Epoch(0)),
         last_epoch=epoch,
         sealed_ns=wall_ns,
-        index_at=made["index_at"],
+        index_at=figures["index_at"],
     )
 
 
@@ -105,17 +104,17 @@ class Job:
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Job:
         timeline, incarnation = raw["identity"]
-        made = {
+        values = {
             **raw,
             "identity": FileIdentity(TimelineId(timeline), Incarnation(incarnation)),
             "purpose": FileKind(raw["purpose"]),
             "inputs": tuple(FileRecord.from_json(item) for item in raw["inputs"]),
         }
-        return cls(**made)
+        return cls(**values)
 
 
 def run_job(files: Files, threads: Threads, job: Job, progress: Progress) -> dict[str, Any]:
-    """Merge; the figures of the file that was made."""
+    """Merge; the figures of the file that was written."""
     clear_staging(files, job.staging)
     files.make_directories(job.staging)
     inputs = [LogInput(files, job.directory, record, job.epoch, streams=(KV_STREAM,)) for record in job.inputs]
@@ -131,9 +130,9 @@ def run_job(files: Files, threads: Threads, job: Job, progress: Progress) -> dic
             progress(min(1.0, done / max(1, entries_in)))
 
     header = FileHeader(job.number, ChannelId(0), job.purpose, 0, job.created_ns)
-    made = write_sorted(files, join(job.staging, OUTPUT), header, job.identity, job.epoch, watched())
+    figures = write_sorted(files, join(job.staging, OUTPUT), header, job.identity, job.epoch, watched())
     files.sync_directory(job.staging)
-    return {"entries_in": entries_in, **made}
+    return {"entries_in": entries_in, **figures}
 
 
 def write_sorted(
@@ -147,15 +146,15 @@ def write_sorted(
         writer = SortedWriter(file, identity, FILE_HEADER_BYTES, epoch, run_on(0, checksum))
         for batch in batches:
             writer.add(batch)
-        made = writer.finish()
+        summary = writer.finish()
         file.sync()
     finally:
         file.close()
     return {
-        "entries": made.entries,
-        "end": made.end_offset,
-        "running": made.running_checksum,
-        "index_at": made.index_offset,
+        "entries": summary.entries,
+        "end": summary.end_offset,
+        "running": summary.running_checksum,
+        "index_at": summary.index_offset,
     }
 
 

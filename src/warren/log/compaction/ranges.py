@@ -1,25 +1,25 @@
-"""How a compaction is dealt to tasks: into how many key ranges, where they are cut, in one pass or two.
+"""Key ranges of a compaction: how it is partitioned into tasks, and the two kinds of task.
 
     ranges     one for every so many entries, so that each fits into a task's memory; as many as there are workers
-    bounds     from a few blocks of each input: jump into the file, go on to the next good block, take some of its keys
-    passes     one if there are few ranges, else inputs are first dealt into runs (log/compaction/ranges)
+    bounds     from a few blocks of each input: seek into the file, find the next good block, take some of its keys
+    passes     one if there are few ranges, else inputs are first partitioned into runs
 
-Planning touches a few blocks only. Bounds that are off make ranges uneven, and nothing else.
+Planning reads a few blocks only. Inexact bounds make ranges uneven, and nothing else.
 
-The two kinds of task that a compaction is dealt to. Both are plain data, and their answers too, so that they run in
-any process which sees the directory: Spark's executors (pipeline/jobs/compact), or whoever else.
+Tasks and their results are plain data, so that they run in any process which sees the directory, for instance Spark's
+executors (pipeline/jobs/compact):
 
     merge    one key range of all inputs          ──▶  one sorted file, synced; the file of that range
     deal     all key ranges of some inputs, which ──▶  one run: a sorted file with a part for each range
              fit into memory
 
-A few ranges are merged straight from the inputs, of which each task reads everything and keeps its own. That reads all
-keys once per range, so for many ranges the inputs are first dealt into runs, each entry once, and a range is then
+A few ranges are merged directly from the inputs: each task reads everything and selects its own rows. That reads all
+keys once per range, so for many ranges the inputs are first partitioned into runs, each entry once, and a range is then
 merged from its part of every run: two passes, whatever the size, so that the cost stays linear.
 
-A task writes below `home` only, under a name that no other attempt has. What it answers is a proposal's figures.
-Memory: 96 bytes an entry of a range or load. A range that is larger all the same (a sample misled, a key was written
-very often) is merged in pieces on disk.
+A task writes below `home` only, under a name that no other attempt has. Its result is a proposal's figures. Memory: 96
+bytes an entry of a range or load. A range that is larger nevertheless (a misleading sample, a key that was written very
+often) is merged in pieces on disk.
 """
 
 from __future__ import annotations
@@ -53,14 +53,13 @@ from warren.log.merge.external import (
 )
 from warren.log.merge.merge import NO_CLEARS, Clears, survivors
 from warren.log.merge.pool import Pool, joined_pools
-from warren.log.read.blocks import EVERY_EPOCH, WITH_ENTRIES, FileScan
+from warren.log.read.blocks import EVERY_EPOCH, WITH_ENTRIES, FileScan, next_good
 from warren.log.read.parts import Border, FilePart, PartInput, cut_into_parts, scan_part
 from warren.log.read.scan import refuse_damage
 from warren.log.settings import KV_STREAM
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns
 from warren.records.entries import read_entries
-from warren.records.walk import next_good
 
 SPILLS = "spills"
 
@@ -121,7 +120,7 @@ class MergeTask:
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> MergeTask:
         number, timeline, incarnation = raw["place"]
-        made = {
+        values = {
             **raw,
             "place": OutputSlot(FileNumber(number), FileIdentity(TimelineId(timeline), Incarnation(incarnation))),
             "key_range": KeyRange.from_json(raw["key_range"]),
@@ -129,7 +128,7 @@ class MergeTask:
             "runs": tuple((name, start, stop, entries) for name, start, stop, entries in raw["runs"]),
             "clears": clears_from_json(raw["clears"]),
         }
-        return cls(**made)
+        return cls(**values)
 
 
 def clears_to_json(clears: Clears) -> list[list[int]]:
@@ -203,7 +202,7 @@ def _scanned(files: Files, directory: str, part: FilePart) -> FileScan:
 
 
 class _Once:
-    """A scan, made when it is first asked for."""
+    """A scan, run at its first use."""
 
     def __init__(self, scan: partial[FileScan]) -> None:
         self._scan = scan

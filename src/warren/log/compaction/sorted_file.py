@@ -1,36 +1,26 @@
-"""Writing a sorted file: entries in key order, in blocks, with an index behind them. Snapshots and compacted files.
+"""Sorted file: entries in key order, in blocks, with an index behind them. Snapshots and compacted files.
 
-    | file header (not ours) | sorted | sorted | … | sorted | index … | last index |
-      start_offset ^                                             index_offset ^    ^ end_offset
+    | file header (not ours) | sorted | sorted | … | sorted | index level 0 | index level 0 | index level 1 |
+      start_offset ^                                          ^ index_offset                  ^ the last    ^ end_offset
 
-Entries come in order, in batches of any size (what `merge` and the plans of `sorting` give); blocks are cut at about
-`block_bytes`, a small rest waits for the next batch. Each block's header says the number of its first entry, so that a
-block which is not where the index says cannot pass for its neighbour. Writes are large: several blocks each.
+Writing (`SortedWriter`): entries come in order, in batches of any size; blocks are cut at about `block_bytes`, a small
+rest waits for the next batch. Each block header has the number of its first entry, so that a block that is not where
+the index says is not mistaken for the next one. Writes are large: several blocks each. Nothing is written twice and
+nothing is read back. Syncing, naming and announcing the file, and its first block, are the caller's task.
 
-Always true: nothing is written twice and nothing is read back. Syncing, naming and announcing the file is the caller's
-business, as is its first block. Bytes: docs/formats/sorted_file.md. Reading: sorted_reader.
+Index: a small tree of INDEX blocks. For each block below it an index block has: offset, number of entries, and a
+*separator*, the shortest string that is not greater than the block's first key and greater than the last key before it.
+There are as many levels as needed until one block lists all; with keys of usual length that is two levels from 4096
+sorted blocks on, else one. An index block has the layout of a block of entries: KIND is the level, STORAGE and KEY the
+separator, MAJOR the offset, MINOR the number of entries; values are empty.
 
-Where the blocks of a sorted file begin: a small tree of INDEX blocks behind the SORTED ones.
+Reading (`SortedFile`): one key, a range, everything row by row, or column batches as they lie in the file. The checksum
+of a block is verified the first time the block is used, and only then; what does not verify is `Damage` with path and
+offset, and nothing of it is served. Only what is returned as `bytes` is copied: batches are views of the file, and the
+cursor holds one block at a time. `get`, `range`, `prefix` and `cursor` show keys that have a value. Tombstones and
+entries about storages are shown by `batches` alone: they matter to a merge, not to a reader.
 
-    | sorted | sorted | sorted | … | index level 0 | index level 0 | index level 1 |
-                                     ^ lists sorted blocks            ^ the last one: lists all of level 0
-
-For each block below it an index block says: offset, number of entries, and a *separator*, the shortest string that is
-not greater than the block's first key and greater than the last key before it. There are as many levels as it takes
-until one block lists all; with keys of usual length that is two levels from 4096 sorted blocks on, else one.
-
-An index block is laid out as a block of entries, so nothing new has to be read or checked: KIND is the level, STORAGE
-and KEY the separator, MAJOR the offset, MINOR the number of entries; values are empty.
 Bytes: docs/formats/sorted_file.md.
-
-Reading a sorted file: one key, a range, everything row by row, or column batches as they lie in the file.
-
-Every block's checksum is verified the first time the block is touched, and only then; what does not verify is `Damage`
-with path and offset, and nothing of it is served. Nothing is copied but what is handed out as `bytes`: batches are
-views of the file, and the cursor holds one block at a time.
-
-`get`, `range`, `prefix` and `cursor` show keys that have a value. Tombstones and entries about storages are shown by
-`batches` alone: they matter to a merge, not to a reader.
 """
 
 from __future__ import annotations
@@ -396,5 +386,5 @@ def _rows_of(block: EntryColumns) -> list[SortedFileRow]:
 
 def _behind_prefix(start: bytes) -> bytes | None:
     """The least string greater than everything that begins with `start`; None if there is none."""
-    kept = start.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    prefix = start.rstrip(b"\xff")
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None

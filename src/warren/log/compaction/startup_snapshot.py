@@ -1,11 +1,11 @@
-"""The start-up snapshot: the state as of opening, sorted by key, on disk.
+"""Start-up snapshot: the state as of opening, sorted by key, on disk.
 
-    ready ─▶ create_snapshot ─▶ merge of: compacted file + rotated files not in it     (the job compaction uses, too)
+    ready ─▶ create_snapshot ─▶ merge of: compacted file + rotated files not in it     (the same job as compaction)
 
 At a clean stop the snapshot is written for the next start, which then only maps it. After a crash it is rebuilt. It is
-derived: if it is missing, damaged or not of the durable epoch, it is dropped and made again; nothing is lost by it.
+derived: if it is missing, damaged or not of the durable epoch, it is dropped and made again; nothing is lost.
 
-Reading is by key, by range, by cursor, or as batches of columns straight from the mapped blocks.
+Reading is by key, by range, by cursor, or as batches of columns from the mapped blocks.
 """
 
 from __future__ import annotations
@@ -81,19 +81,19 @@ class StartupSnapshots:
         self._upkeep = upkeep  # nothing that is merged goes meanwhile, and one snapshot replaces another, not two one
 
     def at_start(self, durable: Epoch, worker: MergeWorker, progress: Progress) -> StartupSnapshot:
-        """The one that was kept, if it is of this epoch and whole; else a new one, made by `worker`: the start waits
+        """The stored one, if it is of this epoch and whole; else a new one, made by `worker`: the start waits
         for it, so a process of its own would only add what it costs to begin."""
         state = self._manifest.state
-        kept = state.files.get(state.snapshot)
-        if kept is not None and state.snapshot_epoch == durable and self._is_whole(kept):
-            self._remove_others(kept)
-            return StartupSnapshot(durable, self._open(kept))
+        stored = state.files.get(state.snapshot)
+        if stored is not None and state.snapshot_epoch == durable and self._is_whole(stored):
+            self._remove_others(stored)
+            return StartupSnapshot(durable, self._open(stored))
         with self._upkeep:
             return self._make(durable, worker, progress)
 
     def make(self, epoch: Epoch, progress: Progress = lambda share: None) -> StartupSnapshot:
         """Merge everything sealed into a new snapshot and keep it. The files of `epoch` must be sealed. If a compaction
-        has come further meanwhile, so does the snapshot: what it superseded cannot be told any more."""
+        has come further meanwhile, so does the snapshot: what it superseded is unknown by then."""
         with self._upkeep:
             return self._make(epoch, self._worker, progress)
 
@@ -120,13 +120,13 @@ class StartupSnapshots:
             self._settings.merge_memory_bytes, self._settings.scan_threads, self._clock.wall_ns(),
         )  # fmt: skip
         try:
-            made = worker.run(job, progress)
+            figures = worker.run(job, progress)
             self._files.rename(join(staging, OUTPUT), join(self._directory, snapshot_name(number)))
             self._files.sync_directory(join(self._directory, SNAPSHOT))
         finally:
             clear_staging(self._files, staging)
         place, wall_ns = OutputSlot(number, identity), self._clock.wall_ns()
-        return output_record(FileKind.SNAPSHOT, inputs, epoch, place, made, snapshot_name(number), wall_ns)
+        return output_record(FileKind.SNAPSHOT, inputs, epoch, place, figures, snapshot_name(number), wall_ns)
 
     def _is_whole(self, record: FileRecord) -> bool:
         """Is it there, and is its index readable? Its blocks are verified as they are touched."""
@@ -149,9 +149,9 @@ class StartupSnapshots:
             raise Damage("the snapshot is not the one the manifest names", path, 0)
         return SortedFile(view, identity, record.index_at, path)
 
-    def _remove_others(self, kept: FileRecord | None) -> None:
+    def _remove_others(self, current: FileRecord | None) -> None:
         """Snapshots that no edit names: derived, so they are simply removed."""
         home = join(self._directory, SNAPSHOT)
         for name in self._files.list(home):
-            if kept is None or join(SNAPSHOT, name) != kept.name:
+            if current is None or join(SNAPSHOT, name) != current.name:
                 self._files.remove(join(home, name))

@@ -1,81 +1,49 @@
-"""The two plans of a merge in memory: order everything at once, or fold one input after another.
+"""Merging several inputs into one sequence of batches in key order, in memory or in pieces on disk.
 
-    put_only        every entry of every input is taken as it comes, then ordered once by key and version. Key ranges
-                    are ordered, and the output is gathered, by several threads side by side
-    update_to_max   one input after another: an entry is kept only if it is newer than what is held for its key. One
-                    thread; memory for the distinct keys, however often each was written
+    put_only        in memory: all entries are read, then ordered once by key and version. Key ranges are ordered, and
+                    the output is gathered, by several threads side by side
+    update_to_max   in memory, one input after another: an entry stays only if it is newer than the known one of its
+                    key. One thread; memory for the distinct keys, however often each was written
+    external        in pieces on disk, each piece by put_only
 
-Both are those of the seed, rid of its sort database: the order of the first is what version-prefixed keys gave, the
-fold of the second what get-compare-put gave. Both rest on `merge`; a differential test holds them equal.
+`sorted_merge` uses put_only where it fits into its memory, else external; update_to_max is the fallback of external,
+and the plan to choose where few keys are written very often. All give the same (a differential test compares them). The
+first two are limestone's, without its sort database: the order of the first is what version-prefixed keys gave, the
+fold of the second what get-compare-put gave. The inputs are an explicit list, never a directory listing, and can be
+read again: a start-up snapshot takes all files, an online compaction some. The working directory is cleared first.
 
-Always true: an input is an explicit argument (nobody looks into a directory), its batches know their epochs, and it may
-be read again.
-
-Key ranges: a merge dealt to several workers, each of whom writes one file of the result.
-
-    low <= (storage, key) < high          None: from the first key on, to the last
-
-Every version of a key lies in one range, and so do the entries about a storage as a whole, at its empty key. But what a
-clear drops may lie in any range behind it: whoever merges a range must know the clears of all. So a range reads all
-inputs, keeps its own rows, and notes every clear it comes by.
-
-Rows are compared with a bound eight bytes at a time, all at once; only those that agree so far are looked at further.
-
-Hash buckets: a merge dealt to several workers who know nothing of each other.
-
-    bucket(storage, key) = hash mod count         every version of a key falls into one bucket, wherever it was written
-
-A worker reads all inputs, keeps the rows of its own bucket and merges those: what the workers give together is what one
-merge gives, in another order. Entries about a storage as a whole (clears, additions) fall into every bucket, since each
-must know what they drop.
-
-The hash is a function of storage, length and the first 256 bytes of the key: it spreads, it does not name. It never
-reaches the disk, so it may change from one version to the next.
-
-Sorting the entries of several inputs into one sequence of batches, merged, in key order.
-
-    put_only        in memory, everything at once, several threads            plans
-    update_to_max   in memory, one input after another, one thread            plans
-    external        in pieces on disk, each piece by put_only                 external
-
-`sorted_merge` takes put_only where it fits into the memory it was given, else external; update_to_max is what external
-falls back to, and the plan to choose where few keys are written very often. All give the same.
-
-The inputs are an explicit list: a start-up snapshot takes all files, an online compaction some. The working directory
-is cleared first, whatever an earlier merge left there.
-
-A merge that is larger than memory: in pieces, each of which fits.
+External:
 
     inputs ──survey──► splitters (from real keys), clears
-    inputs ──loads───► each sorted and merged in memory, then dealt to its key ranges ──► spills
+    inputs ──loads───► each sorted and merged in memory, then partitioned by key range ──► spills
     spills ──────────► one after another merged in memory ──► output, in key order
 
-Every entry is written once and read twice more, however large the log: the cost is linear. A range that came out too
-large all the same (skewed keys) is dealt again, with splitters of its own. A single key that was written very often
-collapses when its load is merged; a range that holds one key only is folded, which needs memory for one entry.
+Every entry is written once and read twice more, however large the log: the cost is linear. A range that is too large
+nevertheless (skewed keys) is partitioned again, with splitters of its own. A single key that was written very often
+collapses when its load is merged; a range that holds one key only is folded, which needs memory for one entry. A spill
+holds each load's share of one range as sorted blocks. It is never synced and never survives; its blocks are checksummed
+nevertheless. Splitters come from a sample of real keys; an inexact sample makes pieces uneven, and nothing else.
 
-Always true: a key falls into one range, and entries about a storage fall to where its first key would. All clears are
-known before anything is dealt, so each range drops for itself what they cover.
+Merges partitioned to several workers:
 
-A spill: one key range of a merge that is too large for memory, waiting on disk as sorted blocks.
+    key range    low <= (storage, key) < high (None: unbounded)       each worker writes one file of the result
+    hash bucket  hash(storage, key) mod count                         workers that know nothing of each other
 
-    load 1 | load 2 | load 3 | …        each load's share of the range, sorted and merged by itself
+Every version of a key lies in one range or bucket. A worker reads all inputs and selects its own rows. What a clear
+drops may lie in any range behind it, so a range notes the clears of all; entries about a storage as a whole are in
+every bucket. All clears are known before anything is partitioned, so each range drops what they cover. Rows are
+compared with a bound eight bytes at a time, all at once; only those that agree so far are compared further. The hash is
+a function of storage, length and the first 256 bytes of the key. It never reaches the disk, so it may change between
+versions.
 
-A spill is an input of the merge that follows. It is never synced and never survives: the working directory is cleared
-before a merge begins. Its blocks are checksummed all the same: a disk that lies does not ask what the file is for.
+Read-ahead: results in order, computed ahead by a few threads while the consumer works on the last of them.
 
-Results in order, computed ahead by a few threads while the one who asked works on the last of them.
-
-    threads    job 5 · job 6            at most `depth` results beyond what was asked for
+    threads    job 5 · job 6            at most `depth` results beyond what was requested
     waiting    4
-    asked      0 1 2 3
+    consumed   0 1 2 3
 
-A merge gathers its next pieces while the writer checksums and writes the last one. An error of a job comes out where
-its result would have; whoever stops asking (closes the iterator) stops the threads.
-
-Where to cut the keys of a merge so that the pieces are about equally large: bounds taken from real keys.
-
-A sample that is off makes pieces uneven, and nothing else. (log/compaction/ranges shows it a few blocks of each file.)
+A merge gathers its next pieces while the writer checksums and writes the last one. An error of a job is raised where
+its result would have been; closing the iterator stops the threads.
 """
 
 from __future__ import annotations
@@ -116,7 +84,7 @@ Result = TypeVar("Result")
 
 
 def ahead(threads: Threads, jobs: Sequence[Callable[[], Result]], worker_count: int) -> Iterator[Result]:
-    """The jobs' results, in order. With fewer than two workers each job runs when it is asked for."""
+    """The jobs' results, in order. With fewer than two workers each job runs when its result is requested."""
     if worker_count < 2 or len(jobs) < 2:
         return (job() for job in jobs)
     return _Ahead(threads, jobs, worker_count).results()
@@ -167,7 +135,7 @@ class _Ahead(Generic[Result]):
                 self._changed.notify_all()
 
     def _begin(self) -> int | None:
-        """The number of the next job, once it is near enough to what was asked for."""
+        """The number of the next job, once it is within `depth` of what was requested."""
         with self._changed:
             while not self._is_closed and self._begun < len(self._jobs):
                 if self._begun <= self._asked + self._worker_count:
@@ -200,7 +168,7 @@ class Input(Protocol):
         ...
 
     def batches(self) -> Iterator[EntryColumns]:
-        """All entries, with their epochs; may be asked for more than once."""
+        """All entries, with their epochs; can be read more than once."""
         ...
 
 
@@ -221,13 +189,13 @@ def put_only(
 
 def update_to_max(inputs: Sequence[Input], is_bottom: bool, clears: Clears = NO_CLEARS) -> Iterator[EntryColumns]:
     """One after another, newer over older."""
-    held, waiting, waiting_cost = no_entries(), list[EntryColumns](), 0
+    folded, waiting, waiting_cost = no_entries(), list[EntryColumns](), 0
     for batch in (batch for each in inputs for batch in each.batches()):
         waiting.append(batch)
         waiting_cost += _cost_of(batch)
-        if waiting_cost >= max(_cost_of(held), _FOLD_COST_MIN):  # so that an entry is folded a few times only
-            held, waiting, waiting_cost = merge([held, *waiting], is_bottom=False, clears=clears), [], 0
-    pool = Pool.of([held, *waiting])
+        if waiting_cost >= max(_cost_of(folded), _FOLD_COST_MIN):  # so that an entry is folded a few times only
+            folded, waiting, waiting_cost = merge([folded, *waiting], is_bottom=False, clears=clears), [], 0
+    pool = Pool.of([folded, *waiting])
     yield from map(pool.take, pool.pieces(survivors(pool, clears.and_also(Clears.of(pool)), is_bottom)))
 
 
@@ -622,7 +590,7 @@ class _External:
         return SpillFile(self._workshop.files, join(self._workshop.directory, f"spill-{next(self._numbers):06}"))
 
     def _deal(self, load: Pool, splitters: list[Bound], spills: Iterable[SpillFile]) -> None:
-        """Merge one load by itself and append to each spill its share."""
+        """Merge one load and append to each spill its share."""
         threads, workers = self._workshop.threads, self._workshop.worker_count
         rows = survivors(load, self._clears, False, threads.together, workers)
         shares = zip(spills, partitions(load, rows, splitters), strict=True)

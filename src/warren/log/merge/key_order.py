@@ -1,34 +1,34 @@
-"""Keys as numbers: storage and key cut into words that compare like the key does, and squeezed into few bits.
+"""Key order: by storage, then by bytes, the shorter of two first; exact, whatever the keys are.
 
     key          b"user:000417"  in storage 3
     words        3 · "user:000" · 8 · "417" · 3        storage, then (eight bytes, how many of them are there) …
 
-Zeros stand behind a key's end; the count tells b"a" from b"a\\0". Compared word by word this is exactly the order of
-(storage, bytes, shorter first), and no word of a key is looked at once the key has ended.
+Keys are cut into words that compare like the key does. A key is padded with zeros; the count distinguishes b"a" from
+b"a\\0". Compared word by word this is exactly the order of (storage, bytes, shorter first), and no word of a key is
+read once the key has ended.
 
 Most bits of these words are the same in every key: the storage, a common prefix, the upper half of each digit, the
-counts of keys that are equally long. Bits that never vary say nothing about the order. `squeeze` leaves them out and
-packs what is left, from the front, into as many bits as the caller has room for:
+counts of keys of equal length. Bits that never vary do not affect the order. `squeeze` drops them and packs the rest,
+from the front, into as many bits as the caller has room for:
 
     "417" "423" "399"     0x34_31_37  0x34_32_33  0x33_39_39     varying 0x07_0B_0E     417 → 100·001·011
 
-Cost: one pass over each word it looks at; it stops where fewer than half the keys go on. Memory: two numbers per key.
-
-The order of keys: by storage, then by bytes, the shorter of two first; exact, whatever the keys are.
+Cost: one pass over each word that is read; it stops where fewer than half the keys continue. Memory: two numbers per
+key.
 
 One round squeezes each key to what fits above its own number in 64 bits and sorts these by value (numpy sorts plain
 numbers twice as fast as it sorts an index by them):
 
     | varying bits of storage and key … | number of the key |
 
-Keys that agree in all these bits are *tied*. Most ties are equal keys, which a comparison of neighbours shows; the rest
-go into the next round, the number of their tie in front, squeezed from where the last round stopped. When few are left,
-or after a few rounds, Python's own sort finishes.
+Keys that agree in all these bits are *tied*. Most ties are equal keys, which a comparison of adjacent keys shows; the
+rest enter the next round, the number of their tie in front, squeezed from where the last round stopped. When few are
+left, or after a few rounds, Python's own sort finishes.
 
     round 1    5,000,000 keys    1,884,744 of them in ties, 2 in ties that are not all equal  (random, a fifth repeated)
     few        2 keys
 
-Always true: equal keys stand in the order of their rows. Not here: which of equal keys is the newest (merge).
+Invariant: equal keys keep the order of their rows. Not here: which of equal keys is the newest (merge).
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _AT_ONCE = 1 << 16
 
 
 class KeyPosition(NamedTuple):
-    """How far comparing has come: the word to look at next, and which of its bits."""
+    """Progress of a comparison: the next word, and which of its bits."""
 
     step: int = 0
     bits: int = _ALL_BITS
 
 
 class PackedKeys(NamedTuple):
-    values: U64  # one per key; they order as the words looked at do
-    next: KeyPosition | None  # None: the words were looked at to their end, so equal values mean equal keys
+    values: U64  # one per key; they order as the words read so far
+    next: KeyPosition | None  # None: all words were read, so equal values mean equal keys
 
 
 class KeyWords:

@@ -1,29 +1,31 @@
-"""THE merge rule: what is left of entries from several inputs. Start-up snapshot, compaction and Spark tasks use it.
+"""Merge rule: what remains of entries from several inputs. Start-up snapshot, compaction and Spark tasks use it.
 
-    per (storage, key)    the entry with the newest write version (major, minor) wins, in whatever order inputs come
+    per (storage, key)    the entry with the newest write version (major, minor) wins, whatever the order of the inputs
     clears                CLEAR_STORAGE and REMOVE_STORAGE at version v drop the storage's key entries older than v
-    tombstones            REMOVE wins over what is older, and is itself kept until nothing older can lie below
+    tombstones            REMOVE wins over what is older, and stays until nothing older can lie below
     storages              the newest ADD_STORAGE stays, unless a REMOVE_STORAGE is newer
 
-*Bottom* means that the oldest input is among the inputs: only then may tombstones and clears themselves go, since only
-then is there nothing left that they could still have to drop. Clears must be known from all inputs before anything is
-dropped; a caller who merges in pieces collects them first (`Clears.of` each piece, `and_also`).
+*Bottom* means that the oldest input is among the inputs: only then are tombstones and clears dropped as well, since
+only then nothing is left that they could have to drop. Clears must be known from all inputs before anything is dropped;
+a caller that merges in pieces collects them first (`Clears.of` each piece, `and_also`).
 
-Output: sorted by storage, then key. Entries about the storage itself (clear, add, remove) stand first in their storage,
-in the order of their kinds, with an empty key; an entry *of* the empty key comes behind them.
+Entries about a storage as a whole:
 
-Always true: merging in pieces, in any order and grouping, then once more at the bottom, gives what one merge gives.
-Equal version means equal kind and value, else it is `Damage`; that is checked for the newest version of each key (what
-is superseded anyway is not compared). RECORD entries have no key to be merged by: `Misuse`.
-
-Entries about a storage as a whole: clears, additions and removals, and what they leave of everything else.
-
-    CLEAR_STORAGE v     every key entry of the storage older than v is gone; the storage stays
-    REMOVE_STORAGE v    the same, and every ADD_STORAGE older than v is gone too
+    CLEAR_STORAGE v     drops every key entry of the storage older than v; the storage stays
+    REMOVE_STORAGE v    the same, and every ADD_STORAGE older than v
     ADD_STORAGE v       the storage exists as of v
 
-Of each kind the newest per storage counts. They are few, so they are handled one by one; the question they answer —
-is this entry older than the last clear of its storage? — is asked of millions of rows at once.
+Of each kind the newest per storage counts. They are few and handled one by one; whether an entry is older than the last
+clear of its storage is computed for millions of rows at once.
+
+Output: sorted by storage, then key. Entries about the storage itself (clear, add, remove) come first in their storage,
+in the order of their kinds, with an empty key; an entry *of* the empty key follows them.
+
+Invariants
+* Merging in pieces, in any order and grouping, then once more at the bottom, gives what one merge gives.
+* Equal version means equal kind and value, else it is `Damage`; that is checked for the newest version of each key
+  (what is superseded anyway is not compared).
+* RECORD entries have no key to be merged by: `Misuse`.
 """
 
 from __future__ import annotations
@@ -100,13 +102,13 @@ def version_at(pool: Pool, row: int) -> Version:
 
 def surviving(newest: dict[tuple[int, int], int], pool: Pool, is_bottom: bool) -> list[int]:
     """Of the newest row of each (storage, kind), those that stay, sorted by storage and kind."""
-    kept: list[int] = []
+    rows_left: list[int] = []
     for (storage, kind), row in sorted(newest.items()):
         removal = newest.get((storage, EntryKind.REMOVE_STORAGE))
         is_removed = removal is not None and version_at(pool, row) < version_at(pool, removal)
         if not is_removed and not (is_bottom and kind in CLEARING):
-            kept.append(row)
-    return kept
+            rows_left.append(row)
+    return rows_left
 
 
 Jobs = Sequence[Callable[[], None]]
@@ -222,11 +224,11 @@ def _with_storage_rows(pool: Pool, keyed: Positions, is_bottom: bool) -> Positio
         if pool.keys.at(row):
             raise Damage(f"an entry about storage {pool.storages.at(row)} as a whole has a key")
         name = (pool.storages.at(row), pool.kinds.at(row))
-        held = newest.setdefault(name, row)
-        if version_at(pool, row) > version_at(pool, held):
+        known = newest.setdefault(name, row)
+        if version_at(pool, row) > version_at(pool, known):
             newest[name] = row
-        elif version_at(pool, row) == version_at(pool, held):
-            _check_same(pool, np.array([row]), np.array([held]))
+        elif version_at(pool, row) == version_at(pool, known):
+            _check_same(pool, np.array([row]), np.array([known]))
     if not newest:
         return keyed
     rows = np.array(surviving(newest, pool, is_bottom), dtype=np.int64)

@@ -1,50 +1,41 @@
-"""The entries of many batches under one row number, and rows of them taken out again as columns.
+"""Pool: the entries of many batches under one row number, and rows of them as columns.
 
-Numbers are joined to one column each, in the narrowest width that holds them all; keys and values stay where they are
-(`Strings`). Columns that are the same for every entry stay so, and cost nothing: a storage, a kind, undo numbers that
-nobody uses, and an epoch that is the write version's major part.
+Numbers are concatenated to one column each, in the narrowest width that holds them all; keys and values stay where they
+are (`Strings`). Columns that are constant stay so, and cost nothing: a storage, a kind, unused undo numbers, and an
+epoch that is the write version's major part. Rows of a pool are a pool again, and several pools can be one: keys and
+values are not copied, only their positions. A bucket's share of a dozen files is some rows of each; as columns that
+would copy every version of every value, of which the merge then drops most.
 
-Rows of a pool as a pool, and several pools as one: nothing of keys and values is copied, only where they lie.
-
-A bucket's share of a dozen files is some rows of each. Taking them out as columns would copy every version of every
-value, of which the merge then throws most away; here a row stays eight bytes for its key and eight for its value. Pools
-of one mapped file name the same heap, which is why heaps are told apart by their place in memory.
-
-Strings spread over several heaps, under one row number, without copying them.
-
-A merge meets its keys and values in hundreds of blocks of a dozen mapped files. They stay there, in the page cache,
-until they are gathered into the output, once. Each row keeps the place of its string in eight bytes:
+Strings. A merge reads its keys and values in hundreds of blocks of a dozen mapped files. They stay there, in the page
+cache, until they are gathered into the output, once. Each row has the position of its string in eight bytes:
 
     | heap 12 bits | start in it 31 bits | length 21 bits |
 
-so that a string behaves like a number: looking one up costs one miss of the cache, not three. Blocks of one mapped file
-share one heap, the file (or a window of it, if it is large). If the heaps are more than can be numbered all the same
-(batches from anywhere), they are copied into one.
+so that a string behaves like a number: a lookup costs one cache miss, not three. Blocks of one mapped file share one
+heap, the file (or a window of it, if it is large). If there are more heaps than can be numbered nevertheless, they are
+copied into one.
 
-Which heaps a number of texts lie in: views of one mapped file are places in one heap, the file itself.
+Heaps. numpy records for every view what it is a view of; following that to its end finds the file's mapping (or the
+array the bytes were made in), and the difference of two addresses is the position in it. Heaps are distinguished by
+their address in memory.
 
-numpy keeps for every view what it is a view of; following that to its end finds the file's mapping (or whatever array
-the bytes were made in), and the difference of two addresses is the place in it. Nothing is copied, unless the heaps are
-too many to be numbered, or one is too large: then windows of it count as heaps of their own.
-
-Strings from anywhere in several heaps, laid one behind the other: the hot loop of every merge.
-
-A loop over five million values costs seconds, an index per byte as well. Here a *window* is a view of a heap with one
-item of `width` bytes at every byte, so that numpy's own take copies whole items. A string of 50 bytes is then two
-items of 32, its first 32 bytes and its last 32:
+Gather: strings from anywhere in several heaps, laid one behind the other, the hot loop of every merge. A loop over five
+million values costs seconds, an index per byte as well. Here a *window* is a view of a heap with one item of `width`
+bytes at every byte, so that numpy's own take copies whole items. A string of 50 bytes is then two items of 32, its
+first 32 bytes and its last 32:
 
     string         |oooooooooooooooooooooooooooooooooo|
     first          |<------ width ------>|
     last                         |<------ width ----->|
 
 They overlap inside the string and nowhere else, so nothing is read or written beyond it, in whatever order strings are
-copied, from however many threads (numpy lets go of the interpreter while it copies). Thirteen widths, 1 … 4096, serve
-every length up to 8191; longer strings are worth a slice each. Rows are dealt to their (heap, width) by one radix sort.
+copied, from however many threads (numpy releases the interpreter lock while it copies). Thirteen widths, 1 … 4096,
+serve every length up to 8191; longer strings are worth a slice each. Rows are grouped by (heap, width) with one radix
+sort. Measured, values of 50–150 bytes at random places of 500 MB in ten mapped files, lookup included: 150 ns each on
+one core (on a busy machine 200, where a slice each took 600). An index per 8-byte word took 540.
 
-Always true: callers pass starts and lengths inside the heaps (`Texts` read from disk were checked when they were read);
-numpy checks each window against the heap's end once more. Measured, values of 50–150 bytes at random places of 500 MB
-in ten mapped files, looking them up included: 150 ns each on one core (on a busy machine 200, where a slice each took
-600). An index per 8-byte word took 540.
+Invariant: callers pass starts and lengths inside the heaps (`Texts` read from disk were checked when they were read);
+numpy checks each window against the heap's end once more.
 """
 
 from __future__ import annotations
@@ -294,7 +285,7 @@ class Strings:
 
     def _copy(self, starts: Positions, lengths: Positions, out: Heap, places: Positions) -> None:
         follows = starts[1:] == starts[:-1] + lengths[:-1]
-        if 2 * np.count_nonzero(follows) > len(starts):  # sorted before: neighbours are copied as one long string
+        if 2 * np.count_nonzero(follows) > len(starts):  # sorted before: adjacent ones are copied as one long string
             firsts = np.flatnonzero(np.concatenate(([True], ~follows)))
             starts, places, lengths = starts[firsts], places[firsts], np.add.reduceat(lengths, firsts)
         copy_strings(self.heaps, starts >> START_BITS, starts & _START, lengths, out, places)
@@ -464,7 +455,7 @@ def no_entries() -> EntryColumns:
 
 
 def _epochs_of(batch: EntryColumns) -> NumberColumn:
-    assert batch.epochs is not None, "whoever reads a block for a merge fills in its epoch"
+    assert batch.epochs is not None, "the reader of a block for a merge fills in its epoch"
     return batch.epochs
 
 

@@ -1,4 +1,12 @@
-"""What a scan says of a log file, in the seed's own words, and where exactly something is wrong.
+"""Blocks of a log file: the cursor that iterates over them, and what a scan reports of them.
+
+    BlockCursor        block after block, verified, until the stop or the first block that is not good
+    walk               the same, collected in lists, with the running checksum behind each block
+    next_good, extent  the next good block behind damage; how far something was written
+    trusted            the blocks of ranges that a scan has found good, by their headers alone
+    ScanWalk           a whole file: over what is bad, adding up what is good
+
+What is wrong with a file has limestone's words (`ScanVerdict`), ordered by severity as limestone numbers them:
 
     OK                      every block that counts is good
     REPAIRED                blocks beyond the durable epoch were marked as void by this scan
@@ -9,39 +17,202 @@
     UNEXPECTED              a block that was durable is not what was written: damage
     FAILED                  the file could not be read at all
 
-Ordered by how bad they are, as limestone numbers them. A mark is a voided range in the manifest: no scan changes a
-file.
-
-From block to block through one log file, over what is bad, adding up what is good.
-
-The walk decides nothing about tails or repairs: it says where blocks that count stand, and where one that must be good
-is not (log/read/blocks says what that hits).
-
-What does a bad range of bytes hit? The neighbours tell, and what is left of the block's own header.
+A mark is a voided range in the manifest: no scan changes a file. What a bad range of bytes hits is derived from the
+blocks around it and from what is left of its own header:
 
     | entries 7 | closing 7 | ??????????? | entries 8 | closing 8 |
                               ^ a block of epoch 8; its first entry is number 0, the next good one begins with number 40
 
-Nothing here is believed for more than a message: a header whose checksum does not hold may say anything.
+This is used in messages only: a header whose checksum does not match may contain anything. Not here: which bad blocks
+are damage and which a power cut left (log/recovery, log/read/scan), repairs (log/check/repair).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
-from warren.base.checksum import crc32
-from warren.base.errors import Refused, WarrenError
+from warren.base.errors import Damage, Refused, WarrenError
 from warren.base.ids import UINT64_MAX, Epoch
-from warren.durability.log_file import FileEnd
+from warren.durability.log_file import FileEnd, run_on
 from warren.log.file_record import FILE_HEADER_BYTES, FileKind, FileRecord, FileState, Voided
 from warren.records.block import FileIdentity, Header, look
 from warren.records.entries import read_entries
-from warren.records.format import BLOCK_BYTES_MAX, FORMAT_VERSION, HEADER, MAGIC, BlockKind, BlockVerdict
-from warren.records.walk import next_good
+from warren.records.format import (
+    ALIGNMENT_BYTES,
+    BLOCK_BYTES_MAX,
+    FORMAT_VERSION,
+    HEADER,
+    MAGIC,
+    BlockKind,
+    BlockVerdict,
+)
 
+EVERY_EPOCH = Epoch(UINT64_MAX)
+WITH_ENTRIES = (BlockKind.ENTRIES, BlockKind.SORTED)
 Range = tuple[int, int]  # from this byte to that one, the latter not included
+
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+_FIND_STEP_BYTES = 1 << 20
+
+
+class BlockCursor:
+    """Iterates over the blocks of one file, from `start` to `stop` or to the first place without a good block.
+
+    A block is verified (checksum, own offset, incarnation) unless `is_trusted` accepts its header: then its body is not
+    read. A consumer that breaks out of the iteration leaves `at` at the block it has seen last. `base` is the offset in
+    the file of the first byte of `view`.
+    """
+
+    __slots__ = ("_base", "_identity", "_is_trusted", "_stop", "_view", "at", "stopped_by")
+
+    def __init__(
+        self,
+        view: memoryview,
+        identity: FileIdentity | None,
+        start: int = 0,
+        stop: int | None = None,
+        is_trusted: Callable[[Header], bool] | None = None,
+        base: int = 0,
+    ) -> None:
+        self._view = view
+        self._identity = identity
+        self._stop = stop
+        self._is_trusted = is_trusted
+        self._base = base
+        self.at = start
+        self.stopped_by = BlockVerdict.GOOD  # GOOD: the stop was reached
+
+    def __iter__(self) -> Iterator[Header]:
+        stop = self._stop
+        while stop is None or self.at < stop:
+            found = self._block()
+            if isinstance(found, BlockVerdict):
+                self.stopped_by = found
+                return
+            yield found
+            self.at = found.end
+
+    def _block(self) -> Header | BlockVerdict:
+        if self._is_trusted is not None:
+            header = peek(self._view, self.at - self._base)
+            is_own = header is not None and header.offset == self.at and self._is_identity(header)
+            if header is not None and is_own and self._is_trusted(header):
+                return header
+        return look(self._view, self.at - self._base, self._identity, self.at)
+
+    def _is_identity(self, header: Header) -> bool:
+        return self._identity is None or (header.timeline, header.incarnation) == self._identity
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWalk:
+    headers: list[Header]
+    runnings: list[int]  # running checksum behind each block
+    end: int
+    stopped_by: BlockVerdict  # GOOD: the wanted stop was reached
+
+    @property
+    def running(self) -> int:
+        return self.runnings[-1] if self.runnings else 0
+
+
+def walk(
+    view: memoryview, identity: FileIdentity | None, start: int = 0, stop: int | None = None, running: int = 0
+) -> BlockWalk:
+    """Good blocks from `start` until `stop` (or until there is none), with the running checksum behind each."""
+    cursor = BlockCursor(view, identity, start, stop)
+    headers = list(cursor)
+    runnings: list[int] = []
+    for header in headers:
+        running = run_on(running, header.checksum)
+        runnings.append(running)
+    return BlockWalk(headers, runnings, cursor.at, cursor.stopped_by)
+
+
+def sealed_walks(view: memoryview, record: FileRecord, path: str) -> Iterator[BlockWalk]:
+    """The blocks of a sealed file, one walk per valid range; `Damage` where a range is not whole."""
+    running = 0
+    for start, stop in valid_ranges(record, record.end):
+        walked = walk(view, record.identity, start, stop, running)
+        if walked.end < stop:
+            raise Damage(f"a sealed file is damaged: {walked.stopped_by.value}", path, walked.end)
+        running = walked.running
+        yield walked
+
+
+def valid_ranges(record: FileRecord, stop: int) -> list[Range]:
+    """The ranges of [0, stop) that are not voided."""
+    ranges: list[Range] = []
+    at = 0
+    for voided in sorted(record.voided, key=lambda voided: voided.start):
+        if at < min(voided.start, stop):
+            ranges.append((at, min(voided.start, stop)))
+        at = max(at, voided.end)
+    return [*ranges, (at, stop)] if at < stop else ranges
+
+
+def readable_ranges(view: memoryview, record: FileRecord) -> list[Range]:
+    """Where blocks can be read: a sealed file up to its end, an active one as far as it is written."""
+    return valid_ranges(record, len(view) if record.state is FileState.ACTIVE else record.end)
+
+
+def trusted(view: memoryview, good: Collection[Range]) -> Iterator[Header]:
+    """The headers of ranges that were scanned before and found good."""
+    for start, stop in good:
+        cursor = BlockCursor(view, None, start, stop, trust)
+        yield from cursor
+        assert cursor.at >= stop, "a good range holds nothing but good blocks"
+
+
+def trust(header: Header) -> bool:
+    """For a cursor that uses headers only."""
+    return True
+
+
+def peek(view: memoryview, offset: int) -> Header | None:
+    """The header at `offset`, its checksum not verified. None where there is none."""
+    if offset + HEADER.size > len(view):
+        return None
+    raw = HEADER.unpack_from(view, offset)
+    return Header(raw[1], raw[2], raw[4], raw[5], *raw[6:]) if raw[0] == MAGIC else None
+
+
+def next_good(view: memoryview, identity: FileIdentity | None, start: int) -> Header | None:
+    """The first good block of this incarnation at or behind `start`."""
+    at = start
+    while at < len(view):
+        chunk = bytes(view[at : at + _FIND_STEP_BYTES + len(_MAGIC_BYTES) - 1])
+        found = chunk.find(_MAGIC_BYTES)
+        while found >= 0:
+            if (at + found) % ALIGNMENT_BYTES == 0:
+                header = look(view, at + found, identity)
+                if isinstance(header, Header):
+                    return header
+            found = chunk.find(_MAGIC_BYTES, found + 1)
+        at += _FIND_STEP_BYTES
+    return None
+
+
+def good_blocks(view: memoryview, identity: FileIdentity | None, start: int) -> Iterator[Header]:
+    """Every good block at or behind `start`, whatever lies between them."""
+    header = next_good(view, identity, start)
+    while header is not None:
+        yield header
+        header = next_good(view, identity, header.end)
+
+
+def extent(view: memoryview, start: int) -> int:
+    """The end of the last byte that is not zero, or `start`: how far something was written behind `start`."""
+    end = len(view)
+    while end > start:
+        begin = max(start, end - _FIND_STEP_BYTES)
+        written = bytes(view[begin:end]).rstrip(b"\0")
+        if written:
+            return begin + len(written)
+        end = begin
+    return start
 
 
 class ScanVerdict(IntEnum):
@@ -69,13 +240,13 @@ class AtNondurable(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What a bad range of bytes hits, as far as its neighbours and what is left of its own header tell."""
+    """What a bad range of bytes hits, as far as the adjacent blocks and its own header show."""
 
     first_epoch: Epoch
     last_epoch: Epoch
     kind: str  # of the first block in it
-    entries_max: int | None  # at most so many entries; None: nothing tells
-    storages: tuple[int, ...]  # that it, or its neighbours, spoke of
+    entries_max: int | None  # at most so many entries; None: unknown
+    storages: tuple[int, ...]  # that it, or the adjacent blocks, contain
 
     def __str__(self) -> str:
         epochs = f"epoch {self.first_epoch}"
@@ -94,7 +265,7 @@ class Problem:
     offset: int
     end: int
     hit: Hit | None = None
-    is_tail: bool = False  # stands behind everything that counts: a power cut's doing, or a writer's
+    is_tail: bool = False  # behind everything that counts: left by a power cut, or being written
 
     def __str__(self) -> str:
         hits = f"; hits {self.hit}" if self.hit else ""
@@ -109,13 +280,13 @@ class FileScan:
     path: str
     view: memoryview
     verdict: ScanVerdict
-    good: tuple[Range, ...] = ()  # where the blocks that count stand, one behind the other
+    good: tuple[Range, ...] = ()  # ranges of the blocks that count, in order
     blocks: int = 0
     entries: int = 0
     max_epoch: Epoch = Epoch(0)  # highest epoch that appeared, durable or not
     running: int = 0  # checksum over the checksums of the good blocks
     problems: tuple[Problem, ...] = field(default=())
-    marks: tuple[Voided, ...] = ()  # what this scan marks: for the owner of the manifest to commit
+    marks: tuple[Voided, ...] = ()  # marks of this scan, to be committed by the owner of the manifest
 
     @property
     def is_detached(self) -> bool:
@@ -131,15 +302,6 @@ class FileScan:
 
 
 _STORAGES_SHOWN_MAX = 8
-_WITH_ENTRIES = (BlockKind.ENTRIES, BlockKind.SORTED)
-
-
-def peek(view: memoryview, offset: int) -> Header | None:
-    """What stands at `offset` read as a header, its checksum not looked at. None where there is none."""
-    if offset + HEADER.size > len(view):
-        return None
-    raw = HEADER.unpack_from(view, offset)
-    return Header(raw[1], raw[2], raw[4], raw[5], *raw[6:]) if raw[0] == MAGIC else None
 
 
 def bad_range(
@@ -181,12 +343,12 @@ def _entries_max(own: Header | None, before: Header | None, behind: Header | Non
     """Entries of an epoch are numbered one by one, so the gap between two blocks bounds what stood there."""
     if own is not None and own.kind == BlockKind.CLOSING:
         return 0
-    if before is not None and behind is not None and behind.kind in _WITH_ENTRIES:
-        if before.kind in _WITH_ENTRIES and before.epoch == behind.epoch:
+    if before is not None and behind is not None and behind.kind in WITH_ENTRIES:
+        if before.kind in WITH_ENTRIES and before.epoch == behind.epoch:
             return max(0, behind.first - before.first - before.entries)
         if before.kind == BlockKind.CLOSING and behind.epoch == before.epoch + 1:
             return behind.first
-    if own is not None and own.kind in _WITH_ENTRIES and own.entries <= BLOCK_BYTES_MAX:
+    if own is not None and own.kind in WITH_ENTRIES and own.entries <= BLOCK_BYTES_MAX:
         return own.entries
     return None
 
@@ -199,7 +361,7 @@ def _storages(view: memoryview, own: Header | None, before: Header | None, behin
 
 
 def _storages_in(view: memoryview, header: Header | None) -> set[int]:
-    if header is None or header.kind not in _WITH_ENTRIES or header.end > len(view) or not header.entries:
+    if header is None or header.kind not in WITH_ENTRIES or header.end > len(view) or not header.entries:
         return set()
     if header.entries > header.body_bytes:
         return set()
@@ -210,34 +372,8 @@ def _storages_in(view: memoryview, header: Header | None) -> set[int]:
     return {storages.base} if storages.is_constant else set(map(int, storages.array()))
 
 
-EVERY_EPOCH = Epoch(UINT64_MAX)
-WITH_ENTRIES = (BlockKind.ENTRIES, BlockKind.SORTED)
-
-
-def counted(record: FileRecord, stop: int) -> list[Range]:
-    """The ranges of [0, stop) that are not voided."""
-    ranges: list[Range] = []
-    at = 0
-    for voided in sorted(record.voided, key=lambda voided: voided.start):
-        if at < min(voided.start, stop):
-            ranges.append((at, min(voided.start, stop)))
-        at = max(at, voided.end)
-    return [*ranges, (at, stop)] if at < stop else ranges
-
-
-def trusted(view: memoryview, good: Collection[Range]) -> Iterator[Header]:
-    """The headers of ranges that were scanned before and found good."""
-    for start, stop in good:
-        at = start
-        while at < stop:
-            header = peek(view, at)
-            assert header is not None, "a good range holds nothing but good blocks"
-            yield header
-            at = header.end
-
-
 class ScanWalk:
-    """From block to block, over what is bad, adding up what is good."""
+    """Iterates over a whole file, skips what is bad and adds up what is good."""
 
     def __init__(self, view: memoryview, record: FileRecord) -> None:
         self._view = view
@@ -249,7 +385,7 @@ class ScanWalk:
 
     def sealed(self) -> None:
         record = self._record
-        for start, stop in counted(record, record.end):
+        for start, stop in valid_ranges(record, record.end):
             self._over(start, stop)
         if not self._problems and self._running != record.running:
             what = "the blocks are not those that were sealed: their running checksum differs"
@@ -282,7 +418,7 @@ class ScanWalk:
         )
 
     def _over(self, start: int, stop: int, durable: Epoch = EVERY_EPOCH) -> None:
-        """Everything from `start` to `stop` must be good: whatever is not becomes a problem."""
+        """Everything from `start` to `stop` must be good; the rest becomes problems."""
         at = start
         while at < stop:
             at = self._follow(at, stop, durable)
@@ -297,16 +433,14 @@ class ScanWalk:
 
     def _follow(self, start: int, stop: int, durable: Epoch) -> int:
         """Good blocks from `start` on, up to `stop` or to the durable epoch's end; where they end."""
-        at = start
-        while at < stop:
-            found = look(self._view, at, self._record.identity)
-            if isinstance(found, BlockVerdict) or found.epoch > durable:
+        cursor = BlockCursor(self._view, self._record.identity, start, stop)
+        for header in cursor:
+            if header.epoch > durable:
                 break
-            self._add(found)
-            at = found.end
-        if at > start:
-            self._good.append((start, at))
-        return at
+            self._add(header)
+        if cursor.at > start:
+            self._good.append((start, cursor.at))
+        return cursor.at
 
     def _add(self, header: Header) -> None:
         if header.format > FORMAT_VERSION:
@@ -319,21 +453,18 @@ class ScanWalk:
             self._problems.append(Problem("a file header is missing or misplaced", header.offset, header.end))
         self._blocks += 1
         self._entries += header.entries if header.kind in WITH_ENTRIES else 0
-        self._running = crc32(header.checksum.to_bytes(4, "little"), self._running)
+        self._running = run_on(self._running, header.checksum)
         self._last = header
 
     def _last_durable(self, start: int, durable: Epoch) -> int:
         """The end of the last durable block behind `start`, or `start`."""
-        end, found = start, next_good(self._view, self._record.identity, start)
-        while found is not None:
-            end = found.end if found.epoch <= durable else end
-            found = next_good(self._view, self._record.identity, found.end)
-        return end
+        found = good_blocks(self._view, self._record.identity, start)
+        return max((header.end for header in found if header.epoch <= durable), default=start)
 
     def _running_at(self, end: int) -> int | None:
         running = 0
         for header in trusted(self._view, self._good):
-            running = crc32(header.checksum.to_bytes(4, "little"), running)
+            running = run_on(running, header.checksum)
             if header.end == end:
                 return running
         return None

@@ -1,20 +1,19 @@
-"""Cutting a log file into parts that several readers share, by its headers alone.
+"""File parts: a log file cut into parts for several readers, by its headers alone; each part is checked separately.
 
     headers   |h|····|h|··|h|······|h|··|        one pass over the headers cuts a file at block borders,
-    parts     [---- part 1 ----][--- part 2 ---]  each of which one reader checks and reads (log/read/parts)
+    parts     [---- part 1 ----][--- part 2 ---]  each of which one reader checks and reads
 
-The pass over the headers believes nothing for more than a place to cut at. Whatever looks odd in it — no header where
-one must be, an epoch that steps back, a running checksum that is not the sealed one — makes the file one single part,
-to be judged as a whole exactly as `scan_one` judges it. The blocks just outside the wanted epochs are checked, so that
-none whose header lies about its epoch is passed over.
+The pass over the headers uses them only to find places to cut. If anything is odd — no header where one must be, an
+epoch that decreases, a running checksum that is not the sealed one — the file becomes one single part, to be judged as
+a whole exactly as `scan_one` judges it. The blocks just outside the wanted epochs are verified, so that none whose
+header has a wrong epoch is skipped.
 
-Always true: the parts of a file lie one behind the other, and an entry stands in one of them.
+Invariants
+* The parts of a file lie one behind the other, and an entry is in exactly one of them.
+* Every block of a part is verified before any entry of it is shown, with the verdicts and the damage report of a whole
+  scan. Beside a running store a file may be renamed at any moment, so it is identified by its header, not its name.
 
-Checking and reading a part of a log file by itself (log/read/parts cuts it), with `scan`'s own walk.
-
-Always true: every block of a part is checked before any entry of it is shown, with the verdicts and the damage report
-of a whole scan. Beside a running store a file may be renamed at any moment, so it is known by its own header, not by
-its name. Not here: what becomes of damage, which epochs are durable.
+Not here: what is done about damage, which epochs are durable.
 """
 
 from __future__ import annotations
@@ -23,24 +22,32 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from warren.base.checksum import crc32
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, Lsn, StreamId, TimelineId, lsn_of
-from warren.durability.log_file import FileEnd
+from warren.durability.log_file import FileEnd, run_on
 from warren.files.protocol import Files, join
 from warren.log.file_record import FileKind, FileRecord, FileState, Voided
 from warren.log.log_files import open_by_name
-from warren.log.read.blocks import WITH_ENTRIES, FileScan, Problem, ScanVerdict, ScanWalk, peek, trusted
+from warren.log.read.blocks import (
+    WITH_ENTRIES,
+    BlockCursor,
+    FileScan,
+    Problem,
+    ScanVerdict,
+    ScanWalk,
+    extent,
+    trust,
+    trusted,
+)
 from warren.records.block import FileIdentity, Header, look, require_known_format
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries
 from warren.records.format import FORMAT_VERSION, BlockKind, BlockVerdict
-from warren.records.walk import extent
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Bytes of a log file that one reader checks by itself; `stop` 0 means the whole file."""
+    """Bytes of a log file that one reader checks; `stop` 0 means the whole file."""
 
     record: FileRecord
     durable: Epoch
@@ -61,23 +68,23 @@ class FilePart:
 
     def to_json(self) -> dict[str, Any]:
         end = self.witnessed
-        told = [end.number, *end.identity, end.end, end.running] if end else None
+        witnessed = [end.number, *end.identity, end.end, end.running] if end else None
         plain = {name: getattr(self, name) for name in ("durable", "start", "stop", "running", "entries")}
-        return {**plain, "record": self.record.to_json(), "witnessed": told}
+        return {**plain, "record": self.record.to_json(), "witnessed": witnessed}
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> FilePart:
-        made = {**raw, "record": FileRecord.from_json(raw["record"])}
+        values = {**raw, "record": FileRecord.from_json(raw["record"])}
         if raw["witnessed"] is not None:
             number, timeline, incarnation, end, running = raw["witnessed"]
             identity = FileIdentity(TimelineId(timeline), Incarnation(incarnation))
-            made["witnessed"] = FileEnd(FileNumber(number), identity, end, running)
-        return cls(**made)
+            values["witnessed"] = FileEnd(FileNumber(number), identity, end, running)
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """A place between two blocks of a file: what lies before it, and how far reading has come."""
+    """A position between two blocks of a file, with the running checksum and the epoch before it."""
 
     at: int = 0
     running: int = 0
@@ -91,7 +98,7 @@ class _Lost(Exception):
 def cut_into_parts(
     view: memoryview, path: str, whole: FilePart, first: Epoch, last: Epoch, part_bytes: int, border: Border
 ) -> tuple[list[FilePart], Border]:
-    """The parts that hold epochs `first` … `last`, and where the next reader may go on. `border` lies before them."""
+    """The parts that hold epochs `first` … `last`, and where the next reader continues. `border` lies before them."""
     end = _settled_end(view, whole)
     if end is None:
         return [whole], Border()
@@ -102,18 +109,18 @@ def cut_into_parts(
 
 
 def _settled_end(view: memoryview, whole: FilePart) -> FileEnd | None:
-    """Where the blocks that count end, and their running checksum; None where only a whole scan can tell."""
+    """Where the blocks that count end, and their running checksum; None where that takes a whole scan."""
     record, witnessed = whole.record, whole.witnessed
     if record.state is FileState.ACTIVE:
-        is_told = witnessed is not None and not record.voided and _nothing_durable_at(view, whole, witnessed.end)
-        return witnessed if is_told else None
+        is_settled = witnessed is not None and not record.voided and _nothing_durable_at(view, whole, witnessed.end)
+        return witnessed if is_settled else None
     if any(voided.start < record.end for voided in record.voided):
         return None
     return FileEnd(record.number, record.identity, record.end, record.running)
 
 
 def _nothing_durable_at(view: memoryview, whole: FilePart, end: int) -> bool:
-    """Is what stands behind the witnessed end a writer's work, or nothing? An older witness may have said less."""
+    """Whether nothing durable follows the witnessed end: an older witness may name less."""
     found = look(view, end, whole.record.identity)
     if isinstance(found, Header):
         return found.epoch > whole.durable
@@ -153,27 +160,27 @@ class _Cutting:
         self._close()
         return self._parts, behind
 
-    def _check(self, neighbour: Header | None) -> None:
-        """A block just outside the wanted epochs must be good: else its header may lie about its epoch or its size."""
-        if neighbour is not None and not isinstance(look(self._view, neighbour.offset, self._end.identity), Header):
+    def _check(self, adjacent: Header | None) -> None:
+        """A block just outside the wanted epochs must be good: else its header may have a wrong epoch or size."""
+        if adjacent is not None and not isinstance(look(self._view, adjacent.offset, self._end.identity), Header):
             raise _Lost
 
     def headers(self, border: Border) -> Iterator[Header]:
-        at, epoch = border.at, border.epoch
-        while at < self._end.end:
-            header = peek(self._view, at)
-            if header is None or not self._is_plausible(header, at, epoch):
+        epoch = border.epoch
+        cursor = BlockCursor(self._view, self._end.identity, border.at, self._end.end, trust)
+        for header in cursor:
+            if not self._is_plausible(header, epoch):
                 raise _Lost
             yield header
-            at, epoch = header.end, max(header.epoch, epoch)
+            epoch = max(header.epoch, epoch)
+        if cursor.at < self._end.end:
+            raise _Lost
 
-    def _is_plausible(self, header: Header, at: int, epoch: Epoch) -> bool:
-        identity = self._end.identity
-        if header.format > FORMAT_VERSION and isinstance(look(self._view, at, identity), Header):
+    def _is_plausible(self, header: Header, epoch: Epoch) -> bool:
+        if header.format > FORMAT_VERSION and isinstance(look(self._view, header.offset, self._end.identity), Header):
             require_known_format(header, self._path)
-        is_ours = header.offset == at and (header.timeline, header.incarnation) == identity
         is_ordered = header.epoch >= epoch or header.kind == BlockKind.FILE_HEADER
-        return is_ours and is_ordered and header.format <= FORMAT_VERSION and header.end <= self._end.end
+        return is_ordered and header.format <= FORMAT_VERSION and header.end <= self._end.end
 
     def _take(self, header: Header) -> None:
         part = self._open or replace(self._whole, start=header.offset, stop=header.offset, running=0, entries=0)
@@ -188,7 +195,7 @@ class _Cutting:
 
 
 def _running(before: int, header: Header) -> int:
-    return crc32(header.checksum.to_bytes(4, "little"), before)
+    return run_on(before, header.checksum)
 
 
 def _behind(border: Border, header: Header) -> Border:
@@ -252,7 +259,7 @@ def missing(part: FilePart, directory: str, error: Damage | Refused) -> FileScan
 
 @dataclass(frozen=True, slots=True)
 class EntryBlock:
-    """One checked block of entries, decoded when its columns are asked for."""
+    """One checked block of entries, decoded by `columns`."""
 
     view: memoryview
     path: str
@@ -280,8 +287,8 @@ class EntryBlock:
 def entry_blocks(
     scan: FileScan, first: Epoch, last: Epoch, streams: Collection[StreamId] | None = None
 ) -> Iterator[EntryBlock]:
-    """The blocks of a scanned part with entries of epochs `first` … `last`. Compacted files are read whole: whoever
-    chose one chose it for its epoch."""
+    """The blocks of a scanned part with entries of epochs `first` … `last`. Compacted files are read whole: they
+    are chosen by their epoch."""
     is_log = scan.record.purpose is FileKind.LOG
     for header in trusted(scan.view, scan.good):
         if header.kind not in WITH_ENTRIES or not header.entries:
@@ -294,13 +301,13 @@ def entry_blocks(
 
 @dataclass(slots=True)
 class PartInput:
-    """Parts of the log as one input of a merge. `pass_over` is told of what is damaged; without it that is an error."""
+    """Parts of the log as one input of a merge. `on_damage` is called for damage; without it that is an error."""
 
     scan: Callable[[], FileScan]
     part: FilePart
     up_to_epoch: Epoch
     streams: Collection[StreamId]
-    pass_over: Callable[[Damage], None] | None = None
+    on_damage: Callable[[Damage], None] | None = None
     is_mapped: bool = True
 
     @property
@@ -316,6 +323,6 @@ class PartInput:
             try:
                 yield block.columns()
             except Damage as damage:
-                if self.pass_over is None:
+                if self.on_damage is None:
                     raise
-                self.pass_over(damage)
+                self.on_damage(damage)

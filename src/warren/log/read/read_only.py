@@ -1,23 +1,22 @@
-"""Reading a log directory without owning it: beside a running store, or when nobody runs.
+"""Reading a log directory without owning it: beside a running store, or when none runs.
 
     epoch file first, manifest second: the manifest is then at least as new as the witness, and names every file that
-    the witness speaks of
+    the witness names
 
-Only epochs up to the epoch file's durable one may be read: what lies beyond it stands in the page cache, and a power
-cut may still take it back. A rotation renames files meanwhile: log/log_files opens them under any of their names.
+Only epochs up to the epoch file's durable one may be read: later ones are in the page cache, and a power cut may still
+take them back. A rotation renames files meanwhile: log/log_files opens them under any of their names.
 
-Which epoch was the newest at a given time? Asked of the closing blocks that are still there.
+`epoch_at_time`: the newest epoch at a given time, from the closing blocks that are still there. The answer is as fine
+as the marks: wall time is noted at most every 100 ms. A time before the first remaining mark is `Gone`: the horizon has
+passed it.
 
-The answer is as fine as the marks: wall time is noted at most every 100 ms. A time before the first mark that is left
-is `Gone`: the horizon has passed it.
+`changes`: notification that something in a log directory has changed, by inotify through watchfiles.
 
-Noticing that something in a log directory has changed, from beside the process that writes it.
-
-    for _ in changes(directory, ended):        inotify, through watchfiles: changes close to one another come as one
+    for _ in changes(directory, ended):        changes close to one another come as one
         …read what is new (log/read/tail, snapshot/puller/process)
 
-The owner knows nothing of it. A change says no more than "look": what is durable stands in the epoch file, and writing
-that is such a change. The first turn comes when the watch is set up: nothing falls between looking and watching.
+A change carries no data: the durable epoch is in the epoch file, and writing that is such a change. The first
+notification comes when the watch is set up: nothing is missed between reading and watching.
 """
 
 from __future__ import annotations
@@ -36,12 +35,11 @@ from warren.files.protocol import Files, join
 from warren.log.file_record import MANIFEST, FileKind, FileRecord, FileState
 from warren.log.log_files import horizon_if_gone, open_record
 from warren.log.manifest import ManifestState, read_manifest
-from warren.log.read.blocks import counted
+from warren.log.read.blocks import BlockCursor, readable_ranges
 from warren.log.read.scan import LogInput, witnessed_end
 from warren.log.recovery import newest_witness
 from warren.records.block import Header
 from warren.records.format import BlockKind
-from warren.records.walk import walk
 
 TRIES = 5
 
@@ -54,7 +52,7 @@ class ReadOnlyLog:
     directory: str
     state: ManifestState
     witness: DurableRecord | None
-    problems: tuple[str, ...] = field(default=())  # what was wrong with epoch files that a newer one makes up for
+    problems: tuple[str, ...] = field(default=())  # problems of epoch files that a newer one supersedes
 
     @property
     def durable(self) -> Epoch:
@@ -62,14 +60,14 @@ class ReadOnlyLog:
         return Epoch(max(self.state.durable, self.witness.durable if self.witness else 0))
 
     def is_gone(self, record: FileRecord) -> bool:
-        """Has a running store purged the file since its manifest was read?"""
+        """Whether a running store has purged the file since its manifest was read."""
         return horizon_if_gone(self.files, self.directory, record) is not None
 
     def witnessed(self, record: FileRecord) -> FileEnd | None:
         return witnessed_end(self.witness.ends if self.witness else (), record)
 
     def durable_ends(self) -> dict[FileNumber, int]:
-        """Where what is witnessed ends in each file that was active then."""
+        """The durable end of each file that was active then."""
         return {end.number: end.end for end in self.witness.ends} if self.witness else {}
 
     def records(self) -> list[FileRecord]:
@@ -119,12 +117,9 @@ def marks_of(files: Files, directory: str, state: ManifestState, durable: Epoch)
 
 
 def _headers(view: memoryview, record: FileRecord) -> Iterator[Header]:
-    """The blocks that count: over what was voided, as far as an active file goes by itself."""
-    if record.state is FileState.ACTIVE:
-        yield from walk(view, record.identity).headers
-    else:
-        for start, stop in counted(record, record.end):
-            yield from walk(view, record.identity, start, stop).headers
+    """The blocks that count: over what was voided, an active file up to its last good block."""
+    for start, stop in readable_ranges(view, record):
+        yield from BlockCursor(view, record.identity, start, stop)
 
 
 def epoch_at_time(files: Files, directory: str, state: ManifestState, durable: Epoch, wall_ns: int) -> Epoch:
@@ -135,12 +130,12 @@ def epoch_at_time(files: Files, directory: str, state: ManifestState, durable: E
     return epoch
 
 
-QUIET_MS = 20  # changes that come closer together than this are looked at together
+QUIET_MS = 20  # changes closer together than this are reported together
 SETTLED_MS = 100
 
 
 class WatchEnded(Protocol):
-    """Something that is set, from any thread, when nobody wants to watch any more. A `threading.Event` is one."""
+    """Set, from any thread, to end a watch. A `threading.Event` is one."""
 
     def is_set(self) -> bool: ...
 

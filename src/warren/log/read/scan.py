@@ -1,42 +1,38 @@
-"""THE scanner: every reader of log files — start-up, compaction, verify, inspect, repair, Spark — reads through here.
+"""Scanner: every reader of log files — start-up, compaction, verify, inspect, repair, Spark — reads through here.
 
-    sealed   | header | blocks …                          end | voided, zeros, or an earlier life |
+    sealed   | header | blocks …                          end | voided, zeros, or an earlier incarnation |
                every block up to `end` that is not voided must be good, and together they must be those that were sealed
     active   | header | blocks of epochs ≤ durable | blocks beyond it | torn or zeros |
-               what lies beyond the durable epoch may be anything: a power cut, or a writer at work
+               what lies beyond the durable epoch may be anything: left by a power cut, or being written
 
 `scan_one` judges a file and says where it is good; `entries_of` reads the entries of what counts as columns, which are
-views of the mapped file; `LogInput` is one file as an input of a merge, to be read as often as wanted.
+views of the mapped file; `LogInput` is one file as an input of a merge, which can be read repeatedly.
 
-Always true: nothing beyond the durable epoch, nothing voided and nothing whose checksum does not hold is ever yielded.
-A file is checked when it is first read and trusted afterwards. Not here: several files at once (log/read/scan), how
-durable is found (log/recovery), what becomes of damage (log/check/repair).
+The tail, behind the blocks that count:
 
-What stands behind the blocks that count: nothing, a writer's work, a power cut's, or something that was marked.
-
-    behind the last counted block          marked in the manifest, or by this scan    not marked
+    behind the last valid block            marked in the manifest, or by this scan    not marked
     whole blocks beyond the durable epoch  OK, or REPAIRED if marked just now         NONDURABLE_ENTRIES
     anything else that is not zeros        BROKEN_AFTER_MARKED                        BROKEN_AFTER
 
-The worst counts. In a recycled file the bytes of its earlier life stand behind the tail: only good blocks of this life
-say how far it came.
+The worst counts. In a recycled file the bytes of its earlier incarnation follow the tail: only good blocks of this one
+show how far it reached.
 
-Scanning many files at once.
+`LogScan` scans many files, an explicit list and never a directory listing, by several workers; each takes one file at a
+time. What a verdict means for the whole scan is limestone's table:
 
-    targets   [a] [b] [c] [d] …          an explicit list: nobody looks into the directory for it
-    workers    ^1  ^2                    each takes one file at a time, and ends when none is left
-
-What a verdict means for the whole scan is one table, the seed's:
-
-    OK, REPAIRED            go on
+    OK, REPAIRED            continue
     BROKEN_AFTER_MARKED     detached: REPAIRED if this scan made the mark, else OK; not detached and fail-fast: stop
     BROKEN_AFTER            not detached and fail-fast: stop
-    NONDURABLE_ENTRIES      told, no reason to stop
+    NONDURABLE_ENTRIES      reported, no reason to stop
     UNEXPECTED, FAILED      fail-fast: stop, with the message
 
-To stop means: the first error is kept, files that nobody has begun are left alone, and when the last worker has ended
-the error reaches the caller. A broken tail above the witness never gets here: opening has sealed the file and marked it
-(docs/checklist.md C-41).
+To stop means: the first error is stored, files that no worker has begun are skipped, and when the last worker has ended
+the error is raised in the caller. A broken tail above the witness never gets here: opening has sealed the file and
+marked it (docs/checklist.md C-41).
+
+Invariant: nothing beyond the durable epoch, nothing voided and nothing with a wrong checksum is ever yielded. A file is
+checked when it is first read and trusted afterwards. Not here: how the durable epoch is found (log/recovery), what is
+done about damage (log/check/repair).
 """
 
 from __future__ import annotations
@@ -62,19 +58,20 @@ from warren.log.read.blocks import (
     Range,
     ScanVerdict,
     ScanWalk,
+    extent,
+    next_good,
     trusted,
 )
 from warren.records.block import Header, look
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries
-from warren.records.walk import extent, next_good
 
 
 @dataclass(frozen=True, slots=True)
 class FileTail:
     """What was written behind the blocks that count."""
 
-    whole: tuple[Header, ...]  # good blocks of this life
+    whole: tuple[Header, ...]  # good blocks of this incarnation
     broken: tuple[Range, ...]  # everything else
 
     @property
@@ -124,7 +121,7 @@ def read_tail(scan: FileScan, start: int) -> FileTail:
 
 
 def _written_in(view: memoryview, start: int, end: int, is_recycled: bool) -> list[Range]:
-    """The range as far as something was written in it. An earlier life's bytes are nothing."""
+    """The range as far as something was written in it. Bytes of an earlier incarnation do not count."""
     if is_recycled:
         return []
     end = extent(view[:end], start)
@@ -158,7 +155,7 @@ def scan_one(
         view = map_file(files, path)
     except WarrenError as error:
         return scan_failed(record, path, error)
-    return _judged(view, path, record, durable, witnessed, at_nondurable)
+    return _judge(view, path, record, durable, witnessed, at_nondurable)
 
 
 def scan_record(
@@ -176,7 +173,7 @@ def scan_record(
         raise
     except WarrenError as error:
         return scan_failed(record, join(directory, record.name), error)
-    return _judged(view, path, record, durable, witnessed, at_nondurable)
+    return _judge(view, path, record, durable, witnessed, at_nondurable)
 
 
 def scan_failed(record: FileRecord, path: str, error: WarrenError) -> FileScan:
@@ -185,7 +182,7 @@ def scan_failed(record: FileRecord, path: str, error: WarrenError) -> FileScan:
     return FileScan(record, path, memoryview(b""), ScanVerdict.FAILED, problems=(problem,))
 
 
-def _judged(
+def _judge(
     view: memoryview,
     path: str,
     record: FileRecord,
@@ -202,7 +199,7 @@ def _judged(
 
 
 def witnessed_end(ends: Iterable[FileEnd], record: FileRecord) -> FileEnd | None:
-    """How far the witness says that a file reached. An end of another life of the same number says nothing of this."""
+    """The end of a file in the epoch file. An end of another incarnation of the number does not apply."""
     return next((end for end in ends if (end.number, end.identity) == (record.number, record.identity)), None)
 
 
@@ -251,7 +248,7 @@ def _between(columns: EntryColumns, first: Epoch, last: Epoch) -> Iterator[Entry
 
 @dataclass(slots=True)
 class LogInput:
-    """One log or compacted file as an input of a merge: its entries up to an epoch, as often as they are asked for."""
+    """One log or compacted file as an input of a merge: its entries up to an epoch, readable repeatedly."""
 
     files: Files
     directory: str
@@ -264,7 +261,7 @@ class LogInput:
 
     @property
     def is_mapped(self) -> bool:
-        """Batches are views of the mapped file: keeping them costs no memory of ours."""
+        """Batches are views of the mapped file: keeping them costs no process memory."""
         return True
 
     @property
@@ -297,7 +294,7 @@ def refuse_damage(scan: FileScan) -> None:
 
 
 END_IS_BROKEN = "the end of non-detached file is broken"
-OnBatch = Callable[[FileScan, EntryColumns], None]  # called from the workers: must bear it
+OnBatch = Callable[[FileScan, EntryColumns], None]  # called from the workers: must be thread-safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +305,7 @@ class ScanResult:
 
     @property
     def marked(self) -> tuple[FileRecord, ...]:
-        """What the manifest shall say of the files that this scan marked."""
+        """The new manifest records of the files that this scan marked."""
         return tuple(
             scan.record.changed(voided=(*scan.record.voided, *scan.marks)) for scan in self.files if scan.is_modified
         )
@@ -340,7 +337,7 @@ class LogScan:
 
 
 class _Run:
-    """One run of a scan: the shared list and what the workers found."""
+    """One run of a scan: the shared list and the results of the workers."""
 
     def __init__(self, job: LogScan, on_batch: OnBatch | None) -> None:
         self._job = job
@@ -364,7 +361,7 @@ class _Run:
         return ScanResult(verdict, Epoch(highest), scans)
 
     def _work(self) -> None:
-        while (taken := self._take()) is not None:
+        while (taken := self._next()) is not None:
             place, record = taken
             try:
                 scan = self._scan(record)
@@ -374,7 +371,7 @@ class _Run:
             with self._lock:
                 self._done[place] = scan
 
-    def _take(self) -> tuple[int, FileRecord] | None:
+    def _next(self) -> tuple[int, FileRecord] | None:
         with self._lock:
             return self._ahead.popleft() if self._ahead else None
 
@@ -403,7 +400,7 @@ class _Run:
 def settle(scan: FileScan, fail_fast: bool, report: Callable[[str], None]) -> FileScan:
     """What a file's verdict means for the whole scan: see the table above."""
     verdict = scan.verdict
-    assert verdict is not ScanVerdict.BROKEN_AFTER_TOBE_CUT, "a pending cut never leaves the one who cuts"
+    assert verdict is not ScanVerdict.BROKEN_AFTER_TOBE_CUT, "a pending cut is never reported"
     if verdict is not ScanVerdict.OK:
         report(f"{scan.path}: {verdict.word}" + "".join(f"; {problem}" for problem in scan.problems))
     if verdict is ScanVerdict.BROKEN_AFTER_MARKED and scan.is_detached:

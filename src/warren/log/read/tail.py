@@ -1,32 +1,23 @@
-"""The end of the log, as it grows: what became durable since somebody last looked, block by block.
+"""Log tail: the key-value blocks that became durable since the last reading.
 
-    LogTail.read(up_to)        every key-value block of epochs behind the last reading, up to this one, from the files
+    LogTail.read(up_to)        every block of epochs behind the last reading, up to this one, from the files
     blocks_of_part(part)       the same of one file's part of one epoch, out of the memory it was written from
+    Follower.read()            the same from another process, up to what the epoch file witnesses
 
-Of streams that are referred to (log/pointers) large values come as pointers; blocks of other streams are hopped over.
+The first is for readers that pull: it remembers its position in each file and verifies every block on the way. The
+second is for push, and reads no file. Both give the same entries, those of one channel in their order. Of streams that
+are referred to (log/pointers) large values come as pointers; blocks of other streams are skipped.
 
-The first is for whoever pulls: it remembers how far it has read in each file and looks at every block's checksum on the
-way, and joins small blocks (few_blocks). The second is for whoever is pushed to, and costs no reading. Both give the
-very same entries, those of one channel in the order they stand in.
+A busy broker writes a block of a few rows with every commit. `FewBlocks` combines such blocks: columns are made once
+for thousands of rows, with the same contents as block by block.
 
-Always true: an epoch is given whole or not at all, and never before it is durable: `up_to` is the caller's promise.
-What is given are views of the mapped file, or of the bytes that were written; they stay good for as long as they are
-held, even if the file goes.
+A follower needs nothing from the owner: files may be rotated, renamed and purged between two readings, and each is
+opened anew under its current name. A follower that was too slow, whose next epoch has been purged, gets `Gone`: never a
+gap. It holds no pin.
 
-Small blocks of the log's end, joined: a busy broker writes a block of a few rows with every commit.
-
-    block of 5 rows, block of 4 rows, …  ──▶  one batch of columns, large values as pointers where the stream refers
-
-What comes out is what each block by itself would have given (log/read/tail), in one piece: columns are made once for
-thousands of rows. The blocks were verified by whoever found them.
-
-Following the log from another process: what becomes durable, block by block, for as long as somebody asks.
-
-    watch the directory (whoever waits does) ──▶ read ──▶ the blocks of new epochs, up to the witness ──▶ watch …
-
-The owner knows nothing of a follower and does nothing for it: files may be rotated, renamed and purged between two
-readings, and each is opened anew under the name it has then. Only what the epoch file witnesses is shown. A follower
-that was too slow, whose next epoch has been purged, is told so: never a gap. It holds no pin.
+Invariants
+* An epoch is given whole or not at all, and never before it is durable: the caller guarantees `up_to`.
+* Batches are views of the mapped file, or of the bytes that were written; they stay valid even if the file is removed.
 
 Not here: waiting for a change (log/read/read_only), records of streams.
 """
@@ -35,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from warren.base.errors import Damage
 from warren.base.ids import ChannelId, Epoch, FileNumber, Lsn, StreamId, lsn_of
@@ -44,7 +36,7 @@ from warren.log.file_record import FileKind, FileRecord, FileState
 from warren.log.log_files import open_record
 from warren.log.manifest import ManifestState
 from warren.log.pointers import ROW_BYTES, VALUE_BYTES_MAX, Pointer, by_reference
-from warren.log.read.blocks import counted, peek
+from warren.log.read.blocks import BlockCursor, readable_ranges, trust
 from warren.log.read.parts import last_within
 from warren.log.read.read_only import ReadOnlyLog, open_for_reading
 from warren.log.retention import check_not_gone
@@ -58,13 +50,13 @@ from warren.records.small_blocks import read_few
 
 ENTRIES_MAX = 64  # of one block: above that columns are quicker
 HEAD_BYTES = 8 << 10  # in which its columns and keys must be
-ROWS_MAX = 4096  # then what is gathered goes on …
-BYTES_MAX = 1 << 20  # … or then
+ROWS_MAX = 4096  # of a combined batch
+BYTES_MAX = 1 << 20  # of a combined batch
 _RECORD = int(EntryKind.RECORD)
 
 
 class FewBlocks:
-    """Of one file."""
+    """Small blocks of one file, combined to one batch. The blocks were verified before."""
 
     def __init__(self, channel: ChannelId, number: FileNumber) -> None:
         self.channel = channel
@@ -81,11 +73,11 @@ class FewBlocks:
     def __len__(self) -> int:
         return len(self._minors)
 
-    def is_much(self) -> bool:
+    def is_full(self) -> bool:
         return len(self._minors) >= ROWS_MAX or self._rows.size_bytes >= BYTES_MAX
 
     def add(self, view: memoryview, header: Header, is_referring: bool) -> bool:
-        """Whether it was one that can be joined."""
+        """Add a block. False: it is too large to be combined."""
         body_at, count = header.body_at, header.entries
         body_bytes = header.end - body_at
         if count > ENTRIES_MAX or (not is_referring and body_bytes > HEAD_BYTES):
@@ -113,7 +105,7 @@ class FewBlocks:
         return True
 
     def take(self) -> EntryColumns:
-        """What was gathered, and begin anew."""
+        """The combined batch; clears it."""
         columns = replace(self._rows.columns(self._minors, self._epochs), epochs=numbers(self._epochs))
         self._clear()
         return columns
@@ -143,13 +135,13 @@ class LogTail:
         after: Epoch,
         ends: Callable[[], Ends] = dict,
     ) -> None:
-        """`ends` tells where what is durable ends in the active files, as far as somebody knows: a bad block before
-        that is damage, and not just a writer's work."""
+        """`ends`: known durable ends of active files. A bad block before such an end is damage; behind it, it is being
+        written."""
         self._files = files
         self._directory = directory
         self._state = state
         self.ends = ends
-        self.after = after  # everything up to this epoch was read, or was not wanted
+        self.after = after  # everything up to this epoch was read or skipped
         self.entries_read = 0  # by the last `read`, as headers count them: also records, which are not given
         self._places: dict[FileNumber, int] = {}  # where the next block of each file begins
         self._known: tuple[ManifestState, frozenset[StreamId]] | None = None  # which streams a state refers to
@@ -166,7 +158,7 @@ class LogTail:
         self.after = max(self.after, up_to)
 
     def expect(self, bytes_max: int = READ_AHEAD_BYTES_MAX) -> None:
-        """All of it will be read soon: have the system fetch it ahead, up to so many bytes."""
+        """Read-ahead hint for everything unread, up to so many bytes."""
         for record in self._records():
             file = open_record(self._files, self._directory, record).file
             try:
@@ -183,16 +175,16 @@ class LogTail:
 
     @property
     def reflected(self) -> Epoch:
-        """What was written up to here may be gone from the files: it has left the log."""
+        """Up to here everything is in the snapshot store and may be gone from the files."""
         return self._state().reflected
 
     @property
     def places(self) -> dict[FileNumber, int]:
-        """Where reading goes on in each file that was read."""
+        """Where reading continues in each file that was read."""
         return dict(self._places)
 
     def skip(self, up_to: Epoch, places: Mapping[FileNumber, int]) -> None:
-        """Somebody else has read up to this epoch, and come to these places."""
+        """Another reader has read up to this epoch, and reached these places."""
         self.after, self._places = max(self.after, up_to), dict(places)
 
     def waiting_bytes(self, durable: Epoch, bytes_max: int) -> int:
@@ -204,49 +196,52 @@ class LogTail:
         return last_within(self._sizes(durable, bytes_max), bytes_max, durable)
 
     def extent(self, up_to: Epoch) -> tuple[int, int]:
-        """How many entries there are to read up to this epoch, and in how many bytes, as the headers say: what a `read`
+        """How many entries there are to read up to this epoch, and in how many bytes, by the headers: what a `read`
         up to it counts in `entries_read`."""
         entries = size_bytes = 0
         for record in self._records():
             view, _ = self._mapped(record)
-            at = self._places.get(record.number, 0)
-            for start, stop in counted(record, len(view) if record.state is FileState.ACTIVE else record.end):
-                at = max(at, start)
-                while at < stop and (header := peek(view, at)) is not None and header.epoch <= up_to:
-                    if self._is_ours(header) and header.epoch > self.after:
-                        entries += header.entries
-                        size_bytes += self._weight(header)
-                    at = header.end
+            for header in self._unread(record, view, up_to):
+                if self._is_ours(header):
+                    entries += header.entries
+                    size_bytes += self._weight(header)
         return entries, size_bytes
 
     def sampled(self, up_to: Epoch, blocks: int) -> Iterator[TailBlock]:
-        """About so many of the blocks that are to be read, spread evenly: to see what keys there are."""
+        """About so many of the blocks that are to be read, spread evenly: to sample the keys."""
         found: list[tuple[FileRecord, memoryview, int]] = []
         for record in self._records():
             view, _ = self._mapped(record)
-            at = self._places.get(record.number, 0)
-            while (header := peek(view, at)) is not None and header.epoch <= up_to:
-                if self._is_ours(header) and header.epoch > self.after:
-                    found.append((record, view, at))
-                at = header.end
+            unread = self._unread(record, view, up_to)
+            found += [(record, view, header.offset) for header in unread if self._is_ours(header)]
         for record, view, at in found[:: len(found) // blocks + 1]:
             block = look(view, at, record.identity)
-            if isinstance(block, Header):  # whoever reads everything says what is wrong with it
+            if isinstance(block, Header):  # `read` reports the damage
                 yield block_of(record.channel, record.number, view, block, self.referring)
 
     def _sizes(self, durable: Epoch, bytes_max: int) -> dict[Epoch, int]:
-        """Bytes of each epoch to be read. Headers are hopped over, and believed for this only."""
+        """Bytes of each epoch to be read, by unverified headers."""
         sizes: dict[Epoch, int] = {}
         for record in self._records():
             view, _ = self._mapped(record)
-            at, total = self._places.get(record.number, 0), 0
-            while total <= bytes_max and (header := peek(view, at)) is not None and header.epoch <= durable:
-                if header.epoch > self.after:
-                    weight = self._weight(header)
-                    total += weight
-                    sizes[header.epoch] = sizes.get(header.epoch, 0) + weight
-                at = header.end
+            total = 0
+            for header in self._unread(record, view, durable):
+                weight = self._weight(header)
+                total += weight
+                sizes[header.epoch] = sizes.get(header.epoch, 0) + weight
+                if total > bytes_max:
+                    break
         return sizes
+
+    def _unread(self, record: FileRecord, view: memoryview, up_to: Epoch) -> Iterator[Header]:
+        """The headers of the blocks of a file that are to be read, not verified."""
+        at = self._places.get(record.number, 0)
+        for start, stop in readable_ranges(view, record):
+            for header in BlockCursor(view, record.identity, max(at, start), stop, trust):
+                if header.epoch > up_to:
+                    return
+                if header.epoch > self.after:
+                    yield header
 
     @property
     def referring(self) -> frozenset[StreamId]:
@@ -260,7 +255,7 @@ class LogTail:
         return is_entries(header, self.referring)
 
     def _weight(self, header: Header) -> int:
-        """About how many bytes of a block go on to the store."""
+        """About how many bytes of a block go to the store."""
         if header.kind == BlockKind.ENTRIES and header.stream != KV_STREAM:
             return min(header.end - header.offset, header.entries * ROW_BYTES) if self._is_ours(header) else 0
         return header.end - header.offset
@@ -279,49 +274,42 @@ class LogTail:
         is_active = record.state is FileState.ACTIVE
         at = self._places.get(record.number, 0)
         few = FewBlocks(record.channel, record.number)
-        for start, stop in counted(record, len(view) if is_active else record.end):
-            at = max(at, start)
-            while at < stop:
-                if (hopped := self._hop(record, view, at, up_to, end if is_active else stop)) is not None:
-                    at = hopped
-                    continue
-                header = look(view, at, record.identity)
-                if isinstance(header, BlockVerdict):
-                    if not is_active or at < end:
-                        raise Damage(f"the log is damaged: {header.value}", path, at)
-                    break
+        for start, stop in readable_ranges(view, record):
+            durable_end = end if is_active else stop
+            is_skipped = partial(self._is_skipped, up_to, durable_end)
+            cursor = BlockCursor(view, record.identity, max(at, start), stop, is_skipped)
+            for header in cursor:
                 if header.epoch > up_to:
                     break
                 if self._is_ours(header) and header.epoch > self.after:
                     self.entries_read += header.entries
-                    yield from self._given(record, view, header, few)
-                at = header.end
-        yield from _joined(few)
+                    yield from self._blocks(record, view, header, few)
+            at = cursor.at
+            if cursor.stopped_by is not BlockVerdict.GOOD and at < durable_end:
+                raise Damage(f"the log is damaged: {cursor.stopped_by.value}", path, at)
+        yield from _combined(few)
         places[record.number] = at
 
-    def _given(self, record: FileRecord, view: memoryview, header: Header, few: FewBlocks) -> Iterator[TailBlock]:
+    def _blocks(self, record: FileRecord, view: memoryview, header: Header, few: FewBlocks) -> Iterator[TailBlock]:
         if few.add(view, header, header.stream in self.referring):
-            if few.is_much():
-                yield from _joined(few)
+            if few.is_full():
+                yield from _combined(few)
             return
-        yield from _joined(few)
+        yield from _combined(few)
         block = block_of(record.channel, record.number, view, header, self.referring)
         if block.columns.count:
             yield block
 
-    def _hop(self, record: FileRecord, view: memoryview, at: int, up_to: Epoch, end: int) -> int | None:
-        """Behind the block at `at`, if it is another stream's and all of it is durable: its bytes need not be read."""
-        header = peek(view, at)
-        if header is None or header.kind != BlockKind.ENTRIES or self._is_ours(header) or header.end > end:
-            return None
-        is_own = header.offset == at and (header.timeline, header.incarnation) == record.identity
-        return header.end if is_own and header.epoch <= up_to else None
+    def _is_skipped(self, up_to: Epoch, durable_end: int, header: Header) -> bool:
+        """A durable block of another stream: its bytes are not read."""
+        is_other = header.kind == BlockKind.ENTRIES and not self._is_ours(header)
+        return is_other and header.end <= durable_end and header.epoch <= up_to
 
     def _mapped(self, record: FileRecord) -> tuple[memoryview, str]:
         return open_record(self._files, self._directory, record).map()
 
 
-def _joined(few: FewBlocks) -> Iterator[TailBlock]:
+def _combined(few: FewBlocks) -> Iterator[TailBlock]:
     if len(few):
         first, epoch = few.first, few.epoch
         yield TailBlock(few.channel, first, epoch, few.take())
@@ -353,15 +341,14 @@ def block_of(
 def blocks_of_part(channel: ChannelId, part: EpochWrite, referring: Collection[StreamId]) -> Iterator[TailBlock]:
     """The key-value blocks of what one file contributed to one epoch."""
     raw = memoryview(b"".join(part.pieces))
-    at = 0
-    while at < len(raw):
-        header = peek(raw, at)
-        assert header is not None, "a part is blocks, one behind the other"
+    stop = part.start + len(raw)
+    cursor = BlockCursor(raw, part.participant.identity, part.start, stop, trust, part.start)
+    for header in cursor:
         if is_entries(header, referring):
             block = block_of(channel, part.participant.number, raw, header, referring, part.start)
             if block.columns.count:
                 yield block
-        at = header.end - part.start
+    assert cursor.at == stop, "a part is blocks, one behind the other"
 
 
 class Follower:
@@ -375,7 +362,7 @@ class Follower:
 
     @property
     def after(self) -> Epoch:
-        """Everything up to this epoch was shown, or was not wanted."""
+        """Everything up to this epoch was read or skipped."""
         return self._tail.after
 
     def read(self) -> Iterator[TailBlock]:

@@ -1,4 +1,4 @@
-"""A store lets go of what it opened: of a file that has gone, and of everything when opening fails or room is short."""
+"""A store releases what it opened: a file that was purged, and everything when opening fails or room is short."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def machine_of(files: FaultyFiles) -> Environment:
 
 
 def used(directory: str) -> None:
-    """Somebody wrote, and was killed."""
+    """A writer that was killed."""
     store = LogStore.open(directory, PLAIN)
     session = store.begin()
     session.put(1, b"key", b"value")
