@@ -14,7 +14,7 @@ from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.base.errors import WarrenError
 from warren.server.channel import ServerChannel
-from warren.snapshot import control_socket
+from warren.workers import control_socket
 
 pytestmark = pytest.mark.slow
 

@@ -22,10 +22,10 @@ from warren.log.manifest import read_manifest
 from warren.pipeline.jobs import sync as sync_tables
 from warren.pipeline.jobs.spark_tasks import Told
 from warren.pipeline.jobs.sync import Sync, SyncOptions, accepting, sync
-from warren.snapshot.control_socket import NotListening
 from warren.snapshot.database import LOG
 from warren.snapshot.reflection import Mode
 from warren.snapshot.tables.tasks import RangeSizes, TableFigures, TableResult
+from warren.workers.control_socket import NotListening
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OPTIONS = SyncOptions(sizes=SMALL, order_seconds=30)

@@ -15,8 +15,8 @@ import pytest
 from tests.pipeline.process_group import ProcessGroup, wait_until
 from tests.pipeline.sync_stage import BY_DRIVER, SMALL, State, held_by, opened, owned, stopped_store, tables, write
 from warren.pipeline.jobs.sync import Sync, SyncOptions, sync
-from warren.snapshot.control_socket import NotListening
 from warren.snapshot.reflection import Mode
+from warren.workers.control_socket import NotListening
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OPTIONS = SyncOptions(sizes=SMALL, order_seconds=30)

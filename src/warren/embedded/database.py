@@ -57,8 +57,6 @@ from warren.files.local import restrict
 from warren.files.protocol import join
 from warren.log.session import Session
 from warren.log.settings import LogSettings
-from warren.log.workers import Progress
-from warren.snapshot.control_socket import ControlServer, Message
 from warren.snapshot.database import BUFFER, LOG, REFLECTION_SOCKET, SECONDARY, SET_ASIDE, STORE, TABLES, Database
 from warren.snapshot.key_values import KeyValues, Pairs, ReadKeyValues, WriteSession
 from warren.snapshot.puller.client import PullerClient
@@ -67,9 +65,12 @@ from warren.snapshot.reflection import Mode, ReflectionSettings
 from warren.snapshot.rocksdb.options import check_process
 from warren.snapshot.rocksdb.store import RocksDbStore
 from warren.snapshot.store import ReadView, SnapshotStore, StoreReader
-from warren.snapshot.tables.workers import ProcessTables
+from warren.snapshot.tables.bulk import ProcessTables
 from warren.snapshot.version_buffer.buffer import VersionBuffer
 from warren.snapshot.version_buffer.memory_buffer import open_version_buffer
+from warren.workers.control_socket import ControlServer
+from warren.workers.process import Message
+from warren.workers.tasks import Progress
 
 if TYPE_CHECKING:
     from warren.broker.storage import MakeOne

@@ -24,6 +24,7 @@ from warren.log.checkpoint import Checkpoint, make_cut
 from warren.log.compaction.compaction import Compaction, check_has_state
 from warren.log.compaction.control import CompactionThread
 from warren.log.compaction.handover import Handover
+from warren.log.compaction.jobs import InlineWorker, MergeWorker, ProcessWorker, SizedWorker
 from warren.log.compaction.startup_snapshot import StartupSnapshot, StartupSnapshots
 from warren.log.disk_reserve import DiskReserve, release_if_full
 from warren.log.file_record import LOCK, RECYCLE
@@ -43,8 +44,8 @@ from warren.log.rotation import Rotation, RotationResult
 from warren.log.session import Session
 from warren.log.settings import KV_STREAM, LogSettings
 from warren.log.streams import Stream, Streams
-from warren.log.workers import InlineWorker, MergeWorker, ProcessWorker, Progress, SizedWorker
 from warren.log.writer import EpochFileWriter, LogAppender, LogChannel, LogCommitHooks
+from warren.workers.tasks import Progress
 
 __all__ = ["Environment", "LogStore"]
 

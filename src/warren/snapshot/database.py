@@ -53,17 +53,16 @@ from warren.log.read.tail import LogTail, TailBlock
 from warren.log.session import Session
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
-from warren.log.workers import Progress
 from warren.snapshot.apply import VersionApply
 from warren.snapshot.latest_view import LatestReader
 from warren.snapshot.puller.protocol import PullerConfig, ReflectionClient, ReflectionOwner, ViewedStore
 from warren.snapshot.reflection import APPLIED_HERE, Mode, PullFeed, Reflection, ReflectionSettings, make_feed
 from warren.snapshot.store import MINOR_MAX, Applied, ReadView, SnapshotStore, StoreView
-from warren.snapshot.tables.bulk import BulkLoader
+from warren.snapshot.tables.bulk import BulkLoader, TableMaker
 from warren.snapshot.tables.jobs import SyncJobs
-from warren.snapshot.tables.workers import TableMaker
 from warren.snapshot.version_buffer.buffer import VersionBuffer
 from warren.snapshot.version_buffer.memory_buffer import MemoryBuffer
+from warren.workers.tasks import Progress
 
 LOG = "log"
 STORE = "store"

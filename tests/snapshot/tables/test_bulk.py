@@ -27,8 +27,8 @@ from warren.snapshot.reflection import Mode, ReflectionSettings
 from warren.snapshot.rocksdb.options import SnapshotStoreSettings
 from warren.snapshot.rocksdb.store import RocksDbStore
 from warren.snapshot.store import MINOR_MAX, Applied, SnapshotStore
+from warren.snapshot.tables.bulk import ProcessTables
 from warren.snapshot.tables.tasks import TableResult, TableTask, make_table
-from warren.snapshot.tables.workers import ProcessTables
 
 SETTINGS = ReflectionSettings(lag_seconds=0.0, bulk_bytes=20_000, step_bytes=60_000, retry_seconds=0.05)
 State = dict[bytes, bytes]

@@ -60,7 +60,7 @@ def test_a_table_made_by_another_process_is_taken_and_its_file_used_up(place: Pa
         "from warren.snapshot.tables.tasks import write_table;"
         "write_table(sys.argv[1], [columns_of([put((1, n), b'%04d' % n) for n in range(5000)])])"
     )
-    subprocess.run([sys.executable, "-c", program, str(path)], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True, cwd=Path(__file__).parents[3])
     store.ingest([str(path)], mark(1, (1, 5000)))
     assert sum(1 for _ in store.range(3)) == 5000 and not path.exists()
     store.ingest([str(path)], mark(1, (1, 5000)))

@@ -27,10 +27,7 @@ process ends, however it ends, so does the puller. What it has to complain about
 
 from __future__ import annotations
 
-import json
 import logging
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -38,13 +35,14 @@ from warren.base.errors import DiskFailure, WarrenError
 from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import Threads
 from warren.files.protocol import join
-from warren.snapshot.control_socket import Message, NoAnswer, NotListening, call, failure_told
 from warren.snapshot.database import REFLECTION_SOCKET, SECONDARY, STORE
 from warren.snapshot.puller.process import PullerRequest
 from warren.snapshot.puller.protocol import PullerConfig, mark_from_json
 from warren.snapshot.puller.secondary import SecondaryStore
 from warren.snapshot.rocksdb.options import SnapshotStoreSettings
 from warren.snapshot.store import NO_VERSION, Applied, Version
+from warren.workers.control_socket import NoAnswer, NotListening, call, failure_from_json
+from warren.workers.process import ChildProcess, Message
 
 _LOG = logging.getLogger(__name__)
 READY_SECONDS = 120.0  # only something broken takes so long
@@ -58,24 +56,15 @@ class PullerHandle:
         self._on_end = on_end
         self._told: Message | None = None
         self._has_ended = False
-        command = [sys.executable, "-m", "warren.snapshot.puller.process"]
-        try:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        except OSError as error:
-            raise DiskFailure(f"no puller can be started: {error}", "see the limits of this machine") from error
-        assert self._process.stdin is not None
-        self._stdin = self._process.stdin
-        with suppress(OSError):  # it died at once: that is noticed below
-            self._stdin.write(json.dumps(order.to_json()).encode() + b"\n")
-            self._stdin.flush()
+        self._process = ChildProcess(["-m", "warren.snapshot.puller.process"])
+        self._process.send(order.to_json())  # a child that has exited is reported by `_listen`
         self._listening = threads.start("warren-puller", self._listen)
         call_in_children(self)
 
     def forked(self) -> None:
         """Close the child's copy of the pipe: the puller ends when the parent does."""
         never_destroy(self)
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._process.close_input()
 
     @property
     def pid(self) -> int:
@@ -94,7 +83,7 @@ class PullerHandle:
         if told is not None and told.get("status") == "ok":
             return
         self.kill()
-        raise failure_told(told) if told is not None else self.how_it_ended()
+        raise failure_from_json(told) if told is not None else self.how_it_ended()
 
     def ask(self, request: Message, timeout: float) -> Message:
         return call(self._path, request, timeout)
@@ -112,7 +101,7 @@ class PullerHandle:
         self._listening.join()
 
     def how_it_ended(self) -> DiskFailure:
-        code = self._process.returncode
+        code = self._process.exit_code
         how = "did not get ready" if code is None else f"signal {-code}" if code < 0 else f"status {code}"
         hint = "it is started again by itself; what it had not flushed is in the log"
         return DiskFailure(f"the puller process {self.pid} has ended: {how}", hint)
@@ -125,21 +114,17 @@ class PullerHandle:
             _LOG.error("puller output failed", exc_info=error, extra={"facts": {"pid": self.pid}})
             self._process.kill()
         self._process.wait()
-        with suppress(OSError):
-            self._stdin.close()
+        self._process.close_input()
         with self._changed:
             self._has_ended = True
             self._changed.notify_all()
         self._on_end()
 
     def _read_lines(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as said:
-            for line in said:
-                with self._changed:
-                    with suppress(ValueError):  # it was killed in the middle of a line
-                        self._told = self._told or json.loads(line)
-                    self._changed.notify_all()
+        while (message := self._process.receive()) is not None:
+            with self._changed:
+                self._told = self._told or message or None
+                self._changed.notify_all()
 
 
 LOOK_SECONDS = 1.0

@@ -18,7 +18,6 @@ Not here: judging and rebuilding the store (database does, before we start), rea
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -38,7 +37,6 @@ from warren.log.read.read_only import changes, open_for_reading
 from warren.log.read.tail import Ends, LogTail
 from warren.log.retention import check_not_gone
 from warren.snapshot.apply import VersionApply
-from warren.snapshot.control_socket import ControlServer, Message, failure_to_json
 from warren.snapshot.database import BUFFER, LOG, REFLECTION_SOCKET, STORE, take_store_lock
 from warren.snapshot.puller.protocol import mark_to_json, orders_of
 from warren.snapshot.reflection import Mode, PullFeed, Reflection, ReflectionSettings
@@ -46,6 +44,8 @@ from warren.snapshot.rocksdb.options import SnapshotStoreSettings
 from warren.snapshot.rocksdb.store import RocksDbStore
 from warren.snapshot.store import NO_VERSION, Applied, Version
 from warren.snapshot.version_buffer.memory_buffer import open_version_buffer
+from warren.workers.control_socket import ControlServer, failure_to_json
+from warren.workers.process import Message, RequestReader, send_message
 
 FAULT = 70  # its status when something of its own is wrong
 
@@ -251,34 +251,16 @@ def main() -> None:
     environment, ended = replace(Environment.real(), threads=EndingThreads()), PullerStop()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both: main decides
-    line = sys.stdin.buffer.readline()
-    if not line.endswith(b"\n"):
-        return  # the owner is gone already
-    order = PullerRequest.from_json(json.loads(line))
-    environment.threads.start("end-with-owner", _end_with_owner)
+    order = PullerRequest.from_json(RequestReader(environment.threads).next())
     try:
         puller = Puller(order, environment, ended)
-        _say({"status": "ok"})
+        send_message({"status": "ok"})
         puller.run()
     except WarrenError as error:
         sys.stderr.write(f"warren puller: {error}\n")
-        _say(failure_to_json(error))
+        send_message(failure_to_json(error))
         sys.stderr.flush()
         os._exit(1)  # whatever is open is let go of: what was not flushed is in the log
-
-
-def _end_with_owner() -> None:
-    """Our standard input ends when the owner does. Read without a buffer, whose lock would outlive us."""
-    try:
-        while os.read(0, 4096):
-            pass
-    finally:  # an input that cannot be read is as good as ended
-        os._exit(0)
-
-
-def _say(told: Message) -> None:
-    """One write: whoever reads sees the whole line, or nothing."""
-    os.write(1, json.dumps(told).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from typing import Any, Protocol
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import Epoch, TimelineId
 from warren.files.environment import Environment
-from warren.snapshot.control_socket import Handler, Message
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.store import Applied, StoreReader, StoreView, Version
+from warren.workers.control_socket import Handler
+from warren.workers.process import Message
 
 
 class ViewedStore(StoreReader, Protocol):

@@ -15,6 +15,7 @@ knows; opening clears it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from warren.base.environment import Random
 from warren.base.ids import Epoch, TimelineId
@@ -22,10 +23,37 @@ from warren.files.protocol import Files, base_name, join
 from warren.log.compaction.jobs import clear_staging
 from warren.log.read.tail import LogTail
 from warren.snapshot.store import MINOR_MAX, Applied, SnapshotStore, Version
-from warren.snapshot.tables.tasks import TableResult, TableTask
-from warren.snapshot.tables.workers import TableMaker
+from warren.snapshot.tables.tasks import TABLE_TASK, TableResult, TableTask
+from warren.workers.tasks import TaskProcess
 
 SafeAt = Callable[[Epoch], Version]  # the safe snapshot version that goes with an epoch
+
+
+class TableMaker(Protocol):
+    def make(self, task: TableTask) -> Sequence[TableResult]:
+        """One table of the task's entries, or one per key range, at the task's path or with that path as prefix."""
+        ...
+
+    def rest(self) -> None:
+        """Free what is kept between tasks: no task follows for a while."""
+        ...
+
+
+class ProcessTables:
+    """Makes tables in a worker process, which stays for the next task. One task at a time."""
+
+    def __init__(self) -> None:
+        self._process = TaskProcess(TABLE_TASK)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def make(self, task: TableTask) -> Sequence[TableResult]:
+        return [TableResult.from_json(self._process.run(task.to_json()))]
+
+    def rest(self) -> None:
+        self._process.close()
 
 
 class BulkLoader:

@@ -50,6 +50,7 @@ from rocksdict import SstFileWriter
 
 from warren.base.errors import DiskFailure
 from warren.base.ids import UINT64_MAX, Epoch, FileNumber
+from warren.files.local import LocalFiles
 from warren.files.protocol import Files
 from warren.log.manifest import read_manifest
 from warren.log.merge.external import Bound, KeyRange, RangeInput, Sample, ranges_between
@@ -63,6 +64,10 @@ from warren.snapshot.rocksdb.options import SnapshotStoreSettings, rocksdb_calls
 from warren.snapshot.rocksdb.row_format import COUNTER, MARK_KEY, StoreMark, about_key, mark_bytes, row_keys
 from warren.snapshot.rocksdb.write_batch import check_entries, newest_version, runs_of, values_of
 from warren.snapshot.store import NO_VERSION, Version
+from warren.workers.process import Message
+from warren.workers.tasks import Progress
+
+TABLE_TASK = "warren.snapshot.tables.tasks:table_task"
 
 OWNER_TABLE = "owner.table."  # and a number
 _ANY_VERSION = ((1 << 64) - 1, (1 << 64) - 1)
@@ -280,6 +285,11 @@ class EpochRange:
             self.entries += block.columns.count
             self.oldest = min(self.oldest, lowest_version(block.columns))
             yield block.columns
+
+
+def table_task(request: Message, progress: Progress) -> Message:
+    """`make_table` in a worker process."""
+    return make_table(LocalFiles(), TableTask.from_json(request)).to_json()
 
 
 def make_table(files: Files, task: TableTask) -> TableResult:

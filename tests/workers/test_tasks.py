@@ -21,19 +21,12 @@ from warren.base.errors import Damage, DiskFailure, Gone, Misuse, OutOfRoom, Ref
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
-from warren.log.compaction.jobs import Job, run_job
+from warren.log.compaction.jobs import InlineWorker, Job, MergeWorker, ProcessWorker, SizedWorker, run_job
 from warren.log.file_record import FileKind, FileRecord
 from warren.log.store import LogStore
-from warren.log.workers import (
-    NICENESS,
-    InlineWorker,
-    MergeWorker,
-    ProcessWorker,
-    SizedWorker,
-    error_from_json,
-    error_to_json,
-)
 from warren.records.block import FileIdentity
+from warren.workers.process import error_from_json, error_to_json
+from warren.workers.tasks import NICENESS
 
 SECONDS_MAX = 20
 
@@ -60,11 +53,11 @@ def new_job(directory: str, staging: str, inputs: tuple[FileRecord, ...], epoch:
     return Job(directory, staging, FileNumber(99), identity, FileKind.COMPACTED, inputs, epoch, True, **figures)
 
 
-def process_of(worker: ProcessWorker) -> subprocess.Popen[bytes]:
-    """The worker's process, once it has one."""
-    wait_until(lambda: worker._process is not None)
-    assert worker._process is not None
-    return worker._process
+def pid_of(worker: ProcessWorker) -> int:
+    """The process of the worker, once it has one."""
+    wait_until(lambda: worker.pid is not None)
+    assert worker.pid is not None
+    return worker.pid
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -110,7 +103,7 @@ def test_it_is_a_process_of_its_own_with_a_lower_priority(tmp_path: Path) -> Non
         seen: list[tuple[int, int]] = []
 
         def look(share: float) -> None:
-            pid = process_of(worker).pid
+            pid = pid_of(worker)
             seen.append((pid, os.getpriority(os.PRIO_PROCESS, pid)))
 
         worker.run(job_of(store, "job"), look)
@@ -236,7 +229,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_its_job_ends_the_job_and_not_t
 def kill_in_the_middle(worker: ProcessWorker, staging: Path) -> None:
     """As soon as it has begun to write."""
     wait_until(lambda: any(staging.glob("*/output")))
-    os.kill(process_of(worker).pid, signal.SIGKILL)
+    os.kill(pid_of(worker), signal.SIGKILL)
 
 
 def test_a_stop_ends_the_job_under_way(tmp_path: Path) -> None:
@@ -262,7 +255,7 @@ import os, sys, threading, time
 from tests.log.test_retention_lives import log_file
 from tests.log.upkeep_stage import QUIET, put
 from warren.log.store import LogStore
-from warren.log.worker import ProcessWorker
+from warren.log.compaction.jobs import ProcessWorker
 
 store = LogStore.open(sys.argv[1], QUIET)
 put(store, {b"a": b"1"})
@@ -273,9 +266,9 @@ os.mkfifo(path)
 worker = store.compaction._worker = ProcessWorker()
 
 def tell():
-    while worker._process is None or not any(os.listdir(os.path.join(sys.argv[1], "staging"))):
+    while worker.pid is None or not any(os.listdir(os.path.join(sys.argv[1], "staging"))):
         time.sleep(0.005)
-    print(worker._process.pid, path, flush=True)
+    print(worker.pid, path, flush=True)
 
 threading.Thread(target=tell, daemon=True).start()
 store.compact()
@@ -319,7 +312,7 @@ def test_a_worker_that_ends_without_an_answer_is_an_error_of_ours(script: str, m
     """Whatever it leaves in the pipe: no traceback of a broken pipe or of half a line."""
     start = subprocess.Popen
     monkeypatch.setattr(
-        "warren.log.workers.subprocess.Popen", lambda command, **how: start([sys.executable, "-c", script], **how)
+        "warren.workers.process.subprocess.Popen", lambda command, **how: start([sys.executable, "-c", script], **how)
     )
     job = job_with([10] * 5000)  # more than a pipe holds
     with pytest.raises(DiskFailure, match="ended before its job did: status"):
@@ -330,7 +323,7 @@ def test_a_machine_that_starts_no_process_is_an_error_of_ours(monkeypatch: pytes
     def refuse(*what: object, **how: object) -> None:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("warren.log.workers.subprocess.Popen", refuse)
+    monkeypatch.setattr("warren.workers.process.subprocess.Popen", refuse)
     with pytest.raises(DiskFailure, match=r"no worker process can be started: .*unavailable"):
         ProcessWorker().run(job_with([]), lambda share: None)
 

@@ -19,15 +19,15 @@ import pytest
 
 from warren.base.errors import Damage, DiskFailure, Gone, Locked, Misuse, OutOfRoom, Refused, WarrenError
 from warren.base.threads import Background
-from warren.snapshot.control_socket import (
+from warren.workers.control_socket import (
     ANSWER_BYTES_MAX,
     REQUEST_BYTES_MAX,
     ControlServer,
     Handler,
-    Message,
     NotListening,
     call,
 )
+from warren.workers.process import Message
 
 ENOUGH = 60.0  # seconds: only something broken takes so long
 
@@ -183,7 +183,7 @@ def test_where_nobody_listens_it_is_said(tmp_path: Path) -> None:
 def test_whoever_dies_before_it_answers_is_told_as_gone(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     code = (
-        "import os, sys; from warren.snapshot.control_socket import ControlServer\n"
+        "import os, sys; from warren.workers.control_socket import ControlServer\n"
         f"server = ControlServer({path!r}, {{'die': lambda request: os.kill(os.getpid(), 9)}})\n"
         "os.write(1, b'ready\\n'); sys.stdin.read()"
     )

@@ -29,21 +29,11 @@ from functools import partial
 from typing import Any
 
 from warren.base.environment import Clock, SystemClock
-from warren.base.errors import (
-    Damage,
-    DiskFailure,
-    Gone,
-    InternalError,
-    Locked,
-    Misuse,
-    NotFound,
-    OutOfRoom,
-    Refused,
-    WarrenError,
-)
+from warren.base.errors import DiskFailure, Locked, Misuse, Refused, WarrenError
 from warren.base.threads import Background, SystemThreads, Threads
 from warren.files.local import translated
 from warren.files.protocol import base_name, parent
+from warren.workers.process import Message, error_from_json
 
 REQUEST_BYTES_MAX = 64 << 10
 ANSWER_BYTES_MAX = 16 << 20
@@ -52,12 +42,6 @@ _PATH_BYTES_MAX = 107
 _PIECE_BYTES = 64 << 10
 _WAITING_MAX = 16
 _PAUSE_SECONDS = 0.1
-_FAMILIES: dict[str, type[WarrenError]] = {
-    family.__name__: family
-    for family in (Misuse, Refused, NotFound, Locked, Gone, OutOfRoom, DiskFailure, InternalError)
-}
-
-Message = dict[str, Any]
 Handler = Callable[[Message], Message]
 
 
@@ -175,7 +159,7 @@ def call(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | N
             raise error
     if answer.get("status") == "ok":
         return answer
-    raise failure_told(answer)
+    raise failure_from_json(answer)
 
 
 # -- lines -------------------------------------------------------------------------------------------------------
@@ -225,12 +209,9 @@ def failure_to_json(error: WarrenError) -> Message:
     return {"status": "failed", "error": error.what, "hint": error.hint, "family": type(error).__name__}
 
 
-def failure_told(answer: Message) -> WarrenError:
-    """What `failure_to_json` has told, as an error again."""
-    what, hint, family = (str(answer.get(name, "")) for name in ("error", "hint", "family"))
-    if family == Damage.__name__:
-        return Damage(what, hint=hint)
-    return _FAMILIES.get(family, DiskFailure)(what, hint)
+def failure_from_json(answer: Message) -> WarrenError:
+    """The inverse of `failure_to_json`."""
+    return error_from_json({**answer, "what": answer.get("error", "")})
 
 
 # -- names -------------------------------------------------------------------------------------------------------
