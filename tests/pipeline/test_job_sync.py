@@ -181,7 +181,7 @@ def test_damage_beside_an_owner_gives_up_the_order(spark: Any, tmp_path: Path) -
         end = len(active.read_bytes().rstrip(b"\0"))
         with spoilt(active, end // 2), pytest.raises(Damage, match=active.name):
             sync(spark, str(tmp_path), options=OPTIONS)
-        assert database.orders is not None and not database.orders.is_out()
+        assert database.orders is not None and not database.orders.is_active()
         assert held_by(database.store) == {}
         sync(spark, str(tmp_path), options=OPTIONS)
         assert held_by(database.store) == model

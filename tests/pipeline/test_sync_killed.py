@@ -34,7 +34,7 @@ def test_a_driver_killed_in_the_middle_leaves_an_order_that_lapses(spark: Any, t
             wait_until("a table", lambda: any(".range." in name for name in tables(home)), driver)
             driver.kill()
         orders = warren.database.orders
-        assert orders is not None and orders.is_out()
+        assert orders is not None and orders.is_active()
         assert held_by(warren.database.store) == {}
         write(warren.database, model, seed=2, sessions=5)
         told = sync(spark, str(home), options=OPTIONS)

@@ -560,7 +560,7 @@ class Database:
         state = self.log.manifest.state
         if self._damage is not None and self._is_covered:
             return  # the store is built again from the log: nothing of it may go
-        if mark.epoch <= state.reflected or (self.orders is not None and self.orders.is_out()):
+        if mark.epoch <= state.reflected or (self.orders is not None and self.orders.is_active()):
             return  # in the second case somebody reads there: it goes behind the next flush
         changes: list[Change] = [set_change(reflected=mark.epoch)]
         if state.compacted and all(state.files[number].last_epoch <= mark.epoch for number in state.compacted):

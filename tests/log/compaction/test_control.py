@@ -63,7 +63,7 @@ class Orders:
     def cancel(self, name: str) -> None:
         self.asked.append(name)
 
-    def is_out(self) -> bool:
+    def is_active(self) -> bool:
         return self.is_somebody_at_work
 
 

@@ -154,13 +154,13 @@ def test_the_owner_goes_on_while_others_work_and_purges_nothing_they_read() -> N
         fill(store)
         order = store.handover.order()
         assert order is not None
-        assert store.handover.is_out()
+        assert store.handover.is_active()
         put(store, {b"meanwhile": b"1"})
         store.rotate()
         store.purge()
         wanted = rows(store.refresh())
         store.handover.accept(order.name, work(store, order))
-        assert not store.handover.is_out()
+        assert not store.handover.is_active()
         store.purge()
         assert rows(store.refresh()) == wanted
         assert wanted[1, b"meanwhile"] == b"1"
@@ -174,10 +174,10 @@ def test_an_order_lapses_and_what_was_made_for_it_is_cleared() -> None:
         assert order is not None
         made = work(store, order)
         stage.clock.set_wall_ns(stage.clock.wall_ns() + 10**15)
-        assert store.handover.is_out(), "a step of the wall clock lapses no order"
+        assert store.handover.is_active(), "a step of the wall clock lapses no order"
         stage.advance(61)
-        assert not store.handover.is_out()
-        with pytest.raises(Refused, match="or it has lapsed"):
+        assert not store.handover.is_active()
+        with pytest.raises(Refused, match="or its lease has expired"):
             store.handover.accept(order.name, made)
         assert not stage.disk.list(f"{DIRECTORY}/staging")
         other = store.handover.order(4)

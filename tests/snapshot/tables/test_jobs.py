@@ -66,16 +66,16 @@ def test_an_order_that_nobody_renews_lapses() -> None:
     name = orders.order({"seconds": SECONDS})["order"]["name"]
     for _ in range(3):
         stage.clock.advance_ns(int(SECONDS * 0.7e9))
-        with pytest.raises(Locked, match="at work on an order already"):
+        with pytest.raises(Locked, match="another job is leased already"):
             orders.order({})
         orders.renew({"name": name, "seconds": SECONDS})
-    assert orders.is_out()
+    assert orders.is_active()
     stage.clock.advance_ns(int(SECONDS * 1.1e9))
-    assert not orders.is_out()
+    assert not orders.is_active()
     for late in (orders.accept, orders.cancel):
-        with pytest.raises(Refused, match="no order 'sync-"):
+        with pytest.raises(Refused, match="no job 'sync-"):
             late({"name": name, "made": []})
-    with pytest.raises(Refused, match="no order 'sync-"):
+    with pytest.raises(Refused, match="no job 'sync-"):
         orders.renew({"name": name})
     assert "order" in orders.order({})
     database.close()

@@ -54,7 +54,7 @@ class CompactionOrdering(Protocol):
 
     def cancel(self, name: str) -> None: ...
 
-    def is_out(self) -> bool: ...
+    def is_active(self) -> bool: ...
 
 
 class MaintenanceResult(Protocol):
@@ -157,7 +157,7 @@ class CompactionThread:
             self._files.remove(start)
             self._write_result(answered(maintained, raw))
             return
-        if maintained.is_compaction_due() and not maintained.handover.is_out():
+        if maintained.is_compaction_due() and not maintained.handover.is_active():
             maintained.compact()
         maintained.purge()
 
