@@ -46,7 +46,7 @@ def test_the_log_is_not_purged_before_the_store_was_judged() -> None:
     stage.log_settings = replace(stage.log_settings, compaction_poll_seconds=POLL_SECONDS)
     with stage.open() as database:
         assert rows(database) == wanted
-        assert "is built again" in database.problems[0]
+        assert "is rebuilt" in database.problems[0]
         assert database.reflection is not None
         database.log.rotate()
         database.reflection.flush()
@@ -131,14 +131,14 @@ def test_damage_that_a_read_meets_is_told_and_mended_by_the_next_opening(tmp_pat
         with pytest.raises(Damage, match="checksum mismatch"):
             read_all(db)
         [told] = db.database.alarms()
-        assert str(table) in told and "is built again from the log at the next start" in told
+        assert str(table) in told and "is rebuilt from the log at the next start" in told
         assert db.database._noting is not None and db.database.reflection is not None
         db.database._noting.join()
         db.database.log.rotate()
         db.database.reflection.flush()
         assert db.database.log.manifest.state.reflected == 0, "the log keeps what the store is built from"
     with warren.open(str(tmp_path)) as db:
-        assert "is built again" in db.database.problems[0]
+        assert "is rebuilt" in db.database.problems[0]
         assert read_all(db) == 8000
     assert len(list((tmp_path / "set-aside").iterdir())) == 1, "the damaged one is kept"
     with warren.open(str(tmp_path)) as db:

@@ -28,7 +28,7 @@ def reflection_of(database: Database) -> Reflection:
 
 
 def overlay_of(database: Database) -> LogOverlay:
-    return database._now._overlay
+    return database._latest._overlay
 
 
 def keys_of(view: ReadView) -> list[bytes]:
@@ -267,7 +267,7 @@ def test_files_that_go_while_they_are_read_are_missed_by_nobody(
 
         def watched(self: LogTail) -> Any:
             found = None if is_before else original(self)
-            if self is database._now._tail and not purged:
+            if self is database._latest._tail and not purged:
                 reflection.catch_up()
                 reflection.flush()
                 purged.append(len(database.log.purge().files))

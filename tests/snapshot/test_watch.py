@@ -46,7 +46,7 @@ from warren.snapshot.version_buffer.memory_buffer import ROCKSDB
 
 @pytest.fixture(autouse=True)
 def main_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside_module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(outside_module, "POLL_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_a_store_that_cannot_be_written_is_told_through_both_processes_and_goes_
         for number in range(20):
             some[b"%d" % number] = os.urandom(2000)
         until(lambda: bool(db.alarms()), "an alarm")
-        assert "reflection stands still" in db.alarms()[0] and "File too large" in db.alarms()[0]
+        assert "reflection is stopped" in db.alarms()[0] and "File too large" in db.alarms()[0]
         assert order(directory, "status")["failure"]["hint"]
         assert len(some) == 20
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
@@ -247,5 +247,5 @@ def test_a_puller_with_a_fault_in_a_thread_ends_and_does_not_look_healthy() -> N
 
 
 def test_an_owner_without_processes_is_told_that_it_cannot_be_watched() -> None:
-    with pytest.raises(Misuse, match="nobody starts one"):
+    with pytest.raises(Misuse, match="needs a puller process"):
         DatabaseStage(Mode.WATCH).open()

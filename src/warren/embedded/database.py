@@ -60,7 +60,7 @@ from warren.log.settings import LogSettings
 from warren.snapshot.database import BUFFER, LOG, REFLECTION_SOCKET, SECONDARY, SET_ASIDE, STORE, TABLES, Database
 from warren.snapshot.key_values import KeyValues, Pairs, ReadKeyValues, WriteSession
 from warren.snapshot.puller.client import PullerClient
-from warren.snapshot.puller.protocol import mark_to_json, orders_of
+from warren.snapshot.puller.protocol import control_handlers, mark_to_json
 from warren.snapshot.reflection import Mode, ReflectionSettings
 from warren.snapshot.rocksdb.options import check_process
 from warren.snapshot.rocksdb.store import RocksDbStore
@@ -181,7 +181,7 @@ def served(database: Database, environment: Environment, settings: ReflectionSet
         }
 
     path = join(database.directory, REFLECTION_SOCKET)
-    orders = orders_of(database.reflection, told)
+    orders = control_handlers(database.reflection, told)
     if database.orders is not None:  # what `warren pipeline sync` asks for
         orders.update(database.orders.handlers())
     return ControlServer(

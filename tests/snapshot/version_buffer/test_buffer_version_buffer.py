@@ -312,11 +312,11 @@ class RocksdbMachine(BufferMachine):
     kind = "rocksdb"
 
 
-@pytest.mark.parametrize(("machine", "examples"), [(BufferMachine, 60), (RocksdbMachine, 12)])
+@pytest.mark.parametrize(("state_machine", "examples"), [(BufferMachine, 60), (RocksdbMachine, 12)])
 def test_any_sequence_of_operations_gives_what_a_sorted_list_would(
-    environment: type[BufferMachine], examples: int
+    state_machine: type[BufferMachine], examples: int
 ) -> None:
     quick = settings(
         max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
-    run_state_machine_as_test(environment, settings=quick)
+    run_state_machine_as_test(state_machine, settings=quick)

@@ -212,5 +212,5 @@ def _cut(table: Bytes2d) -> list[bytes]:
 def _damaged(what: str) -> Damage:
     return Damage(
         f"{what} of the snapshot store is not what was written there",
-        hint="remove the snapshot store's directory: it is built again from the log",
+        hint="remove the snapshot store's directory: it is rebuilt from the log",
     )
