@@ -219,7 +219,7 @@ def test_whoever_does_not_take_tables_is_told_by_name(tmp_path: Path) -> None:
         sync(None, str(tmp_path), options=HERE)
     with opened(tmp_path, Mode.WATCH), pytest.raises(Refused, match=r"a process of its own \(reflection=watch\)"):
         sync(None, str(tmp_path), options=HERE)
-    with pytest.raises(NotListening, match="nobody listens"):
+    with pytest.raises(NotListening, match="no process listens"):
         Sync(None, str(tmp_path), options=HERE).running()
 
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.snapshot.database_stage import DatabaseStage, State, rows, safe_rows
 from warren.base.ids import Epoch
-from warren.snapshot.puller.protocol import ReflectionOwner
+from warren.snapshot.puller.protocol import ReflectionControl
 from warren.snapshot.reflection import Mode
 from warren.snapshot.store import Version
 from warren.testing.memory_files import CrashModel
@@ -58,7 +58,7 @@ class VersionMachine(RuleBasedStateMachine):
         self.kept = (0, 0)  # what it was at the last flush
 
     @property
-    def reflection(self) -> ReflectionOwner:
+    def reflection(self) -> ReflectionControl:
         assert self.database.reflection is not None
         return self.database.reflection
 

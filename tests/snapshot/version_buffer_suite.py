@@ -17,7 +17,7 @@ from warren.base.ids import ChannelId, TimelineId
 from warren.base.threads import SystemThreads
 from warren.log.settings import EntryKind
 from warren.snapshot.store import Version
-from warren.snapshot.version_buffer.buffer import TakenRange, VersionBuffer
+from warren.snapshot.version_buffer.buffer import TakenEntries, VersionBuffer
 from warren.snapshot.version_buffer.memory_buffer import MemoryBuffer
 from warren.snapshot.version_buffer.rocksdb_buffer import FAMILY, RocksdbBuffer, family_options
 from warren.testing.fakes import SeededRandom
@@ -105,7 +105,7 @@ class Model:
         return len(self.waiting) + len(self.taken or [])
 
 
-def all_of(taken: TakenRange) -> list[Entry]:
+def all_of(taken: TakenEntries) -> list[Entry]:
     return entries_of(taken.batches())
 
 

@@ -172,15 +172,15 @@ def test_orders_are_taken_one_at_a_time_and_a_late_answer_is_not_waited_for(tmp_
 
 
 def test_where_nobody_listens_it_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NotListening, match="nobody listens"):
+    with pytest.raises(NotListening, match="no process listens"):
         call(str(tmp_path / "none"), {"command": "echo"}, 1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(tmp_path / "dead"))
-    with pytest.raises(NotListening, match="nobody listens"):
+    with pytest.raises(NotListening, match="no process listens"):
         call(str(tmp_path / "dead"), {"command": "echo"}, 1)
 
 
-def test_whoever_dies_before_it_answers_is_told_as_gone(tmp_path: Path) -> None:
+def test_a_process_that_dies_before_it_answers_is_reported(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     code = (
         "import os, sys; from warren.workers.control_socket import ControlServer\n"
@@ -189,7 +189,7 @@ def test_whoever_dies_before_it_answers_is_told_as_gone(tmp_path: Path) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        with pytest.raises(NotListening, match="is gone"):
+        with pytest.raises(NotListening, match="has ended"):
             call(path, {"command": "die"}, ENOUGH)
         assert process.wait(ENOUGH) == -signal.SIGKILL
     with serving(Path(path)):

@@ -50,7 +50,7 @@ from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.snapshot.apply import VersionApply
 from warren.snapshot.latest_view import LatestViewBuilder
-from warren.snapshot.puller.protocol import PullerConfig, ReflectionClient, ReflectionOwner, ViewedStore
+from warren.snapshot.puller.protocol import PullerConfig, ReflectionClient, ReflectionControl, ViewedStore
 from warren.snapshot.reflection import APPLIED_HERE, Mode, PullFeed, Reflection, ReflectionSettings, make_feed
 from warren.snapshot.store import MINOR_MAX, Applied, ReadView, SnapshotStore, StoreView
 from warren.snapshot.tables.bulk import BulkLoader, TableMaker
@@ -163,7 +163,7 @@ class Database:
         self._tail = self._make_tail()
         with release_on_error(self._buffer, self._own_store):
             self._bulk = self._make_bulk(tables) if tables is not None else None
-        self.reflection: ReflectionOwner | None = None
+        self.reflection: ReflectionControl | None = None
         self.orders: SyncJobs | None = None
         self._latest = self._make_latest()
         self._unapplied = LatestViewBuilder(

@@ -167,7 +167,7 @@ def test_after_an_error_of_the_disk_nothing_is_taken_until_it_is_resumed(directo
         with pytest.raises(OutOfRoom, match="File too large"):
             store.flush()
         assert store.failure
-        with pytest.raises(DiskFailure, match="takes nothing more"):
+        with pytest.raises(DiskFailure, match="accepts no writes"):
             apply(store, put((40, 1)))
         assert store.get(3, b"first") == (b"v", (1, 1)), "reading goes on"
         with pytest.raises((OutOfRoom, DiskFailure), match=r"room\.probe"):
@@ -241,7 +241,7 @@ def test_a_store_whose_files_are_not_sorted_in_says_that_it_is_behind(
 def test_figures_of_a_database_that_is_closed_under_the_store_are_errors_of_ours(directory: Path) -> None:
     store = opened(directory)
     store._rocksdb.close()
-    for ask in (lambda: store.size_bytes, lambda: store.is_behind, lambda: store.failure, store.tidy, store._look):
+    for ask in (lambda: store.size_bytes, lambda: store.is_behind, lambda: store.failure, store.tidy, store._load_mark):
         with pytest.raises(Misuse, match="it is closed"):
             ask()
 

@@ -28,7 +28,7 @@ from warren.base.ids import ChannelId
 from warren.log.settings import EntryKind
 from warren.records.columns import Texts
 from warren.records.format import ENTRY_BYTES_MAX
-from warren.snapshot.version_buffer.buffer import TakenRange, VersionBuffer
+from warren.snapshot.version_buffer.buffer import TakenEntries, VersionBuffer
 
 A, B = ChannelId(0), ChannelId(1)
 
@@ -250,7 +250,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.stage = Stage(self.kind, Path(self._directory.name))
         self.buffer = self.stage.open()
         self.model = Model()
-        self.taken: TakenRange | None = None
+        self.taken: TakenEntries | None = None
         self.expected: list[Entry] = []
 
     def teardown(self) -> None:

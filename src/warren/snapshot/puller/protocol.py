@@ -33,7 +33,7 @@ class ViewedStore(StoreReader, Protocol):
     def close(self) -> None: ...
 
 
-class ReflectionOwner(Protocol):
+class ReflectionControl(Protocol):
     @property
     def failure(self) -> WarrenError | None:
         """Why it is stopped; None if it runs."""
@@ -72,7 +72,7 @@ class ReflectionOwner(Protocol):
         ...
 
 
-class ReflectionClient(ReflectionOwner, Protocol):
+class ReflectionClient(ReflectionControl, Protocol):
     """Reflection in another process; the store is read as a secondary."""
 
     @property
@@ -91,10 +91,10 @@ class PullerConfig:
     release: Callable[[Applied], None]  # the log up to a mark may be purged
 
 
-def control_handlers(reflection: ReflectionOwner | None, facts: Callable[[], Message]) -> dict[str, Handler]:
+def control_handlers(reflection: ReflectionControl | None, facts: Callable[[], Message]) -> dict[str, Handler]:
     """The handlers of the control socket. `facts` adds to the status; `reflection` is None if it is off."""
 
-    def running() -> ReflectionOwner:
+    def running() -> ReflectionControl:
         if reflection is None:
             raise Refused("reflection is off", "open the database with another mode of reflection")
         return reflection

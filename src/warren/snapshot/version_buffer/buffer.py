@@ -25,7 +25,7 @@ from warren.records.columns import EntryColumns
 from warren.snapshot.store import Version
 
 
-class TakenRange(Protocol):
+class TakenEntries(Protocol):
     """Entries up to a version, taken out of the buffer for applying."""
 
     def batches(self) -> Iterator[EntryColumns]:
@@ -54,7 +54,7 @@ class VersionBuffer(Protocol):
         """Add entries of a channel, from its record number `first_record` on. The batch has its epochs."""
         ...
 
-    def take(self, up_to: Version) -> TakenRange:
+    def take(self, up_to: Version) -> TakenEntries:
         """Take all entries with a version up to `up_to`; one range at a time."""
         ...
 

@@ -121,18 +121,18 @@ class MemoryRuns:
         self._large.append(whole)
 
 
-class TakenRangeOwner(Protocol):
+class TakenEntriesOwner(Protocol):
     """The buffer that a range was taken from."""
 
-    def end(self, taken: MemoryTakenRange, is_done: bool) -> None: ...
+    def end(self, taken: MemoryTakenEntries, is_done: bool) -> None: ...
 
 
-class MemoryTakenRange:
-    """Is a `TakenRange`: batches in memory, and files up to a row, read as one ordered sequence."""
+class MemoryTakenEntries:
+    """Is a `TakenEntries`: batches in memory, and files up to a row, read as one ordered sequence."""
 
     def __init__(
         self,
-        home: TakenRangeOwner,
+        home: TakenEntriesOwner,
         memory: MemoryRuns,
         files: Sequence[BufferFile],
         stops: Sequence[int],
@@ -197,7 +197,7 @@ class MemoryBuffer:
         self._is_turn_taken = False
         self._memory = MemoryRuns()
         self._leaving = MemoryRuns()  # on its way to a file
-        self._taken: MemoryTakenRange | None = None
+        self._taken: MemoryTakenEntries | None = None
         self._sync_failure = ""
         self._files = self._begin(adopted)
 
@@ -224,7 +224,7 @@ class MemoryBuffer:
                     if not self._has_room_for(size_bytes):
                         self._spill()
 
-    def take(self, up_to: Version) -> MemoryTakenRange:
+    def take(self, up_to: Version) -> MemoryTakenEntries:
         with self._turn():
             if self._taken is not None:
                 raise Misuse("a range is taken from the version buffer already", "call its done or put_back first")
@@ -233,7 +233,7 @@ class MemoryBuffer:
             with self._changed:
                 inside, self._memory = self._memory.divide(up_to)
                 self._files = [file for file in self._files if file not in reached]
-                self._taken = MemoryTakenRange(self, inside, reached, stops, self._block_bytes)
+                self._taken = MemoryTakenEntries(self, inside, reached, stops, self._block_bytes)
                 return self._taken
 
     def persist(self) -> list[str]:
@@ -253,8 +253,8 @@ class MemoryBuffer:
             for file in files:
                 file.remove()
 
-    def end(self, taken: MemoryTakenRange, is_done: bool) -> None:
-        """For `MemoryTakenRange`: its entries are in the store, or they return."""
+    def end(self, taken: MemoryTakenEntries, is_done: bool) -> None:
+        """For `MemoryTakenEntries`: its entries are in the store, or they return."""
         with self._turn():
             with self._changed:
                 if self._taken is not taken:
