@@ -43,7 +43,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it is no mere entry that nobody has waited for."""
+    """Whether there is such a process, and it is not a zombie."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False

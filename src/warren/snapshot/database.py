@@ -414,7 +414,7 @@ class Database:
         if applied.epoch > self.log.durable:
             return f"it has come to epoch {applied.epoch}, the log is durable up to {self.log.durable}"
         if applied.epoch < state.reflected:
-            return f"it stands at epoch {applied.epoch}, the log was let go of up to {state.reflected}"
+            return f"it is at epoch {applied.epoch}, the log was released up to {state.reflected}"
         return None
 
     def _memory_buffer(self, directory: str, timeline: TimelineId) -> VersionBuffer:

@@ -147,7 +147,7 @@ def test_an_order_whose_inputs_are_no_longer_current_is_refused_and_costs_nothin
         assert not stage.disk.list(f"{DIRECTORY}/staging")
 
 
-def test_the_owner_goes_on_while_others_work_and_purges_nothing_they_read() -> None:
+def test_the_owner_continues_while_others_work_and_purges_nothing_they_read() -> None:
     """CO-06: what is appended, rotated and purged meanwhile disturbs nobody, and is there behind it."""
     stage = Stage()
     with stage.store() as store:
@@ -274,7 +274,7 @@ def work_on(store: LogStore, plan: RangePlan) -> list[dict[str, Any]]:
     return [merge_range(files, threads, task, f"range-{n}") for n, task in enumerate(plan.merges([]))]
 
 
-def test_a_damaged_input_is_told_by_the_task_with_file_and_offset() -> None:
+def test_a_damaged_input_is_reported_by_the_task_with_file_and_offset() -> None:
     stage = Stage()
     store = stage.open()
     fill(store)

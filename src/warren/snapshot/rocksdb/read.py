@@ -240,12 +240,12 @@ class RocksDbView(RocksDbReader):
         return self._cursor.pieces(low, high, reverse, rows_max)
 
 
-def close_all(held: WeakSet[Any]) -> None:
+def close_all(resources: WeakSet[Any]) -> None:
     """Close views and cursors, one by one: other threads may open some meanwhile, and a growing set cannot be
     iterated."""
-    for _ in range(len(held)):  # not those opened meanwhile: this might never end
+    for _ in range(len(resources)):  # not those opened meanwhile: this might never end
         try:
-            each = held.pop()
+            each = resources.pop()
         except KeyError:  # the last one was garbage-collected
             return
         each.close()

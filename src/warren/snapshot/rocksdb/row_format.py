@@ -107,8 +107,8 @@ def storage_of(key: bytes) -> int:
 
 def behind_prefix(start: bytes) -> bytes | None:
     """The least string above all strings with the prefix `start`; None if there is none."""
-    kept = start.rstrip(b"\xff")
-    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
+    stem = start.rstrip(b"\xff")
+    return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
 
 
 def row_keys(storages: NumberColumn, keys: Texts, tag: bytes = ROW) -> list[bytes]:

@@ -111,7 +111,7 @@ class BatchWriter:
 
 
 def values_of(entries: EntryColumns) -> list[bytes]:
-    assert entries.epochs is not None, "whoever reads entries from the log fills in their epochs"
+    assert entries.epochs is not None, "entries read from the log have their epochs"
     return row_values(entries.majors, entries.minors, entries.epochs, entries.values)
 
 
