@@ -127,7 +127,7 @@ def test_a_store_that_went_back_is_overlaid_from_there() -> None:
     assert rows(database) == A | B | C
     assert stage.store is not None
     stage.store.break_down("no space left")
-    with reflection.turn():
+    with reflection.apply_lock():
         reflection._resume_store()
     assert keys_of(database.view()) == [b"a"]
     assert rows(database) == A | B | C
@@ -154,7 +154,7 @@ def test_a_late_entry_that_a_store_forgot_is_brought_again_though_the_mark_is_th
     assert safe_rows(database) == A
     assert database.store.applied == mark and stage.store is not None
     stage.store.break_down("no space left")
-    with reflection.turn():
+    with reflection.apply_lock():
         reflection._resume_store()
     assert keys_of(database.view()) == []
     assert rows(database) == A | {(1, b"to come"): b"1"}

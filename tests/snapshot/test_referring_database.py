@@ -92,7 +92,7 @@ def test_a_store_that_is_lost_gets_its_pointers_again_from_the_log() -> None:
         epoch = write(database, a=LARGE, b=SMALL)
     stage.store = None
     with stage.open() as database:
-        assert any("built again" in problem for problem in database.problems)
+        assert any("rebuilt" in problem for problem in database.problems)
         assert resolved(database, epoch) == {b"a": LARGE, b"b": SMALL}
 
 

@@ -495,7 +495,7 @@ class Database:
                 self._bulk,
                 lambda: log.durable,
                 own.safe_at,
-                own.turn,
+                own.apply_lock,
                 own.has_flushed,
             )
         log.call_with_parts(self.reflection.epoch_is_durable)

@@ -277,7 +277,7 @@ class Reflection:
         self._has_worked = False  # since the last `_rest`
         self._safe: Version = store.applied.version
         self._offered = store.applied.epoch  # the store was offered every entry up to here
-        self._turn = threads.condition()  # held while something is applied or flushed
+        self._apply_lock = threads.condition()  # held while something is applied or flushed
         self._bell = threads.condition()
         self._lag = threads.condition()  # waited on during the lag; notified by `end`, and when a quiet period ends
         self._is_rung = self._is_stopping = self._is_paused = False
@@ -313,14 +313,14 @@ class Reflection:
 
     def catch_up(self) -> Applied:
         """Reflect everything that is durable now, in the caller's thread; the mark of the store afterwards."""
-        with self._turn:
+        with self._apply_lock:
             return self._reflect(self._durable())
 
     def store_view(self) -> tuple[StoreView, Epoch]:
         """A view of the store, and the epoch up to which the store was offered every entry. Everything that is durable
         now is applied first, unless reflection is paused, failed or on request only; an entry above the safe snapshot
         version is not in the view."""
-        with self._turn:
+        with self._apply_lock:
             is_well = self.failure is None and self._store.failure is None
             if is_well and self._is_automatic and not self._is_paused:
                 with suppress(WarrenError):  # the thread fails in the same way, and raises the alarm
@@ -329,16 +329,16 @@ class Reflection:
 
     def flush(self) -> Applied:
         """Flush what was applied; the log up to the mark may then be purged."""
-        with self._turn:
+        with self._apply_lock:
             return self._flush()
 
-    def turn(self) -> Condition:
+    def apply_lock(self) -> Condition:
         """The lock for applying, ingesting and flushing."""
-        return self._turn
+        return self._apply_lock
 
     def pause(self) -> None:
         """Leave everything in the log, or in the buffer, until `resume`."""
-        with self._turn:
+        with self._apply_lock:
             self._is_paused = True
 
     @property
@@ -346,7 +346,7 @@ class Reflection:
         return self._is_paused
 
     def resume(self) -> None:
-        with self._turn:
+        with self._apply_lock:
             self._is_paused = False
         self._ring()
 
@@ -418,7 +418,7 @@ class Reflection:
 
     def _round(self, is_idle: bool) -> None:
         """A failure is an alarm, and the round is repeated later: the log has everything."""
-        with self._turn:
+        with self._apply_lock:
             if not self._is_paused:
                 self._apply_and_flush()
         if is_idle:
@@ -469,7 +469,7 @@ class Reflection:
     def _rest(self) -> None:
         """Idle for a while: end the table worker, and free unused disk space. The latter without the lock, since it
         takes a moment and readers need the lock."""
-        with self._turn:
+        with self._apply_lock:
             if self._store.applied != self._flushed or not self._has_worked:
                 return
             self._has_worked = False

@@ -27,7 +27,7 @@ LEASE_SECONDS = 3600.0
 Work = TypeVar("Work")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class JobRequest(Generic[Work]):
     name: str
     work: Work
@@ -51,7 +51,7 @@ class JobLeases(Generic[Work]):
         self._leased[name] = JobRequest(name, work, self._expires_ns(seconds))
 
     def renew(self, name: str, seconds: float) -> None:
-        self._request(name).expires_ns = self._expires_ns(seconds)
+        self.lease(name, self._request(name).work, seconds)
 
     @contextmanager
     def accept(self, name: str) -> Iterator[Work]:

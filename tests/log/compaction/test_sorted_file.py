@@ -160,7 +160,7 @@ def test_the_worked_bytes_of_the_format_page_are_what_is_written() -> None:
     writer = SortedWriter(file, FileIdentity(TimelineId(0x11), Incarnation(0x22)), 0, Epoch(5))
     writer.add(columns_of([put(3, b"ant", b"six legs", (4, 7)), put(3, b"bee", b"wings", (5, 2))]))
     summary = writer.finish()
-    page = (Path(__file__).parents[2] / "docs/formats/sorted_file.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/formats/sorted_file.md").read_text(encoding="utf-8")
     shown = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} )+) ", page, re.MULTILINE)
     assert len(shown) > 25
     for at, told in shown:

@@ -135,7 +135,7 @@ class PullerClient:
         self._store_settings = store_settings or SnapshotStoreSettings()
         threads = config.environment.threads
         self._bell = threads.condition()
-        self._turn = threads.condition()  # held while the secondary catches up
+        self._lock = threads.condition()  # held while the secondary catches up
         self._is_stopping = self._is_paused = False
         self._safe: Version = NO_VERSION
         self.failure: WarrenError | None = None
@@ -294,6 +294,6 @@ class PullerClient:
     def _catch_up(self, answer: Message) -> None:
         """Catch up with what is flushed, and release the log up to it."""
         flushed = mark_from_json(answer["flushed"])
-        with self._turn:
+        with self._lock:
             seen = self.store.catch_up()
             self._config.release(flushed if flushed.epoch <= seen.epoch else seen)

@@ -76,7 +76,7 @@ class SecondaryStore(RocksDbReader):
         super().__init__(settings)
         self._db: Rdict | None = db
         self._timeline = timeline
-        self._turn = threads.condition()  # held by `catch_up` and `close`
+        self._lock = threads.condition()  # held by `catch_up` and `close`
         self._threads = threads
         self._cursors: WeakSet[Cursor] = WeakSet()  # open ones keep RocksDB from closing
         call_in_children(self)
@@ -123,12 +123,12 @@ class SecondaryStore(RocksDbReader):
     @property
     def size_bytes(self) -> int:
         """Estimated size of its contents on disk."""
-        with self._turn, rocksdb_calls("read figures of the snapshot store"):
+        with self._lock, rocksdb_calls("read figures of the snapshot store"):
             return int(self._db.property_value(LIVE_BYTES) or 0) if self._db is not None else 0
 
     def catch_up(self) -> Applied:
         """Read what the owner has flushed by now; the mark afterwards."""
-        with self._turn:
+        with self._lock:
             if self._db is None:
                 raise _closed()
             with rocksdb_calls("catch up with the snapshot store"):
@@ -152,7 +152,7 @@ class SecondaryStore(RocksDbReader):
         return CursorView(cursor, mark_of(data) if data else no_mark(self._timeline), self._settings)
 
     def close(self) -> None:
-        with self._turn:
+        with self._lock:
             close_all(self._cursors)
             db, self._db = self._db, None
             if db is not None:
