@@ -199,7 +199,7 @@ def test_an_order_lives_as_long_as_somebody_works_on_it(tmp_path: Path, monkeypa
             lapses: set[int] = set()
 
             def are_signs_of_life() -> bool:
-                lapses.update(each for _, each in orders._out.values())
+                lapses.update(each.expires_ns for each in list(orders._leases._leased.values()))
                 return len(lapses) > 3
 
             wait_until("three signs of life", are_signs_of_life)
