@@ -63,5 +63,5 @@ def test_a_store_whose_disk_is_full_stops_reflection_and_nobody_else(tmp_path: P
     assert told["while full"] > 0, "writers do not notice"
     assert not told["opening"] or told["opening"].startswith("OutOfRoom: "), "and nothing is set aside for that"
     [alarm] = told["alarms"]
-    assert alarm.startswith("reflection stands still: ") and str(tmp_path / "db" / "store") in alarm
+    assert alarm.startswith("reflection is stopped: ") and str(tmp_path / "db" / "store") in alarm
     assert "No space left on device; free some space on this disk" in alarm

@@ -1,7 +1,7 @@
 """A whole broker in this process, with real sockets and its management, in which one background task can be broken.
 
 with ChaosStage(directory) as stage:
-    with stage.broken(stage.broker.database.reflection, "_bring"):   raises ValueError at each call
+    with stage.broken(stage.broker.database.reflection, "_apply_and_flush"):   raises ValueError at each call
         stage.check_alarm("reflection")                              API, health check, metric, log
         stage.check_service()                                        a publish is confirmed, and got
     stage.check_recovery("reflection")

@@ -14,7 +14,7 @@ from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.base.errors import WarrenError
 from warren.server.channel import ServerChannel
-from warren.snapshot import control_socket
+from warren.workers import control_socket
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ TASKS: dict[str, tuple[Callable[[ChaosStage], Any], str, Callable[[ChaosStage], 
     "upkeep": (lambda stage: stage.broker._queues.storage.upkeep, "run", ring_upkeep),
     "scrub": (lambda stage: stage.broker._queues.storage.upkeep, "_scrub", nothing),
     "store-gc": (lambda stage: stage.broker._queues.storage.stores.collector, "run", ring_collector),
-    "reflection": (lambda stage: stage.broker.database.reflection, "_bring", publish),
+    "reflection": (lambda stage: stage.broker.database.reflection, "_apply_and_flush", publish),
     "compaction": (lambda stage: stage.broker.database.log.disk_reserve, "lay", nothing),
     "timetable": (lambda stage: stage.broker.vhosts.monitor, "tick", nothing),
     "control-socket": (lambda stage: stage.broker._control, "_answer", give_order),

@@ -192,7 +192,7 @@ def test_a_store_of_the_next_format_is_set_aside_and_built_again_while_the_log_h
     with warren.open(str(tmp_path)) as db:
         assert dict(db.kv("users")) == {b"ada": b"countess", b"alan": b"baker"}
         [alarm] = db.alarms()
-        assert "set aside and is built again" in alarm and "has format 2" in alarm
+        assert "set aside and is rebuilt" in alarm and "has format 2" in alarm
         [aside] = (tmp_path / "set-aside").iterdir()
     with raw(aside) as old:
         keys: list[Any] = list(old.keys())

@@ -72,7 +72,7 @@ def _is_entry_point(module: Module) -> bool:
 
 
 def _started_by(module: Module) -> Iterator[str]:
-    """Modules that this one starts as a process: [sys.executable, "-m", "warren.log.workers"]."""
+    """Modules that this one starts as a process: ["-m", "warren.workers.tasks", …]."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.List | ast.Tuple):
             texts = [each.value if isinstance(each, ast.Constant) else None for each in node.elts]

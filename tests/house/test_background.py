@@ -32,18 +32,18 @@ POLICY: dict[str, str] = {
     "log/merge/external.py": CALLER,
     "log/compaction/control.py": TASK,
     "log/read/scan.py": CALLER,
-    "log/workers.py": "ends its process",
     "management/application.py": "awaited: a request that fails is answered with 500",
     "management/http_server.py": LOOP,
     "management/metrics.py": "awaited: a request that fails is answered with 500",
     "message_store/collector.py": TASK,
     "server/server.py": f"{LOOP}; results of the pool go to a callback with their exception",
     "server/alarms.py": TASK,
-    "snapshot/control_socket.py": TASK,
     "snapshot/database.py": TASK,
     "snapshot/puller/process.py": "any exception of a thread ends its process, which is an alarm and is started again",
     "snapshot/puller/client.py": "any exception kills the puller, which is an alarm and is started again",
     "snapshot/reflection.py": TASK,
+    "workers/control_socket.py": TASK,
+    "workers/process.py": "ends its process",
 }
 TOOLS = ("testing/", "cli/")  # a person or a test sees how they end
 TIMERS = {

@@ -40,7 +40,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("base",),
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
-MAY_BE_MISSING = {"transactions", "workers"}
+MAY_BE_MISSING = {"transactions"}
 BEHIND_OPEN = ("embedded",)  # what `warren.open` may import
 MAY_USE_TOOLS: tuple[str, ...] = ()
 MAY_USE_TESTING = ("cli", "testing")

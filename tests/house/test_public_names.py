@@ -28,8 +28,8 @@ from tests.house.running_broker import RunningBroker, accepts_queue, keys_of, ru
 from warren.base import errors
 from warren.config.options import OptionValues, configuration_of
 from warren.files.local import LocalFiles
-from warren.log.workers import error_from_json, error_to_json
-from warren.snapshot.control_socket import failure_to_json, failure_told
+from warren.workers.control_socket import failure_from_json, failure_to_json
+from warren.workers.process import error_from_json, error_to_json
 
 PINNED = read_pinned()
 NAMES: dict[str, list[str]] = PINNED["names"]
@@ -161,7 +161,7 @@ def test_an_error_of_a_worker_process_keeps_its_family(family: str) -> None:
 def test_an_error_of_a_control_socket_keeps_its_family(family: str) -> None:
     told = json.loads(json.dumps(failure_to_json(error_named(family))))
     assert told["family"] == family
-    assert type(failure_told(told)).__name__ == family
+    assert type(failure_from_json(told)).__name__ == family
 
 
 def test_exported_errors_are_the_families() -> None:

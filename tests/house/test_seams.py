@@ -32,11 +32,10 @@ DOORS: dict[str, set[str]] = {
     "base/threads.py": THREADS | {"time"},  # sleeps for no time at all: others may run first
     "base/process.py": {"os"},  # called in a forked child
     "files/local.py": FILES | {"socket", "time"},  # the holder's text names the host; a dead one is waited for
-    "log/workers.py": PROCESSES | {"os"},  # the child: its environment, priority, standard input and exit
-    "snapshot/control_socket.py": {"socket", "os"},  # the socket, and its name in the directory
-    "snapshot/puller/process.py": {"os", "signal"},  # its standard input and output, its own end
-    "snapshot/puller/client.py": {"subprocess"},
-    "snapshot/tables/workers.py": {"subprocess", "os"},  # the child: its environment and priority
+    "workers/control_socket.py": {"socket", "os"},  # the socket, and its name in the directory
+    "workers/process.py": {"subprocess", "os"},  # the child and its environment; standard input, exit
+    "workers/tasks.py": {"os"},  # the child's priority
+    "snapshot/puller/process.py": {"os", "signal"},  # exit at a fault, SIGTERM
     "catalog/": SQL,
     "queues/kinds/sql_queue.py": SQL,  # the alternate queue: safe by SQLite alone, not by our log; killed, not simulated
     "embedded/database.py": {"concurrent"},  # futures returned to the caller; these two start nothing
@@ -202,7 +201,7 @@ def test_a_way_around_a_seam_is_found(tmp_path: Path, line: str) -> None:
         ("base/threads.py", "import threading"),
         ("base/environment.py", "import secrets"),
         ("files/local.py", "import os\nimport mmap\nos.fdatasync(3)"),
-        ("log/workers.py", "import subprocess"),
+        ("workers/process.py", "import subprocess"),
         ("catalog/queues.py", "from sqlalchemy import select"),
         ("queues/kinds/sql_queue.py", "from sqlalchemy import create_engine"),
         ("testing/memory_files.py", "import random, time, threading"),
@@ -216,7 +215,7 @@ def test_harmless_names_and_the_doors_themselves_are_not_blamed(tmp_path: Path, 
     ("place", "line"),
     [
         ("base/environment.py", "import socket"),
-        ("log/workers.py", "import threading"),
+        ("workers/process.py", "import threading"),
         ("queues/variable_queue.py", "import sqlite3"),
     ],
 )

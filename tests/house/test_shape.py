@@ -99,7 +99,7 @@ def test_a_short_module_with_one_importer_is_found(tmp_path: Path) -> None:
     [
         ("log/__init__.py", "x = 1\n"),
         ("log/__main__.py", "x = 1\n"),
-        ("log/workers.py", "x = 1\nif __name__ == '__main__':\n    x = 2\n"),
+        ("workers/tasks.py", "x = 1\nif __name__ == '__main__':\n    x = 2\n"),
         ("log/started.py", "x = 1\n"),
         ("cli/verb.py", "x = 1\n"),
     ],

@@ -22,17 +22,17 @@ from warren.base.threads import SystemThreads, Threads
 from warren.durability.timeline import Timeline
 from warren.files.environment import Environment
 from warren.files.protocol import Files, join
-from warren.log.compaction.jobs import Job
+from warren.log.compaction.jobs import Job, MergeWorker
 from warren.log.compaction.startup_snapshot import StartupSnapshot
 from warren.log.file_record import DIRECTORIES, FileKind, FileRecord, FileState
 from warren.log.manifest import Manifest, ManifestState, StreamRecord
 from warren.log.retention import FileLifecycle, lifecycle_states
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
-from warren.log.workers import MergeWorker, Progress
 from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import CrashModel, MemoryFiles
+from warren.workers.tasks import Progress
 
 DIRECTORY = "log"
 CONTAINER_BYTES = 4096

@@ -22,10 +22,10 @@ from warren.log.manifest import read_manifest
 from warren.pipeline.jobs import sync as sync_tables
 from warren.pipeline.jobs.spark_tasks import Told
 from warren.pipeline.jobs.sync import Sync, SyncOptions, accepting, sync
-from warren.snapshot.control_socket import NotListening
 from warren.snapshot.database import LOG
 from warren.snapshot.reflection import Mode
 from warren.snapshot.tables.tasks import RangeSizes, TableFigures, TableResult
+from warren.workers.control_socket import NotListening
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OPTIONS = SyncOptions(sizes=SMALL, order_seconds=30)
@@ -181,7 +181,7 @@ def test_damage_beside_an_owner_gives_up_the_order(spark: Any, tmp_path: Path) -
         end = len(active.read_bytes().rstrip(b"\0"))
         with spoilt(active, end // 2), pytest.raises(Damage, match=active.name):
             sync(spark, str(tmp_path), options=OPTIONS)
-        assert database.orders is not None and not database.orders.is_out()
+        assert database.orders is not None and not database.orders.is_active()
         assert held_by(database.store) == {}
         sync(spark, str(tmp_path), options=OPTIONS)
         assert held_by(database.store) == model
@@ -199,7 +199,7 @@ def test_an_order_lives_as_long_as_somebody_works_on_it(tmp_path: Path, monkeypa
             lapses: set[int] = set()
 
             def are_signs_of_life() -> bool:
-                lapses.update(each for _, each in orders._out.values())
+                lapses.update(each.expires_ns for each in list(orders._leases._leased.values()))
                 return len(lapses) > 3
 
             wait_until("three signs of life", are_signs_of_life)
@@ -219,7 +219,7 @@ def test_whoever_does_not_take_tables_is_told_by_name(tmp_path: Path) -> None:
         sync(None, str(tmp_path), options=HERE)
     with opened(tmp_path, Mode.WATCH), pytest.raises(Refused, match=r"a process of its own \(reflection=watch\)"):
         sync(None, str(tmp_path), options=HERE)
-    with pytest.raises(NotListening, match="nobody listens"):
+    with pytest.raises(NotListening, match="no process listens"):
         Sync(None, str(tmp_path), options=HERE).running()
 
 

@@ -15,8 +15,8 @@ import pytest
 from tests.pipeline.process_group import ProcessGroup, wait_until
 from tests.pipeline.sync_stage import BY_DRIVER, SMALL, State, held_by, opened, owned, stopped_store, tables, write
 from warren.pipeline.jobs.sync import Sync, SyncOptions, sync
-from warren.snapshot.control_socket import NotListening
 from warren.snapshot.reflection import Mode
+from warren.workers.control_socket import NotListening
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 OPTIONS = SyncOptions(sizes=SMALL, order_seconds=30)
@@ -34,7 +34,7 @@ def test_a_driver_killed_in_the_middle_leaves_an_order_that_lapses(spark: Any, t
             wait_until("a table", lambda: any(".range." in name for name in tables(home)), driver)
             driver.kill()
         orders = warren.database.orders
-        assert orders is not None and orders.is_out()
+        assert orders is not None and orders.is_active()
         assert held_by(warren.database.store) == {}
         write(warren.database, model, seed=2, sessions=5)
         told = sync(spark, str(home), options=OPTIONS)

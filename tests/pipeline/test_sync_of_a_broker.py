@@ -15,8 +15,8 @@ import pytest
 from tests.pipeline.sync_stage import BY_DRIVER
 from tests.server.broker_process import BrokerProcess
 from warren.pipeline.jobs.sync import SyncOptions, sync
-from warren.snapshot.control_socket import call
 from warren.snapshot.database import REFLECTION_SOCKET
+from warren.workers.control_socket import call
 
 HERE = SyncOptions(sizes=BY_DRIVER, order_seconds=30)
 DEAD, QUEUE = "dead", "tasks"

@@ -57,7 +57,7 @@ def test_the_queue_is_down_once_and_whole_after_the_next_start(tmp_path: Path) -
         other.socket.close()
         assert "Traceback" not in broker.log
     with BrokerProcess(data) as broker:
-        assert "the safe snapshot store was set aside and is built again" in broker.log
+        assert "the safe snapshot store was set aside and is rebuilt" in broker.log
         client = RawClient(broker.port).log_in().channel()
         assert client.declare("a", passive=True).message_count == MESSAGES
         client.say(1, methods.BasicConsume(queue="a", no_ack=True))

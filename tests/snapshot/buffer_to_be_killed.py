@@ -1,6 +1,6 @@
-"""A process that adds to and takes from a version buffer in RocksDB until somebody kills it.
+"""A process that adds to and takes from a version buffer in RocksDB until it is killed.
 
-A life begins with the step that it is ordered to, and tells "did N" behind step N, "told N" when persist has returned
+A life begins with the step that it is ordered to, and prints "did N" after step N, "told N" when persist has returned
 behind it (tests/lives). What step N does follows from N; four steps, of three channels, share a major version.
 """
 

@@ -1,4 +1,4 @@
-"""Snapshot stores behind one door, and the plain model all are held to: the merge rule said by hand.
+"""Snapshot stores behind one door, and the plain model all are held to: the merge rule written by hand.
 
 RocksDB, the one that forgets, and RocksDB written by its owner and read beside him, as secondary.
 `Stage` opens any kind, again and again over the same disk, and cuts its power; `Model` says what must be in it.

@@ -1,6 +1,6 @@
-"""A process that applies numbered batches to a RocksDB store until somebody kills it.
+"""A process that applies numbered batches to a RocksDB store until it is killed.
 
-It tells "told N" whenever flush or ingest has returned behind batch N (tests/lives). What batch N holds follows from N.
+It prints "told N" when flush or ingest has returned after batch N (tests/lives). What batch N holds follows from N.
 """
 
 from __future__ import annotations

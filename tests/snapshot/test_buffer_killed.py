@@ -25,7 +25,7 @@ class Killing:
         self._rng = random.Random(seed)
         self._model = Model()
         self.steps = 0  # which are in the model
-        self.told = 0  # how often persist was heard to have returned
+        self.told = 0  # how often persist has returned
         self.lives = Lives("tests.snapshot.buffer_to_be_killed", self._directory)
 
     def one_life(self) -> None:

@@ -1,4 +1,4 @@
-"""A log with its safe snapshot store: reflection by every feed, the log let go of, crashes, rebuilding."""
+"""A log with its safe snapshot store: reflection by every feed, the log released, crashes, rebuilding."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_start_reads_only_what_lies_behind_the_mark() -> None:
 
 
 def test_nothing_newer_than_the_safe_snapshot_version_is_visible() -> None:
-    """VO-03: a writer who gives versions of his own moves the safe snapshot himself; what is above waits, and holds
+    """VO-03: a writer that gives versions of its own moves the safe snapshot version; what is above waits, and holds
     back the mark's epoch, so that a crash does not lose it."""
     stage = DatabaseStage(lag_seconds=0.0)
     database = stage.open()
@@ -277,16 +277,16 @@ def test_a_pull_and_a_push_hand_over_the_same_entries() -> None:
         pulled += tail.read(log.durable)
         assert len(pulled) < len(pushed)
         for channel in (0, 1):
-            assert told(pulled, channel) == told(pushed, channel)
+            assert facts_of(pulled, channel) == facts_of(pushed, channel)
         tail.rewind(Epoch(0))
         again = list(tail.read(Epoch(5)))
         early = [block for block in pushed if block.epoch <= 5]
-        assert told(again, 0) + told(again, 1) == told(early, 0) + told(early, 1)
+        assert facts_of(again, 0) + facts_of(again, 1) == facts_of(early, 0) + facts_of(early, 1)
         assert tail.epoch_within(log.durable, 1) == 6
         assert tail.epoch_within(log.durable, 1 << 30) == log.durable
 
 
-def told(blocks: list[TailBlock], channel: int) -> list[tuple[Any, ...]]:
+def facts_of(blocks: list[TailBlock], channel: int) -> list[tuple[Any, ...]]:
     """The entries of one channel."""
     found: list[tuple[Any, ...]] = []
     for columns in (block.columns for block in blocks if block.channel == channel):
@@ -342,7 +342,7 @@ def test_little_is_reflected_when_the_quiet_spell_is_over() -> None:
         assert time.monotonic() - began >= 0.3
 
 
-def test_a_store_that_is_behind_is_left_alone_unless_somebody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_behind_is_left_alone_unless_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = DatabaseStage()
     with stage.open() as database:
         monkeypatch.setattr(ForgetfulStore, "is_behind", True)
@@ -375,7 +375,7 @@ def test_a_compaction_before_the_store_has_taken_anything_loses_nothing(mode: Mo
 
 
 def test_a_view_shows_what_was_applied_before_the_store_was_opened_anew() -> None:
-    """A store that is opened anew is back at its last flush; readers that asked for no epoch must not see that."""
+    """A store that is opened anew is back at its last flush; readers without an epoch must not see that."""
     stage = DatabaseStage()
     with stage.open() as database:
         put(database, {b"key": b"value"})

@@ -73,7 +73,7 @@ def look_after(database: Database) -> None:
     reflection.pause()  # with a push, entries gather in the buffer now
     database.log.rotate()
     reflection.resume()
-    with suppress(OutOfRoom):  # of a buffer that cannot spill, in a test that wants that: the next one goes on
+    with suppress(OutOfRoom):  # of a buffer that cannot spill, in a test for that: the next one continues
         database.catch_up()
     database.log.purge()
     reflection.flush()
@@ -105,7 +105,7 @@ def check_restart(stage: CrashStage, writers: list[Writer], flushed: int, goes_o
         database = open_database()
         check_opened(database, flushed)
         found = rows(database)
-        wrong = [told for writer in writers if (told := writer.judge(found))]
+        wrong = [problem for writer in writers if (problem := writer.judge(found))]
         assert not wrong, wrong
         again = [writer.go_on_from(found) for writer in writers]
         assert found == expected(again), "nothing is there that was never written"
@@ -126,7 +126,7 @@ def check_opened(database: Database, flushed: int) -> None:
     assert database.store.applied.epoch <= database.log.durable
     assert state.reflected <= flushed, f"reflected up to {state.reflected}, flushed up to {flushed}"
     gone = [record.last_epoch for record in state.of_state(FileState.DOOMED)]
-    assert all(last <= flushed for last in gone), f"files up to {gone} were let go of, flushed up to {flushed}"
+    assert all(last <= flushed for last in gone), f"files up to {gone} were purged, flushed up to {flushed}"
 
 
 def expected(writers: list[Writer]) -> State:
@@ -144,7 +144,7 @@ def test_a_power_cut_at_any_step_loses_nothing_that_was_acknowledged(
     """X-03, X-04, C-15: the log goes only behind what the store has flushed, and what it had not is brought again."""
     count = count_steps(way)
     steps = range(0, count, 2 if way.endswith("and tables") else 1)  # those are mixtures of two others
-    wrong = [told for step in steps for told in check_state(way, SEED, step)]
+    wrong = [problem for step in steps for problem in check_state(way, SEED, step)]
     with capsys.disabled():
         print(f"\n  {way}: {3 * len(steps)} states, at steps of {count}")
     assert not wrong, "\n".join(wrong)
@@ -152,7 +152,9 @@ def test_a_power_cut_at_any_step_loses_nothing_that_was_acknowledged(
 
 @FEEDS
 def test_a_power_cut_at_some_steps_of_another_life_loses_nothing(way: str) -> None:
-    wrong = [told for step in range(5, count_steps(way, SEED + 1), 16) for told in check_state(way, SEED + 1, step)]
+    wrong = [
+        problem for step in range(5, count_steps(way, SEED + 1), 16) for problem in check_state(way, SEED + 1, step)
+    ]
     assert not wrong, "\n".join(wrong)
 
 

@@ -46,7 +46,7 @@ def test_the_log_is_not_purged_before_the_store_was_judged() -> None:
     stage.log_settings = replace(stage.log_settings, compaction_poll_seconds=POLL_SECONDS)
     with stage.open() as database:
         assert rows(database) == wanted
-        assert "is built again" in database.problems[0]
+        assert "is rebuilt" in database.problems[0]
         assert database.reflection is not None
         database.log.rotate()
         database.reflection.flush()
@@ -61,7 +61,7 @@ def kept_logs(database: Database) -> list[int]:
     return [number for number, record in files.items() if record.purpose is FileKind.LOG]
 
 
-def test_a_store_that_somebody_holds_is_left_where_it_is(tmp_path: Path) -> None:
+def test_a_store_that_is_locked_is_left_where_it_is(tmp_path: Path) -> None:
     with warren.open(str(tmp_path)) as db:
         fill(db)
         timeline = db.database.log.manifest.state.timeline.id
@@ -74,7 +74,7 @@ def test_a_store_that_somebody_holds_is_left_where_it_is(tmp_path: Path) -> None
 
 
 def test_an_opening_that_failed_lets_go_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever makes room and opens once more finds everything, and nothing set aside."""
+    """With room on the disk, the next opening finds everything, and nothing set aside."""
     db = warren.open(str(tmp_path))
     fill(db)
     assert db._control is not None
@@ -87,10 +87,10 @@ def test_an_opening_that_failed_lets_go_of_the_store(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr(Database, "_replay", full)
-        with pytest.raises(OutOfRoom) as kept:  # and its traceback, which knows the database
+        with pytest.raises(OutOfRoom) as raised:  # and its traceback, which knows the database
             warren.open(str(tmp_path))
     check_filled(tmp_path)
-    assert kept.value.hint == "make some"
+    assert raised.value.hint == "make some"
 
 
 def fill(db: Warren) -> None:
@@ -125,27 +125,27 @@ def read_all(db: Warren) -> int:
         return sum(1 for _ in view.range(5))
 
 
-def test_damage_that_a_read_meets_is_told_and_mended_by_the_next_opening(tmp_path: Path) -> None:
+def test_damage_found_by_a_read_is_an_alarm_and_repaired_by_the_next_opening(tmp_path: Path) -> None:
     table = damaged_in_the_middle(tmp_path)
     with warren.open(str(tmp_path)) as db:
         with pytest.raises(Damage, match="checksum mismatch"):
             read_all(db)
-        [told] = db.database.alarms()
-        assert str(table) in told and "is built again from the log at the next start" in told
+        [alarm] = db.database.alarms()
+        assert str(table) in alarm and "is rebuilt from the log at the next start" in alarm
         assert db.database._noting is not None and db.database.reflection is not None
         db.database._noting.join()
         db.database.log.rotate()
         db.database.reflection.flush()
         assert db.database.log.manifest.state.reflected == 0, "the log keeps what the store is built from"
     with warren.open(str(tmp_path)) as db:
-        assert "is built again" in db.database.problems[0]
+        assert "is rebuilt" in db.database.problems[0]
         assert read_all(db) == 8000
     assert len(list((tmp_path / "set-aside").iterdir())) == 1, "the damaged one is kept"
     with warren.open(str(tmp_path)) as db:
         assert not db.database.problems
 
 
-def test_if_the_log_lacks_something_a_damaged_store_stays_in_use_and_every_start_tells(
+def test_if_the_log_lacks_something_a_damaged_store_stays_in_use_with_an_alarm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What can be read is served; what cannot is an error that names file and offset."""

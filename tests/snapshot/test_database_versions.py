@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.snapshot.database_stage import DatabaseStage, State, rows, safe_rows
 from warren.base.ids import Epoch
-from warren.snapshot.puller.protocol import ReflectionOwner
+from warren.snapshot.puller.protocol import ReflectionControl
 from warren.snapshot.reflection import Mode
 from warren.snapshot.store import Version
 from warren.testing.memory_files import CrashModel
@@ -54,11 +54,11 @@ class VersionMachine(RuleBasedStateMachine):
         self.database = self.stage.open()
         self.written: list[Written] = []
         self.used: set[int] = {0}
-        self.told = 0  # the highest that the safe snapshot version was ever moved to
-        self.kept = (0, 0)  # what it was at the last flush
+        self.highest = 0  # the highest that the safe snapshot version was ever moved to
+        self.flushed = (0, 0)  # what it was at the last flush
 
     @property
-    def reflection(self) -> ReflectionOwner:
+    def reflection(self) -> ReflectionControl:
         assert self.database.reflection is not None
         return self.database.reflection
 
@@ -71,7 +71,7 @@ class VersionMachine(RuleBasedStateMachine):
         changes=st.lists(st.tuples(KINDS, KEYS, VALUES, st.integers(1, 60)), min_size=1, max_size=4),
     )
     def write_ahead(self, channel: int, changes: list[tuple[str, bytes, bytes, int]]) -> None:
-        entries = [(AHEAD, kind, key, value, self._unused(self.told + ahead)) for kind, key, value, ahead in changes]
+        entries = [(AHEAD, kind, key, value, self._unused(self.highest + ahead)) for kind, key, value, ahead in changes]
         self._session(channel, entries)
 
     @rule(channel=CHANNELS, key=KEYS, value=VALUES, minor=st.integers(1, 200))
@@ -81,10 +81,10 @@ class VersionMachine(RuleBasedStateMachine):
     @rule(further=st.integers(-10, 30))
     def advance(self, further: int) -> None:
         """Back, too: it never goes there."""
-        before, told = self.reflection.safe, max(1, self.told + further)
-        self.reflection.advance((MAJOR, told))
-        self.told = max(self.told, told)
-        assert self.reflection.safe >= max(before, (MAJOR, told))
+        before, highest = self.reflection.safe, max(1, self.highest + further)
+        self.reflection.advance((MAJOR, highest))
+        self.highest = max(self.highest, highest)
+        assert self.reflection.safe >= max(before, (MAJOR, highest))
 
     @rule(verb=st.sampled_from(["flush", "pause", "resume", "rotate", "purge", "persist"]))
     def look_after(self, verb: str) -> None:
@@ -95,13 +95,13 @@ class VersionMachine(RuleBasedStateMachine):
         else:
             getattr(self.reflection, verb)()
         if verb == "flush":
-            self.kept = self.database.store.applied.version
+            self.flushed = self.database.store.applied.version
 
     @rule(how=st.sampled_from(["stop", "kill", *CrashModel]))
     def open_again(self, how: str | CrashModel) -> None:
         """A stop reflects up to the safe version, a crash goes back to a flushed one, or a little further."""
         if how == "stop":
-            self.kept = max(self.kept, self.reflection.safe)
+            self.flushed = max(self.flushed, self.reflection.safe)
             self.database.close()
         else:
             self.database.abandon()
@@ -118,7 +118,7 @@ class VersionMachine(RuleBasedStateMachine):
         assert self.reflection.failure is None
         assert found == visible(self.written, applied.version)
         assert rows(self.database) == visible(self.written, (MAJOR, MAJOR)), "also when the store has what it may take"
-        assert self.kept <= applied.version <= self.reflection.safe
+        assert self.flushed <= applied.version <= self.reflection.safe
         assert applied.epoch <= self.database.log.durable
         waiting = [entry.epoch for entry in self.written if entry.version > applied.version]
         assert all(applied.epoch < epoch for epoch in waiting), "what waits would not be read again"

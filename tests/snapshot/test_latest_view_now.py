@@ -28,7 +28,7 @@ def reflection_of(database: Database) -> Reflection:
 
 
 def overlay_of(database: Database) -> LogOverlay:
-    return database._now._overlay
+    return database._latest._overlay
 
 
 def keys_of(view: ReadView) -> list[bytes]:
@@ -37,7 +37,7 @@ def keys_of(view: ReadView) -> list[bytes]:
 
 @pytest.fixture
 def blocks_read(monkeypatch: pytest.MonkeyPatch) -> list[TailBlock]:
-    """Every block that anybody reads from the log's files."""
+    """Every block that is read from the log's files."""
     read: list[TailBlock] = []
     original = LogTail.read
 
@@ -51,7 +51,7 @@ def blocks_read(monkeypatch: pytest.MonkeyPatch) -> list[TailBlock]:
 
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.SPARK])
-def test_what_nobody_here_applies_is_seen_all_the_same(mode: Mode) -> None:
+def test_entries_that_this_process_does_not_apply_are_visible(mode: Mode) -> None:
     """Puts, removes and clears; and the store stands where it stood."""
     stage = DatabaseStage(mode, overlay_bytes=1 << 20)
     with stage.open() as database:
@@ -90,7 +90,7 @@ def test_a_pause_is_kept_and_reads_go_on() -> None:
 
 
 def test_a_store_that_takes_nothing_more_is_still_read() -> None:
-    """Reads as of now, and what is decided by them (`put_if`), go on; an alarm tells."""
+    """Latest reads, and what is decided by them (`put_if`), continue; there is an alarm."""
     stage = DatabaseStage(retry_seconds=0.01)
     database = stage.open()
     put(database, {b"a": b"1"})
@@ -127,7 +127,7 @@ def test_a_store_that_went_back_is_overlaid_from_there() -> None:
     assert rows(database) == A | B | C
     assert stage.store is not None
     stage.store.break_down("no space left")
-    with reflection.turn():
+    with reflection.apply_lock():
         reflection._resume_store()
     assert keys_of(database.view()) == [b"a"]
     assert rows(database) == A | B | C
@@ -136,7 +136,7 @@ def test_a_store_that_went_back_is_overlaid_from_there() -> None:
 
 def test_a_late_entry_that_a_store_forgot_is_brought_again_though_the_mark_is_the_same() -> None:
     """X-04: the mark is held back by a version to come, and the safe version was moved far ahead: it does not move with
-    a late entry, so that it cannot tell whether the store has gone back behind one."""
+    a late entry, so that it does not show whether the store has fallen back behind one."""
     stage = DatabaseStage()
     database = stage.open()
     reflection = reflection_of(database)
@@ -154,7 +154,7 @@ def test_a_late_entry_that_a_store_forgot_is_brought_again_though_the_mark_is_th
     assert safe_rows(database) == A
     assert database.store.applied == mark and stage.store is not None
     stage.store.break_down("no space left")
-    with reflection.turn():
+    with reflection.apply_lock():
         reflection._resume_store()
     assert keys_of(database.view()) == []
     assert rows(database) == A | {(1, b"to come"): b"1"}
@@ -249,9 +249,7 @@ def test_a_view_is_held_still_whatever_is_written_applied_and_purged() -> None:
 
 
 @pytest.mark.parametrize("is_before", [True, False])
-def test_files_that_go_while_they_are_read_are_missed_by_nobody(
-    monkeypatch: pytest.MonkeyPatch, is_before: bool
-) -> None:
+def test_files_purged_while_they_are_read_lose_no_entries(monkeypatch: pytest.MonkeyPatch, is_before: bool) -> None:
     """X-03: the store is flushed and the log purged between the view of the store and the reading behind its mark: a
     file is gone, or is not even known any more. Then it is all done again, with a newer view."""
     stage = DatabaseStage()
@@ -267,7 +265,7 @@ def test_files_that_go_while_they_are_read_are_missed_by_nobody(
 
         def watched(self: LogTail) -> Any:
             found = None if is_before else original(self)
-            if self is database._now._tail and not purged:
+            if self is database._latest._tail and not purged:
                 reflection.catch_up()
                 reflection.flush()
                 purged.append(len(database.log.purge().files))
@@ -279,7 +277,7 @@ def test_files_that_go_while_they_are_read_are_missed_by_nobody(
         assert purged == [6]
 
 
-def test_damage_in_the_tail_is_told_and_not_passed_over() -> None:
+def test_damage_in_the_tail_is_reported_and_not_skipped() -> None:
     stage = DatabaseStage(Mode.OFF)
     with stage.open() as database:
         put(database, {b"a": b"needle"})
@@ -296,7 +294,7 @@ def test_damage_in_the_tail_is_told_and_not_passed_over() -> None:
 
 @pytest.mark.parametrize("size", [10, 4000])
 def test_of_more_than_fits_the_store_takes_first_what_it_can(size: int) -> None:
-    """`overlay_bytes`: nobody here applies by itself, but somebody can be asked to."""
+    """`overlay_bytes`: reflection is on request only, and is requested."""
     stage = DatabaseStage(Mode.SPARK, overlay_bytes=2000)
     with stage.open() as database:
         put(database, {b"a": b"x" * size})
@@ -309,8 +307,8 @@ def test_of_more_than_fits_the_store_takes_first_what_it_can(size: int) -> None:
 
 
 def test_many_threads_read_and_write_while_reflection_stops_and_goes() -> None:
-    """Each session writes two keys, with versions to come among them: nobody ever sees half of one, or an older one
-    than he saw before."""
+    """Each session writes two keys, with versions to come among them: no reader ever sees half of one, or an older one
+    than before."""
     stage = DatabaseStage()
     database = stage.open()
     errors: list[str] = []

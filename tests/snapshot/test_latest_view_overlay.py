@@ -153,7 +153,7 @@ def test_an_entry_that_is_older_than_what_the_store_removed_or_cleared_stays_gon
     assert view.get(3, b"b") == StoredVersion(b"v", (3, 0))
 
 
-def test_where_nothing_is_laid_over_a_batch_it_goes_on_as_it_is() -> None:
+def test_a_batch_without_overlay_passes_unchanged() -> None:
     """The columns of the store's own view, not copies."""
     given = [columns_of([put((1, 0), b"%d" % number, storage=storage)]) for storage in (1, 2, 3) for number in (1, 5)]
 
@@ -170,7 +170,7 @@ def test_where_nothing_is_laid_over_a_batch_it_goes_on_as_it_is() -> None:
 
 
 def test_a_block_that_is_laid_over_many_does_not_merge_them_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand blocks of one entry: each entry is merged a few times, and few runs are there to be asked."""
+    """A thousand blocks of one entry: each entry is merged a few times, and there are few runs to search."""
     merged: list[int] = []
 
     def watched(inputs: Sequence[EntryColumns], is_bottom: bool) -> EntryColumns:

@@ -92,7 +92,7 @@ def test_a_store_that_is_lost_gets_its_pointers_again_from_the_log() -> None:
         epoch = write(database, a=LARGE, b=SMALL)
     stage.store = None
     with stage.open() as database:
-        assert any("built again" in problem for problem in database.problems)
+        assert any("rebuilt" in problem for problem in database.problems)
         assert resolved(database, epoch) == {b"a": LARGE, b"b": SMALL}
 
 
@@ -137,7 +137,7 @@ def test_a_file_that_rows_point_into_stays_until_it_is_released() -> None:
         assert bytes(database.resolve(raw(database, epoch)[b"c"])) == LARGE + b"c"
 
 
-def test_a_damaged_block_is_told_by_file_and_offset_and_the_others_are_served() -> None:
+def test_a_damaged_block_is_reported_by_file_and_offset_and_the_others_are_served() -> None:
     stage = DatabaseStage()
     with stage.open() as database:
         write(database, a=LARGE)
@@ -197,7 +197,7 @@ def test_a_stream_is_referred_to_or_not_for_good() -> None:
 
 
 def test_blocks_of_other_streams_are_hopped_over_without_being_read() -> None:
-    """A damaged body is nobody's business but its reader's: reflection goes on."""
+    """A damaged body is an error of its reader only: reflection continues."""
     stage = DatabaseStage()
     with stage.open() as database:
         bodies = database.log.stream("bodies")

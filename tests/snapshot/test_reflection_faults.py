@@ -49,7 +49,7 @@ def test_a_buffer_that_cannot_spill_costs_no_epoch_and_no_commit(mode: Mode) -> 
 
 
 def test_a_buffer_that_cannot_spill_is_no_reason_to_open_the_store_anew() -> None:
-    """Views that somebody holds stay: the store is well."""
+    """Open views stay valid: the store has not failed."""
     stage = DatabaseStage(buffer_bytes=24_000, step_bytes=1 << 20, retry_seconds=0.01)
     full = Fault(FaultKind.NO_SPACE, "create", "db/buffer/*", times=5)
     with stage.open(FaultyFiles(stage.disk, [full])) as database:
@@ -67,7 +67,7 @@ def test_a_buffer_that_cannot_spill_is_no_reason_to_open_the_store_anew() -> Non
 
 
 @pytest.mark.parametrize("mode", [Mode.PUSH, Mode.PUSH_THREADED])
-def test_what_was_pushed_in_vain_is_pulled_whoever_runs_meanwhile(mode: Mode) -> None:
+def test_what_was_pushed_in_vain_is_pulled_in_any_order_of_threads(mode: Mode) -> None:
     for seed in range(12):
         lives, stage = Lives(seed), CrashStage(mode)
         stage.faults = [Fault(FaultKind.NO_SPACE, "create", "db/buffer/*", times=2)]
@@ -171,7 +171,7 @@ def test_damage_in_the_active_file_stops_reflection_where_it_stands(bulk_bytes: 
 
 
 def test_a_log_that_has_no_room_for_another_file_holds_reflection_up_in_nothing() -> None:
-    """It asks for a rotation, so that what is in the store can go; on a full disk whoever commits waits for room, and
+    """It asks for a rotation, so that what is in the store can go; on a full disk the commit waits for room, and
     that must not be the one who brings into the store what takes the room."""
     stage = DatabaseStage(flush_seconds=1e6)
     full = Fault(FaultKind.NO_SPACE, "create", "db/log/*", times=10**6)
@@ -223,7 +223,7 @@ def test_commits_do_not_cut_the_pause_before_a_broken_store_is_tried_again_short
     assert 3 <= len(tries) <= 5 and min(gaps) >= 1_000_000_000, "once in a second, however many commits there are"
 
 
-def test_a_defect_in_a_round_is_an_alarm_and_reflection_goes_on_behind_it() -> None:
+def test_a_defect_in_a_round_is_an_alarm_and_reflection_continues_after_it() -> None:
     stage = DatabaseStage(retry_seconds=0.01)
     with stage.open() as database:
         reflection: Any = database.reflection

@@ -1,4 +1,4 @@
-"""What tells the ways of handing over apart: who adds to the buffer, when, and whether a file is read for it."""
+"""How the feeds differ: which thread adds to the buffer, when, and whether a file is read for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Epoch]:
 
 
 def written(mode: Mode, paused: bool) -> Database:
-    """Three epochs, and nobody has asked for anything."""
+    """Three epochs, without any request."""
     database = DatabaseStage(mode, buffer_bytes=1 << 20).open()
     assert database.reflection is not None
     if paused:
@@ -40,7 +40,7 @@ def written(mode: Mode, paused: bool) -> Database:
 
 
 def check_arrives(database: Database) -> None:
-    """By itself: what is durable is in the store, and nothing is left in the buffer."""
+    """Without a request: what is durable is in the store, and nothing is left in the buffer."""
     until(lambda: database.store.applied.epoch == database.log.durable)
     assert [row.key for row in database.view().range(1)] == [b"0", b"1", b"2", b"again"]
     assert database._buffer.entries == 0
@@ -48,7 +48,7 @@ def check_arrives(database: Database) -> None:
 
 
 def test_rf_09_a_commit_rings_and_the_files_are_read(reads: list[Epoch]) -> None:
-    """RF-09: nothing is handed over but the news; whoever pulls reads what was appended."""
+    """RF-09: only the wake-up is passed on; the puller reads what was appended."""
     database = written(Mode.NOTIFY, paused=True)
     assert database._buffer.entries == 0
     assert database.reflection is not None
@@ -60,7 +60,7 @@ def test_rf_09_a_commit_rings_and_the_files_are_read(reads: list[Epoch]) -> None
 
 def test_rf_13_rf_15_a_serial_push_has_added_from_memory_when_the_commit_returns(reads: list[Epoch]) -> None:
     database = written(Mode.PUSH, paused=True)
-    assert database._buffer.entries == 6, "the pusher added before his caller went on"
+    assert database._buffer.entries == 6, "the push added before the commit returned"
     assert database.reflection is not None
     database.reflection.resume()
     check_arrives(database)
@@ -70,7 +70,7 @@ def test_rf_13_rf_15_a_serial_push_has_added_from_memory_when_the_commit_returns
 
 def test_rf_13_rf_16_a_threaded_push_leaves_a_copy_and_the_thread_adds_it(reads: list[Epoch]) -> None:
     database = written(Mode.PUSH_THREADED, paused=True)
-    assert database._buffer.entries == 0, "whoever commits does not add"
+    assert database._buffer.entries == 0, "the commit does not add"
     assert database.reflection is not None
     database.reflection.resume()
     check_arrives(database)

@@ -1,4 +1,4 @@
-"""The log does not know of reflection: it writes the same bytes, and whoever pulls from it is attached from outside."""
+"""The log does not know of reflection: it writes the same bytes, and a puller is attached from outside."""
 
 from __future__ import annotations
 
@@ -90,18 +90,18 @@ def test_rf_01_rf_04_the_log_writes_the_same_bytes_whether_or_not_it_is_reflecte
 
 
 class Watched:
-    """A log, and by what names it was asked for something."""
+    """A log that records which attributes are used."""
 
     def __init__(self, log: LogStore) -> None:
         self._log = log
-        self.asked: set[str] = set()
+        self.used: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
-        self.asked.add(name)
+        self.used.add(name)
         return getattr(self._log, name)
 
 
-def test_rf_02_rf_04_an_open_log_is_pulled_into_a_version_buffer_by_whoever_comes_along() -> None:
+def test_rf_02_rf_04_an_open_log_is_pulled_into_a_version_buffer_by_any_reader() -> None:
     """Attached from outside, by two calls: what is durable, and a bell. The rest is read from its files."""
     stage = DatabaseStage()
     real = LogStore.open(LOG_DIRECTORY, replace(stage.log_settings, keeps_snapshot=False), stage.environment())
@@ -124,7 +124,7 @@ def test_rf_02_rf_04_an_open_log_is_pulled_into_a_version_buffer_by_whoever_come
     until(lambda: store.applied.epoch == real.durable)
     found: State = {(row.storage, row.key): row.value for storage in (1, 2, 3) for row in store.range(storage)}
     assert found[2, b"last"] == found[3, b"beside"] == b"29" and len(found) == 8
-    assert log.asked == {"directory", "manifest", "durable", "commit"}
+    assert log.used == {"directory", "manifest", "durable", "commit"}
     reflection.end()
     real.abandon()
 
@@ -143,8 +143,8 @@ def test_rf_04_the_log_imports_nothing_of_reflection() -> None:
         "import sys, warren.log.store;"
         "sys.exit(' '.join(n for n in sys.modules if n == 'rocksdict' or n.startswith('warren.snapshot')))"
     )
-    asked = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert asked.stderr.strip() == "", "opening a log drags in no store"
+    used = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert used.stderr.strip() == "", "opening a log drags in no store"
 
 
 def test_c_12_notify_is_the_default_and_every_mode_comes_to_the_same_state() -> None:

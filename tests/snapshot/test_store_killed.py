@@ -27,14 +27,14 @@ class Killing:
         self.lives = Lives("tests.snapshot.store_to_be_killed", self._directory)
 
     def one_life(self) -> None:
-        told = self.lives.one(self._rng.choice([0.01, 0.05, 0.2]) * self._rng.random() * 2)
-        self._check(max([int(self._model.applied.epoch), *(number for _, number in told)]))
+        reported = self.lives.one(self._rng.choice([0.01, 0.05, 0.2]) * self._rng.random() * 2)
+        self._check(max([int(self._model.applied.epoch), *(number for _, number in reported)]))
 
-    def _check(self, told: int) -> None:
+    def _check(self, reported: int) -> None:
         store = RocksDbStore.open(self._directory, TIMELINE, TINY)
         try:
             reached = store.applied.epoch
-            assert reached >= told, "what flush has told is on disk"
+            assert reached >= reported, "what flush has told is on disk"
             for number in range(self._model.applied.epoch + 1, reached + 1):
                 entries, applied, counters = batch_of(number)
                 self._model.apply([columns_of(entries)], applied, counters)

@@ -94,8 +94,8 @@ def test_batches_show_storages_that_were_added_and_not_removed(store: SnapshotSt
     added = [about(ADD, (1, n), n, value=b"name") for n in (2, 3, 5, 9)]
     apply(store, *added, *(put((1, 10 + n), b"%d" % n) for n in range(12)), put((1, 30), b"", storage=5))
     apply(store, about(REMOVE_STORAGE, (2, 1), 2), about(CLEAR, (2, 2), 9))
-    told = [(entry.kind, entry.storage, entry.value) for entry in held_by(store) if entry.kind == ADD]
-    assert told == [(ADD, 3, b"name"), (ADD, 5, b"name"), (ADD, 9, b"name")]
+    listed = [(entry.kind, entry.storage, entry.value) for entry in held_by(store) if entry.kind == ADD]
+    assert listed == [(ADD, 3, b"name"), (ADD, 5, b"name"), (ADD, 9, b"name")]
     assert [entry.kind for entry in held_by(store, 5)] == [ADD, EntryKind.PUT]
     assert len(held_by(store)) == 3 + 13
 
@@ -162,7 +162,7 @@ def test_a_clean_stop_loses_nothing(stage: Stage) -> None:
     assert store.applied == mark(1, (1, 1)) and store.get(3, b"k") == (b"v", (1, 1))
 
 
-def test_flush_tells_the_mark_that_a_crash_can_not_take_back(stage: Stage) -> None:
+def test_flush_returns_a_mark_that_survives_a_crash(stage: Stage) -> None:
     apply(stage.store, put((1, 1), b"a"))
     assert stage.store.flush() == mark(1, (1, 1))
     apply(stage.store, put((2, 1), b"b"), remove((2, 2), b"a"))
@@ -193,8 +193,8 @@ def test_tables_are_taken_with_counters_and_mark(stage: Stage) -> None:
     stage.store.ingest([first, second], mark(2, (2, 9)), {b"n": b"1"}, cleared)
     store = stage.crash()
     rows = [(row.kind, row.storage, row.key) for row in held_by(store)]
-    kept = [(1, 3, key) for key in (b"0", b"2", b"3", b"4")]
-    assert rows == [(ADD, 2, b""), (1, 2, b"n"), *kept, (1, 4, b"y")], "on disk when it returns"
+    left = [(1, 3, key) for key in (b"0", b"2", b"3", b"4")]
+    assert rows == [(ADD, 2, b""), (1, 2, b"n"), *left, (1, 4, b"y")], "on disk when it returns"
     assert (store.applied, store.counter(b"n")) == (mark(2, (2, 9)), b"1")
     apply(store, put((2, 2), b"z", storage=4), are_late=True)
     assert store.get(4, b"z") is None, "the clear in the table is remembered"

@@ -1,4 +1,4 @@
-"""Both snapshot stores against the merge rule said by hand, whatever is done to them and in whatever order."""
+"""Both snapshot stores against the merge rule written by hand, whatever is done to them and in whatever order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def take_late_and_repeated_entries(self, data: st.DataObject) -> None:
-        """Some that a start-up reads again, and some whose versions nobody has used."""
+        """Some that a start-up reads again, and some whose versions are unused."""
         again = self.model.offered_again()
         entries = data.draw(st.lists(st.sampled_from(again), max_size=6)) if again else []
         used = {entry.version for entry in self.model.entries}

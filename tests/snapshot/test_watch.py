@@ -46,7 +46,7 @@ from warren.snapshot.version_buffer.memory_buffer import ROCKSDB
 
 @pytest.fixture(autouse=True)
 def main_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside_module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(outside_module, "POLL_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def directory() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("poll_seconds", [0.0, 0.05])
-def test_rf_05_what_is_durable_is_pulled_by_another_process_that_nobody_tells(
+def test_rf_05_what_is_durable_is_pulled_by_another_process_without_a_message(
     directory: Path, poll_seconds: float
 ) -> None:
-    """RF-05, RF-06, RF-07, RF-08, RF-10: it watches the directory by inotify, or looks at the files in an endless loop;
+    """RF-05, RF-06, RF-07, RF-08, RF-10: it watches the directory by inotify, or polls the files in an endless loop;
     it is the writer of the store, and main reads that as secondary."""
     with opened(directory, replace(QUICK, poll_seconds=poll_seconds)) as db:
         pid = puller_client(db).puller_pid
@@ -69,10 +69,10 @@ def test_rf_05_what_is_durable_is_pulled_by_another_process_that_nobody_tells(
             db.kv("some")[b"%d" % number] = b"v"
             if number == 2:
                 db.database.log.rotate()
-            until(partial(has_caught_up, db), "the puller's flush is seen without having been asked for")
+            until(partial(has_caught_up, db), "the puller's flush is seen without a request")
         view = db.database.view()
         assert (len(list(view.range(0))), view.applied.epoch) == (1, db.database.log.durable)
-        assert list(held.range(0)) == [], "a view is held still"
+        assert list(held.range(0)) == [], "a view does not change"
         theirs, ours = descriptors(pid), descriptors(os.getpid())
         assert ("anon_inode:inotify" in theirs) == (poll_seconds == 0)
         assert f"{directory}/store/LOCK" in theirs and f"{directory}/store/LOCK" not in ours
@@ -89,20 +89,20 @@ def test_persist_answers_a_mark_that_is_durable_and_on_disk(directory: Path) -> 
         for number in range(20):
             some[b"%d" % number] = b"v"
             db.database.log.witness()
-            told = order(directory, "persist")
-            assert told["flushed"]["epoch"] == db.database.log.durable
+            answer = order(directory, "persist")
+            assert answer["flushed"]["epoch"] == db.database.log.durable
         for number in range(10):
             some[b"%d" % number] = b"w"
             assert puller_client(db).catch_up().epoch == db.database.log.durable, (
                 "witnessed first: there is no other way to know"
             )
-        told = order(directory, "persist")
+        answer = order(directory, "persist")
         status = order(directory, "status")
         assert (status["mode"], status["pid"], status["failure"]) == ("watch", puller_client(db).puller_pid, None)
-        assert status["flushed"] == status["applied"] == told["flushed"]
+        assert status["flushed"] == status["applied"] == answer["flushed"]
         os.kill(puller_client(db).puller_pid, signal.SIGKILL)
         some[b"last"] = b"v"
-        assert puller_client(db).catch_up().epoch == db.database.log.durable, "asks the next puller"
+        assert puller_client(db).catch_up().epoch == db.database.log.durable, "calls the next puller"
         view = db.database.view()
         found = view.get(0, b"some")
         assert found is not None
@@ -155,7 +155,7 @@ def test_log_goes_behind_what_the_puller_has_flushed_and_not_before(directory: P
         assert log_files(db.database) >= 4
         assert log.manifest.state.reflected == start
         puller_client(db).resume()
-        until(lambda: log.manifest.state.reflected == log.durable, "the log is told")
+        until(lambda: log.manifest.state.reflected == log.durable, "the manifest has the mark")
         log.purge()
         assert log_files(db.database) == 0
         assert len(some) == 4
@@ -166,7 +166,7 @@ def test_log_goes_behind_what_the_puller_has_flushed_and_not_before(directory: P
 
 @pytest.mark.slow
 def test_a_puller_that_ends_is_started_again_and_alarms_until_then(directory: Path) -> None:
-    """RF-06: killed, or asked to end in order; what it had not flushed it reads from the log again."""
+    """RF-06: killed, or terminated; what it had not flushed it reads from the log again."""
     with opened(directory, replace(QUICK, flush_seconds=1e6, retry_seconds=1e6)) as db:
         some = db.kv("some")
         some[b"a"] = b"v"
@@ -181,13 +181,13 @@ def test_a_puller_that_ends_is_started_again_and_alarms_until_then(directory: Pa
         db.database.log.witness()
         os.kill(first, signal.SIGTERM)
         until(lambda: puller_client(db).puller_pid != first and not db.alarms(), "another puller, and no alarm")
-        until(partial(has_caught_up, db), "it flushed when it was asked to end")
+        until(partial(has_caught_up, db), "it flushed when it was terminated")
     with opened(directory, replace(QUICK, reflection=Mode.NOTIFY)) as db:
         assert len(db.kv("some")) == 2
 
 
 @pytest.mark.slow
-def test_a_store_that_cannot_be_written_is_told_through_both_processes_and_goes_on_when_mended(directory: Path) -> None:
+def test_a_store_that_cannot_be_written_is_reported_through_both_processes_until_it_can(directory: Path) -> None:
     """RF-12: status and alarm say what is wrong in the puller; the log has everything meanwhile."""
     with opened(directory, replace(QUICK, lag_seconds=0.05)) as db:
         some = db.kv("some")
@@ -197,11 +197,11 @@ def test_a_store_that_cannot_be_written_is_told_through_both_processes_and_goes_
         for number in range(20):
             some[b"%d" % number] = os.urandom(2000)
         until(lambda: bool(db.alarms()), "an alarm")
-        assert "reflection stands still" in db.alarms()[0] and "File too large" in db.alarms()[0]
+        assert "reflection is stopped" in db.alarms()[0] and "File too large" in db.alarms()[0]
         assert order(directory, "status")["failure"]["hint"]
         assert len(some) == 20
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
-        until(lambda: has_caught_up(db) and not db.alarms(), "it goes on")
+        until(lambda: has_caught_up(db) and not db.alarms(), "it continues")
         assert puller_client(db).puller_pid == pid
 
 
@@ -211,10 +211,10 @@ def test_a_store_that_another_process_holds_is_waited_for_and_never_set_aside(
     """RF-10: the puller of a process that was killed may live a moment longer."""
     with opened(directory) as db:
         db.kv("some")[b"a"] = b"v"
-    held = take_store_lock(Environment.real(), str(directory), "somebody who dies")
+    held = take_store_lock(Environment.real(), str(directory), "a dying process")
     with monkeypatch.context() as patch:
         patch.setattr(database_module, "take_store_lock", partial(take_store_lock, wait_seconds=0.2))
-        with pytest.raises(Locked, match="somebody who dies"):
+        with pytest.raises(Locked, match="a dying process"):
             opened(directory)
     assert list((directory / SET_ASIDE).iterdir()) == []
     releasing = threading.Timer(0.3, held.release)
@@ -246,6 +246,6 @@ def test_a_puller_with_a_fault_in_a_thread_ends_and_does_not_look_healthy() -> N
     assert "reflection failed" in ended.stderr and "ZeroDivisionError" in ended.stderr
 
 
-def test_an_owner_without_processes_is_told_that_it_cannot_be_watched() -> None:
-    with pytest.raises(Misuse, match="nobody starts one"):
+def test_watch_without_a_puller_client_is_misuse() -> None:
+    with pytest.raises(Misuse, match="needs a puller process"):
         DatabaseStage(Mode.WATCH).open()

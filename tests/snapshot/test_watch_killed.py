@@ -1,4 +1,4 @@
-"""`kill -9` of a database in mode `watch`, and of its puller: nothing is lost, and nobody is left behind."""
+"""`kill -9` of a database in mode `watch`, and of its puller: nothing is lost, and no process is left."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ def drilled(mains: int, pullers_per_main: int, seed: int) -> Killing:
 
 @pytest.mark.slow
 def test_main_killed_ten_times_leaves_no_puller_and_nothing_is_lost() -> None:
-    """RF-06, RF-10: the puller ends by itself, the next opening waits for its lock, and finds what was durable."""
+    """RF-06, RF-10: the puller ends with its owner, the next opening waits for its lock, and finds what was durable."""
     drill = drilled(mains=10, pullers_per_main=0, seed=1)
     assert drill.mains_killed == 10 and drill.batches >= 100
 
 
 @pytest.mark.slow
-def test_a_puller_killed_ten_times_goes_on_behind_what_it_had_flushed() -> None:
+def test_a_puller_killed_ten_times_continues_after_what_it_had_flushed() -> None:
     """RF-06, RF-10: main starts the next one; then main is killed as well."""
     drill = drilled(mains=2, pullers_per_main=5, seed=2)
     assert drill.pullers_killed == 10 and drill.batches >= 100

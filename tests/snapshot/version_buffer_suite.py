@@ -17,7 +17,7 @@ from warren.base.ids import ChannelId, TimelineId
 from warren.base.threads import SystemThreads
 from warren.log.settings import EntryKind
 from warren.snapshot.store import Version
-from warren.snapshot.version_buffer.buffer import TakenRange, VersionBuffer
+from warren.snapshot.version_buffer.buffer import TakenEntries, VersionBuffer
 from warren.snapshot.version_buffer.memory_buffer import MemoryBuffer
 from warren.snapshot.version_buffer.rocksdb_buffer import FAMILY, RocksdbBuffer, family_options
 from warren.testing.fakes import SeededRandom
@@ -50,7 +50,7 @@ class Stage:
             self._database = Rdict(str(directory / "database"), options, {FAMILY: family_options(64 << 10)})
 
     def open(self, restored: Sequence[str] | None = None) -> VersionBuffer:
-        """A buffer; `restored` are the files of a persisted one to go on with."""
+        """A buffer; `restored` are the files of a persisted one to continue with."""
         if self._database is not None:
             made = RocksdbBuffer(self._database, SystemThreads(), is_restored=restored is not None, batch_bytes=200)
             self._opened.append(made)
@@ -67,7 +67,7 @@ class Stage:
         )
 
     def close(self) -> None:
-        """RocksDB works in the background until nobody holds it any more."""
+        """RocksDB works in the background until the last reference is gone."""
         for buffer in self._opened:
             buffer.close()
         if self._database is not None:
@@ -105,7 +105,7 @@ class Model:
         return len(self.waiting) + len(self.taken or [])
 
 
-def all_of(taken: TakenRange) -> list[Entry]:
+def all_of(taken: TakenEntries) -> list[Entry]:
     return entries_of(taken.batches())
 
 

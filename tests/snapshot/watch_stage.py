@@ -11,10 +11,11 @@ from typing import Any
 
 from warren.embedded.database import Warren, open_embedded
 from warren.log.settings import LogSettings
-from warren.snapshot.control_socket import Message, call
 from warren.snapshot.database import REFLECTION_SOCKET
 from warren.snapshot.puller.client import PullerClient
 from warren.snapshot.reflection import Mode, ReflectionSettings
+from warren.workers.control_socket import call
+from warren.workers.process import Message
 
 ENOUGH = 120.0  # seconds: only something broken takes so long
 QUICK = ReflectionSettings(reflection=Mode.WATCH, lag_seconds=0.0, flush_seconds=0.05, retry_seconds=0.05)
@@ -42,7 +43,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it is no mere entry that nobody has waited for."""
+    """Whether there is such a process, and it is not a zombie."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False

@@ -1,6 +1,6 @@
-"""A process that writes numbered batches to a database in mode `watch` until somebody kills it, or its puller.
+"""A process that writes numbered batches to a database in mode `watch` until it is killed, or its puller.
 
-It tells "puller N" of each puller, and "told N" when batch N is durable (tests/lives). What N holds follows from N.
+It prints "puller N" of each puller, and "told N" when batch N is durable (tests/lives). What N holds follows from N.
 """
 
 from __future__ import annotations

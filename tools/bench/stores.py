@@ -25,7 +25,7 @@ from warren.log.compaction.startup_snapshot import StartupSnapshot
 from warren.log.file_record import FileKind, FileState
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
-from warren.log.workers import Progress
+from warren.workers.tasks import Progress
 
 STORAGE = StorageId(1)
 SETTINGS = replace(LogSettings(), compaction_garbage_ratio=0.0)

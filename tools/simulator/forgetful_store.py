@@ -125,7 +125,7 @@ class ForgetfulStore(StateReading):
 
     def _check_well(self) -> None:
         if self._failure is not None:
-            raise DiskFailure(f"the snapshot store takes nothing more: {self._failure}", "mend the cause, then resume")
+            raise DiskFailure(f"the snapshot store accepts no writes: {self._failure}", "mend the cause, then resume")
 
     def _take(
         self,

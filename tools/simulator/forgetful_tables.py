@@ -27,7 +27,7 @@ class ForgetfulTables:
             _count(figures, batch)
         if figures.has_file:
             self._store().tables[task.path] = entries
-        return [epoch_range.made(figures)]
+        return [epoch_range.result(figures)]
 
     def rest(self) -> None:
         """It costs nothing to be ready."""

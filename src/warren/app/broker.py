@@ -38,13 +38,13 @@ from warren.embedded.database import open_database, served
 from warren.embedded.queue_assembly import OpenQueues
 from warren.files.environment import Environment
 from warren.log.settings import CONTAINER_BYTES_MIN, LogSettings
-from warren.log.workers import Progress
 from warren.management.broker_facts import Alarm, Listener
 from warren.server.authentication import UserAuthentication
 from warren.server.server import Server
 from warren.server.settings import ServerSettings
-from warren.snapshot.control_socket import ControlServer
 from warren.snapshot.database import Database
+from warren.workers.control_socket import ControlServer
+from warren.workers.tasks import Progress
 
 _LOG = logging.getLogger(__name__)
 

@@ -72,8 +72,8 @@ def compact(
 def _bring_reflection_to_now(environment: Environment, directory: str, timeout: float) -> None:
     """What stays goes to the safe snapshot store of a database, if the log belongs to one: then the log can go."""
     from warren.files.protocol import join
-    from warren.snapshot.control_socket import NotListening, call
     from warren.snapshot.database import REFLECTION_SOCKET, data_directory, is_database
+    from warren.workers.control_socket import NotListening, call
 
     home = data_directory(environment.files, directory)
     if is_database(environment.files, home):
@@ -134,8 +134,8 @@ def _order(directory: str, command: str, timeout: float) -> dict[str, Any]:
     from warren.base.errors import Refused
     from warren.files.local import LocalFiles
     from warren.files.protocol import join
-    from warren.snapshot.control_socket import NotListening, call
     from warren.snapshot.database import LOG, REFLECTION_SOCKET
+    from warren.workers.control_socket import NotListening, call
 
     if not LocalFiles().exists(join(directory, LOG)):
         raise Refused(

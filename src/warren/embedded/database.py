@@ -57,19 +57,20 @@ from warren.files.local import restrict
 from warren.files.protocol import join
 from warren.log.session import Session
 from warren.log.settings import LogSettings
-from warren.log.workers import Progress
-from warren.snapshot.control_socket import ControlServer, Message
 from warren.snapshot.database import BUFFER, LOG, REFLECTION_SOCKET, SECONDARY, SET_ASIDE, STORE, TABLES, Database
 from warren.snapshot.key_values import KeyValues, Pairs, ReadKeyValues, WriteSession
 from warren.snapshot.puller.client import PullerClient
-from warren.snapshot.puller.protocol import mark_to_json, orders_of
+from warren.snapshot.puller.protocol import control_handlers, mark_to_json
 from warren.snapshot.reflection import Mode, ReflectionSettings
 from warren.snapshot.rocksdb.options import check_process
 from warren.snapshot.rocksdb.store import RocksDbStore
 from warren.snapshot.store import ReadView, SnapshotStore, StoreReader
-from warren.snapshot.tables.workers import ProcessTables
+from warren.snapshot.tables.bulk import ProcessTables
 from warren.snapshot.version_buffer.buffer import VersionBuffer
 from warren.snapshot.version_buffer.memory_buffer import open_version_buffer
+from warren.workers.control_socket import ControlServer
+from warren.workers.process import Message
+from warren.workers.tasks import Progress
 
 if TYPE_CHECKING:
     from warren.broker.storage import MakeOne
@@ -180,7 +181,7 @@ def served(database: Database, environment: Environment, settings: ReflectionSet
         }
 
     path = join(database.directory, REFLECTION_SOCKET)
-    orders = orders_of(database.reflection, told)
+    orders = control_handlers(database.reflection, told)
     if database.orders is not None:  # what `warren pipeline sync` asks for
         orders.update(database.orders.handlers())
     return ControlServer(

@@ -21,7 +21,8 @@ from warren.files.protocol import DirectoryLock, Files, join
 from warren.log.checkpoint import Checkpoint, make_cut
 from warren.log.compaction.compaction import Compaction, check_has_state
 from warren.log.compaction.control import CompactionThread
-from warren.log.compaction.handover import Handover
+from warren.log.compaction.handover import CompactionJobs
+from warren.log.compaction.jobs import InlineWorker, MergeWorker, ProcessWorker, SizedWorker
 from warren.log.compaction.startup_snapshot import StartupSnapshot, StartupSnapshots
 from warren.log.disk_reserve import DiskReserve, release_if_full
 from warren.log.file_record import LOCK, RECYCLE
@@ -41,8 +42,8 @@ from warren.log.rotation import RotationResult
 from warren.log.session import Session
 from warren.log.settings import KV_STREAM, LogSettings
 from warren.log.streams import Stream, Streams
-from warren.log.workers import InlineWorker, MergeWorker, ProcessWorker, Progress, SizedWorker
 from warren.log.writer import CommitStart, EpochFileWriter, LogChannel, LogWriter
+from warren.workers.tasks import Progress
 
 __all__ = ["Environment", "LogStore"]
 
@@ -127,7 +128,7 @@ class LogStore:
             self._worker,
             settings,
         )
-        self.handover = Handover(files, directory, clock, self.environment.rng, upkeep, self.compaction)
+        self.handover = CompactionJobs(files, directory, clock, self.environment.rng, upkeep, self.compaction)
         self._snapshots = StartupSnapshots(
             files, directory, clock, upkeep, self.manifest, self.log_files, self._worker, settings
         )

@@ -10,7 +10,7 @@ Sockets to listen at: an address and a port, or a name in a directory.
 
 A port that is taken is refused in words. The name of a socket that nobody listens at any more is replaced, a path that
 is longer than the system takes is reached through its directory, and the name goes when we do: all that is shared with
-the control socket of a database (`snapshot.control_socket`).
+the control socket of a database (`workers.control_socket`).
 
 The management, started and stopped: three sockets, one loop, a few threads.
 
@@ -47,7 +47,7 @@ from warren.management.broker_facts import BrokerView, Listener, QueueFacts
 from warren.management.metrics import MetricsApplication
 from warren.management.requests import FactsSource, HttpRoute, ManagementSettings, bad_request
 from warren.management.routes import ROUTES
-from warren.snapshot.control_socket import listener_at
+from warren.workers.control_socket import listener_at
 
 _LOG = logging.getLogger(__name__)
 _BAD_REQUEST: Final = json.dumps(bad_request("The request is not valid HTTP").body).encode()

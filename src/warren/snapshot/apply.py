@@ -1,32 +1,30 @@
-"""Bringing entries from the version buffer into the store, in version order, up to the safe snapshot version.
+"""Applies entries from the version buffer to the store, in version order, up to the safe snapshot version.
 
     buffer.take(safe) ──▶ chunks, in version order ──▶ collapsed, one entry a key ──▶ store.apply, one batch a chunk
                                                                                       ──▶ taken.done()
 
-Each chunk is a batch of its own, with the version it reaches as its mark: whoever reads the store between two of them
-sees the state as of that version, whole. Chunks end between two major versions (epochs, unless a writer gave others):
-no session is seen in part. Only one major version that is many chunks large is cut inside. The last chunk carries the
-epoch as well.
+Each chunk is a batch of its own, with the version it reaches as its mark: a reader between two chunks sees the state as
+of that version, whole. Chunks end between two major versions (epochs, unless a writer gave others), so no session is
+seen in part. Only a major version that is many chunks large is cut inside. The last chunk carries the epoch as well.
 
-The buffer lets go of entries only when all are applied; after a crash in between the log is read again from the mark's
+The buffer frees entries only when all are applied. After a crash in between, the log is read again from the mark's
 epoch on, and entries that are in the store already are late: each is compared with what is there, and changes nothing.
+An entry is late, too, if its writer gave it a version at or below the safe snapshot version. It is applied if it is
+newer than what the store has under its key, as a merge of the log would do.
 
-An entry is late, too, if its writer gave it a version at or below the safe snapshot version. It is applied all the
-same if it is newer than what the store has under its key, as a merge of the log would do.
-
-What of a taken range reaches the store: for each key its newest entry, and nothing of what came and went.
+Collapsing leaves the newest entry of each key, and nothing of keys that were put and removed in the same range:
 
     key of any storage          put 1 · put 2 · remove 3     →   remove 3          the store may hold an older value
     key of a write-once one     put 1 · remove 3             →   nothing           there is no older value to remove
                                 remove 3                     →   remove 3          its put was applied before
 
-A write-once storage is one whose keys are put once, and never again after they were removed (messages). So if the put
-is in the range, the store below has nothing under that key, and neither entry needs to go there: whatever lives
-shorter than it takes to be reflected costs no work below. With any other storage that would bring an old value back.
+The keys of a write-once storage are put once, and never again after they were removed (messages). So if the put is in
+the range, the store has nothing under that key, and neither entry needs to reach it: messages that live shorter than
+the lag cost no work in the store. With any other storage that would bring an old value back. The rest is the merge rule
+(log/merge/merge), never at the bottom: tombstones and clears stay, since the store may hold what they remove.
 
-The rest is the merge rule (log/merge/merge), never at the bottom: tombstones and clears stay, since what they are about may
-lie in the store. Always true: applying the result gives what applying every entry in version order gives.
-Memory: the whole of what is given; whoever takes a large range collapses it part by part.
+Invariant: applying the collapsed entries gives what applying every entry in version order gives.
+Memory: all of the given batches; a large range is collapsed part by part.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from warren.records.columns import U64, EntryColumns
 from warren.snapshot.store import Applied, SnapshotStore, Version
 from warren.snapshot.version_buffer.buffer import VersionBuffer
 
-_RANGE_ROWS = 1 << 19  # what is ordered at once: it should fit into the processor's caches
+_RANGE_ROWS = 1 << 19  # sorted at once: fits into the processor's caches
 
 
 def collapsed(batches: Iterable[EntryColumns], write_once: Collection[int] = ()) -> list[EntryColumns]:
@@ -114,7 +112,7 @@ def _of_storages(pool: Pool, rows: Positions, storages: Collection[int]) -> Posi
     return rows[np.isin(numbers_at(pool.storages, rows), wanted)]
 
 
-_CHUNKS_OF_ONE_VERSION = 8  # above it memory counts for more than a session seen whole
+_CHUNKS_OF_ONE_VERSION = 8  # above it, limited memory is preferred to whole sessions
 
 
 class VersionApply:
@@ -137,19 +135,19 @@ class VersionApply:
         self.bytes_applied = 0
 
     def add(self, block: TailBlock) -> None:
-        """Entries that became durable. From any thread, also while others are being applied."""
+        """Add entries that became durable; from any thread, also during `apply`."""
         highest = highest_version(block.columns)
         with self._lock:
-            self._waiting.append((block.epoch, highest))  # first: what is in the buffer is known to be there
+            self._waiting.append((block.epoch, highest))  # first, so that every entry in the buffer is listed
         self._buffer.add(block.channel, block.first, block.columns)
 
     def apply(self, epoch: Epoch, safe: Version) -> Applied:
-        """Everything up to the safe snapshot version, of a log that was read up to `epoch`; where the store is now."""
+        """Apply everything up to the safe snapshot version of a log read up to `epoch`; the mark afterwards."""
         before = self._store.applied
         safe = max(safe, before.version)
         with self._lock:
             known = list(self._waiting)
-        # What is added meanwhile is of later epochs: it may be taken, and counts as waiting until the next time.
+        # Entries added meanwhile are of later epochs: they may be applied, and count as waiting until the next call.
         throttled = [at for at, highest in known if highest > safe and at <= epoch]
         reached = min([epoch, *(Epoch(at - 1) for at in throttled)])
         mark = Applied(self._timeline, max(reached, before.epoch), safe)
@@ -176,7 +174,7 @@ class VersionApply:
         self.bytes_applied += sum(map(size_of, chunk))
 
     def _chunks(self, batches: Iterator[EntryColumns]) -> Iterator[tuple[list[EntryColumns], Version | None]]:
-        """Batches that go together, and the version they reach; None with the last of them."""
+        """The batches of each chunk, and the version it reaches; None for the last chunk."""
         chunk, size = list[EntryColumns](), 0
         for batch in (part for whole in batches for part in by_major(whole)):
             is_new = bool(chunk) and chunk[-1].majors.at(chunk[-1].count - 1) != batch.majors.at(0)

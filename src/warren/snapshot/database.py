@@ -1,33 +1,28 @@
-"""A log and the safe snapshot store behind it, wired: whatever stays leaves the log, and the log stays short.
+"""A log and the safe snapshot store behind it: what stays moves from the log to the store, so that the log stays short.
 
-    <directory>/log       the truth                                   (log/store)
-    <directory>/store     the newest value of every key, by key       (snapshot/rocksdb/store, or a stand-in)
-    <directory>/buffer    entries on their way, if they are too many  (snapshot/version_buffer/memory_buffer, or another)
-    <directory>/tables    tables of a large backlog, on their way     (snapshot/tables/bulk)
+    <directory>/log               the log, the only source of truth            (log/store)
+    <directory>/store             the newest value of every key                (snapshot/rocksdb/store, or a stand-in)
+    <directory>/buffer            entries between both, if they are too many   (snapshot/version_buffer)
+    <directory>/tables            tables of a large backlog, before ingestion  (snapshot/tables/bulk)
+    <directory>/secondary         RocksDB's own log of a secondary reader      (snapshot/puller/secondary)
+    <directory>/set-aside         stores that could not be used
+    <directory>/store.lock        held by the process that has the store open for writing
+    <directory>/store.damaged     damage found by a read, until the store is rebuilt
+    <directory>/reflection.sock   control socket of reflection                 (workers/control_socket)
 
-Opening: log → store, is it ours, whole, and not ahead of the log? → replay of what lies behind its mark → reflection.
-A store that is missing, damaged, of another timeline, too new, or ahead of the log is set aside and built again from
-the log, if the log still has everything; else opening is refused: what left the log is in that store only. Damage that
-a read meets later is noted in `store.damaged`, for the next opening. If the log no longer has everything, the store
-stays in use, and readers of the damaged rows get the error.
+Opening: log → store: is it of this log, whole, not ahead of the log? → replay of what follows its mark → reflection.
+A store that is missing, damaged, of another timeline, too new, or ahead of the log is set aside and rebuilt from the
+log, if the log still has everything; else opening is refused: what left the log is in that store only. Damage that a
+read finds later is noted in `store.damaged`, for the next opening. If the log no longer has everything, the store stays
+in use, and reads of the damaged rows fail.
 
-Freeing: the store is flushed, the mark is written into the log's manifest (`reflected`), and only then are files free
-to go (checklist X-03, C-15; DESIGN rule 14). The mark is that of the store at hand: nothing is purged before the store
-was judged on opening, for a lost one leaves a mark behind that says nothing any more.
+Purging: the store is flushed, the mark is written into the log's manifest (`reflected`), and only then may files be
+purged (checklist X-03, C-15; DESIGN rule 14). The mark is that of the present store: nothing is purged before the store
+was checked on opening, since a lost store leaves a mark that means nothing.
 
-Names in the directory of a database, all but the log's own (log/file_record).
-
-log/         the truth                               store.lock        held by whoever has the store open for writing
-store/       the safe snapshot store                 reflection.sock   where reflection takes orders (control_socket)
-buffer/      entries on their way                    secondary/        RocksDB's diary of whoever reads beside the owner
-tables/      tables of a large backlog               set-aside/        stores that could not be used
-store.damaged   what a read of the store has found, until the store is built again
-
-The lock of the safe snapshot store: one process at a time has it open for writing.
-
-The lock of the log says who owns the directory. The store may be in the hands of another process that belongs to the
-owner (puller), and that one lives on for a moment when the owner is killed. So whoever opens the store waits some
-seconds for the lock, and is then told who holds it. A store that is locked is never touched: it is in use.
+The lock of the log says which process owns the directory. The store may be open in another process that belongs to the
+owner (puller), which lives on for a moment when the owner is killed. So an opener waits some seconds for `store.lock`;
+the error names its holder. A store that is locked is never touched.
 """
 
 from __future__ import annotations
@@ -53,17 +48,16 @@ from warren.log.read.tail import LogTail, TailBlock
 from warren.log.session import Session
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
-from warren.log.workers import Progress
 from warren.snapshot.apply import VersionApply
-from warren.snapshot.latest_view import LatestReader
-from warren.snapshot.puller.protocol import PullerConfig, ReflectionClient, ReflectionOwner, ViewedStore
+from warren.snapshot.latest_view import LatestViewBuilder
+from warren.snapshot.puller.protocol import PullerConfig, ReflectionClient, ReflectionControl, ViewedStore
 from warren.snapshot.reflection import APPLIED_HERE, Mode, PullFeed, Reflection, ReflectionSettings, make_feed
 from warren.snapshot.store import MINOR_MAX, Applied, ReadView, SnapshotStore, StoreView
-from warren.snapshot.tables.bulk import BulkLoader
+from warren.snapshot.tables.bulk import BulkLoader, TableMaker
 from warren.snapshot.tables.jobs import SyncJobs
-from warren.snapshot.tables.workers import TableMaker
 from warren.snapshot.version_buffer.buffer import VersionBuffer
 from warren.snapshot.version_buffer.memory_buffer import MemoryBuffer
+from warren.workers.tasks import Progress
 
 LOG = "log"
 STORE = "store"
@@ -92,12 +86,12 @@ def data_directory(files: Files, directory: str) -> str:
 
 
 def is_database(files: Files, directory: str) -> bool:
-    """Does a safe snapshot store belong to the log in this data directory?"""
+    """Whether this data directory has a log with a safe snapshot store."""
     return files.exists(join(directory, LOG, MANIFEST)) and files.exists(join(directory, STORE))
 
 
 def refuse_database(files: Files, log: str) -> None:
-    """The log of a database holds what its safe snapshot store has not taken yet: a merge would lose that."""
+    """Refuse to merge the log of a database: it holds entries that its store has not applied yet."""
     home = data_directory(files, log)
     if is_database(files, home):
         hint = (
@@ -113,7 +107,7 @@ _PAUSE_SECONDS = 0.05
 def take_store_lock(
     environment: Environment, directory: str, who: str, wait_seconds: float = WAIT_SECONDS
 ) -> DirectoryLock:
-    """Take it, or be `Locked` out after some seconds with the name of its holder."""
+    """Take the lock; `Locked`, with the name of its holder, after some seconds."""
     path, holder = join(directory, STORE_LOCK), f"{who}, {this_process(environment.clock)}"
     pausing = environment.threads.condition()
     for _ in range(int(wait_seconds / _PAUSE_SECONDS)):
@@ -126,7 +120,7 @@ def take_store_lock(
 
 
 _LOG = logging.getLogger(__name__)
-_ACTIVE_CONTAINERS = 2  # so much of the log, or as much as the store holds, may be in the store and lie in active files
+_ACTIVE_CONTAINERS = 2  # active files may hold so much that is in the store already, or as much as the store holds
 
 OpenStore = Callable[[str, TimelineId], SnapshotStore]
 OpenBuffer = Callable[[str, TimelineId], VersionBuffer]
@@ -154,25 +148,27 @@ class Database:
         self._open_store = open_store
         self._store_lock = store_lock
         self.problems: list[str] = []
-        self._damage: str | None = None  # that a read of the store has met, now or before
+        self._damage: str | None = None  # found by a read of the store, now or before
         self._noting: StartedThread | None = None
         self._own_store = self._opened_store()
         self._own_store.on_damage = self._store_is_damaged
         self._found = self._own_store.applied  # on its disk, before anything is replayed
-        self.store: ViewedStore = self._own_store  # what is read; another process may write it
+        self.store: ViewedStore = self._own_store  # for reads; another process may write it
         log.begin_upkeep()
         timeline = log.manifest.state.timeline.id
         with release_on_error(self._own_store):
             self._buffer = (open_buffer or self._memory_buffer)(join(directory, BUFFER), timeline)
         chunk_bytes = settings.chunk_bytes
         self._applying = VersionApply(environment.threads, timeline, self._buffer, self._own_store, chunk_bytes)
-        self._tail = self._made_tail()
+        self._tail = self._make_tail()
         with release_on_error(self._buffer, self._own_store):
-            self._bulk = self._made_bulk(tables) if tables is not None else None
-        self.reflection: ReflectionOwner | None = None
+            self._bulk = self._make_bulk(tables) if tables is not None else None
+        self.reflection: ReflectionControl | None = None
         self.orders: SyncJobs | None = None
-        self._now = self._made_now()
-        self._unapplied = LatestReader(environment.threads, self._made_tail(), lambda: log.durable, self._look_only, 0)
+        self._latest = self._make_latest()
+        self._unapplied = LatestViewBuilder(
+            environment.threads, self._make_tail(), lambda: log.durable, self._store_view_only, 0
+        )
         self._indexed = Epoch(0)
         self.pointed = PointerReader(environment.files, log.directory, log.manifest, environment.threads.condition())
         self.referred_bytes: Callable[[], int] = lambda: 0  # about how much of the log is pointed to
@@ -190,16 +186,16 @@ class Database:
         puller_client: OpenPullerClient | None = None,
         open_buffer: OpenBuffer | None = None,
     ) -> Database:
-        """Open a directory, or make one. Returns when everything durable is in the store. `tables` makes tables of a
-        large backlog; without it everything is applied entry by entry. `puller_client` starts who reflects in `watch`."""
+        """Open a directory, or create one. Returns when everything durable is in the store. `tables` makes tables of a
+        large backlog; without it everything is applied entry by entry. `puller_client` starts the puller (`watch`)."""
         environment = environment or Environment.real()
         settings = reflection or ReflectionSettings()
         if settings.reflection is Mode.WATCH and puller_client is None:
-            raise Misuse("reflection by another process was asked for, and nobody starts one", "pass `puller_client`")
+            raise Misuse("`watch` needs a puller process, and `puller_client` is not given", "pass `puller_client`")
         for name in (BUFFER, SET_ASIDE):
             environment.files.make_directories(join(directory, name))
         of_log = replace(log_settings or LogSettings(), keeps_snapshot=False)
-        if settings.reflection is not Mode.OFF:  # what stays leaves the log: compacting it wins nothing
+        if settings.reflection is not Mode.OFF:  # what stays leaves the log: compaction would gain nothing
             of_log = replace(of_log, compaction_garbage_ratio=0.0)
         log = LogStore.open(join(directory, LOG), of_log, environment, begins_upkeep=False)
         store_lock: DirectoryLock | None = None
@@ -209,7 +205,7 @@ class Database:
             with release_on_error(database._buffer, database._own_store), database._bulk or nullcontext():
                 database._replay(progress)
             if settings.reflection is Mode.WATCH and puller_client is not None:
-                database._hand_over(puller_client)
+                database._start_puller(puller_client)
             else:
                 database._begin()
         except BaseException:
@@ -225,33 +221,32 @@ class Database:
         return self.log.begin(channel)
 
     def view(self) -> ReadView:
-        """The state as of the safe snapshot version, held still."""
+        """A view of the state as of the safe snapshot version."""
         self.log.owner.check()
         return self.store.view()
 
     def view_now(self) -> ReadView:
-        """The state as of now: everything that is durable at this moment is in it, also what the store cannot take yet,
-        or at all."""
+        """A view of the latest state: everything durable, with what the store cannot apply yet, or at all."""
         self.log.owner.check()
-        return self.store.view() if self.store.applied.epoch >= self.log.durable else self._now.view()
+        return self.store.view() if self.store.applied.epoch >= self.log.durable else self._latest.view()
 
     def view_at(self, epoch: Epoch) -> ReadView:
-        """A state that has everything up to an epoch, once that is durable; maybe more. Nothing is applied for it: the
-        event loop reads by these views, and a round of reflection there would stop every client."""
+        """A view of everything up to an epoch, once that is durable; maybe more. Nothing is applied for it: the event
+        loop reads by these views, and a round of reflection there would stop every client."""
         self.log.owner.check()
-        epoch = max(epoch, min(self._indexed, self.log.durable))  # a store that was opened anew may be behind that
+        epoch = max(epoch, min(self._indexed, self.log.durable))  # a store that was reopened may be behind that
         if self.log.durable < epoch:
             self.log.wait(epoch)
         return self.store.view() if self.store.applied.epoch >= epoch else self._unapplied.view()
 
     def view_durable(self) -> ReadView:
-        """The state as of now, without applying anything."""
+        """A view of everything durable; nothing is applied for it."""
         return self.view_at(self.log.durable)
 
     @property
     def indexed(self) -> Epoch:
-        """Rows up to this epoch need no overlay: the store has applied them. It never moves back, although a store that
-        was opened anew may have; then `view_at` overlays the difference. Where this process applies nothing by itself
+        """Rows up to this epoch need no overlay: the store has applied them. Never decreases, although a reopened store
+        may have fallen back; `view_at` then overlays the difference. Where this process does not apply on its own,
         views are overlaid anyway."""
         if self._settings.reflection not in APPLIED_HERE:
             return self.log.durable
@@ -265,7 +260,7 @@ class Database:
         return self.pointed.row(block, entry, storage, key)
 
     def resolve(self, value: bytes) -> Buffer:
-        """The value of a row; what it points to, if that is still in the log (log/pointers)."""
+        """The value of a row, or of what it points to in the log (log/pointers)."""
         return self.pointed.value(Pointer.decode(value)) if is_pointer(value) else value
 
     def catch_up_unless_paused(self) -> None:
@@ -273,32 +268,32 @@ class Database:
             self.reflection.catch_up()
 
     def catch_up(self) -> None:
-        """Let the store have everything that is durable at this moment."""
+        """Apply everything that is durable now to the store."""
         self.log.owner.check()
         if self.reflection is not None and self.store.applied.epoch < self.log.durable:
             self.reflection.catch_up()
 
     def make_durable(self) -> None:
-        """Let everything that was written so far be durable, and so part of now."""
+        """Make everything written so far durable, and so part of the latest state."""
         self.log.owner.check()
         while self.log.commit.commit_pending():
             continue
 
     def settle(self) -> None:
-        """Let everything that was written so far be durable, and in the store."""
+        """Make everything written so far durable, and apply it to the store."""
         self.make_durable()
         self.catch_up()
 
     def damage(self) -> list[str]:
-        """Of the store, as far as reads have met it."""
+        """Damage of the store that reads have found."""
         return [self._damage_reported(self._damage)] if self._damage is not None else []
 
     def alarms(self) -> list[str]:
-        """What an operator should look at."""
+        """Problems for the operator."""
         self.log.owner.check()
         failure = self.reflection.failure if self.reflection is not None else None
-        told = [f"reflection stands still: {failure.what}; {failure.hint}"] if failure is not None else []
-        return [*self.log.alarms(), *self.problems, *self.damage(), *told]
+        stopped = [f"reflection is stopped: {failure.what}; {failure.hint}"] if failure is not None else []
+        return [*self.log.alarms(), *self.problems, *self.damage(), *stopped]
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -313,16 +308,16 @@ class Database:
             if self.reflection is not None:
                 self.reflection.stop()
         finally:
-            with ExitStack() as last_first:  # each step is taken, also if one before it fails on a full disk
+            with ExitStack() as last_first:  # each step runs, also if one before it fails on a full disk
                 last_first.callback(self.log.close)
                 last_first.callback(self.pointed.close)
                 last_first.callback(self._store_lock.release)
                 last_first.callback(self.store.close)
-                if self.store is self._own_store:  # else it was closed when the store went into other hands
+                if self.store is self._own_store:  # else it was closed when the puller took over
                     last_first.callback(self._buffer.close)
 
     def abandon(self) -> None:
-        """Let go of everything as it is, as if the process had ended here."""
+        """Release everything as it is, as if the process had been killed here."""
         if not self.log.owner.is_this:
             return
         if self.reflection is not None:
@@ -349,7 +344,7 @@ class Database:
             store = self._open_store(path, timeline)
             what = self._why_not(store.applied) or noted
         except Locked:
-            raise  # whoever holds it must not find it renamed
+            raise  # its holder must not find it renamed
         except (Damage, Refused, DiskFailure) as error:
             what, store = error.what, None
         if store is not None and what is None:
@@ -360,8 +355,8 @@ class Database:
             way_out = "use the version of warren that wrote it, or restore a backup"
             hint = f"what was written before epoch {state.horizon} is nowhere else: {way_out}"
             raise Damage(f"the safe snapshot store cannot be used: {what}", path, 0, hint)
-        self.problems.append(f"the safe snapshot store was set aside and is built again: {what}")
-        if state.reflected:  # what the old one had on disk says nothing about the new one: the log must stay
+        self.problems.append(f"the safe snapshot store was set aside and is rebuilt: {what}")
+        if state.reflected:  # the mark of the old store does not hold for the new one: the log must stay
             self.log.manifest.commit([set_change(reflected=Epoch(0))])
         self._set_aside(path)
         if noted is not None:
@@ -375,7 +370,7 @@ class Database:
         return not (state.reflected and state.horizon)
 
     def _noted_damage(self) -> str | None:
-        """Damage that was met before, if the store can be built again; else it stays in use, with an alarm."""
+        """Damage found before, if the store can be rebuilt; else the store stays in use, with an alarm."""
         files, path = self._environment.files, join(self.directory, STORE_DAMAGED)
         if not files.exists(path):
             return None
@@ -387,11 +382,11 @@ class Database:
         return None
 
     def _store_is_damaged(self, damage: Damage) -> None:
-        """A read has met it, in any thread, maybe with locks held: it is noted in a thread of its own."""
+        """Called by a read in any thread, maybe with locks held: the note is written in a thread of its own."""
         if self._damage is None:
             self._damage = damage.what
             facts = {"file": damage.path, "offset": damage.offset, "what": damage.bare}
-            _LOG.error("the snapshot store is damaged", extra={"facts": facts})
+            _LOG.error("snapshot store damaged", extra={"facts": facts})
             self._noting = self._environment.threads.start("warren-store-damage", self._note_damage_in_background)
 
     def _note_damage_in_background(self) -> None:
@@ -402,14 +397,14 @@ class Database:
         assert self._damage is not None
         try:
             replace_file(self._environment.files, join(self.directory, STORE_DAMAGED), [self._damage.encode()])
-            if self._is_covered and self.log.manifest.state.reflected:  # from now on the log keeps what it has
+            if self._is_covered and self.log.manifest.state.reflected:  # from now on nothing is purged
                 self.log.manifest.commit([set_change(reflected=Epoch(0))])
         except WarrenError as error:
             self.problems.append(f"damage of the safe snapshot store could not be noted: {error.what}")
 
     def _damage_reported(self, what: str) -> str:
         if self._is_covered:
-            return f"the safe snapshot store is damaged, and is built again from the log at the next start: {what}"
+            return f"the safe snapshot store is damaged, and is rebuilt from the log at the next start: {what}"
         horizon = self.log.manifest.state.horizon
         where = f"the log no longer holds what was written before epoch {horizon}"
         return f"the safe snapshot store is damaged, and {where}: restore a backup: {what}"
@@ -419,7 +414,7 @@ class Database:
         if applied.epoch > self.log.durable:
             return f"it has come to epoch {applied.epoch}, the log is durable up to {self.log.durable}"
         if applied.epoch < state.reflected:
-            return f"it stands at epoch {applied.epoch}, the log was let go of up to {state.reflected}"
+            return f"it is at epoch {applied.epoch}, the log was released up to {state.reflected}"
         return None
 
     def _memory_buffer(self, directory: str, timeline: TimelineId) -> VersionBuffer:
@@ -434,7 +429,7 @@ class Database:
             files.sync_directory(self.directory)
 
     def _replay(self, progress: Progress) -> None:
-        """Bring everything durable into the store, step by step."""
+        """Apply everything durable to the store, step by step."""
         durable, begun = self.log.durable, self.store.applied.epoch
         if not begun:
             self._replay_compacted()
@@ -444,7 +439,7 @@ class Database:
             self._tail.expect()
         bulk = self._bulk if self._settings.bulk_bytes else None
         while reached < durable:
-            mark = bulk.bring(durable, lambda epoch: (epoch, MINOR_MAX)) if bulk is not None else None
+            mark = bulk.load(durable, lambda epoch: (epoch, MINOR_MAX)) if bulk is not None else None
             if mark is None:
                 reached = feed.gather(durable)
                 self._applying.apply(reached, (reached, MINOR_MAX))
@@ -453,7 +448,7 @@ class Database:
             progress((reached - begun) / (durable - begun))
 
     def _replay_compacted(self) -> None:
-        """A log that was compacted before there was a store: what it holds comes first."""
+        """A log that was compacted before it had a store: the compacted files come first."""
         state = self.log.manifest.state
         for number in state.compacted:
             record = state.files[number]
@@ -488,7 +483,7 @@ class Database:
             lambda: log.durable,
             self._release,
             bulk=bulk,
-            by_itself=settings.reflection is not Mode.SPARK,
+            is_automatic=settings.reflection is not Mode.SPARK,
             flushed=self._found,
             background=environment.background,
         )
@@ -500,45 +495,45 @@ class Database:
                 self._bulk,
                 lambda: log.durable,
                 own.safe_at,
-                own.turn,
+                own.apply_lock,
                 own.has_flushed,
             )
         log.commit.call_with_parts(self.reflection.epoch_is_durable)
 
-    def _hand_over(self, puller_client: OpenPullerClient) -> None:
-        """Give the store into the hands of another process. From now on we read it beside that one."""
+    def _start_puller(self, puller_client: OpenPullerClient) -> None:
+        """Close the store and start the puller, which owns it from now on; this process reads it as a secondary."""
         log, timeline = self.log, self.log.manifest.state.timeline.id
         self._release(self._own_store.flush())
         self._buffer.close()
         self._own_store.close()
         self._store_lock.release()
-        handed = PullerConfig(self.directory, timeline, self._settings, self._environment, log.witness, self._release)
-        reflection = puller_client(handed)
+        config = PullerConfig(self.directory, timeline, self._settings, self._environment, log.witness, self._release)
+        reflection = puller_client(config)
         self.reflection, self.store = reflection, reflection.store
 
-    def _made_tail(self) -> LogTail:
+    def _make_tail(self) -> LogTail:
         log, after = self.log, self.store.applied.epoch
         return LogTail(
             self._environment.files, log.directory, lambda: log.manifest.state, after, log.rotation.durable_ends
         )
 
-    def _made_now(self) -> LatestReader:
+    def _make_latest(self) -> LatestViewBuilder:
         environment, log = self._environment, self.log
-        tail = self._made_tail()
+        tail = self._make_tail()
         settings = self._settings
         catch_up = None if settings.reflection is Mode.OFF else self.catch_up_unless_paused
-        return LatestReader(
-            environment.threads, tail, lambda: log.durable, self._look, settings.overlay_bytes, catch_up
+        return LatestViewBuilder(
+            environment.threads, tail, lambda: log.durable, self._store_view, settings.overlay_bytes, catch_up
         )
 
-    def _look(self) -> tuple[StoreView, Epoch]:
+    def _store_view(self) -> tuple[StoreView, Epoch]:
         own = self.reflection
-        return own.look() if isinstance(own, Reflection) else self._look_only()
+        return own.store_view() if isinstance(own, Reflection) else self._store_view_only()
 
-    def _look_only(self) -> tuple[StoreView, Epoch]:
+    def _store_view_only(self) -> tuple[StoreView, Epoch]:
         return self.store.view(), Epoch(0)
 
-    def _made_bulk(self, tables: TableMaker) -> BulkLoader:
+    def _make_bulk(self, tables: TableMaker) -> BulkLoader:
         environment, settings = self._environment, self._settings
         return BulkLoader(
             environment.files,
@@ -557,28 +552,28 @@ class Database:
         return self.log.manifest.state.files[part.participant.number].channel
 
     def _release(self, mark: Applied) -> None:
-        """The store has everything up to the mark on disk: the log is told, and its files may go."""
+        """The store has everything up to the mark on disk: note it in the manifest, so that files may be purged."""
         state = self.log.manifest.state
         if self._damage is not None and self._is_covered:
-            return  # the store is built again from the log: nothing of it may go
-        if mark.epoch <= state.reflected or (self.orders is not None and self.orders.is_out()):
-            return  # in the second case somebody reads there: it goes behind the next flush
+            return  # the store is rebuilt from the log: nothing may be purged
+        if mark.epoch <= state.reflected or (self.orders is not None and self.orders.is_active()):
+            return  # a leased job reads there: noted after a later flush
         changes: list[Change] = [set_change(reflected=mark.epoch)]
         if state.compacted and all(state.files[number].last_epoch <= mark.epoch for number in state.compacted):
             changes.append(set_change(compacted=()))
         self.log.manifest.commit(changes)
-        held = self.store.size_bytes + self.referred_bytes() // 2
-        if self.log.rotation.active_bytes > max(_ACTIVE_CONTAINERS * state.container_bytes, held):
-            self.log.rotation.rotate_soon()  # nearly all of it is in the store: as soon as it is sealed it can go
+        stored_bytes = self.store.size_bytes + self.referred_bytes() // 2
+        if self.log.rotation.active_bytes > max(_ACTIVE_CONTAINERS * state.container_bytes, stored_bytes):
+            self.log.rotation.rotate_soon()  # nearly all of it is in the store: once sealed, the files can be purged
 
 
 @contextmanager
-def release_on_error(*held: SnapshotStore | VersionBuffer) -> Iterator[None]:
-    """Whoever mends the cause and opens once more in this process must not find anything locked by us."""
+def release_on_error(*resources: SnapshotStore | VersionBuffer) -> Iterator[None]:
+    """Close these on an error, so that the same process can open the directory again."""
     try:
         yield
     except BaseException:
-        for each in held:
+        for each in resources:
             with suppress(WarrenError):
                 each.close()
         raise

@@ -6,10 +6,10 @@
     users.range(b"a", b"b")                  in key order, with memory for a few rows
     users.put_if(b"ada", b"lady", expected=b"countess")
 
-Reads see everything that was written before them by anybody and is durable; iterations hold a view still and may take
-as long as they like. A snapshot's storages (`db.snapshot().kv(…)`) read the same, at one moment, and cannot be written.
+Reads see everything durable that was written before them, in any thread; an iteration reads one view, for as long as it
+takes. The storages of a snapshot (`db.snapshot().kv(…)`) have the same reads, at one moment, and are read-only.
 
-Not here: transactions over several storages and queues (DESIGN section 8).
+Elsewhere: transactions over several storages and queues (DESIGN section 8).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from warren.log.session import Session
 from warren.snapshot.store import StoreReader
 
 Pairs = Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]
-Hold = Callable[[], AbstractContextManager[StoreReader]]  # a reading that stays still while it is held
+Hold = Callable[[], AbstractContextManager[StoreReader]]  # a view for the time of the `with`
 
 
 class ReadKeyValues(Mapping[bytes, bytes]):
-    """What can be read of a storage."""
+    """A storage, read-only."""
 
     def __init__(self, storage: int, name: str, hold: Hold) -> None:
         self.storage = storage
@@ -45,7 +45,7 @@ class ReadKeyValues(Mapping[bytes, bytes]):
         return found.value
 
     def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
-        """The values of several keys, as of one moment; None where there is none."""
+        """The values of several keys in one view; None for a missing key."""
         with self._hold() as reading:
             found = reading.get_many(self.storage, [_checked(key) for key in keys])
         return [None if each is None else each.value for each in found]
@@ -60,7 +60,7 @@ class ReadKeyValues(Mapping[bytes, bytes]):
         return (key for key, _ in self.range(reverse=True))
 
     def __len__(self) -> int:
-        """How many keys there are. They are counted: it takes as long as reading them."""
+        """The number of keys. They are counted by reading them all."""
         return sum(1 for _ in self.range())
 
     def __bool__(self) -> bool:
@@ -69,13 +69,13 @@ class ReadKeyValues(Mapping[bytes, bytes]):
     def range(
         self, low: bytes = b"", high: bytes | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values with low <= key < high, in key order or backwards, as of the moment it begins."""
+        """Keys and values with low <= key < high, in key order or backwards, in a view of the moment it begins."""
         with self._hold() as reading:
             for row in reading.range(self.storage, low, high, reverse):
                 yield row.key, row.value
 
     def prefix(self, start: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values whose key begins so."""
+        """Keys and values whose key has this prefix."""
         with self._hold() as reading:
             for row in reading.prefix(self.storage, start, reverse):
                 yield row.key, row.value
@@ -99,31 +99,31 @@ class KeyValues(ReadKeyValues, MutableMapping[bytes, bytes]):
             raise KeyError(key)
 
     def discard(self, *keys: bytes) -> None:
-        """Remove keys, whether they are there or not."""
+        """Remove keys; missing ones are ignored."""
         with self._writing.session() as session:
             session.remove_many(self.storage, keys)
 
     def put_many(self, pairs: Pairs) -> None:
-        """All of them, or none, whatever happens meanwhile."""
+        """Put all pairs atomically."""
         items = list(pairs.items() if isinstance(pairs, Mapping) else pairs)
         if items:
             with self._writing.session() as session:
                 session.put_many(self.storage, [key for key, _ in items], [value for _, value in items])
 
     def put_if(self, key: bytes, value: bytes, expected: bytes | None) -> bool:
-        """Put only if the key has this value now (None: if it is not there). Whether it was put."""
+        """Put only if the key has this value now (None: if it is missing). Whether it was put."""
         return self._writing.if_so(
             lambda: self.get(key) == expected, lambda session: session.put(self.storage, key, value)
         )
 
     def clear(self) -> None:
-        """Remove everything that is there, in one step."""
+        """Remove all keys in one step."""
         with self._writing.session() as session:
             session.clear_storage(self.storage)
 
 
 class WriteSession:
-    """How a storage is written: sessions that end one after another, so that a condition can be relied upon."""
+    """Writes of storages: sessions end one after another, so that a condition still holds when its write ends."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class WriteSession:
         self._wait = wait
         self._lock = lock
         self._check = check
-        self._settle = settle  # everything that was written so far becomes durable, so that reads see it
+        self._settle = settle  # makes earlier writes durable, so that reads see them
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -155,7 +155,7 @@ class WriteSession:
         self._wait(epoch)
 
     def if_so(self, holds: Callable[[], bool], write: Callable[[Session], None]) -> bool:
-        """Write if a condition holds, and nothing comes between; whether it did."""
+        """Write if a condition holds, with no write in between; whether it did."""
         self._check()
         with self._lock:
             self._settle()

@@ -1,48 +1,40 @@
-"""Reads as of now: everything that is durable, whether or not the store has taken it.
+"""Latest views: everything that is durable, whether or not the store has applied it.
 
     store        up to its mark ─────────────┐
-    log                     behind the mark ─┴─ read once, block by block, and kept as an overlay ──▶ NowView
+    log                     after the mark ──┴─ read once, block by block, kept as a LogOverlay ──▶ LatestView
 
-Usually the store takes what is durable when somebody asks, and its own view is the answer. It can not if the version of
-an entry is still to come, if reflection is off, paused or broken down, or if another process applies. Then the rest is
-read from the log's files and laid over what the store shows. The overlay is kept and grows by what became durable since
-the last question; what the store has taken meanwhile is dropped from it. If it would come to more than `overlay_bytes`,
-whoever applies is asked to do so first, if anybody can be asked; what is left then is overlaid, however much it is.
-
-A database has a second one that only overlays, for readers that must not apply anything, such as the event loop.
-
-Always true: a view shows every epoch that was durable when it was asked for, whole. Files of the log may go while they
-are read only if the store has what was in them on its disk (`reflected`): if that has come past the view's mark, the
-reading may have missed something, and is done again with a newer view.
-
-A view as of now: a view of the store, and over it what lies in the log behind its mark. Is a `View`.
+Usually the store applies what is durable when a view is requested, and its own view is the answer. It cannot if the
+version of an entry is above the safe snapshot version, if reflection is off, paused or failed, or if another process
+applies. Then the rest is read from the log's files and overlaid on a view of the store. The overlay is kept between
+requests: it grows by what became durable, and drops what the store has applied. If it would exceed `overlay_bytes`, the
+applier is called first, where there is one; the remainder is overlaid, however large it is. A database has a second
+`LatestViewBuilder` that only overlays, for readers that must not apply anything, such as the event loop.
 
     get, get_many    the overlay's entry of the key against the store's row
-    range, prefix    both in key order, side by side; of the store some rows at a time, as ever
-    batches          the store's batches, each merged with what the overlay has up to its end; if that is nothing, the
-                     batch goes on as it is
+    range, prefix    both in key order, side by side; of the store some rows at a time
+    batches          the store's batches, each merged with the overlay's entries up to its end; a batch without any
+                     passes unchanged
 
-What wins is the rule of the log (log/merge/merge): the higher version, wherever it is; a clear in the overlay takes the
-store's rows that are older, a clear in the store the overlay's entries. Nothing in the store is above its mark's
-version, so an entry that is need not be compared. One that is not is late, or in the store already: the store is asked
-whether it remembers a remove or a clear that is newer.
+The merge rule is that of the log (log/merge/merge): the higher version wins, on either side; a clear in the overlay
+removes the store's rows that are older, a clear in the store the overlay's entries. Nothing in the store is above its
+mark's version, so an entry above it needs no comparison. An entry that is not is late, or in the store already: the
+store is asked whether it remembers a newer remove or clear.
 
-Always true: it shows what a merge of everything would leave, as far as the store remembers it (late_entries says what
-it forgets). `applied` and counters are the store's own.
+    run        entries as the merge rule leaves them (not at the bottom): the newest of each key, removes and entries
+               about storages too, in the order of storage and key
+    overlay    a few runs, the older the larger; a lookup takes the newest version in any of them
 
-What lies in the log behind the store's mark, in memory and by key, so that it can be laid over a view of the store.
+With one run only, each new block would mean merging all of it again. So new entries become a run of their own, which
+absorbs the runs before it once it has grown to a share of them: each entry is merged a few times, not once per block.
+Keys are searched in the columns: building a dict of them would take longer than most overlays live.
 
-    run        entries as the merge rule leaves them (log/merge/merge, not at the bottom): the newest of each key, removes and
-               entries about storages too, in the order of storage and key
-    overlay    a few runs, the older the larger; whoever asks takes the newest version that any of them has
-
-One run would do, if more did not become durable all the time: laying one more block over it would mean merging all of
-it again. So what is new becomes a run of its own, and takes those in front of it in when it has grown to a share of
-them: each entry is merged a few times, not once for each block that follows.
-
-Always true: nothing here is ever changed; a view keeps the overlay it was made with. Keys are looked for in the columns
-as they are: to make a dict of them would take longer than most overlays live.
-Not here: what the store holds (now_view), and when there is more to lay over it (now).
+Invariants
+* A view shows every epoch that was durable when it was requested, whole. Files of the log may be purged while they are
+  read only if the store has their entries on disk (`reflected`): once that has passed the view's mark, the reading may
+  have missed something, and is repeated with a newer view of the store.
+* A view shows what a merge of everything would leave, as far as the store remembers it (rocksdb/store says what it
+  forgets). `applied` and counters are the store's own.
+* Runs and overlays are immutable; a view keeps the overlay it was built with.
 """
 
 from __future__ import annotations
@@ -71,11 +63,11 @@ from warren.snapshot.rocksdb.row_format import behind_prefix
 from warren.snapshot.store import NO_VERSION, Applied, ReadView, StoredVersion, StoreRow, StoreView, Version
 from warren.snapshot.version_buffer.entries import rows_up_to
 
-_RUN_SHARE = 8  # what is new is merged with the last run, unless that is more than so many times as long, and so on
+_RUN_SHARE = 8  # new entries are merged with the last run, unless it is more than so many times as long; then the next
 _PIECE_ROWS = 512
 
 
-class Overlaid(NamedTuple):
+class OverlayEntry(NamedTuple):
     """A put, or a remove if it has no value."""
 
     key: bytes
@@ -92,7 +84,7 @@ class _Span(NamedTuple):
 
 
 class OverlayRun:
-    """Merged entries. What is asked of them is answered in rows of `columns`."""
+    """Merged entries. Lookups answer in rows of `columns`."""
 
     def __init__(self, columns: EntryColumns) -> None:
         self.columns = columns
@@ -122,7 +114,7 @@ class OverlayRun:
                 if self.columns.kinds.at(row) in CLEARING:
                     yield storage, version_at(self.columns, row)
 
-    def find(self, storage: int, key: bytes) -> Overlaid | None:
+    def find(self, storage: int, key: bytes) -> OverlayEntry | None:
         span = self._spans.get(storage)
         if span is None:
             return None
@@ -139,22 +131,22 @@ class OverlayRun:
             start = bisect_left(range(stop), low, start, key=key_at)
         return start, stop if high is None else bisect_left(range(stop), high, start, key=key_at)
 
-    def entries(self, start: int, stop: int, reverse: bool = False) -> Iterator[Overlaid]:
-        """Puts and removes, some at once."""
+    def entries(self, start: int, stop: int, reverse: bool = False) -> Iterator[OverlayEntry]:
+        """Puts and removes, decoded in pieces."""
         edges = range(start, stop, _PIECE_ROWS)
         for edge in reversed(edges) if reverse else edges:
             piece = list(_overlaid(self.columns, edge, min(edge + _PIECE_ROWS, stop)))
             yield from reversed(piece) if reverse else piece
 
     def rows_of(self, storage: int | None) -> tuple[int, int]:
-        """All rows of a storage, or of all of them."""
+        """All rows of a storage, or of all storages."""
         if storage is None:
             return 0, self.count
         span = self._spans.get(storage, _Span(0, 0, 0))
         return span.start, span.stop
 
     def row_behind(self, storage: int, kind: int, key: bytes) -> int:
-        """The first row that is ordered behind such an entry."""
+        """The first row after such an entry in the order of the run."""
         span = self._spans.get(storage)
         if span is None:
             return int(np.searchsorted(self.columns.storages.array(), np.uint64(storage), side="right"))
@@ -166,7 +158,7 @@ class OverlayRun:
 class LogOverlay:
     def __init__(self, runs: Sequence[OverlayRun] = ()) -> None:
         self.runs = tuple(runs)
-        self.clears: dict[int, Version] = {}  # of each storage the newest clear or removal
+        self.clears: dict[int, Version] = {}  # the newest clear or removal of each storage
         for storage, version in (clear for run in self.runs for clear in run.clears()):
             self.clears[storage] = max(version, self.cleared_at(storage))
 
@@ -177,14 +169,14 @@ class LogOverlay:
     def cleared_at(self, storage: int) -> Version:
         return self.clears.get(storage, NO_VERSION)
 
-    def find(self, storage: int, key: bytes) -> Overlaid | None:
-        """The newest entry of a key, if there is one that no clear has taken."""
+    def find(self, storage: int, key: bytes) -> OverlayEntry | None:
+        """The newest entry of a key, unless a clear is newer."""
         found = [entry for run in self.runs if (entry := run.find(storage, key)) is not None]
         newest = max(found, key=lambda entry: entry.version, default=None)
         return None if newest is None or newest.version < self.cleared_at(storage) else newest
 
     def extended(self, blocks: Sequence[EntryColumns]) -> LogOverlay:
-        """This one, and these entries too."""
+        """This overlay with the entries of these blocks added."""
         given = [block for block in blocks if block.count]
         if not given:
             return self
@@ -195,14 +187,14 @@ class LogOverlay:
         return LogOverlay([*runs, OverlayRun(merge(given, is_bottom=False))])
 
     def behind(self, epoch: Epoch, offered: Epoch, version: Version) -> LogOverlay:
-        """What of it is not in a store that holds everything up to `epoch`, and of what came up to `offered` everything
-        up to this version. What is dropped of a key is in that store, and newer than all else that was ever here."""
+        """The entries that are not in a store which holds everything up to `epoch`, and everything up to `version` of
+        what came up to `offered`. A dropped entry is in that store, and newer than all others of its key here."""
         runs = [_run_behind(run, epoch, offered, version) for run in self.runs]
         return self if all(a is b for a, b in zip(runs, self.runs, strict=True)) else LogOverlay([r for r in runs if r])
 
 
 def rows_behind(columns: EntryColumns, epoch: Epoch, offered: Epoch, version: Version) -> EntryColumns:
-    """Those entries of later epochs which such a store does not hold (`LogOverlay.behind`)."""
+    """The entries that such a store does not hold (`LogOverlay.behind`)."""
     assert columns.epochs is not None
     epochs = columns.epochs.array()
     is_held: Flags = (epochs <= np.uint64(offered)) & rows_up_to(columns.majors, columns.minors, version)
@@ -239,12 +231,12 @@ def _spans(columns: EntryColumns) -> dict[int, _Span]:
     return spans
 
 
-def _overlaid(columns: EntryColumns, start: int, stop: int) -> Iterable[Overlaid]:
+def _overlaid(columns: EntryColumns, start: int, stop: int) -> Iterable[OverlayEntry]:
     majors, minors = columns.majors.part(start, stop), columns.minors.part(start, stop)
     is_put = (columns.kinds.part(start, stop).array() == EntryKind.PUT).tolist()
     values = [value if put else None for value, put in zip(_strings(columns.values, start, stop), is_put, strict=True)]
     versions = zip(majors.array().tolist(), minors.array().tolist(), strict=True)
-    return map(Overlaid, _strings(columns.keys, start, stop), versions, values)
+    return map(OverlayEntry, _strings(columns.keys, start, stop), versions, values)
 
 
 def _strings(texts: Texts, start: int, stop: int) -> list[bytes]:
@@ -261,7 +253,7 @@ class LatestView:
     def __init__(self, base: StoreView, overlay: LogOverlay) -> None:
         self._base = base
         self._overlay = overlay
-        self._about: dict[int, dict[int, Version]] = {}  # what the base knows about storages that were asked for
+        self._about: dict[int, dict[int, Version]] = {}  # cache of `about_at` of the base
 
     @property
     def applied(self) -> Applied:
@@ -278,7 +270,7 @@ class LatestView:
         if not self._overlay.runs:
             return found
         entries = (self._overlay.find(storage, key) for key in keys)
-        return [self._newer(storage, entry, held) for entry, held in zip(entries, found, strict=True)]
+        return [self._newer(storage, entry, row) for entry, row in zip(entries, found, strict=True)]
 
     def range(
         self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
@@ -311,7 +303,7 @@ class LatestView:
 
     # -- what wins -----------------------------------------------------------------------------------------------
 
-    def _newer(self, storage: int, entry: Overlaid | None, found: StoredVersion | None) -> StoredVersion | None:
+    def _newer(self, storage: int, entry: OverlayEntry | None, found: StoredVersion | None) -> StoredVersion | None:
         if found is not None and found.version < self._overlay.cleared_at(storage):
             found = None
         if entry is None or (found is not None and found.version >= entry.version):
@@ -322,15 +314,15 @@ class LatestView:
             else None
         )
 
-    def _counts(self, storage: int, entry: Overlaid) -> bool:
-        """Whether the store knows of nothing that makes an end of an entry which is newer than the row."""
+    def _counts(self, storage: int, entry: OverlayEntry) -> bool:
+        """Whether an entry newer than the store's row is visible: the store knows no newer remove or clear."""
         if entry.version > self._base.applied.version:
             return True
         [removed] = self._base.removed_at(storage, [entry.key])
         return (removed is None or entry.version > removed) and entry.version >= self._cleared_at(storage)
 
     def _cleared_at(self, storage: int) -> Version:
-        """The newest clear of a storage that the base knows."""
+        """The newest clear of a storage in the base."""
         return max(self._about_at(storage).get(kind, NO_VERSION) for kind in CLEARING)
 
     def _about_at(self, storage: int) -> dict[int, Version]:
@@ -341,9 +333,17 @@ class LatestView:
     # -- row by row ----------------------------------------------------------------------------------------------
 
     def _woven(
-        self, storage: int, rows: Iterator[StoreRow], runs: Sequence[Iterator[Overlaid]], clear: Version, reverse: bool
+        self,
+        storage: int,
+        rows: Iterator[StoreRow],
+        runs: Sequence[Iterator[OverlayEntry]],
+        clear: Version,
+        reverse: bool,
     ) -> Iterator[StoreRow]:
-        sides: list[Iterator[StoreRow | Overlaid]] = [rows, *runs]  # of equals the row is met first, and taken
+        sides: list[Iterator[StoreRow | OverlayEntry]] = [
+            rows,
+            *runs,
+        ]  # of equal versions the row comes first, and wins
         for _, rivals in groupby(in_order(*sides, key=_key, reverse=reverse), key=_key):
             newest = max(rivals, key=_version)
             if isinstance(newest, StoreRow):
@@ -354,7 +354,7 @@ class LatestView:
     # -- column by column ----------------------------------------------------------------------------------------
 
     def _merged(self, batch: EntryColumns | None, places: Sequence[tuple[int, int]]) -> Iterator[EntryColumns]:
-        """A batch of the base, and of each run the rows at its place."""
+        """A batch of the base merged with these rows of each run."""
         pairs = zip(self._overlay.runs, places, strict=True)
         parts = [self._alive(run.columns.part(*place)) for run, place in pairs if place[0] < place[1]]
         if batch is not None and not parts and not self._has_cleared(batch):
@@ -372,7 +372,7 @@ class LatestView:
         return not storages.isdisjoint(self._overlay.clears)
 
     def _alive(self, part: EntryColumns) -> EntryColumns:
-        """Without those late entries of which the store knows that they were removed or cleared."""
+        """Without late entries that the store knows as removed or cleared."""
         is_late = rows_up_to(part.majors, part.minors, self._base.applied.version)
         if is_late is False:
             return part
@@ -386,51 +386,51 @@ class LatestView:
         storage, version = part.storages.at(row), version_at(part, row)
         match part.kinds.at(row):
             case EntryKind.PUT:
-                return self._counts(storage, Overlaid(part.keys.at(row), version, b""))
+                return self._counts(storage, OverlayEntry(part.keys.at(row), version, b""))
             case EntryKind.ADD_STORAGE:
                 return version >= self._about_at(storage).get(EntryKind.REMOVE_STORAGE, NO_VERSION)
         return True
 
 
 def _edge(run: OverlayRun, batch: EntryColumns, start: int, stop: int) -> int:
-    """Of the rows from start to stop those up to the batch's last entry end here."""
+    """Where the rows from start to stop pass the batch's last entry."""
     last = batch.count - 1
     return max(start, min(run.row_behind(batch.storages.at(last), batch.kinds.at(last), batch.keys.at(last)), stop))
 
 
-# A view of the store, and an epoch up to which the store was offered every entry: those of them that are not above the
-# view's version are in it. 0: nothing is known but the mark.
-Look = Callable[[], tuple[StoreView, Epoch]]
+# A view of the store, and an epoch up to which the store was offered every entry: those that are not above the view's
+# version are in it. 0: only the mark is known.
+OpenStoreView = Callable[[], tuple[StoreView, Epoch]]
 
 
-class LatestReader:
-    """Any thread may ask."""
+class LatestViewBuilder:
+    """Builds views of the latest state, for any thread; keeps the overlay between them."""
 
     def __init__(
         self,
         threads: Threads,
         tail: LogTail,
         durable: Callable[[], Epoch],
-        look: Look,
+        store_view: OpenStoreView,
         overlay_bytes: int,
         catch_up: Callable[[], object] | None = None,
     ) -> None:
-        self._tail = tail  # of its own: nobody else reads by it
+        self._tail = tail  # not shared with another reader
         self._durable = durable
-        self._look = look
+        self._store_view = store_view
         self._overlay_bytes = overlay_bytes
         self._catch_up = catch_up
         self._lock = threads.condition()
         self._overlay = LogOverlay()
-        self._mark: Applied | None = None  # the overlay is what lies between this mark and where the tail has come to
+        self._mark: Applied | None = None  # the overlay holds the entries from this mark to the position of the tail
         self._offered = Epoch(0)
-        self._asked = Epoch(0)  # whoever applies was last asked at this epoch
+        self._caught_up_at = Epoch(0)  # the durable epoch at the last `catch_up`
 
     def view(self) -> ReadView:
         with self._lock:
             while True:
                 durable = self._durable()
-                base, offered = self._look()
+                base, offered = self._store_view()
                 if base.applied.epoch >= durable:
                     return base
                 try:
@@ -443,43 +443,43 @@ class LatestReader:
                 base.close()
 
     def _overlaid(self, base: StoreView, offered: Epoch) -> ReadView | None:
-        """The base, and over it everything that is durable; None: it has to be another base."""
-        durable = self._durable()  # asked again: nothing in the base is newer than this
-        self._go_to(base.applied, offered)
+        """The base with everything durable over it; None: another base is needed."""
+        durable = self._durable()  # read again: nothing in the base is newer than this
+        self._move_to(base.applied, offered)
         try:
             if self._tail.after < durable:
-                if self._has_asked_for_less(durable):
+                if self._has_caught_up(durable):
                     return None
                 self._read(base.applied, durable)
         except WarrenError:
             if self._tail.reflected <= base.applied.epoch:
                 raise
         if self._tail.reflected > base.applied.epoch:
-            self._mark = None  # begin anew: what was read may have been bytes of a file that is used again
+            self._mark = None  # start over: the bytes read may be those of a recycled file
             return None
         return LatestView(base, self._overlay)
 
-    def _go_to(self, mark: Applied, offered: Epoch) -> None:
-        """Drop from the overlay what a store with this mark holds."""
+    def _move_to(self, mark: Applied, offered: Epoch) -> None:
+        """Drop from the overlay the entries that a store with this mark holds."""
         old = self._mark
         is_ahead = old is not None and mark.epoch >= old.epoch and mark.version >= old.version
         if is_ahead and offered >= self._offered:
             self._overlay = self._overlay.behind(mark.epoch, offered, mark.version)
             self._tail.after = max(self._tail.after, mark.epoch)
-        else:  # the first time, or the store went back to what was on its disk
+        else:  # the first view, or the store fell back to what was on its disk
             self._overlay = LogOverlay()
             self._tail.rewind(mark.epoch)
         self._mark, self._offered = mark, offered
 
-    def _has_asked_for_less(self, durable: Epoch) -> bool:
-        """Whether there was too much, and whoever applies has had its turn; once for each durable epoch."""
-        if self._catch_up is None or self._asked >= durable:
+    def _has_caught_up(self, durable: Epoch) -> bool:
+        """Whether too much was waiting and the applier was called; at most once per durable epoch."""
+        if self._catch_up is None or self._caught_up_at >= durable:
             return False
         room = max(self._overlay_bytes - self._overlay.size_bytes, 0)
         if self._tail.waiting_bytes(durable, room) <= room:
             return False
-        self._asked = durable
-        with suppress(WarrenError):  # then it is overlaid, however much it is
+        self._caught_up_at = durable
+        with suppress(WarrenError):  # then all of it is overlaid, however much it is
             self._catch_up()
         return True
 

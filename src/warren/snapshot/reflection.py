@@ -1,32 +1,29 @@
-"""Reflection: what became durable in the log goes on into the safe snapshot store.
+"""Reflection: entries that became durable in the log are applied to the safe snapshot store.
 
     commit ──▶ feed (notify | push | push-threaded) ──▶ version buffer ──▶ store, in version order ──▶ flush ──▶ purge
-                    a large backlog: ──▶ table worker (bulk) ──▶ ingest ─────────────────────────────────────────▶ purge
+                a large backlog: ──▶ table worker (tables/bulk) ──▶ ingest ────────────────────────────────────▶ purge
 
-One thread, whatever the feed (snapshot/reflection): it gathers, applies up to the safe snapshot version (version_apply), and
-flushes now and then. The safe snapshot version follows the durable epoch by itself; a caller who gives versions of his
-own may move it himself (`advance`).
+    notify          the commit wakes the reflection thread, which reads the new blocks from the files       (LogTail)
+    push            the leader of the commit adds the epoch's blocks to the buffer before the commit returns
+    push-threaded   it leaves the epoch's bytes in a queue, and the reflection thread adds them
+    watch           another process watches the log's directory and reads the files; no feed here           (puller)
+    spark           tables are made by Spark on request (tables/jobs); pulled only where a read needs the latest state
 
-Writers are never held back: what is not reflected yet stays in the log, and the log is on disk. A little lag is wanted,
-since what is removed meanwhile never reaches the store. Log files may go only behind a flush (`on_flushed`). If a round
+Pulling couples least: the log calls one wake-up, and the bytes wait in the page cache. Pushing reads nothing, and holds
+the bytes of an epoch in memory until they are added. All feeds deliver the same blocks (a test compares).
+
+One thread, whatever the feed: it gathers, applies up to the safe snapshot version (apply), and flushes at times. The
+safe snapshot version follows the durable epoch; a caller that gives versions of its own may move it (`advance`).
+
+Writers never wait for reflection: what is not reflected yet stays in the log, on disk. A little lag is intended, since
+what is removed meanwhile never reaches the store. Log files may be purged only after a flush (`on_flushed`). If a round
 fails (the store's disk failed or is full, a block is damaged, a defect), `failure` says why, the log grows, and the
-round is tried again after `retry_seconds`, however many epochs become durable meanwhile (base/threads).
+round is repeated after `retry_seconds`, however many epochs become durable meanwhile (base/threads).
 
-Always true: applied <= durable.
-
-How entries that became durable reach the version buffer: pulled from the log's files, or pushed from memory.
-
-    notify          the commit rings a bell; the reflection's thread reads the new blocks from the files   (LogTail)
-    push            whoever led the commit adds the epoch's blocks to the buffer before anybody returns to his caller
-    push-threaded   he leaves the epoch's bytes in a queue, and the reflection's thread adds them
-    watch           another process watches the log's directory and reads the files; no feed of ours (outside, puller)
-    spark           tables are made elsewhere when somebody asks (sync_orders); pulled only where a read needs it now
-
-Pulling couples least: the log knows of it as a bell, and bytes wait in the page cache. Pushing reads nothing, and holds
-the bytes of an epoch in memory until they are added. All hand over the same blocks (a test compares).
-
-Always true: `gather` answers with an epoch up to which every entry is in the buffer; nothing is handed over before it
-is durable, because the commit calls only then.
+Invariants
+* applied <= durable.
+* `gather` returns an epoch up to which every entry is in the buffer. Nothing enters it before it is durable: the commit
+  calls only then.
 """
 
 from __future__ import annotations
@@ -62,20 +59,20 @@ class Mode(StrEnum):
     OFF = "off"
 
 
-APPLIED_HERE = frozenset({Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED})  # by a thread of this process, without orders
+APPLIED_HERE = frozenset({Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED})  # by a thread of this process, unrequested
 
 
 class Feed(Protocol):
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
-        """From the thread of whoever led the commit."""
+        """Called in the thread of the commit leader."""
         ...
 
     def gather(self, durable: Epoch) -> Epoch:
-        """From the reflection's thread: bring the next step into the buffer; the epoch up to which all is in it."""
+        """Called in the reflection thread: add the next step to the buffer; the epoch up to which all is in it."""
         ...
 
     def rewind(self, after: Epoch) -> None:
-        """The store went back to this epoch: bring what is behind it once more, from the files."""
+        """The store fell back to this epoch: read what follows it again, from the files."""
         ...
 
 
@@ -86,10 +83,10 @@ class PullFeed:
         self._tail = tail
         self._applying = applying
         self._step_bytes = step_bytes
-        self._breathe = breathe  # between two blocks: whoever commits goes first
+        self._breathe = breathe  # between two blocks: a commit goes first
 
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
-        """The bell is rung; nothing else is needed."""
+        """Nothing to do: the reflection wakes its thread."""
 
     def gather(self, durable: Epoch) -> Epoch:
         up_to = self._tail.epoch_within(durable, self._step_bytes)
@@ -107,9 +104,11 @@ class PullFeed:
 
 
 class PushFeed:
-    """What is not pushed is pulled: what came before it was made, what the buffer had no room for (whoever commits is
-    not to fail for that), and what is more than `room_bytes` between two gatherings: a large backlog is better made
-    into tables (bulk). From the first epoch that is not pushed on all are pulled, until the pull is at the newest."""
+    """Blocks pushed by the commit; the rest is pulled.
+
+    Pulled are epochs from before the feed existed, epochs that the buffer had no room for (a commit does not fail for
+    that), and what exceeds `room_bytes` between two gatherings: a large backlog is better made into tables (bulk). From
+    the first epoch that is not pushed on, all are pulled, until the pull has reached the newest."""
 
     def __init__(
         self,
@@ -126,30 +125,28 @@ class PushFeed:
         self._pull = pull
         self._newest = begun  # the last epoch that became durable
         self._room_bytes = room_bytes  # 0: without limit
-        self._bytes = 0  # pushed since the last gathering
-        self._from: Epoch | None = None  # behind this epoch nothing is pushed
+        self._bytes = 0  # pushed since the last `gather`
+        self._from: Epoch | None = None  # after this epoch nothing is pushed
         self._is_pulling = False
 
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
         with self._lock:
             self._bytes += size_of_parts(parts)
             if self._room_bytes and self._bytes > self._room_bytes:
-                self._push_no_more()
+                self._stop_pushing()
             try:
                 for part in parts if self._from is None else ():
                     for block in blocks_of_part(self._channel_of(part), part, self._pull.referring):
                         self._applying.add(block)
-            except Exception as error:  # the commit must not fail: the pull meets the same error, if it lasts
-                _LOG.warning(
-                    "epoch not pushed, it is read from the log", exc_info=error, extra={"facts": {"epoch": epoch}}
-                )
-                self._push_no_more()
+            except Exception as error:  # the commit must not fail: the pull raises the same error, if it lasts
+                _LOG.warning("epoch not pushed: read from the log", exc_info=error, extra={"facts": {"epoch": epoch}})
+                self._stop_pushing()
             self._newest = epoch
 
     def epoch_was_released(self, epoch: Epoch) -> None:
-        """It became durable, and nobody kept its bytes."""
+        """It became durable, and its bytes were dropped."""
         with self._lock:
-            self._push_no_more()
+            self._stop_pushing()
             self._newest = epoch
 
     def gather(self, durable: Epoch) -> Epoch:
@@ -157,7 +154,7 @@ class PushFeed:
             self._bytes, newest, begun = 0, self._newest, self._from
             if begun is None:
                 return newest
-            if not self._is_pulling:  # what was pushed is applied first; then nothing is in the buffer
+            if not self._is_pulling:  # what was pushed is applied first, so that the buffer is empty
                 self._pull.rewind(begun)
                 self._is_pulling = True
                 return begun
@@ -172,20 +169,20 @@ class PushFeed:
             self._pull.rewind(after)
             self._from, self._is_pulling = after, True
 
-    def _push_no_more(self) -> None:
+    def _stop_pushing(self) -> None:
         if self._from is None:
             self._from = self._newest
 
 
 class QueuedFeed:
-    """A push that waits in a queue, and no more of it than there is room for: the rest is let go of, and pulled. A
-    deque takes and gives from two threads without a lock."""
+    """A push through a queue of up to `room_bytes`: the bytes of further epochs are dropped, and pulled. A deque needs
+    no lock between two threads."""
 
     def __init__(self, inner: PushFeed, room_bytes: int) -> None:
         self._inner = inner
         self._room_bytes = room_bytes
         self._queue: deque[tuple[Epoch, Sequence[EpochWrite] | None]] = deque()
-        self._bytes = 0  # queued since the last gathering
+        self._bytes = 0  # queued since the last `gather`
 
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
         self._bytes += size_of_parts(parts)
@@ -219,7 +216,7 @@ def make_feed(
     step_bytes: int,
     room_bytes: int,
 ) -> Feed:
-    """The feed of a mode. Before pushes can be relied upon everything older has been pulled: `tail.after` says so."""
+    """The feed of a mode. Pushes follow `tail.after`: everything older is pulled."""
     pull = PullFeed(tail, applying, step_bytes, threads.breathe)
     if mode not in (Mode.PUSH, Mode.PUSH_THREADED):
         return pull
@@ -228,25 +225,25 @@ def make_feed(
 
 
 _REST_SECONDS = 5.0
-_BREATH_SECONDS = 0.1  # given to a store whose upkeep is behind
+_BEHIND_SECONDS = 0.1  # pause for a store whose compaction is behind
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectionSettings:
     reflection: Mode = Mode.NOTIFY
-    lag_seconds: float = 0.1  # what is durable waits so long for more: what is removed meanwhile is never reflected
-    quiet_seconds: float = 0.0  # … and so long while little comes, since a round costs whoever waits for an answer
-    quiet_bytes: int = 2 << 20  # little: less than this since the last round
-    step_bytes: int = 64 << 20  # most of the log that is reflected at once
-    bulk_bytes: int = 4 << 20  # of a backlog of so much a process of its own makes a table; 0: never
-    chunk_bytes: int = 4 << 20  # largest batch of the store: while it takes one, no other thread of Python runs
+    lag_seconds: float = 0.1  # delay after a commit: what is removed meanwhile is never reflected
+    quiet_seconds: float = 0.0  # … and this delay while little is written, since a round slows down requests
+    quiet_bytes: int = 2 << 20  # little: fewer bytes than this since the last round
+    step_bytes: int = 64 << 20  # limit of one step
+    bulk_bytes: int = 4 << 20  # from this backlog on a worker process makes a table; 0: never
+    chunk_bytes: int = 4 << 20  # limit of a batch of the store: no other Python thread runs while one is applied
     buffer: str = "memory"  # version buffer: memory, or rocksdb (a column family)
-    buffer_bytes: int = 32 << 20  # memory of the version buffer; above it entries wait in files
-    overlay_bytes: int = 16 << 20  # reads as of now: more than this of the log is applied first, if that is possible
-    flush_bytes: int = 64 << 20  # the store is flushed when so much was applied …
-    flush_seconds: float = 10.0  # … or something was, so long ago
-    retry_seconds: float = 1.0  # how often a store that failed is tried again
-    poll_seconds: float = 0.0  # watch: look at the log so often, where inotify tells nothing; 0: inotify
+    buffer_bytes: int = 32 << 20  # memory of the version buffer; above it entries go to files
+    overlay_bytes: int = 16 << 20  # latest views: a larger backlog is applied first, if possible
+    flush_bytes: int = 64 << 20  # the store is flushed after so many bytes were applied …
+    flush_seconds: float = 10.0  # … or so long after the last flush
+    retry_seconds: float = 1.0  # pause before a failed round is repeated
+    poll_seconds: float = 0.0  # watch: poll interval, where inotify does not work; 0: inotify
 
 
 class Reflection:
@@ -262,11 +259,11 @@ class Reflection:
         on_flushed: Callable[[Applied], None] = lambda mark: None,
         follows_durable: bool = True,
         bulk: BulkLoader | None = None,
-        by_itself: bool = True,
+        is_automatic: bool = True,
         flushed: Applied | None = None,
         background: Background | None = None,
     ) -> None:
-        """`flushed` is what the store has on disk, if that is less than it holds."""
+        """`flushed`: the mark that the store has on disk, if older than what it holds."""
         self._clock = clock
         self._settings = settings
         self._feed = feed
@@ -276,23 +273,23 @@ class Reflection:
         self._on_flushed = on_flushed
         self._follows_durable = follows_durable
         self._bulk = bulk if follows_durable else None
-        self._by_itself = by_itself  # else it reflects only when somebody needs it, and somebody else does it
-        self._has_worked = False  # since it rested
+        self._is_automatic = is_automatic  # else only on request: Spark makes the tables
+        self._has_worked = False  # since the last `_rest`
         self._safe: Version = store.applied.version
         self._offered = store.applied.epoch  # the store was offered every entry up to here
-        self._turn = threads.condition()  # held while something is applied or flushed: one at a time
+        self._apply_lock = threads.condition()  # held while something is applied or flushed
         self._bell = threads.condition()
-        self._lag = threads.condition()  # slept on while more comes; rung at the end, and when a quiet spell is over
+        self._lag = threads.condition()  # waited on during the lag; notified by `end`, and when a quiet period ends
         self._is_rung = self._is_stopping = self._is_paused = False
-        self._is_quiet = False  # whether it waits for more than the lag
-        self._new_bytes = 0  # durable since the last round; counted by those who lead commits, one at a time
+        self._is_quiet = False  # whether it waits longer than the lag
+        self._new_bytes = 0  # durable since the last round; counted by commit leaders, one at a time
         self._flushed, self._flushed_ns, self._flushed_bytes = flushed or store.applied, clock.monotonic_ns(), 0
         background = background or Background()
-        self._task = background.task("reflection", "reflection stands still", settings.retry_seconds)
+        self._task = background.task("reflection", "reflection is stopped", settings.retry_seconds)
         self._thread = threads.start("warren-reflection", self._run)
 
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
-        """From the thread of whoever led the commit."""
+        """Called in the thread of the commit leader."""
         self._feed.epoch_is_durable(epoch, parts)
         if self._settings.quiet_seconds:
             self._count(parts)
@@ -300,7 +297,7 @@ class Reflection:
 
     @property
     def failure(self) -> WarrenError | None:
-        """Why the last round failed; None: it was good."""
+        """Why the last round failed; None if it succeeded."""
         return self._task.failure
 
     @property
@@ -315,32 +312,33 @@ class Reflection:
         self._ring()
 
     def catch_up(self) -> Applied:
-        """Reflect everything that is durable now, in the caller's thread; where the store is then."""
-        with self._turn:
+        """Reflect everything that is durable now, in the caller's thread; the mark of the store afterwards."""
+        with self._apply_lock:
             return self._reflect(self._durable())
 
-    def look(self) -> tuple[StoreView, Epoch]:
-        """What the store can show: everything that is durable now, unless its version is still to come, or reflection
-        is paused, broken down or somebody else's business. And up to which epoch the store was offered every entry."""
-        with self._turn:
+    def store_view(self) -> tuple[StoreView, Epoch]:
+        """A view of the store, and the epoch up to which the store was offered every entry. Everything that is durable
+        now is applied first, unless reflection is paused, failed or on request only; an entry above the safe snapshot
+        version is not in the view."""
+        with self._apply_lock:
             is_well = self.failure is None and self._store.failure is None
-            if is_well and self._by_itself and not self._is_paused:
-                with suppress(WarrenError):  # the thread meets it too, and tells
+            if is_well and self._is_automatic and not self._is_paused:
+                with suppress(WarrenError):  # the thread fails in the same way, and raises the alarm
                     self._reflect(self._durable())
             return self._store.view(), self._offered
 
     def flush(self) -> Applied:
-        """Bring what was applied to the disk, and let go of the log behind it."""
-        with self._turn:
+        """Flush what was applied; the log up to the mark may then be purged."""
+        with self._apply_lock:
             return self._flush()
 
-    def turn(self) -> Condition:
-        """While it is held nobody else applies, ingests or flushes."""
-        return self._turn
+    def apply_lock(self) -> Condition:
+        """The lock for applying, ingesting and flushing."""
+        return self._apply_lock
 
     def pause(self) -> None:
         """Leave everything in the log, or in the buffer, until `resume`."""
-        with self._turn:
+        with self._apply_lock:
             self._is_paused = True
 
     @property
@@ -348,7 +346,7 @@ class Reflection:
         return self._is_paused
 
     def resume(self) -> None:
-        with self._turn:
+        with self._apply_lock:
             self._is_paused = False
         self._ring()
 
@@ -372,11 +370,10 @@ class Reflection:
 
     # -- the thread ----------------------------------------------------------------------------------------------
 
-    def _let_more_come(self) -> None:
-        """Wait the lag out, however often the bell rings meanwhile, and longer while little comes; only the end is told
-        at once."""
+    def _wait_for_lag(self) -> None:
+        """Wait for the lag, however many commits follow, and longer while little is written; only `end` interrupts."""
         settings = self._settings
-        seconds = max(settings.lag_seconds, _BREATH_SECONDS if self._store.is_behind else 0.0)
+        seconds = max(settings.lag_seconds, _BEHIND_SECONDS if self._store.is_behind else 0.0)
         if not seconds and not settings.quiet_seconds:
             return
         with self._lag:
@@ -389,7 +386,7 @@ class Reflection:
             self._new_bytes = 0
 
     def _count(self, parts: Sequence[EpochWrite]) -> None:
-        """Tell the thread that it is not quiet any more. The lag itself is never cut short."""
+        """Wake the thread when a quiet period ends. The lag itself is never cut short."""
         self._new_bytes += size_of_parts(parts)
         if self._is_quiet and self._new_bytes >= self._settings.quiet_bytes:
             with self._lag:
@@ -404,11 +401,11 @@ class Reflection:
         while True:
             with self._bell:
                 if not self._is_rung and not self._is_stopping:
-                    self._bell.wait(self._seconds_of_rest())
+                    self._bell.wait(self._wait_seconds())
                 is_idle, is_lagging = not self._is_rung, self._is_rung
                 self._is_rung = False
             if is_lagging:
-                self._let_more_come()
+                self._wait_for_lag()
             with self._bell:
                 if self._is_stopping:
                     return
@@ -420,35 +417,36 @@ class Reflection:
                     self._is_rung = True
 
     def _round(self, is_idle: bool) -> None:
-        """What goes wrong is an alarm, and is tried again later: the log has everything."""
-        with self._turn:
+        """A failure is an alarm, and the round is repeated later: the log has everything."""
+        with self._apply_lock:
             if not self._is_paused:
-                self._bring()
+                self._apply_and_flush()
         if is_idle:
             self._rest()
 
-    def _bring(self) -> None:
+    def _apply_and_flush(self) -> None:
         if self._store.failure is not None:
             self._resume_store()
-        if self._by_itself:
-            self._reflect(self._durable(), is_patient=True)
+        if self._is_automatic:
+            self._reflect(self._durable(), yields_to_compaction=True)
         if self._is_flush_due():
             self._flush()
 
     def _resume_store(self) -> None:
-        """It may be back at the last mark that is on its disk: what came behind that is brought once more. A late entry
-        need not have moved the mark, so the same mark is not enough."""
+        """The store may have fallen back to the last mark on its disk: what follows is read again. A late entry need
+        not have moved the mark, so an equal mark is not enough."""
         before, is_all_on_disk = self._store.applied, self._applying.bytes_applied == self._flushed_bytes
         self._store.resume()
         self._offered = self._store.applied.epoch
         if self._store.applied != before or not is_all_on_disk:
             self._feed.rewind(self._store.applied.epoch)
 
-    def _reflect(self, durable: Epoch, is_patient: bool = False) -> Applied:
-        """Step by step, so that the buffer holds one step at a time. A patient one lets the store catch its breath."""
+    def _reflect(self, durable: Epoch, yields_to_compaction: bool = False) -> Applied:
+        """Step by step, so that the buffer holds one step at a time. `yields_to_compaction`: return early while the
+        store's compaction is behind."""
         while True:
-            if is_patient and self._store.is_behind:
-                self._ring()  # once more, soon
+            if yields_to_compaction and self._store.is_behind:
+                self._ring()  # continued in the next round
                 return self._store.applied
             applied = self._bulk_step(durable)
             if applied is None:
@@ -462,16 +460,16 @@ class Reflection:
                 return applied
 
     def _bulk_step(self, durable: Epoch) -> Applied | None:
-        """A step by a table, which is on disk at once; None if this is nothing for one."""
-        mark = self._bulk.bring(durable, self.safe_at) if self._bulk is not None else None
+        """A step by a table, which is on disk at once; None if a table does not apply."""
+        mark = self._bulk.load(durable, self.safe_at) if self._bulk is not None else None
         if mark is not None:
             self.has_flushed(mark)
         return mark
 
     def _rest(self) -> None:
-        """Nothing has come for a while: let go of what it costs to be ready, and give back what lies for nothing. The
-        second without the turn, for it takes a moment, and whoever reads needs that."""
-        with self._turn:
+        """Idle for a while: end the table worker, and free unused disk space. The latter without the lock, since it
+        takes a moment and readers need the lock."""
+        with self._apply_lock:
             if self._store.applied != self._flushed or not self._has_worked:
                 return
             self._has_worked = False
@@ -480,7 +478,7 @@ class Reflection:
         self._store.tidy()
 
     def safe_at(self, epoch: Epoch) -> Version:
-        """The safe snapshot version, of a log that is read up to an epoch."""
+        """The safe snapshot version for a log that is read up to an epoch."""
         with self._bell:
             if self._follows_durable:
                 self._safe = max(self._safe, (epoch, MINOR_MAX))
@@ -494,8 +492,8 @@ class Reflection:
         is_much = self._applying.bytes_applied - self._flushed_bytes >= self._settings.flush_bytes
         return is_much or self._clock.monotonic_ns() - self._flushed_ns >= self._settings.flush_seconds * 1e9
 
-    def _seconds_of_rest(self) -> float | None:
-        """How long there is nothing to do; None: until somebody rings."""
+    def _wait_seconds(self) -> float | None:
+        """Time to the next work; None: until `_ring`."""
         if self._store.applied == self._flushed or self._is_paused:
             return _REST_SECONDS if self._has_worked else None
         return max(0.01, self._settings.flush_seconds - (self._clock.monotonic_ns() - self._flushed_ns) / 1e9)

@@ -1,25 +1,22 @@
-"""The safe snapshot store: the newest value of every key as of the safe snapshot version, on disk, by key.
+"""The safe snapshot store, as a protocol: the newest value of every key as of the safe snapshot version, on disk.
 
-    apply       one batch: entries + counters + the mark (applied), whole or not at all        in version order
-    flush       what was applied is on disk; the mark that is                                   (no log of its own)
-    view        a reader's hold: it sees one mark, whatever is applied meanwhile
+    apply       one batch: entries + counters + the mark (`Applied`), atomically        in version order
+    flush       what was applied is on disk; the mark that is                           (no write-ahead log of its own)
+    view        a reader's snapshot: it sees one mark, whatever is applied meanwhile
 
-It keeps no log: the log of Warren is its log. After a crash it stands at some earlier mark, whole, and what lies behind
-that mark is read from the log again. So nothing of the log may go before `flush` has told a mark beyond it.
+The log of Warren is its write-ahead log. After a crash it is at some earlier mark, whole, and what follows that mark is
+read from the log again. So no log file may be purged before `flush` has returned a mark beyond it.
 
-This is the protocol; `rocksdb_store` is RocksDB, `testing/forgetful_store` stands in for it where power is cut, and
-loses on purpose what was not flushed. One suite holds both to it (tests/snapshot/snapshot_store_suite.py).
+    mark.timeline    the history that the store belongs to: a store of another timeline is foreign
+    mark.epoch       every entry of the log up to this epoch is in it; a start-up continues to read the log here
+    mark.version     the safe snapshot version: every later entry up to this version is in it, as far as the log was
+                     read; nothing above is
 
-How far the safe snapshot store has come: the mark that goes with every batch it takes.
+An entry whose version is above the safe snapshot version (its writer gave it one) waits in the version buffer and holds
+the epoch back. Invariant: mark.epoch <= the durable epoch when the mark is written.
 
-    timeline    the past that it belongs to: a store of another one is not ours
-    epoch       every entry of the log up to this epoch is in it
-    version     and so is every later one whose write version is not above this one, as far as the log was read; nothing
-                above it is
-
-`epoch` says from where a start-up goes on reading the log. An entry whose version is still to come (its writer gave it
-one) waits in the version buffer and holds the epoch back. `version` is the safe snapshot version, above which nothing
-is visible. Always true: epoch <= the durable one when the mark is written.
+Implementations: rocksdb/store, and tools/simulator/forgetful_store for power cuts, which loses on purpose what was not
+flushed. One suite tests both (tests/snapshot/snapshot_store_suite.py).
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ class StoreRow(NamedTuple):
 
 
 class StoreReader(Protocol):
-    """What can be asked, of the store as it is or of a view."""
+    """Reads of the store, or of a view."""
 
     @property
     def applied(self) -> Applied: ...
@@ -85,14 +82,14 @@ class ReadView(StoreReader, Protocol):
 
 
 class StoreView(ReadView, Protocol):
-    """A view of the store itself. It can say what is gone as well, to whoever lays entries over it that may be late."""
+    """A view of the store itself. It reports removes and clears as well, for an overlay with late entries."""
 
     def removed_at(self, storage: int, keys: Sequence[bytes]) -> list[Version | None]:
-        """Of each key the version of the remove that the store remembers: those that may have to be compared with."""
+        """The version of the remove that the store remembers, per key: removes that a late entry is compared with."""
         ...
 
     def about_at(self, storage: int) -> Mapping[int, Version]:
-        """Of each kind of entry about the storage as a whole the newest version; clears and removals are among them."""
+        """The newest version per kind of entry about the storage as a whole, with clears and removals."""
         ...
 
 
@@ -104,9 +101,9 @@ class SnapshotStore(StoreReader, Protocol):
         counters: Mapping[bytes, bytes | None] | None = None,
         are_late: bool = False,
     ) -> None:
-        """Take entries that are newer than everything in the store, and the mark behind them, in one batch. Entries
-        come in version order, or collapsed to one for each key. `are_late`: some may be older than what is there, or
-        than a clear that was; each is compared first. A mark that goes back, or of another timeline, is misuse."""
+        """Apply entries that are newer than everything in the store, and their mark, in one batch. Entries come in
+        version order, or collapsed to one per key. `are_late`: some may be older than the store's, or than a clear;
+        each is compared first. A mark that goes back, or of another timeline, is `Misuse`."""
         ...
 
     def ingest(
@@ -116,46 +113,46 @@ class SnapshotStore(StoreReader, Protocol):
         counters: Mapping[bytes, bytes | None] | None = None,
         cleared: Iterable[int] = (),
     ) -> None:
-        """Take sorted files that were made for it (`sorted_tables`), counters and mark, whole or not at all, on disk
-        when this returns. What the store holds of `cleared` storages goes. All entries in the files are newer than the
-        store's, and of epochs up to the mark's. Done twice it is as done once; the files are used up."""
+        """Ingest tables (tables/tasks), counters and mark atomically; on disk on return. Rows of `cleared` storages are
+        removed. All entries in the tables are newer than the store's, and of epochs up to the mark's. Idempotent; the
+        files are consumed."""
         ...
 
-    on_damage: Callable[[Damage], None]  # called, from any thread, with damage that a read of it has met
+    on_damage: Callable[[Damage], None]  # called in any thread, with damage found by a read
 
     @property
     def is_settled(self) -> bool:
-        """Nothing that is in it will be offered to it again: whoever goes on reads epochs above the mark's."""
+        """Whether no entry in it will be applied again: reading continues with epochs above the mark's."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """About how much what it holds takes on disk, once it is tidied."""
+        """Estimated size of its contents on disk, after `tidy`."""
         ...
 
     def tidy(self) -> None:
-        """Nobody writes: give back what lies on disk for nothing, if that takes no more than a moment."""
+        """Free unused disk space, if that takes only a moment; called while there are no writes."""
         ...
 
     @property
     def is_behind(self) -> bool:
-        """Its own upkeep has fallen behind: whoever can wait with more should."""
+        """Whether its compaction has fallen behind: a caller that can wait should."""
         ...
 
     def flush(self) -> Applied:
-        """Bring everything applied so far to the disk; the mark that is safe now."""
+        """Write and sync everything applied so far; the mark that is on disk."""
         ...
 
     def view(self) -> StoreView: ...
 
     @property
     def failure(self) -> str | None:
-        """Why it takes nothing more: an error of its background work, or of the disk. None: all is well."""
+        """Why it accepts no more writes: an error of its background work, or of the disk; None if it does."""
         ...
 
     def resume(self) -> None:
-        """Try to go on after a failure that somebody has mended. What was not on disk is lost: go on from `applied`.
-        Views and ranges that were open are closed."""
+        """Reopen after a failure. What was not on disk is lost: reading continues from `applied`. Open views and ranges
+        are closed."""
         ...
 
     def close(self) -> None: ...

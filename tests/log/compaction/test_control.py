@@ -22,10 +22,9 @@ from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
 from warren.files.protocol import join
 from warren.log.compaction.control import RESULT, RESULT_ALIAS, START, CompactionThread, answered
-from warren.log.compaction.jobs import Job, run_job
+from warren.log.compaction.jobs import InlineWorker, Job, run_job
 from warren.log.disk_reserve import DiskReserve
 from warren.log.store import LogStore
-from warren.log.workers import InlineWorker
 from warren.testing.fakes import ManualClock
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import MemoryFiles
@@ -64,7 +63,7 @@ class Orders:
     def cancel(self, name: str) -> None:
         self.requested.append(name)
 
-    def is_out(self) -> bool:
+    def is_active(self) -> bool:
         return self.is_somebody_at_work
 
 

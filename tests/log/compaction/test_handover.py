@@ -147,20 +147,20 @@ def test_an_order_whose_inputs_are_no_longer_current_is_refused_and_costs_nothin
         assert not stage.disk.list(f"{DIRECTORY}/staging")
 
 
-def test_the_owner_goes_on_while_others_work_and_purges_nothing_they_read() -> None:
+def test_the_owner_continues_while_others_work_and_purges_nothing_they_read() -> None:
     """CO-06: what is appended, rotated and purged meanwhile disturbs nobody, and is there behind it."""
     stage = Stage()
     with stage.store() as store:
         fill(store)
         order = store.handover.order()
         assert order is not None
-        assert store.handover.is_out()
+        assert store.handover.is_active()
         put(store, {b"meanwhile": b"1"})
         store.rotate()
         store.purge()
         wanted = rows(store.refresh())
         store.handover.accept(order.name, work(store, order))
-        assert not store.handover.is_out()
+        assert not store.handover.is_active()
         store.purge()
         assert rows(store.refresh()) == wanted
         assert wanted[1, b"meanwhile"] == b"1"
@@ -174,10 +174,10 @@ def test_an_order_lapses_and_what_was_made_for_it_is_cleared() -> None:
         assert order is not None
         made = work(store, order)
         stage.clock.set_wall_ns(stage.clock.wall_ns() + 10**15)
-        assert store.handover.is_out(), "a step of the wall clock lapses no order"
+        assert store.handover.is_active(), "a step of the wall clock lapses no order"
         stage.advance(61)
-        assert not store.handover.is_out()
-        with pytest.raises(Refused, match="or it has lapsed"):
+        assert not store.handover.is_active()
+        with pytest.raises(Refused, match="or its lease has expired"):
             store.handover.accept(order.name, made)
         assert not stage.disk.list(f"{DIRECTORY}/staging")
         other = store.handover.order(4)
@@ -274,7 +274,7 @@ def work_on(store: LogStore, plan: RangePlan) -> list[dict[str, Any]]:
     return [merge_range(files, threads, task, f"range-{n}") for n, task in enumerate(plan.merges([]))]
 
 
-def test_a_damaged_input_is_told_by_the_task_with_file_and_offset() -> None:
+def test_a_damaged_input_is_reported_by_the_task_with_file_and_offset() -> None:
     stage = Stage()
     store = stage.open()
     fill(store)

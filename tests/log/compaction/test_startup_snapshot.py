@@ -14,14 +14,13 @@ from warren.base.errors import Damage, OutOfRoom
 from warren.base.ids import Epoch
 from warren.files.protocol import join
 from warren.log.compaction.compaction import CompactionCatalog, snapshot_inputs
-from warren.log.compaction.jobs import Job, run_job
+from warren.log.compaction.jobs import InlineWorker, Job, run_job
 from warren.log.compaction.sorted_file import SortedFileRow
 from warren.log.compaction.startup_snapshot import StartupSnapshot
 from warren.log.file_record import FileKind, FileRecord, FileState
 from warren.log.manifest import read_manifest, set_change
 from warren.log.settings import EntryKind
 from warren.log.store import LogStore
-from warren.log.workers import InlineWorker
 from warren.testing.fakes import SeededRandom
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 from warren.testing.memory_files import ALL, REORDERED, SYNCED, CrashModel, PowerCut

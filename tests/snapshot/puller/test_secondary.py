@@ -1,4 +1,4 @@
-"""Reading a store beside its owner. What every snapshot store keeps to, test_snapshot_store.py asks of it as well."""
+"""Reading a store beside its owner. test_store_snapshot_store.py tests the protocol on it as well."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_rf_10_what_the_owner_has_flushed_is_seen_beside_him_and_nothing_else(di
         apply(owner, put((2, 1), b"a"), put((2, 2), b"b"))
         assert store.catch_up() == mark(0, NO_VERSION), "what a crash can take back is not shown"
         owner.flush()
-        assert store.applied == mark(0, NO_VERSION), "it stands still until it is told"
+        assert store.applied == mark(0, NO_VERSION), "it does not change before `catch_up`"
         assert store.catch_up() == store.applied == mark(2, (2, 2))
         assert [row.key for row in store.range(3)] == [b"a", b"b"]
         assert (store.get(3, b"a"), store.get(3, b"c"), store.counter(b"n")) == ((b"v", (2, 1)), None, b"1")
 
 
 def test_views_and_ranges_keep_their_moment_though_the_owner_compacts_it_away(directory: Path) -> None:
-    """RF-10: files that the owner has removed stay readable for whoever began with them."""
+    """RF-10: files that the owner has removed stay readable for readers that opened them."""
     with closing(owner_of(directory)) as owner:
         rng = random.Random(1)
         for round in range(1, 4):
@@ -59,7 +59,7 @@ def test_views_and_ranges_keep_their_moment_though_the_owner_compacts_it_away(di
             owner.flush()
             owner.compact()
             assert len({path for path in directory.iterdir() if path.suffix == ".sst"}) == 1
-            assert all(row.value.startswith(b"3.") for row in store.range(3)), "nobody has caught up yet"
+            assert all(row.value.startswith(b"3.") for row in store.range(3)), "before `catch_up`"
             assert store.catch_up() == mark(4, (4, 1999))
             assert [row.value for row in store.range(3)] == [b"4"] * 1999
             assert len([row for row in half_read if row.value.startswith(b"3.")]) == 1999
@@ -67,7 +67,7 @@ def test_views_and_ranges_keep_their_moment_though_the_owner_compacts_it_away(di
             assert old.applied == mark(3, (3, 1999)) and old.get(3, b"1999") is not None
 
 
-def test_it_goes_on_with_the_next_owner(directory: Path) -> None:
+def test_it_continues_with_the_next_owner(directory: Path) -> None:
     """RF-10: a puller that was started again writes a new manifest of RocksDB's; the reader beside it follows."""
     owner = owner_of(directory)
     with closing(beside(directory)) as store:

@@ -91,7 +91,7 @@ def test_parts_of_a_batch_are_laid_out_from_where_they_begin() -> None:
     assert row_keys(numbers(), Texts.of_list([])) == []
 
 
-def test_a_header_that_nobody_wrote_is_damage() -> None:
+def test_an_impossible_header_is_damage() -> None:
     for data in (b"", b"\x20\0\0\0", b"\x02\0\0", b"\xff" * 40):
         with pytest.raises(Damage, match="header"):
             version_of(data)

@@ -102,7 +102,7 @@ def test_a_newer_format_is_refused_by_name(directory: Path) -> None:
         opened(directory)
 
 
-def test_a_database_of_somebody_else_is_no_snapshot_store(directory: Path) -> None:
+def test_a_foreign_database_is_no_snapshot_store(directory: Path) -> None:
     db = raw(directory)
     db[b"\x02somebody"] = b"else's"
     db.close()
@@ -110,7 +110,7 @@ def test_a_database_of_somebody_else_is_no_snapshot_store(directory: Path) -> No
         opened(directory)
 
 
-def test_damage_in_a_file_is_told_by_every_read_that_meets_it(directory: Path) -> None:
+def test_damage_in_a_file_is_reported_by_every_read_of_it(directory: Path) -> None:
     """Above all by ranges: RocksDB's iterators end at a damaged block as if there were nothing behind it."""
     store = opened(directory)
     fill(store, 3000)
@@ -167,12 +167,12 @@ def test_after_an_error_of_the_disk_nothing_is_taken_until_it_is_resumed(directo
         with pytest.raises(OutOfRoom, match="File too large"):
             store.flush()
         assert store.failure
-        with pytest.raises(DiskFailure, match="takes nothing more"):
+        with pytest.raises(DiskFailure, match="accepts no writes"):
             apply(store, put((40, 1)))
-        assert store.get(3, b"first") == (b"v", (1, 1)), "reading goes on"
+        assert store.get(3, b"first") == (b"v", (1, 1)), "reads continue"
         with pytest.raises((OutOfRoom, DiskFailure), match=r"room\.probe"):
             store.resume()
-        assert view.get(3, b"first") == (b"v", (1, 1)), "and nobody loses his view for a trial in vain"
+        assert view.get(3, b"first") == (b"v", (1, 1)), "and no view is closed for a failed attempt"
     store.resume()
     assert not store.failure and not (directory / "room.probe").exists()
     assert store.applied == mark(1, (1, 1)), "back at what was on disk"
@@ -241,7 +241,7 @@ def test_a_store_whose_files_are_not_sorted_in_says_that_it_is_behind(
 def test_figures_of_a_database_that_is_closed_under_the_store_are_errors_of_ours(directory: Path) -> None:
     store = opened(directory)
     store._rocksdb.close()
-    for ask in (lambda: store.size_bytes, lambda: store.is_behind, lambda: store.failure, store.tidy, store._look):
+    for ask in (lambda: store.size_bytes, lambda: store.is_behind, lambda: store.failure, store.tidy, store._load_mark):
         with pytest.raises(Misuse, match="it is closed"):
             ask()
 

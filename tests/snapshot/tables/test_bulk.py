@@ -27,8 +27,8 @@ from warren.snapshot.reflection import Mode, ReflectionSettings
 from warren.snapshot.rocksdb.options import SnapshotStoreSettings
 from warren.snapshot.rocksdb.store import RocksDbStore
 from warren.snapshot.store import MINOR_MAX, Applied, SnapshotStore
+from warren.snapshot.tables.bulk import ProcessTables
 from warren.snapshot.tables.tasks import TableResult, TableTask, make_table
-from warren.snapshot.tables.workers import ProcessTables
 
 SETTINGS = ReflectionSettings(lag_seconds=0.0, bulk_bytes=20_000, step_bytes=60_000, retry_seconds=0.05)
 State = dict[bytes, bytes]
@@ -234,7 +234,7 @@ def test_a_log_whose_content_is_in_the_store_is_rotated_early_and_goes(tmp_path:
         assert written < 60 * 400 * 100, "less than was written"
 
 
-def test_a_store_that_nobody_writes_to_is_tidied(tmp_path: Path, tables: CountingTables) -> None:
+def test_an_idle_store_is_tidied(tmp_path: Path, tables: CountingTables) -> None:
     store = RocksDbStore.open(str(tmp_path / "store"), TimelineId(7), SnapshotStoreSettings(write_buffer_bytes=1 << 16))
     rng = random.Random(9)
     try:
@@ -254,7 +254,7 @@ def _bytes_of(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.glob("*.sst"))
 
 
-def test_what_a_start_has_replayed_is_flushed_though_nobody_writes(tmp_path: Path, tables: CountingTables) -> None:
+def test_what_a_start_has_replayed_is_flushed_without_further_writes(tmp_path: Path, tables: CountingTables) -> None:
     """X-03: else each start would replay the same again, and the log behind it would stay."""
     slow = ReflectionSettings(lag_seconds=0.0, bulk_bytes=0, flush_seconds=3600.0)
     database = opened(tmp_path, tables, slow)

@@ -1,4 +1,4 @@
-"""Orders for tables that others make: one at a time, renewed, accepted, given up or lapsed; on a memory disk."""
+"""Leased jobs for tables: one at a time, renewed, accepted, cancelled or expired; on a memory disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def opened(stage: DatabaseStage) -> tuple[Database, SyncJobs]:
     return database, database.orders
 
 
-def made(stage: DatabaseStage, order: dict[str, Any]) -> list[dict[str, Any]]:
+def results_for(stage: DatabaseStage, order: dict[str, Any]) -> list[dict[str, Any]]:
     tables = ForgetfulTables(stage.disk, stage._present_store)
     return [TableResult.to_json(each) for each in tables.make(TableTask.from_json(order["task"]))]
 
@@ -34,11 +34,11 @@ def test_an_order_is_worked_on_and_accepted() -> None:
     database, orders = opened(stage)
     for number in range(5):
         put(database, {b"%d" % (number % 3): b"value %d" % number}, channel=number % 2)
-    assert database.store.applied.epoch < database.log.durable, "it does not reflect by itself"
-    told = orders.order({"seconds": SECONDS})
-    assert told["durable"] == database.log.durable
-    answer = orders.accept({"name": told["order"]["name"], "made": made(stage, told["order"])})
-    assert answer == {"epoch": told["durable"], "is_ingested": True}
+    assert database.store.applied.epoch < database.log.durable, "it reflects on request only"
+    leased = orders.order({"seconds": SECONDS})
+    assert leased["durable"] == database.log.durable
+    answer = orders.accept({"name": leased["order"]["name"], "made": results_for(stage, leased["order"])})
+    assert answer == {"epoch": leased["durable"], "is_ingested": True}
     assert database.store.applied.epoch == database.log.manifest.state.reflected == database.log.durable
     assert "order" not in orders.order({}), "nothing is left"
     assert rows(database) == {(1, b"0"): b"value 3", (1, b"1"): b"value 4", (1, b"2"): b"value 2"}
@@ -51,37 +51,39 @@ def test_steps_follow_one_another() -> None:
     for number in range(30):
         put(database, {b"%02d" % number: b"value"})
     steps = 0
-    while "order" in (told := orders.order({"step_bytes": 1000})):
-        assert orders.accept({"name": told["order"]["name"], "made": made(stage, told["order"])})["is_ingested"]
+    while "order" in (leased := orders.order({"step_bytes": 1000})):
+        assert orders.accept({"name": leased["order"]["name"], "made": results_for(stage, leased["order"])})[
+            "is_ingested"
+        ]
         steps += 1
     assert steps > 3
     assert len(rows(database)) == 30
     database.close()
 
 
-def test_an_order_that_nobody_renews_lapses() -> None:
+def test_a_lease_that_is_not_renewed_expires() -> None:
     stage = DatabaseStage(Mode.SPARK)
     database, orders = opened(stage)
     put(database, {b"a": b"1"})
     name = orders.order({"seconds": SECONDS})["order"]["name"]
     for _ in range(3):
         stage.clock.advance_ns(int(SECONDS * 0.7e9))
-        with pytest.raises(Locked, match="at work on an order already"):
+        with pytest.raises(Locked, match="another job is leased already"):
             orders.order({})
         orders.renew({"name": name, "seconds": SECONDS})
-    assert orders.is_out()
+    assert orders.is_active()
     stage.clock.advance_ns(int(SECONDS * 1.1e9))
-    assert not orders.is_out()
+    assert not orders.is_active()
     for late in (orders.accept, orders.cancel):
-        with pytest.raises(Refused, match="no order 'sync-"):
+        with pytest.raises(Refused, match="no job 'sync-"):
             late({"name": name, "made": []})
-    with pytest.raises(Refused, match="no order 'sync-"):
+    with pytest.raises(Refused, match="no job 'sync-"):
         orders.renew({"name": name})
     assert "order" in orders.order({})
     database.close()
 
 
-def test_an_order_that_is_given_up_leaves_nothing() -> None:
+def test_a_cancelled_job_leaves_nothing() -> None:
     stage = DatabaseStage(Mode.SPARK)
     database, orders = opened(stage)
     put(database, {b"a": b"1"})
@@ -89,7 +91,7 @@ def test_an_order_that_is_given_up_leaves_nothing() -> None:
     stage.disk.create(f"{task['task']['path']}.range.1").close()
     orders.cancel({"name": task["name"]})
     assert stage.disk.list("db/tables") == []
-    stage.disk.create(f"{task['task']['path']}.range.2").close()  # by somebody who has not heard of it
+    stage.disk.create(f"{task['task']['path']}.range.2").close()  # by a worker that does not know of the cancel
     assert "order" in orders.order({})
     assert stage.disk.list("db/tables") == []
     database.close()
@@ -104,7 +106,7 @@ def test_the_log_stays_while_an_order_is_out() -> None:
     database.reflection.catch_up()
     database.reflection.flush()
     assert database.log.manifest.state.reflected == 0
-    answer = orders.accept({"name": order["name"], "made": made(stage, order)})
+    answer = orders.accept({"name": order["name"], "made": results_for(stage, order)})
     assert answer["is_ingested"] is False, "the owner was quicker"
     put(database, {b"b": b"1"})
     database.reflection.catch_up()
@@ -124,7 +126,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(Refused, match="cannot be read"):
         orders.accept({"name": order["name"], "made": [{}]})
     order = orders.order({})["order"]
-    elsewhere = made(stage, order)
+    elsewhere = results_for(stage, order)
     elsewhere[0]["figures"]["path"] = "db/store/CURRENT"
     with pytest.raises(Refused, match="is no table of this order"):
         orders.accept({"name": order["name"], "made": elsewhere})

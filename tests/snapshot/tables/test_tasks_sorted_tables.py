@@ -1,4 +1,4 @@
-"""Tables made elsewhere: what they hold, what they tell, and what happens when they are not as they should be."""
+"""Tables made by other processes: their contents, their figures, and what happens when they are wrong."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_damaged_table_is_refused_and_the_store_is_as_it_was(place: Path, stor
 
 
 def test_a_view_of_the_first_tables_takes_nothing_away_from_them(store: RocksDbStore, place: Path) -> None:
-    """RocksDB 9.8 drops rows of ingested files in a compaction, if a snapshot is held that is older than any write."""
+    """RocksDB 9.8 drops rows of ingested files in a compaction, if a snapshot is open that is older than any write."""
     first = write_table(str(place / "t1"), [columns_of([put((1, n), b"%03d" % n) for n in range(200)])])
     store.ingest([first.path], mark(1, (1, 200)), {b"a": b"1"})
     view = store.view()

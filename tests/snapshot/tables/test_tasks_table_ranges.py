@@ -1,4 +1,4 @@
-"""A stretch of the log as tasks for key ranges: together they are everything, and nobody reads less than all of it."""
+"""An epoch range as tasks for key ranges: together they cover everything, and each reads all of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warren.base.ids import Epoch
 from warren.files.local import LocalFiles
 from warren.log.manifest import set_change
 from warren.log.store import LogStore
-from warren.snapshot.tables.tasks import RangeSizes, TableResult, TableTask, deal, make_table, range_count
+from warren.snapshot.tables.tasks import RangeSizes, TableResult, TableTask, make_table, partition, range_count
 
 SETTINGS = replace(QUIET, channel_count=2)
 SMALL = RangeSizes(workers=3, entries_worth_a_task=10)
@@ -37,7 +37,7 @@ def task_of(store: LogStore, home: Path, after: int = 0) -> TableTask:
     return TableTask(store.directory, str(home / "a.table"), Epoch(after), store.durable)
 
 
-def made_of(tasks: Sequence[TableTask], home: Path) -> list[TableResult]:
+def results_of(tasks: Sequence[TableTask], home: Path) -> list[TableResult]:
     files = LocalFiles()
     paths = [str(home / f"a.table.{number}") for number in range(len(tasks))]
     changed = [TableTask.from_json({**task.to_json(), "path": path}) for task, path in zip(tasks, paths, strict=True)]
@@ -48,15 +48,15 @@ def test_ranges_are_even_and_together_everything(tmp_path: Path) -> None:
     rng = random.Random(1)
     keys = [rng.randbytes(8) for _ in range(3000)]
     with filled(tmp_path, keys) as store:
-        partitions = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
+        partitions = partition(LocalFiles(), task_of(store, tmp_path), SMALL)
         assert (len(partitions.tasks), partitions.entries) == (3, 3000)
         ranges = [task.key_range for task in partitions.tasks]
         assert (ranges[0].low, ranges[-1].high) == (None, None)
         assert [each.high for each in ranges[:-1]] == [each.low for each in ranges[1:]]
         assert sum(task.share for task in partitions.tasks) == pytest.approx(1)
-        made = made_of(partitions.tasks, tmp_path)
-        partitions.check_all_read(made)
-        puts = [each.figures.puts for each in made]
+        results = results_of(partitions.tasks, tmp_path)
+        partitions.check_all_read(results)
+        puts = [each.figures.puts for each in results]
         assert sum(puts) == len(set(keys))
         assert min(puts) > 600
 
@@ -64,10 +64,10 @@ def test_ranges_are_even_and_together_everything(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("keys", "ranges"), [([b"one"] * 500, 1), ([b"one", b"onf"] * 250, 2)])
 def test_keys_that_are_alike_make_fewer_ranges(tmp_path: Path, keys: list[bytes], ranges: int) -> None:
     with filled(tmp_path, keys) as store:
-        partitions = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
-        made = made_of(partitions.tasks, tmp_path)
-        assert len([each for each in made if each.figures.puts]) == ranges
-        assert sum(each.figures.puts for each in made) == len(set(keys))
+        partitions = partition(LocalFiles(), task_of(store, tmp_path), SMALL)
+        results = results_of(partitions.tasks, tmp_path)
+        assert len([each for each in results if each.figures.puts]) == ranges
+        assert sum(each.figures.puts for each in results) == len(set(keys))
 
 
 def test_there_are_as_many_ranges_as_workers_and_more_if_one_would_be_too_large() -> None:
@@ -82,19 +82,19 @@ def test_there_are_as_many_ranges_as_workers_and_more_if_one_would_be_too_large(
 
 def test_only_what_lies_behind_is_dealt(tmp_path: Path) -> None:
     with filled(tmp_path, [b"%04d" % number for number in range(1000)]) as store:
-        behind = deal(LocalFiles(), task_of(store, tmp_path, store.durable - 1), SMALL)
+        behind = partition(LocalFiles(), task_of(store, tmp_path, store.durable - 1), SMALL)
         assert (len(behind.tasks), behind.entries) == (3, 50)
-        none = deal(LocalFiles(), task_of(store, tmp_path, store.durable), SMALL)
+        none = partition(LocalFiles(), task_of(store, tmp_path, store.durable), SMALL)
         assert (len(none.tasks), none.entries) == (1, 0)
 
 
 def test_a_block_that_is_damaged_in_a_file_being_written_is_not_the_end_of_the_log(tmp_path: Path) -> None:
     """Reading such a file ends at the first block that does not fit, which may be the writer's own next one."""
     with filled(tmp_path, [b"%04d" % number for number in range(1000)]) as store:
-        partitions = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
+        partitions = partition(LocalFiles(), task_of(store, tmp_path), SMALL)
         spoil(tmp_path / "log" / "pwal_0000", 0.5)
         with pytest.raises(DiskFailure, match=r"of 1000 entries of epochs 1–\d+ were read .*/log"):
-            partitions.check_all_read(made_of(partitions.tasks, tmp_path))
+            partitions.check_all_read(results_of(partitions.tasks, tmp_path))
 
 
 def test_records_of_a_referring_stream_are_read_though_no_table_has_them(tmp_path: Path) -> None:
@@ -108,27 +108,27 @@ def test_records_of_a_referring_stream_are_read_though_no_table_has_them(tmp_pat
                 session.record(b"history")
             assert session.epoch is not None
             store.wait(session.epoch)
-        partitions = deal(LocalFiles(), task_of(store, tmp_path), SMALL)
-        made = made_of(partitions.tasks, tmp_path)
-        partitions.check_all_read(made)
-        assert partitions.entries == 50 and sum(each.figures.puts for each in made) == 20
+        partitions = partition(LocalFiles(), task_of(store, tmp_path), SMALL)
+        results = results_of(partitions.tasks, tmp_path)
+        partitions.check_all_read(results)
+        assert partitions.entries == 50 and sum(each.figures.puts for each in results) == 20
 
 
-def test_what_cannot_be_read_is_told_before_it_is_dealt(tmp_path: Path) -> None:
+def test_an_unreadable_log_is_reported_before_it_is_partitioned(tmp_path: Path) -> None:
     with filled(tmp_path, [b"%04d" % number for number in range(1000)]) as store:
         sealed = next(record for record in store.manifest.state.files.values() if record.end)
         (tmp_path / "log" / sealed.name).rename(tmp_path / "elsewhere")
         with pytest.raises(Damage, match=sealed.name):
-            deal(LocalFiles(), task_of(store, tmp_path), SMALL)
+            partition(LocalFiles(), task_of(store, tmp_path), SMALL)
 
 
-def test_what_is_gone_is_told(tmp_path: Path) -> None:
+def test_purged_epochs_are_reported(tmp_path: Path) -> None:
     with filled(tmp_path, [b"%04d" % number for number in range(1000)]) as store:
         task = task_of(store, tmp_path)
         store.manifest.commit([set_change(reflected=store.durable)])
         assert store.purge().files
         with pytest.raises(Gone, match="epoch 1 is gone"):
-            deal(LocalFiles(), task, SMALL)
+            partition(LocalFiles(), task, SMALL)
 
 
 def spoil(path: Path, where: float) -> None:

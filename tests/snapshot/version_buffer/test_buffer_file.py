@@ -28,12 +28,12 @@ SHOWN = [
 ]
 
 
-def kept(entries: list[Entry], channel: int = 1, first: int = 9) -> BufferedEntries:
+def buffered(entries: list[Entry], channel: int = 1, first: int = 9) -> BufferedEntries:
     return BufferedEntries.of_batch(ChannelId(channel), first, columns_of(entries))
 
 
 def written(disk: MemoryFiles, entries: list[Entry], identity: FileIdentity = IDENTITY) -> BufferFile:
-    return write_buffer_file(disk, "/", identity, [kept(entries)], 60)
+    return write_buffer_file(disk, "/", identity, [buffered(entries)], 60)
 
 
 def test_what_was_written_is_read_back_by_any_range_of_rows() -> None:
@@ -54,13 +54,13 @@ def test_what_was_written_is_read_back_by_any_range_of_rows() -> None:
 
 def test_the_page_shows_the_bytes_of_a_buffer_file() -> None:
     disk = MemoryFiles()
-    file = write_buffer_file(disk, "/", IDENTITY, [kept(SHOWN)], 1 << 20)
+    file = write_buffer_file(disk, "/", IDENTITY, [buffered(SHOWN)], 1 << 20)
     assert file.path.endswith("buffer-0000000000000022")
     assert bytes_shown("A buffer file") == disk.contents(file.path)
 
 
 def test_the_page_shows_the_bytes_of_a_row_of_rocksdb() -> None:
-    one = kept(SHOWN)
+    one = buffered(SHOWN)
     assert bytes_shown("A row of RocksDB") == row_keys(one)[0] + row_values(one)[0]
 
 
@@ -82,7 +82,7 @@ def test_a_file_that_is_not_whole_is_damage_wherever_it_ends() -> None:
             open_buffer_file(disk, file.path, TimelineId(0x11))
 
 
-def test_a_file_whose_end_tells_another_number_of_entries_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_end_has_another_number_of_entries_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = MemoryFiles()
     ended = buffer_file._Output.ended
 

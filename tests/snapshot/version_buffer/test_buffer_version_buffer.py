@@ -28,7 +28,7 @@ from warren.base.ids import ChannelId
 from warren.log.settings import EntryKind
 from warren.records.columns import Texts
 from warren.records.format import ENTRY_BYTES_MAX
-from warren.snapshot.version_buffer.buffer import TakenRange, VersionBuffer
+from warren.snapshot.version_buffer.buffer import TakenEntries, VersionBuffer
 
 A, B = ChannelId(0), ChannelId(1)
 
@@ -101,7 +101,7 @@ def test_every_column_comes_back_as_it_came(buffer: VersionBuffer) -> None:
     assert emptied(buffer) == entries
 
 
-def test_what_was_added_is_its_own_and_not_a_view_of_what_the_caller_goes_on_using(buffer: VersionBuffer) -> None:
+def test_what_was_added_is_a_copy_and_not_a_view_of_the_callers_memory(buffer: VersionBuffer) -> None:
     entries = [put((1, n), b"key%d" % n, b"value" * n) for n in range(5)]
     batch = columns_of(entries)
     heap = bytearray(batch.values.heap.tobytes())
@@ -118,7 +118,7 @@ def test_a_part_of_a_batch_is_kept_as_that_part(buffer: VersionBuffer) -> None:
 
 
 def test_x_04_what_was_taken_is_there_until_it_is_done(buffer: VersionBuffer) -> None:
-    """X-04, VB-09: reading deletes nothing, so whoever fails to apply finds it all again; twice, if he asks twice."""
+    """X-04, VB-09: reading deletes nothing, so after a failure to apply all of it is there again, also twice."""
     entries = [put((1, n), b"%d" % n) for n in range(20)]
     buffer.add(A, 0, columns_of(entries))
     taken = buffer.take((1, 99))
@@ -250,7 +250,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.stage = Stage(self.kind, Path(self._directory.name))
         self.buffer = self.stage.open()
         self.model = Model()
-        self.taken: TakenRange | None = None
+        self.taken: TakenEntries | None = None
         self.expected: list[Entry] = []
 
     def teardown(self) -> None:
@@ -312,11 +312,11 @@ class RocksdbMachine(BufferMachine):
     kind = "rocksdb"
 
 
-@pytest.mark.parametrize(("machine", "examples"), [(BufferMachine, 60), (RocksdbMachine, 12)])
+@pytest.mark.parametrize(("state_machine", "examples"), [(BufferMachine, 60), (RocksdbMachine, 12)])
 def test_any_sequence_of_operations_gives_what_a_sorted_list_would(
-    machine: type[BufferMachine], examples: int
+    state_machine: type[BufferMachine], examples: int
 ) -> None:
     quick = settings(
         max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
-    run_state_machine_as_test(machine, settings=quick)
+    run_state_machine_as_test(state_machine, settings=quick)

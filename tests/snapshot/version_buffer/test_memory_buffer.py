@@ -51,12 +51,12 @@ def test_vb_03_nothing_is_written_while_memory_suffices() -> None:
 
 def test_vb_16_the_estimate_of_memory_is_raised_with_every_insert_and_lowered_again() -> None:
     buffer = opened(MemoryFiles(), memory_bytes_max=1 << 30)
-    told = [buffer.memory_bytes]
+    sizes = [buffer.memory_bytes]
     for major in range(60):
         buffer.add(A, major * 4, columns_of(some(major, value=b"v" * 1000)))
-        told.append(buffer.memory_bytes)
-    steps = [after - before for before, after in pairwise(told)]
-    assert min(steps) >= 4000 and told[-1] >= 60 * 4000
+        sizes.append(buffer.memory_bytes)
+    steps = [after - before for before, after in pairwise(sizes)]
+    assert min(steps) >= 4000 and sizes[-1] >= 60 * 4000
     taken = buffer.take(EVERYTHING)
     assert buffer.memory_bytes >= 60 * 4000
     taken.done()

@@ -111,9 +111,9 @@ def test_vb_11_vb_12_the_memtable_is_small_and_compaction_is_leveled(tmp_path: P
     buffer.close()
     newest = max((tmp_path / "alone").glob("OPTIONS-*"))
     options = newest.read_text(encoding="utf-8").partition(f'[CFOptions "{FAMILY}"]')[2].partition("[")[0]
-    told = dict(line.strip().split("=", 1) for line in options.splitlines() if "=" in line)
-    assert int(told["write_buffer_size"]) <= 8 << 20
-    assert told["compaction_style"] == "kCompactionStyleLevel"
+    found = dict(line.strip().split("=", 1) for line in options.splitlines() if "=" in line)
+    assert int(found["write_buffer_size"]) <= 8 << 20
+    assert found["compaction_style"] == "kCompactionStyleLevel"
 
 
 def test_a_memtable_that_is_full_leaves_memory(tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_it_can_be_opened_again_after_it_was_closed(tmp_path: Path) -> None:
         buffer.close()
 
 
-def test_errors_of_rocksdb_are_told_in_our_words(tmp_path: Path) -> None:
+def test_errors_of_rocksdb_are_translated(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
-    with pytest.raises(WarrenError, match="cannot open the version buffer") as told:
+    with pytest.raises(WarrenError, match="cannot open the version buffer") as found:
         open_buffer(str(tmp_path / "file"), SystemThreads())
-    assert told.value.hint
+    assert found.value.hint
     buffer = open_buffer(str(tmp_path / "alone"), SystemThreads())
     buffer.close()
     with pytest.raises(WarrenError, match="cannot add to the version buffer"):

@@ -23,9 +23,9 @@ from warren.base.ids import Epoch, StorageId
 from warren.embedded.database import open_database
 from warren.files.environment import Environment
 from warren.log.settings import LogSettings
-from warren.log.workers import Progress
 from warren.snapshot.database import Database
 from warren.snapshot.reflection import Mode, ReflectionSettings
+from warren.workers.tasks import Progress
 
 STORAGE = StorageId(1)
 SETTINGS = replace(LogSettings(), compaction_garbage_ratio=0.0)

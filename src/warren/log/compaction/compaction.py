@@ -1,7 +1,7 @@
 """Compaction: the rotated files and the previous compacted file become one compacted file.
 
     1  rotate                                          targets are chosen from its answer, never from the directory
-    2  a job merges targets + previous compacted file into staging/<job>/, synced   (log/compaction/jobs, log/workers)
+    2  a job merges targets + previous compacted file into staging/<job>/, synced           (log/compaction/jobs)
     3  the proposal is checked: are its inputs still what the manifest says?
     4  staging/<job>/output → pwal_0000.compacted.<number>, directory synced
     5  one manifest edit: the new file is in force, its sources are detached
@@ -33,13 +33,13 @@ from warren.base.errors import Refused
 from warren.base.ids import Epoch, FileNumber
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
-from warren.log.compaction.jobs import OUTPUT, Job, OutputFile, OutputSlot, clear_staging, output_record
+from warren.log.compaction.jobs import OUTPUT, Job, MergeWorker, OutputFile, OutputSlot, clear_staging, output_record
 from warren.log.file_record import STAGING, FileKind, FileRecord, FileState, compacted_name
 from warren.log.log_files import LogFileFactory
 from warren.log.manifest import Manifest, ManifestState, file_change, set_change
 from warren.log.rotation import Rotation
 from warren.log.settings import LogSettings
-from warren.log.workers import MergeWorker, Progress
+from warren.workers.tasks import Progress
 
 
 @dataclass(frozen=True, slots=True)

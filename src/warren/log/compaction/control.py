@@ -50,7 +50,7 @@ class CompactionOrdering(Protocol):
 
     def cancel(self, name: str) -> None: ...
 
-    def is_out(self) -> bool: ...
+    def is_active(self) -> bool: ...
 
 
 class MaintainedStore(Protocol):
@@ -153,7 +153,7 @@ class CompactionThread:
             self._files.remove(start)
             self._write_result(answered(maintained, raw))
             return
-        if maintained.is_compaction_due() and not maintained.handover.is_out():
+        if maintained.is_compaction_due() and not maintained.handover.is_active():
             maintained.compact()
         maintained.purge()
 

@@ -1,13 +1,12 @@
-"""Compaction done elsewhere: the owner orders it, somebody else does it, the owner puts it in force.
+"""Compaction by other processes (Spark): the owner leases a job, they write sorted files, the owner commits them.
 
-    owner     order     rotate, choose the inputs, give numbers to the files that are to be made  ──▶  Order
-    others    work      read the inputs, write sorted files below staging/<order>/, synced
-    owner     accept    is the order ours and not lapsed, are its inputs still current, is every file what it should
-                        be, one behind the other by key? ──▶ one manifest edit, as for any compaction
+    owner     order     rotate, choose the inputs, number the output files              ──▶  CompactionJob
+    others    work      read the inputs, write sorted files below staging/<job>/, synced
+    owner     accept    is the job leased, are its inputs still current, is each file valid, do their keys ascend from
+                        file to file? ──▶ one manifest edit, as for any compaction
 
-Whoever works holds no lock, and may die: an order lapses, and what lies in its directory is cleared, at the latest on
-opening. Orders live in the owner's memory, so none outlives it. While one is out, compaction does not start by itself;
-asked for, it runs, and then the order's inputs are no longer current: it is refused, and costs nothing.
+While a job is leased, compaction does not start on its own. A compaction on request does run; the job's inputs are then
+no longer current, and its result is refused. Leases expire, and their directories are cleared (workers/jobs).
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from warren.log.compaction.jobs import OutputFile, OutputSlot, clear_staging
 from warren.log.compaction.sorted_file import SortedFile
 from warren.log.file_record import STAGING, FileRecord, read_file_header
 from warren.records.block import FileIdentity
+from warren.workers.jobs import LEASE_SECONDS, JobLeases
 
 PLACES_MAX = 256
 _NAME = re.compile(r"[\w-][\w.-]*")
@@ -39,7 +39,7 @@ class CompactionJob:
     name: str
     directory: str
     inputs: tuple[FileRecord, ...]
-    places: tuple[OutputSlot, ...]  # for the files to be made, by key range; not all need be used
+    places: tuple[OutputSlot, ...]  # for the output files, by key range; not all need be used
     epoch: Epoch
     created_ns: int
 
@@ -58,7 +58,7 @@ class CompactionJob:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any], directory: str) -> CompactionJob:
-        """An order as another process sees it, which may know the directory under another path."""
+        """The job in another process, where the directory may have another path."""
         places = tuple(
             OutputSlot(FileNumber(number), FileIdentity(TimelineId(timeline), Incarnation(incarnation)))
             for number, timeline, incarnation in raw["places"]
@@ -67,110 +67,94 @@ class CompactionJob:
         return cls(raw["name"], directory, inputs, places, Epoch(raw["epoch"]), raw["created_ns"])
 
 
-class Handover:
+class CompactionJobs:
+    """Compactions leased to other processes. All methods but `is_active` take the lock of maintenance."""
+
     def __init__(
         self, files: Files, directory: str, clock: Clock, rng: Random, upkeep: Condition, compaction: Compaction
     ) -> None:
         self._files = files
         self._directory = directory
         self._clock = clock
-        self._rng = rng
         self._upkeep = upkeep
         self._compaction = compaction
-        self._out: dict[
-            str, tuple[CompactionJob, int]
-        ] = {}  # by name, each with the time at which it lapses, monotonic
+        self._leases = JobLeases[CompactionJob](clock, rng, "order", lambda job: clear_staging(files, job.home))
 
-    def order(self, places: int = PLACES_MAX, seconds: float = 3600.0) -> CompactionJob | None:
-        """An order for everything up to now; None if there is nothing to compact."""
+    def order(self, places: int = PLACES_MAX, seconds: float = LEASE_SECONDS) -> CompactionJob | None:
+        """Lease a job for everything up to now; None if there is nothing to compact."""
         if not 1 <= places <= PLACES_MAX:
             raise Refused(f"{places} files cannot be made by one compaction", f"ask for 1 … {PLACES_MAX}")
         with self._upkeep:
-            self._clear_lapsed()
+            self._leases.discard_expired()
             inputs = self._compaction.choose()
             if not inputs:
                 return None
             now_ns = self._clock.wall_ns()
-            name = f"order-{self._rng.id64():016x}"
-            given = tuple(self._compaction.places(places))
-            order = CompactionJob(name, self._directory, tuple(inputs), given, epoch_of(inputs), now_ns)
-            self._files.make_directories(order.home)
-            self._out[name] = (order, self._clock.monotonic_ns() + int(seconds * 1e9))
-            return order
+            name = self._leases.new_name()
+            slots = tuple(self._compaction.places(places))
+            job = CompactionJob(name, self._directory, tuple(inputs), slots, epoch_of(inputs), now_ns)
+            self._files.make_directories(job.home)
+            self._leases.lease(name, job, seconds)
+            return job
 
-    def accept(self, name: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Put in force what was made for an order; what was done, for the result file."""
-        with self._upkeep:
-            self._clear_lapsed()
-            if name not in self._out:
-                raise Refused(f"there is no compaction order '{name}', or it has lapsed", "compact again")
-            order, _ = self._out.pop(name)
-            try:
-                proposal = self._compaction.proposal(order.inputs, self._checked(order, made))
-                self._compaction.commit(proposal)
-            finally:
-                clear_staging(self._files, order.home)
+    def accept(self, name: str, outputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Check the files written for a job and commit them; the summary for the result file."""
+        with self._upkeep, self._leases.accept(name) as job:
+            proposal = self._compaction.proposal(job.inputs, self._checked(job, outputs))
+            self._compaction.commit(proposal)
             return told_of(proposal)
 
     def cancel(self, name: str) -> None:
-        """Give up an order; nothing of it stays."""
+        """Discard a job and its files. An unknown name is ignored."""
         with self._upkeep:
-            if name in self._out:
-                clear_staging(self._files, self._out.pop(name)[0].home)
+            self._leases.discard_expired()
+            if name in self._leases:
+                self._leases.cancel(name)
 
-    def is_out(self) -> bool:
-        """Is somebody at work?"""
-        now_ns = self._clock.monotonic_ns()
-        return any(now_ns <= lapses_ns for _, lapses_ns in self._out.values())
+    def is_active(self) -> bool:
+        return self._leases.is_active()
 
-    def _clear_lapsed(self) -> None:
-        now_ns = self._clock.monotonic_ns()
-        for name, (order, lapses_ns) in list(self._out.items()):
-            if now_ns > lapses_ns:
-                del self._out[name]
-                clear_staging(self._files, order.home)
-
-    def _checked(self, order: CompactionJob, told: Sequence[dict[str, Any]]) -> list[OutputFile]:
-        """The files as they were told of, if each is what it should be and they lie one behind the other."""
-        places = {place.number: place for place in order.places}
-        numbers = [each.get("number") for each in told]
-        if not numbers or len(set(numbers)) < len(numbers) or not set(numbers) <= set(places):
+    def _checked(self, job: CompactionJob, raw: Sequence[dict[str, Any]]) -> list[OutputFile]:
+        """The output files, if each is valid and their keys ascend from file to file."""
+        slots = {slot.number: slot for slot in job.places}
+        numbers = [each.get("number") for each in raw]
+        if not numbers or len(set(numbers)) < len(numbers) or not set(numbers) <= set(slots):
             raise Refused(
                 f"files with the numbers {numbers} were made", "the order says which, each once: compact again"
             )
-        made, files = [], []
-        for each in told:
-            place = places[each["number"]]
+        outputs, files = [], []
+        for each in raw:
+            slot = slots[each["number"]]
             figures = {name: each.get(name) for name in _FIGURES}
             name = each.get("name")
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise Refused(f"'{name}' is no name of a staged file", "it stands in the order's directory itself")
             if not all(isinstance(figure, int) and figure >= 0 for figure in figures.values()):
                 raise Refused(f"the figures of '{name}' are {figures}", f"whole numbers for {', '.join(_FIGURES)}")
-            made.append(OutputFile(place, join(order.home, name), figures))
-            files.append(self._opened(made[-1]))
+            outputs.append(OutputFile(slot, join(job.home, name), figures))
+            files.append(self._opened(outputs[-1]))
         _check_ascending(files)
-        return made
+        return outputs
 
-    def _opened(self, made: OutputFile) -> tuple[str, SortedFile]:
-        if not self._files.exists(made.staged):
-            raise Refused(f"{made.staged} was never made", "compact again")
-        file = self._files.open(made.staged)
+    def _opened(self, output: OutputFile) -> tuple[str, SortedFile]:
+        if not self._files.exists(output.staged):
+            raise Refused(f"{output.staged} was never made", "compact again")
+        file = self._files.open(output.staged)
         try:
             view = file.view()
         finally:
             file.close()
-        header, identity = read_file_header(view, made.staged)
-        if (header.number, identity) != made.place or len(view) < made.figures["end"]:
-            raise Damage("this is not the file that was ordered", made.staged, 0)
-        opened = SortedFile(view[: made.figures["end"]], identity, made.figures["index_at"], made.staged)
-        if opened.entries != made.figures["entries"]:
-            raise Damage(f"it holds {opened.entries} entries, not {made.figures['entries']}", made.staged)
-        return made.staged, opened
+        header, identity = read_file_header(view, output.staged)
+        if (header.number, identity) != output.place or len(view) < output.figures["end"]:
+            raise Damage("this is not the file that was ordered", output.staged, 0)
+        opened = SortedFile(view[: output.figures["end"]], identity, output.figures["index_at"], output.staged)
+        if opened.entries != output.figures["entries"]:
+            raise Damage(f"it holds {opened.entries} entries, not {output.figures['entries']}", output.staged)
+        return output.staged, opened
 
 
 def _check_ascending(files: Sequence[tuple[str, SortedFile]]) -> None:
-    """Each file's keys lie behind those of the file before it."""
+    """The keys of each file follow those of the file before it."""
     last: tuple[int, bytes] = (-1, b"")
     for path, file in files:
         for row in islice(file.cursor(), 1):

@@ -1,20 +1,24 @@
-"""Compaction job: merge sealed files into one sorted file in staging. Start-up snapshots use the same job.
+"""The merge job behind compaction and start-up snapshot: sealed files into one sorted file in staging.
 
-A job is plain data, so that it can run in another process. It reads only sealed files, writes only below its own
-staging directory, and syncs what it wrote. Number and incarnation of the output are assigned before it is written
-(`OutputSlot`); the job returns figures (`OutputFile`), which are a proposal: the owner checks them and makes the
-manifest record (`output_record`).
+    Job (plain data) ──▶ MergeWorker: InlineWorker | ProcessWorker ──▶ run_job ──▶ staging/<job>/output, synced
+    OutputSlot: number and identity, given before the file is written
+    OutputFile: the staged file with its figures ──▶ output_record ──▶ manifest edit by the owner
+
+A job reads only sealed files, writes only below its own staging directory, and syncs what it wrote. It returns figures;
+they take effect when the owner commits them (compaction, startup_snapshot). `InlineWorker` runs the job in the caller's
+thread: for the simulator, and for a small log, where a process would cost more than the job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
-from warren.base.threads import Threads
+from warren.base.threads import SystemThreads, Threads
 from warren.durability.log_file import run_on
+from warren.files.local import LocalFiles
 from warren.files.protocol import Files, join
 from warren.log.compaction.sorted_file import SortedWriter
 from warren.log.file_record import FILE_HEADER_BYTES, FileHeader, FileKind, FileRecord, FileState
@@ -23,6 +27,7 @@ from warren.log.read.scan import LogInput
 from warren.log.settings import KV_STREAM
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns
+from warren.workers.tasks import Progress, TaskProcess
 
 
 class OutputSlot(NamedTuple):
@@ -67,7 +72,7 @@ def output_record(
     )
 
 
-Progress = Callable[[float], None]
+MERGE_TASK = "warren.log.compaction.jobs:merge_task"
 OUTPUT = "output"
 SPILLS = "spills"
 
@@ -111,6 +116,73 @@ class Job:
             "inputs": tuple(FileRecord.from_json(item) for item in raw["inputs"]),
         }
         return cls(**values)
+
+
+class MergeWorker(Protocol):
+    def run(self, job: Job, progress: Progress) -> dict[str, Any]:
+        """Run the job; its figures. Raises what the job raised."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the job under way, if the worker can; `run` then raises."""
+        ...
+
+
+class InlineWorker:
+    """Runs the job in the caller's thread."""
+
+    def __init__(self, files: Files, threads: Threads) -> None:
+        self._files = files
+        self._threads = threads
+
+    def run(self, job: Job, progress: Progress) -> dict[str, Any]:
+        return run_job(self._files, self._threads, job, progress)
+
+    def stop(self) -> None:
+        """Does nothing: an inline job is small, and runs to its end."""
+
+
+class ProcessWorker:
+    """One process per job, so that its memory is freed with it."""
+
+    def __init__(self) -> None:
+        self._process = TaskProcess(MERGE_TASK)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def run(self, job: Job, progress: Progress) -> dict[str, Any]:
+        try:
+            return self._process.run(job.to_json(), progress)
+        finally:
+            self._process.close()
+
+    def stop(self) -> None:
+        """Kill the process. Its staging directory is cleared when the log is opened."""
+        self._process.kill()
+
+
+class SizedWorker:
+    """Small jobs inline, large ones in a process."""
+
+    def __init__(self, small: MergeWorker, large: MergeWorker, small_bytes_max: int = 32 << 20) -> None:
+        self._small = small
+        self._large = large
+        self._small_bytes_max = small_bytes_max
+
+    def run(self, job: Job, progress: Progress) -> dict[str, Any]:
+        size = sum(record.end for record in job.inputs)
+        return (self._small if size <= self._small_bytes_max else self._large).run(job, progress)
+
+    def stop(self) -> None:
+        self._small.stop()
+        self._large.stop()
+
+
+def merge_task(request: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """`run_job` in a worker process."""
+    return run_job(LocalFiles(), SystemThreads(), Job.from_json(request), progress)
 
 
 def run_job(files: Files, threads: Threads, job: Job, progress: Progress) -> dict[str, Any]:

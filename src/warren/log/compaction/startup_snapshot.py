@@ -18,14 +18,14 @@ from warren.base.ids import Epoch, FileNumber
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
 from warren.log.compaction.compaction import CompactionCatalog, snapshot_inputs
-from warren.log.compaction.jobs import OUTPUT, Job, OutputSlot, clear_staging, output_record
+from warren.log.compaction.jobs import OUTPUT, Job, MergeWorker, OutputSlot, clear_staging, output_record
 from warren.log.compaction.sorted_file import SortedFile, SortedFileRow
 from warren.log.file_record import SNAPSHOT, STAGING, FileKind, FileRecord, read_file_header, snapshot_name
 from warren.log.log_files import LogFileFactory
 from warren.log.manifest import Change, Manifest, drop_change, file_change, set_change
 from warren.log.settings import LogSettings
-from warren.log.workers import MergeWorker, Progress
 from warren.records.columns import EntryColumns
+from warren.workers.tasks import Progress
 
 
 class StartupSnapshot:

@@ -41,12 +41,13 @@ from warren.files.protocol import base_name, join
 from warren.log.read.read_only import WatchEnded, changes, open_for_reading
 from warren.log.settings import LogSettings
 from warren.pipeline.jobs.spark_tasks import Progress, Told, attempt_name, no_owner, run_tasks, workers_of
-from warren.snapshot.control_socket import REQUEST_BYTES_MAX, Message, NoAnswer, NotListening, call
 from warren.snapshot.database import LOG, REFLECTION_SOCKET, TABLES, Database
 from warren.snapshot.reflection import Mode, ReflectionSettings
 from warren.snapshot.rocksdb.store import RocksDbStore
 from warren.snapshot.store import MINOR_MAX, SnapshotStore
-from warren.snapshot.tables.tasks import RangeSizes, TableResult, TableTask, deal, make_table
+from warren.snapshot.tables.tasks import RangeSizes, TableResult, TableTask, make_table, partition
+from warren.workers.control_socket import REQUEST_BYTES_MAX, NoAnswer, NotListening, call
+from warren.workers.process import Message
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +89,7 @@ class SparkTables:
 
     def made(self, task: TableTask) -> list[TableResult]:
         """The same, for an owner elsewhere who may take it or not."""
-        partitions = deal(self._files, task, self._sizes)
+        partitions = partition(self._files, task, self._sizes)
         tasks = [each.to_json() for each in partitions.tasks]
         is_small = partitions.entries < self._sizes.entries_worth_a_task
         told = map(table_task, tasks) if is_small else run_tasks(self._session, table_task, tasks, self._progress)

@@ -1,24 +1,23 @@
 """The puller: a process that owns the safe snapshot store and pulls the log into it (`reflection = watch`).
 
     main                                             puller: python -m warren.snapshot.puller.process
-    its order (one line of JSON)         ──stdin──▶  takes store.lock, opens the store, listens at reflection.sock
+    PullerRequest (one line of JSON)     ──stdin──▶  takes store.lock, opens the store, listens at reflection.sock
     {"status": "ok"} | {"status": "failed", …}  ◀──  stdout, one line
-    log/  ─────────────── inotify, files, up to the witness ──▶  version buffer ──▶ store ──▶ flush
+    log/  ─────────────── inotify, files, up to the durable epoch ──▶  version buffer ──▶ store ──▶ flush
     reflection.sock       status, pause, resume, persist, advance, stop
 
-It holds no lock of the log and changes nothing there. Only epochs that the epoch file witnesses are read, so what is in
-the store is durable. Main lets go of the log behind the mark that we have told as flushed, never further: nothing we
-still have to read goes. It ends with its owner: when standard input ends, at once, as a kill would, for what is not
-flushed is still in the log; with SIGTERM or the order `stop` in order, with everything reflected and flushed. A fault
-in one of its threads ends it as well: it is told on standard error, main raises an alarm and starts another one.
+The puller holds no lock of the log and changes nothing there. It reads only epochs that the epoch file records as
+durable. Main purges the log only up to the mark that the puller has reported as flushed, so nothing is purged that the
+puller still has to read. It ends with main: at the end of standard input, at once, like a kill, since what is not
+flushed is still in the log; on SIGTERM or the command `stop` after everything is reflected and flushed. A fault in one
+of its threads ends it as well, with a trace on standard error; main raises an alarm and starts another one.
 
-Where inotify sees nothing (some network disks) `poll_seconds` makes it look at the files over and over instead.
-Not here: judging and rebuilding the store (database does, before we start), reading it (secondary_store).
+Where inotify does not work (some network disks), `poll_seconds` makes it poll the files instead.
+Elsewhere: checking and rebuilding the store (database, before the puller starts), reading it (secondary).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -38,21 +37,22 @@ from warren.log.read.read_only import changes, open_for_reading
 from warren.log.read.tail import Ends, LogTail
 from warren.log.retention import check_not_gone
 from warren.snapshot.apply import VersionApply
-from warren.snapshot.control_socket import ControlServer, Message, failure_to_json
 from warren.snapshot.database import BUFFER, LOG, REFLECTION_SOCKET, STORE, take_store_lock
-from warren.snapshot.puller.protocol import mark_to_json, orders_of
+from warren.snapshot.puller.protocol import control_handlers, mark_to_json
 from warren.snapshot.reflection import Mode, PullFeed, Reflection, ReflectionSettings
 from warren.snapshot.rocksdb.options import SnapshotStoreSettings
 from warren.snapshot.rocksdb.store import RocksDbStore
 from warren.snapshot.store import NO_VERSION, Applied, Version
 from warren.snapshot.version_buffer.memory_buffer import open_version_buffer
+from warren.workers.control_socket import ControlServer, failure_to_json
+from warren.workers.process import Message, RequestReader, send_message
 
-FAULT = 70  # its status when something of its own is wrong
+FAULT = 70  # exit status after a fault in a thread
 
 
 @dataclass(frozen=True, slots=True)
 class PullerRequest:
-    """What main wants of it."""
+    """The settings that main starts it with."""
 
     directory: str
     timeline: TimelineId
@@ -65,15 +65,15 @@ class PullerRequest:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> PullerRequest:
-        settings = ReflectionSettings(**{**told["reflection"], "reflection": Mode(told["reflection"]["reflection"])})
-        major, minor = told["safe"]
-        store = SnapshotStoreSettings(**told["store"])
-        return cls(told["directory"], TimelineId(told["timeline"]), settings, store, told["is_paused"], (major, minor))
+    def from_json(cls, raw: dict[str, Any]) -> PullerRequest:
+        settings = ReflectionSettings(**{**raw["reflection"], "reflection": Mode(raw["reflection"]["reflection"])})
+        major, minor = raw["safe"]
+        store = SnapshotStoreSettings(**raw["store"])
+        return cls(raw["directory"], TimelineId(raw["timeline"]), settings, store, raw["is_paused"], (major, minor))
 
 
 class PullerStop:
-    """Set when somebody wants the puller to end. Also by a signal's handler, which may take no lock."""
+    """Set to end the puller; also by a signal handler, which may take no lock."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -86,7 +86,7 @@ class PullerStop:
 
 
 class EndingThreads(SystemThreads):
-    """A thread that fails ends the process: half a puller would look like a healthy one."""
+    """A thread that fails ends the process, which would otherwise look healthy."""
 
     def start(self, name: str, body: Callable[[], None]) -> StartedThread:
         def guarded() -> None:
@@ -101,7 +101,7 @@ class EndingThreads(SystemThreads):
 
 
 class WatchedLog:
-    """The log as another process may see it, looked at anew whenever its durable epoch is asked for."""
+    """The log as another process sees it, reopened by each `refresh`."""
 
     def __init__(self, environment: Environment, directory: str, timeline: TimelineId) -> None:
         self._files = environment.files
@@ -117,8 +117,8 @@ class WatchedLog:
     def durable_ends(self) -> Ends:
         return self._log.durable_ends()
 
-    def look(self, after: Epoch) -> Epoch:
-        """The durable epoch; an error if what comes behind `after` is gone."""
+    def refresh(self, after: Epoch) -> Epoch:
+        """The durable epoch; an error if epochs after `after` are gone."""
         self._log = open_for_reading(self._files, self.directory)
         self._check_timeline()
         if self._log.durable > after:
@@ -131,40 +131,40 @@ class WatchedLog:
 
 
 class Puller:
-    def __init__(self, order: PullerRequest, environment: Environment, ended: PullerStop) -> None:
-        self._order = order
+    def __init__(self, request: PullerRequest, environment: Environment, ended: PullerStop) -> None:
+        self._request = request
         self._environment = environment
         self._ended = ended
-        self._lock = take_store_lock(environment, order.directory, f"warren puller of process {os.getppid()}")
-        self._log = WatchedLog(environment, join(order.directory, LOG), order.timeline)
+        self._lock = take_store_lock(environment, request.directory, f"warren puller of process {os.getppid()}")
+        self._log = WatchedLog(environment, join(request.directory, LOG), request.timeline)
         self._store = RocksDbStore.open(
-            join(order.directory, STORE), order.timeline, order.store, threads=environment.threads
+            join(request.directory, STORE), request.timeline, request.store, threads=environment.threads
         )
-        self._flushed = self._store.applied  # what was found on opening is on disk
-        self._durable = self._log.look(self._flushed.epoch)
+        self._flushed = self._store.applied  # what the store holds on opening is on disk
+        self._durable = self._log.refresh(self._flushed.epoch)
         if self._flushed.epoch > self._durable:
             raise Damage(f"the store has come to epoch {self._flushed.epoch}, the log is durable to {self._durable}")
         self._buffer = open_version_buffer(
-            order.reflection.buffer,
+            request.reflection.buffer,
             environment,
-            join(order.directory, BUFFER),
-            order.timeline,
-            order.reflection.buffer_bytes,
+            join(request.directory, BUFFER),
+            request.timeline,
+            request.reflection.buffer_bytes,
         )
-        self._reflection = self._made_reflection()
+        self._reflection = self._make_reflection()
         self._server = ControlServer(
-            join(order.directory, REFLECTION_SOCKET),
-            {**orders_of(self._reflection, self._told), "advance": self._advance, "stop": self._stop},
+            join(request.directory, REFLECTION_SOCKET),
+            {**control_handlers(self._reflection, self._facts), "advance": self._advance, "stop": self._stop},
             environment.threads,
             environment.clock,
             takes_over=True,
             background=environment.background,
         )
 
-    def _made_reflection(self) -> Reflection:
-        order, environment = self._order, self._environment
-        settings, store = order.reflection, self._store
-        applying = VersionApply(environment.threads, order.timeline, self._buffer, store, settings.chunk_bytes)
+    def _make_reflection(self) -> Reflection:
+        request, environment = self._request, self._environment
+        settings, store = request.reflection, self._store
+        applying = VersionApply(environment.threads, request.timeline, self._buffer, store, settings.chunk_bytes)
         seen = self._log
         self._tail = LogTail(
             environment.files, seen.directory, lambda: seen.state, store.applied.epoch, seen.durable_ends
@@ -177,19 +177,19 @@ class Puller:
             feed,
             applying,
             store,
-            self._look,
+            self._refresh,
             self._has_flushed,
             background=environment.background,
         )
-        if order.is_paused:
+        if request.is_paused:
             reflection.pause()
-        reflection.advance(order.safe)
+        reflection.advance(request.safe)
         return reflection
 
     def run(self) -> None:
-        """Pull until somebody wants an end; then reflect the rest, flush, close."""
-        for _ in self._turns():
-            self._reflection.epoch_is_durable(self._durable, ())  # perhaps: it looks for itself
+        """Pull until it is stopped; then reflect the rest, flush, close."""
+        for _ in self._changes():
+            self._reflection.epoch_is_durable(self._durable, ())  # it refreshes the durable epoch itself
         try:
             self._reflection.stop()
         finally:
@@ -198,9 +198,9 @@ class Puller:
             self._store.close()
             self._lock.release()
 
-    def _turns(self) -> Iterator[None]:
-        """One whenever there may be something new, until the end."""
-        seconds = self._order.reflection.poll_seconds
+    def _changes(self) -> Iterator[None]:
+        """One per possible change of the log, until the end."""
+        seconds = self._request.reflection.poll_seconds
         pausing = self._environment.threads.condition()
         if not seconds:
             with _watch_errors(self._log.directory):
@@ -211,16 +211,16 @@ class Puller:
             with pausing:
                 pausing.wait(seconds)
 
-    def _look(self) -> Epoch:
-        self._durable = self._log.look(self._tail.after)
+    def _refresh(self) -> Epoch:
+        self._durable = self._log.refresh(self._tail.after)
         return self._durable
 
     def _has_flushed(self, mark: Applied) -> None:
         self._flushed = mark
 
-    def _told(self) -> Message:
+    def _facts(self) -> Message:
         return {
-            "mode": str(self._order.reflection.reflection),
+            "mode": str(self._request.reflection.reflection),
             "pid": os.getpid(),
             "durable": self._durable,
             "applied": mark_to_json(self._store.applied),
@@ -239,7 +239,7 @@ class Puller:
 
 @contextmanager
 def _watch_errors(directory: str) -> Iterator[None]:
-    """Of inotify: no such directory, or too many watches."""
+    """Errors of inotify: no such directory, or too many watches."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -250,35 +250,17 @@ def _watch_errors(directory: str) -> Iterator[None]:
 def main() -> None:
     environment, ended = replace(Environment.real(), threads=EndingThreads()), PullerStop()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both: main decides
-    line = sys.stdin.buffer.readline()
-    if not line.endswith(b"\n"):
-        return  # the owner is gone already
-    order = PullerRequest.from_json(json.loads(line))
-    environment.threads.start("end-with-owner", _end_with_owner)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both processes: main decides
+    request = PullerRequest.from_json(RequestReader(environment.threads).next())
     try:
-        puller = Puller(order, environment, ended)
-        _say({"status": "ok"})
+        puller = Puller(request, environment, ended)
+        send_message({"status": "ok"})
         puller.run()
     except WarrenError as error:
         sys.stderr.write(f"warren puller: {error}\n")
-        _say(failure_to_json(error))
+        send_message(failure_to_json(error))
         sys.stderr.flush()
-        os._exit(1)  # whatever is open is let go of: what was not flushed is in the log
-
-
-def _end_with_owner() -> None:
-    """Our standard input ends when the owner does. Read without a buffer, whose lock would outlive us."""
-    try:
-        while os.read(0, 4096):
-            pass
-    finally:  # an input that cannot be read is as good as ended
-        os._exit(0)
-
-
-def _say(told: Message) -> None:
-    """One write: whoever reads sees the whole line, or nothing."""
-    os.write(1, json.dumps(told).encode() + b"\n")
+        os._exit(1)  # without closing: what was not flushed is in the log
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What a database asks of its reflection, wherever that runs: a thread here (reflection), or a process (outside).
+"""The interface of reflection for a database: a thread of this process (reflection) or another one (puller/client).
 
-And the orders that an operator gives it through a control socket (`warren reflection`):
+And the commands of its control socket (`warren reflection`):
 
-    status     mode, how far log and store are, whether it is paused, what is wrong
+    status     mode, epochs of log and store, whether it is paused, the failure
     pause      leave everything in the log until `resume`
     persist    reflect everything durable, flush; the mark that is on disk then
 """
@@ -16,13 +16,14 @@ from typing import Any, Protocol
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import Epoch, TimelineId
 from warren.files.environment import Environment
-from warren.snapshot.control_socket import Handler, Message
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.store import Applied, StoreReader, StoreView, Version
+from warren.workers.control_socket import Handler
+from warren.workers.process import Message
 
 
 class ViewedStore(StoreReader, Protocol):
-    """A store as its readers know it."""
+    """A store for readers."""
 
     @property
     def size_bytes(self) -> int: ...
@@ -32,10 +33,10 @@ class ViewedStore(StoreReader, Protocol):
     def close(self) -> None: ...
 
 
-class ReflectionOwner(Protocol):
+class ReflectionControl(Protocol):
     @property
     def failure(self) -> WarrenError | None:
-        """Why it stands still; None: all is well."""
+        """Why it is stopped; None if it runs."""
         ...
 
     @property
@@ -47,11 +48,11 @@ class ReflectionOwner(Protocol):
         ...
 
     def catch_up(self) -> Applied:
-        """Reflect everything that is durable now; where the store is then."""
+        """Reflect everything that is durable now; the mark of the store afterwards."""
         ...
 
     def flush(self) -> Applied:
-        """Bring what was applied to the disk, and let go of the log behind it."""
+        """Flush what was applied; the log up to the mark may then be purged."""
         ...
 
     def advance(self, safe: Version) -> None:
@@ -63,16 +64,16 @@ class ReflectionOwner(Protocol):
     def resume(self) -> None: ...
 
     def stop(self) -> None:
-        """Reflect and flush the rest, and end."""
+        """Reflect and flush the rest, then end."""
         ...
 
     def end(self) -> None:
-        """End, and leave everything as it is."""
+        """End without reflecting or flushing."""
         ...
 
 
-class ReflectionClient(ReflectionOwner, Protocol):
-    """In another process, beside which the store is read."""
+class ReflectionClient(ReflectionControl, Protocol):
+    """Reflection in another process; the store is read as a secondary."""
 
     @property
     def store(self) -> ViewedStore: ...
@@ -80,20 +81,20 @@ class ReflectionClient(ReflectionOwner, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PullerConfig:
-    """What a database gives to whoever reflects for it from outside. The store is flushed, closed and unlocked."""
+    """What a database passes to a puller client. The store is flushed, closed and unlocked."""
 
     directory: str
     timeline: TimelineId
     settings: ReflectionSettings
     environment: Environment
-    witness: Callable[[], None]  # let other processes see what is durable
-    release: Callable[[Applied], None]  # of the log, up to a mark
+    witness: Callable[[], None]  # makes the durable epoch visible to other processes
+    release: Callable[[Applied], None]  # the log up to a mark may be purged
 
 
-def orders_of(reflection: ReflectionOwner | None, told: Callable[[], Message]) -> dict[str, Handler]:
-    """The handlers of a control socket. `told` adds what the reflection itself does not know; None: it is off."""
+def control_handlers(reflection: ReflectionControl | None, facts: Callable[[], Message]) -> dict[str, Handler]:
+    """The handlers of the control socket. `facts` adds to the status; `reflection` is None if it is off."""
 
-    def its() -> ReflectionOwner:
+    def running() -> ReflectionControl:
         if reflection is None:
             raise Refused("reflection is off", "open the database with another mode of reflection")
         return reflection
@@ -101,19 +102,19 @@ def orders_of(reflection: ReflectionOwner | None, told: Callable[[], Message]) -
     def status(request: Message) -> Message:
         failure = reflection.failure if reflection is not None else None
         wrong = None if failure is None else {"error": failure.what, "hint": failure.hint}
-        return {**told(), "is_paused": reflection is not None and reflection.is_paused, "failure": wrong}
+        return {**facts(), "is_paused": reflection is not None and reflection.is_paused, "failure": wrong}
 
     def pause(request: Message) -> Message:
-        its().pause()
+        running().pause()
         return {"is_paused": True}
 
     def resume(request: Message) -> Message:
-        its().resume()
+        running().resume()
         return {"is_paused": False}
 
     def persist(request: Message) -> Message:
-        its().catch_up()
-        return {"flushed": mark_to_json(its().flush())}
+        running().catch_up()
+        return {"flushed": mark_to_json(running().flush())}
 
     return {"status": status, "pause": pause, "resume": resume, "persist": persist}
 
@@ -122,6 +123,6 @@ def mark_to_json(mark: Applied) -> dict[str, Any]:
     return {"timeline": f"{mark.timeline:016x}", "epoch": mark.epoch, "version": list(mark.version)}
 
 
-def mark_from_json(told: dict[str, Any]) -> Applied:
-    major, minor = told["version"]
-    return Applied(TimelineId(int(told["timeline"], 16)), Epoch(told["epoch"]), (major, minor))
+def mark_from_json(raw: dict[str, Any]) -> Applied:
+    major, minor = raw["version"]
+    return Applied(TimelineId(int(raw["timeline"], 16)), Epoch(raw["epoch"]), (major, minor))

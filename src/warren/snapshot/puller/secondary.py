@@ -1,17 +1,19 @@
 """The safe snapshot store, read beside the process that owns it: a RocksDB *secondary*.
 
-    owner (puller)     applies, flushes, compacts           <directory>/store
-    we                 catch_up: read its manifest on       <directory>/secondary   (only RocksDB's own LOG)
+    owner (puller)     applies, flushes, compacts             <directory>/store
+    secondary          catch_up: continues in its manifest    <directory>/secondary   (only RocksDB's own LOG)
 
-A secondary sees what was flushed: the owner writes no log, and memtables are its own. It stands still between two
-calls of `catch_up`, however much the owner flushes or compacts: all files of its moment are open, and stay readable
-when their names go. RocksDB has no snapshots for it, but an iterator holds its moment. So a view is one iterator, for
-gets as well as for ranges, and so is the store as it is: the newest of them.
+A secondary sees what was flushed: the owner writes no write-ahead log, and its memtables are private. Between two calls
+of `catch_up` the secondary does not change, however much the owner flushes or compacts: all files of its state are
+open, and stay readable when their names go. RocksDB has no snapshots for a secondary, but an iterator keeps its state.
+So a view is one iterator, for gets as well as for ranges, and so is the store itself: the newest of them.
 
-Always true: `applied`, gets, ranges and batches are of one moment, that of the last `catch_up`; the mark never goes
-back. A mark seen here may be a blink ahead of the owner's sync, for its manifest is written before it is synced: the
-log may go only behind a mark that the owner itself has told as flushed (outside).
-Not here: anything that writes. The options that matter are the owner's, which is why the settings must be the same.
+Invariants
+* `applied`, gets, ranges and batches are of one state, that of the last `catch_up`; the mark never goes back.
+* A mark seen here may be slightly ahead of the owner's sync, since its manifest is written before it is synced: the log
+  may be purged only up to a mark that the owner has reported as flushed (client).
+
+Nothing here writes. The options are the owner's, so the settings must be the same.
 """
 
 from __future__ import annotations
@@ -39,11 +41,11 @@ from warren.snapshot.rocksdb.read import Cursor, Pair, RocksDbReader, close_all
 from warren.snapshot.rocksdb.row_format import MARK_KEY, StoreMark, mark_of, no_mark
 from warren.snapshot.store import Applied
 
-TRIES = 5  # the owner may remove a file between our reading its name and our opening it
+TRIES = 5  # the owner may remove a file after its name was read and before it is opened
 
 
 class CursorView(RocksDbReader):
-    """One moment, behind one iterator. Is a `View`."""
+    """One state of the store, read by one iterator. Is a `StoreView`."""
 
     def __init__(self, cursor: Cursor, mark: StoreMark, settings: SnapshotStoreSettings) -> None:
         super().__init__(settings)
@@ -68,20 +70,20 @@ class CursorView(RocksDbReader):
 
 
 class SecondaryStore(RocksDbReader):
-    """Opened by `open`. Is a `Reading` with views, and `catch_up`."""
+    """Opened by `open`. Is a `ViewedStore` with `catch_up`."""
 
     def __init__(self, db: Rdict, timeline: TimelineId, settings: SnapshotStoreSettings, threads: Threads) -> None:
         super().__init__(settings)
         self._db: Rdict | None = db
         self._timeline = timeline
-        self._turn = threads.condition()  # held by whoever catches up or closes
+        self._lock = threads.condition()  # held by `catch_up` and `close`
         self._threads = threads
-        self._held: WeakSet[Cursor] = WeakSet()  # what keeps RocksDB from closing
+        self._cursors: WeakSet[Cursor] = WeakSet()  # open ones keep RocksDB from closing
         call_in_children(self)
-        self._now = self.view()
+        self._latest = self.view()
 
     def forked(self) -> None:
-        never_destroy(self, *self._held)
+        never_destroy(self, *self._cursors)
 
     @classmethod
     def open(
@@ -92,7 +94,7 @@ class SecondaryStore(RocksDbReader):
         settings: SnapshotStoreSettings | None = None,
         threads: Threads | None = None,
     ) -> SecondaryStore:
-        """Open the store that somebody else owns. It must be there."""
+        """Open the store of another process. It must exist."""
         settings = settings or SnapshotStoreSettings()
         check_process(directory)
         make_private(own_directory)
@@ -116,58 +118,58 @@ class SecondaryStore(RocksDbReader):
 
     @property
     def applied(self) -> Applied:
-        return self._now.applied
+        return self._latest.applied
 
     @property
     def size_bytes(self) -> int:
-        """About how much what it holds takes on disk."""
-        with self._turn, rocksdb_calls("read figures of the snapshot store"):
+        """Estimated size of its contents on disk."""
+        with self._lock, rocksdb_calls("read figures of the snapshot store"):
             return int(self._db.property_value(LIVE_BYTES) or 0) if self._db is not None else 0
 
     def catch_up(self) -> Applied:
-        """See what the owner has flushed by now; where the store is then."""
-        with self._turn:
+        """Read what the owner has flushed by now; the mark afterwards."""
+        with self._lock:
             if self._db is None:
                 raise _closed()
-            with rocksdb_calls("read on in the snapshot store"):
+            with rocksdb_calls("catch up with the snapshot store"):
                 self._db.try_catch_up_with_primary()
             newest = self.view()
-            if newest.mark == self._now.mark:
+            if newest.mark == self._latest.mark:
                 newest.close()
             else:
-                self._now = newest  # ranges that have begun keep the moment before
-            return self._now.applied
+                self._latest = newest  # open ranges keep the state before
+            return self._latest.applied
 
     def view(self) -> CursorView:
-        """The moment of the last `catch_up`, held still."""
+        """A view of the state of the last `catch_up`."""
         db = self._db
         if db is None:
             raise _closed()
         with rocksdb_calls("read the snapshot store"):
             cursor = Cursor(db.iter(ReadOptions()), self._threads.condition())
-        self._held.add(cursor)
+        self._cursors.add(cursor)
         data = cursor.value(MARK_KEY)
         return CursorView(cursor, mark_of(data) if data else no_mark(self._timeline), self._settings)
 
     def close(self) -> None:
-        with self._turn:
-            close_all(self._held)
+        with self._lock:
+            close_all(self._cursors)
             db, self._db = self._db, None
             if db is not None:
                 with rocksdb_calls("close the snapshot store"):
                     db.close()
 
     def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
-        return self._now.batches(storage)
+        return self._latest.batches(storage)
 
     def raw_value(self, key: bytes) -> bytes | None:
-        return self._now.raw_value(key)
+        return self._latest.raw_value(key)
 
     def raw_values(self, keys: list[bytes]) -> list[bytes | None]:
-        return self._now.raw_values(keys)
+        return self._latest.raw_values(keys)
 
     def raw_pieces(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> Iterator[list[Pair]]:
-        return self._now.raw_pieces(low, high, reverse, rows_max)
+        return self._latest.raw_pieces(low, high, reverse, rows_max)
 
 
 def _closed() -> Misuse:

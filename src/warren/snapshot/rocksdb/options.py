@@ -1,18 +1,17 @@
-"""What RocksDB is told: how it writes, how much memory it may take, how files are laid out. And its settings.
+"""Options of RocksDB and the settings for them; its errors as errors of Warren; RocksDB and forked processes.
 
-No log of its own, and flushes that are atomic; leveled, so that a key lies in few files; a small memtable, for what is
-in it is lost in a crash and has to be read from the log again. Memory: the block cache, which holds index and filter
-blocks as well, cut into small pieces (whole, they would push one another out: measured, a cold get took 58 µs instead
-of 8), and the memtables, which a write-buffer manager bounds. One writer, whose batches are sorted: memtables need no
-concurrent inserts.
+No write-ahead log, and atomic flushes; leveled, so that a key is in few files; a small memtable, since its contents are
+lost in a crash and have to be read from the log again. Memory: the block cache, which holds index and filter blocks as
+well, partitioned (whole, they would evict one another: measured, a cold get took 58 µs instead of 8), and the
+memtables, which a write-buffer manager bounds. One writer with sorted batches: memtables need no concurrent inserts.
 
-RocksDB stalls whoever writes when compaction has fallen behind, and rocksdict lets no other thread of Python run
-meanwhile. So the stall comes late, and whoever reflects waits by himself before (`SnapshotStore.is_behind`).
+RocksDB stalls writers when compaction has fallen behind, and rocksdict blocks all other Python threads meanwhile. So
+the stall limit is high, and reflection pauses before it is reached (`SnapshotStore.is_behind`).
 
-RocksDB's errors in our families, as sentences. rocksdict raises bare exceptions with RocksDB's text in them.
+rocksdict raises bare exceptions with RocksDB's text in them: `rocksdb_calls` maps them to error families.
 
-RocksDB and forked processes. RocksDB starts its background threads once for a process; a forked child has the record
-of them, but not the threads: a flush there waits for ever, and the library's own exit handler joins them and crashes.
+RocksDB starts its background threads once per process; a forked child has the record of them, but not the threads: a
+flush there waits for ever, and the library's exit handler joins them and crashes.
 
     check_process   before RocksDB is opened: a child of a process that used RocksDB is refused
     at the fork     the child is set up to skip C exit handlers; Python's own (`atexit`, finalizers) run as always
@@ -48,18 +47,18 @@ _BLOCK_BYTES = 8 << 10
 _METADATA_BLOCK_BYTES = 4 << 10
 _BLOOM_BITS_PER_KEY = 10
 _FILE_BYTES = 16 << 20
-_FIRST_LEVEL_BYTES = 64 << 20  # so much of new files is sorted in, however few they are: they may hold keys once more
+_FIRST_LEVEL_BYTES = 64 << 20  # new files of this size are compacted, however few they are: they may repeat keys
 _BYTES_PER_SYNC = 1 << 20
-_LOG_BYTES_MAX = 1 << 20  # of RocksDB's own diary, which nobody reads until something is wrong
+_LOG_BYTES_MAX = 1 << 20  # of RocksDB's own LOG, for diagnosis only
 _LOGS_KEPT = 2
-LIVE_BYTES = "rocksdb.estimate-live-data-size"  # a figure that RocksDB tells
-FILES_BEHIND = 24  # so many files that are not sorted in yet mean that compaction has fallen behind
+LIVE_BYTES = "rocksdb.estimate-live-data-size"  # a property of RocksDB
+FILES_BEHIND = 24  # with so many files in level 0, compaction has fallen behind
 _FILES_STALLED = 4 * FILES_BEHIND
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStoreSettings:
-    write_buffer_bytes: int = 8 << 20  # a memtable of this size is written to a file; one more may be filling meanwhile
+    write_buffer_bytes: int = 8 << 20  # size of a memtable; a second one may fill while it is written
     block_cache_bytes: int = 32 << 20  # memory for blocks read, index and filter blocks among them
     background_jobs: int = 2  # threads that flush and compact
     compression: str = "lz4"  # of the store's files: lz4, zstd or none
@@ -90,14 +89,14 @@ def store_options(settings: SnapshotStoreSettings) -> Options:
 
 
 def _niced() -> Env:
-    """Where compaction takes the processor time that nobody else wants; flushes are not niced."""
+    """An environment with low-priority compaction; flushes are not niced."""
     env = Env()
     env.lower_thread_pool_cpu_priority()
     return env
 
 
 def table_options(settings: SnapshotStoreSettings) -> Options:
-    """How a file is laid out: for the store, and for whoever writes files that it will take."""
+    """The layout of files: for the store, and for tables that it ingests."""
     options = Options(raw_mode=True)
     options.set_compression_type(_compression(settings))
     options.set_target_file_size_base(_FILE_BYTES)
@@ -123,7 +122,7 @@ def without_wal() -> WriteOptions:
 
 
 def moving() -> IngestExternalFileOptions:
-    """Ingested files are linked into the store, not copied; their old names go when they are in force."""
+    """Ingested files are linked into the store, not copied; their old names are removed."""
     options = IngestExternalFileOptions()
     options.set_move_files(True)
     return options
@@ -144,7 +143,7 @@ RESTART = "start again: the store is set aside and built anew, if the log has ev
 NO_SUCH_FILE = "No such file or directory"
 _FILE_AND_OFFSET = re.compile(r" in (\S+\.sst) offset (\d+)")
 
-# Part of RocksDB's text → family, hint. The first that occurs counts.
+# Part of RocksDB's text → family, hint. The first match wins.
 FAMILIES: tuple[tuple[str, type[WarrenError], str], ...] = (
     ("No space left on device", OutOfRoom, "free some space on this disk, then resume"),
     ("Disk quota exceeded", OutOfRoom, "the user's disk quota is used up: raise it or free some space, then resume"),
@@ -165,7 +164,7 @@ UNFORESEEN = (DiskFailure, "look at dmesg, at the disk's health and at the file 
 
 
 def translate(error: Exception, operation: str) -> WarrenError:
-    """Our error for RocksDB's. `operation` is a verb: it stands behind "cannot"."""
+    """The error for RocksDB's. `operation` begins with a verb, for "cannot …"."""
     text = " ".join(str(error).split())
     if isinstance(error, DbClosedError):
         return Misuse(f"cannot {operation}: it is closed", "open it again")
@@ -177,7 +176,7 @@ def translate(error: Exception, operation: str) -> WarrenError:
 
 
 class rocksdb_calls:
-    """Lets no error of rocksdict pass untranslated. `on_damage` gets damage before the caller does."""
+    """Maps every error of rocksdict. `on_damage` is called with damage before it is raised."""
 
     __slots__ = ("_on_damage", "_operation")
 
@@ -195,7 +194,7 @@ class rocksdb_calls:
             raise self._translated(error) from error
 
     def _translated(self, error: Exception) -> WarrenError:
-        """Apart from the frame that raises: an error that its own frame holds keeps RocksDB open."""
+        """Not in the frame that raises: an error referenced by its own frame keeps RocksDB open."""
         translated = translate(error, self._operation)
         if isinstance(translated, Damage) and self._on_damage is not None:
             self._on_damage(translated)

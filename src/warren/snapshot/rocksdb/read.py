@@ -1,20 +1,18 @@
-"""Reading the safe snapshot store: keys, ranges and batches, of the store as it is or of a view.
+"""Reads of the safe snapshot store: keys, ranges and batches, of the store itself or of a view.
 
-    live      each get sees the store as it is; each range one moment, the one at which it began
-    view      everything sees one moment, the one at which the view was taken
+    store     each get sees the present state; each range the state at its beginning
+    view      everything sees the state at which the view was opened
 
-A range reads some rows at once (`read_rows`, or a megabyte of them) and hands them out, so it takes little memory
-however long it is, and holds up nobody. When it ends, RocksDB is asked whether it ended well: its iterators just stop
-at a damaged block, and what is missing behind it must not look like the end.
+A range reads some rows at once (`read_rows`, or a megabyte of them), so it takes little memory however long it is, and
+blocks nothing. At its end the status of the RocksDB iterator is checked: iterators just stop at a damaged block, and
+missing rows must not look like the end.
 
-A view is a RocksDB snapshot, for gets, and one iterator made at the same moment, for ranges: iterators that rocksdict
-makes of a snapshot look at the present (0.3.29). So all ranges of a view share one iterator, each seeking back to where
-it was. The iterator holds on to the memtables of its moment: a view may cost as much memory as two of them.
+A view is a RocksDB snapshot, for gets, and one iterator opened at the same state, for ranges: iterators that rocksdict
+makes of a snapshot see the present (0.3.29). So all ranges of a view share one iterator, each seeking back to its
+position. The iterator pins the memtables of its state: a view may cost as much memory as two of them.
 
-Rows of RocksDB as columns, with what is known about their storages woven in.
-
-`batches` shows what a merge of everything up to the mark would leave: the rows, and in front of a storage's rows the
-ADD_STORAGE entry that is in force, if there is one. Removes and clears have done their work and are not shown.
+`batches` returns what a merge of everything up to the mark would leave: the rows as columns, and before the rows of a
+storage its ADD_STORAGE entry, if there is one. Removes and clears are applied and not shown.
 """
 
 from __future__ import annotations
@@ -54,13 +52,13 @@ Pair = tuple[bytes, bytes]  # a key and a value of RocksDB
 
 
 class StorageRows:
-    """The ADD_STORAGE entries that are left, to be put in front of the rows of their storages."""
+    """The remaining ADD_STORAGE entries, each to precede the rows of its storage."""
 
     def __init__(self, about: Iterable[Pair]) -> None:
         self._left = [(row_prefix(storage_of(key)), data) for key, data in about if key[-1] == EntryKind.ADD_STORAGE]
 
     def woven_into(self, pairs: list[Pair]) -> EntryColumns:
-        """The rows of the pairs, with what was added up to the last one."""
+        """The rows of the pairs, with the ADD_STORAGE entries up to the last one."""
         keys, datas = [key for key, _ in pairs], [data for _, data in pairs]
         kinds = [int(EntryKind.PUT)] * len(keys)
         count = bisect_left(self._left, (keys[-1][:ROW_PREFIX_BYTES] + b"\x00",))
@@ -103,7 +101,7 @@ OnDamage = Callable[[Damage], None]
 
 
 class RocksDbReader(ABC):
-    """What store and view have in common; they differ in where values and pairs come from. Is a `Reading`."""
+    """Common to store and view, which differ in the source of values and pairs. Is a `StoreReader`."""
 
     def __init__(self, settings: SnapshotStoreSettings) -> None:
         self._settings = settings
@@ -135,7 +133,7 @@ class RocksDbReader(ABC):
         return self.range(storage, start, behind_prefix(start), reverse)
 
     def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
-        """All rows as columns, and where a storage was added the entry that says so, in front of its rows."""
+        """All rows as columns, and before the rows of a storage its ADD_STORAGE entry."""
         start, end = (ROW, ABOUT) if storage is None else (row_prefix(storage), behind_storage(storage))
         added = StorageRows(self.about(storage))
         for pairs in self.raw_pieces(start, end, False, self._settings.batch_rows):
@@ -171,7 +169,7 @@ class RocksDbReader(ABC):
 
 
 class Cursor:
-    """One iterator of RocksDB, and so one moment; for any number of ranges at once, from any thread."""
+    """One iterator of RocksDB, and so one state; for any number of ranges at once, in any thread."""
 
     def __init__(self, iterator: RdictIter, lock: Condition, on_damage: OnDamage | None = None) -> None:
         self._iterator: RdictIter | None = iterator
@@ -179,7 +177,7 @@ class Cursor:
         self._on_damage = on_damage
 
     def pieces(self, low: bytes, high: bytes, reverse: bool, rows_max: int) -> Iterator[list[Pair]]:
-        """Pairs with low <= key < high, in order or backwards, some at once."""
+        """Pairs with low <= key < high, in order or backwards, in pieces."""
         while pairs := self._next_piece(low, high, reverse, rows_max):
             low, high = (low, pairs[-1][0]) if reverse else (pairs[-1][0] + b"\x00", high)
             yield pairs
@@ -189,7 +187,7 @@ class Cursor:
         return pairs[0][1] if pairs else None
 
     def close(self) -> None:
-        """Let go of RocksDB, which can not close before."""
+        """Release the iterator: RocksDB cannot close before."""
         with self._lock:
             self._iterator = None
 
@@ -242,13 +240,13 @@ class RocksDbView(RocksDbReader):
         return self._cursor.pieces(low, high, reverse, rows_max)
 
 
-def close_all(held: WeakSet[Any]) -> None:
-    """Close views and cursors. They are taken out one by one: other threads may open some meanwhile, and a set that
-    grows cannot be iterated."""
-    for _ in range(len(held)):  # not those that come meanwhile: the caller would never end
+def close_all(resources: WeakSet[Any]) -> None:
+    """Close views and cursors, one by one: other threads may open some meanwhile, and a growing set cannot be
+    iterated."""
+    for _ in range(len(resources)):  # not those opened meanwhile: this might never end
         try:
-            each = held.pop()
-        except KeyError:  # the last one was garbage
+            each = resources.pop()
+        except KeyError:  # the last one was garbage-collected
             return
         each.close()
 
@@ -258,7 +256,7 @@ def value_in(snapshot: Snapshot, key: bytes, on_damage: OnDamage | None = None) 
         try:
             data: bytes = snapshot[key]
         except Exception as error:
-            if str(error) != "key not found":  # it has no other name
+            if str(error) != "key not found":  # rocksdict has no other sign of it
                 raise
             return None
     return data

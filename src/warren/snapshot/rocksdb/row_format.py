@@ -1,20 +1,20 @@
-"""The bytes of the safe snapshot store: what is a key and what is a value for RocksDB. docs/formats/snapshot_store.md.
+"""The bytes of the safe snapshot store: keys and values of RocksDB. See docs/formats/snapshot_store.md.
 
-    00                          the mark: how far the store has come
+    00                          the mark (`Applied`)
     01 name                     a counter
     02 storage u64 key          a row: header + value
     03 storage u64 kind u8      an entry about a storage as a whole, the newest of its kind: header + value
-    04 storage u64 key          a grave: the version of a remove that may still have to be compared with
+    04 storage u64 key          a grave: the version of a remove, for comparison with late entries
 
 Storages are big-endian, so that RocksDB's order is that of storage and key. A header is as wide as the versions at hand
 need, and has no epoch where the epoch is the version's major part, which it nearly always is:
 
     | head u8: major width 2 bits · minor width 2 bits · has epoch 1 bit | major | minor | epoch u64, if it has one |
 
-All of one column family: only then is one flush, and one snapshot, true for rows and mark together.
+All are in one column family: only then do one flush and one snapshot cover rows and mark together.
 
-Rows are laid out thousands at a time. Headers of a batch share one width, so that they are one table of bytes; keys and
-values of one length are one table as well, which numpy cuts into `bytes` ten times as fast as a loop would.
+Rows are encoded thousands at a time. Headers of a batch share one width, so that they are one table of bytes; keys and
+values of one length are one table as well, which numpy cuts into `bytes` ten times as fast as a loop.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ Bytes2d = npt.NDArray[np.uint8]
 
 
 class StoreMark(NamedTuple):
-    """The mark as it is stored, in the same batch as what it stands for."""
+    """The stored mark; written in the same batch as its rows."""
 
     applied: Applied
-    highest_epoch: int = 0  # of any entry that was ever applied
-    batch: int = 0  # counts the batches, so that two reads can tell whether they saw the same one
+    highest_epoch: int = 0  # of all entries ever applied
+    batch: int = 0  # number of the batch, so that two reads can be compared
 
     @property
     def is_settled(self) -> bool:
-        """Nothing in the store will ever be offered to it again: whoever goes on reads epochs above the mark's."""
+        """Whether no entry in the store will be offered again: reading continues above the mark's epoch."""
         return self.highest_epoch <= self.applied.epoch
 
 
@@ -75,7 +75,7 @@ def mark_bytes(mark: StoreMark) -> bytes:
 
 
 def format_of_mark(data: bytes) -> int:
-    """The format's number stands first in every version."""
+    """The format number is first in every version."""
     if len(data) < 4:
         raise _damaged("the mark")
     return int.from_bytes(data[:4], "little")
@@ -93,7 +93,7 @@ def row_prefix(storage: int, tag: bytes = ROW) -> bytes:
 
 
 def behind_storage(storage: int) -> bytes:
-    """The least key behind all rows of the storage."""
+    """The least key after all rows of the storage."""
     return row_prefix(storage + 1) if storage < UINT64_MAX else ABOUT
 
 
@@ -106,9 +106,9 @@ def storage_of(key: bytes) -> int:
 
 
 def behind_prefix(start: bytes) -> bytes | None:
-    """The least string greater than everything that begins with `start`; None if there is none."""
-    kept = start.rstrip(b"\xff")
-    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
+    """The least string above all strings with the prefix `start`; None if there is none."""
+    stem = start.rstrip(b"\xff")
+    return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
 
 
 def row_keys(storages: NumberColumn, keys: Texts, tag: bytes = ROW) -> list[bytes]:
@@ -187,7 +187,7 @@ def _header_of(data: bytes) -> struct.Struct:
 
 
 def _prefixed(prefixes: Bytes2d, texts: Texts) -> list[bytes]:
-    """Each text behind its prefix, or behind the one prefix of all."""
+    """Each text with its prefix, or with one prefix for all."""
     count, is_one = texts.count, prefixes.ndim == 1
     if count == 0:
         return []
@@ -212,5 +212,5 @@ def _cut(table: Bytes2d) -> list[bytes]:
 def _damaged(what: str) -> Damage:
     return Damage(
         f"{what} of the snapshot store is not what was written there",
-        hint="remove the snapshot store's directory: it is built again from the log",
+        hint="remove the snapshot store's directory: it is rebuilt from the log",
     )

@@ -1,39 +1,35 @@
-"""The safe snapshot store on RocksDB. Is a `SnapshotStore`; the protocol says what is promised, this how.
+"""The safe snapshot store on RocksDB. Implements the `SnapshotStore` protocol.
 
-    apply      one write batch: rows, counters, mark. RocksDB takes it whole, in memory, without a log
+    apply      one write batch: rows, counters, mark. Atomic, in memory, without a write-ahead log
     flush      memtable → file, file → manifest, both synced. The mark goes with its rows: they are one column family
-    ingest     files made elsewhere, one more of our own that holds the mark, and all of them in force in one step
-    view       a moment
+    ingest     tables made by others, one more table with the mark, all of them in one atomic step
+    view       a snapshot
 
-One column family holds everything, rows behind the mark and counters (row_format). With two, a flush asked for takes
-only one of them, atomic or not, and a snapshot is of one only: after a crash, or in a view, rows and mark could differ.
+One column family holds everything: mark, counters, rows (row_format). With two, a manual flush takes only one of them,
+atomic or not, and a snapshot covers one only: after a crash, or in a view, rows and mark could differ.
 
-Always true: what the disk holds is the state at one mark, whole; a mark that `flush` or `ingest` returned is on disk;
-nothing newer than the mark is in the store. One thread applies; any may read. When RocksDB reports an error on writing,
-`failure` says so and nothing more is taken until `resume`: that opens it anew, so `applied` may have gone back to the
-last mark on disk, views are closed, and whoever applies goes on from there. As long as a memtable would find no room
-on the disk it does not come to that: readers keep what they have.
+When RocksDB reports an error on writing, `failure` says so and nothing more is accepted until `resume`. That reopens
+it: `applied` may fall back to the last mark on disk, views are closed, and applying continues from there. A reopening
+closes every view of readers, so `resume` first writes a probe file of the size of a memtable (`check_room`): while the
+disk is full, readers keep their views.
 
-Not here: whether the mark is durable in the log (the caller compares `applied` after opening), and what to do if not.
+Late entries may be older than what the store holds: each is compared before it is applied. They come when the log is
+read again after the mark (some of it may be in the store already), or when a writer gives versions below the safe one.
+An entry is applied only if it is newer than the row, than the grave of a removed row and than the newest clear of its
+storage; a clear removes only rows older than itself, one by one. An entry about a storage is applied if it is newer
+than the last of its kind.
 
-Entries that may be older than what the store holds: each is compared before it is taken.
+Invariants
+* The disk holds the state at one mark, whole. A mark that `flush` or `ingest` returned is on disk. Nothing newer than
+  the mark is in the store.
+* One thread applies; any may read.
+* Applying entries again changes nothing, in whatever order and pieces. Graves are kept as long as anything in the store
+  can be offered again (`StoreMark.is_settled`), clears for ever.
 
-They come when the log is read again behind the mark (some of it may be in the store already), or when a writer gives
-versions below the safe one. An entry counts only if it is newer than the row, than the grave of a removed row and than
-the newest clear of its storage; a clear takes only rows older than itself, one by one. Entries about a storage count if
-they are newer than the last of their kind.
-
-Always true: taking entries again that were taken before changes nothing, in whatever order and pieces. Graves are kept
-as long as anything in the store can be offered again (`Mark.is_settled`), clears for ever.
-
-Left out: a put that was *never* offered before and is older than a remove whose grave is gone. It comes to life, as it
-would after a compaction at the bottom, which drops tombstones too. And a late clear is one delete for each row that
-it takes, in one batch: memory for about 30 bytes and a key each.
-
-Is there room again? Somebody who was turned away by a full disk tries with a file of his own before he goes on.
-
-RocksDB can only be opened anew after such a failure, which closes every view of it: done in vain, once a second for as
-long as the disk is full, it would leave readers nothing to read by.
+Limits: a put that was *never* offered before and is older than a remove whose grave is gone becomes visible, as it
+would after a compaction at the bottom, which drops tombstones too. A late clear is one delete per removed row, in one
+batch: memory for about 30 bytes and a key each. Elsewhere: whether the mark is durable in the log (the caller compares
+`applied` after opening), and what to do if not.
 """
 
 from __future__ import annotations
@@ -95,7 +91,7 @@ _PIECE_ROWS = 512
 
 
 def add_late(writer: BatchWriter, stored: RocksDbReader, entries: Sequence[EntryColumns]) -> None:
-    """Write what counts of the entries."""
+    """Write those entries that are newer than the store's."""
     collapsed = merge(entries, is_bottom=False)
     about: dict[int, dict[int, Version]] = {
         storage: {key[-1]: version_of(data) for key, data in stored.about(storage)}
@@ -111,29 +107,29 @@ def add_late(writer: BatchWriter, stored: RocksDbReader, entries: Sequence[Entry
 
 
 def _newer_rows(stored: RocksDbReader, run: EntryColumns, clears: dict[int, Version]) -> list[int]:
-    """Which of these puts and removes are newer than everything that the store knows of their keys."""
+    """The puts and removes that are newer than row, grave and clear of their keys."""
     keys = row_keys(run.storages, run.keys)
     rows, graves = stored.raw_values(keys), stored.raw_values([GRAVE + key[len(ROW) :] for key in keys])
     newer: list[int] = []
     for at, (row, grave) in enumerate(zip(rows, graves, strict=True)):
         version = run.majors.at(at), run.minors.at(at)
-        is_newer = all(held is None or version > version_of(held) for held in (row, grave))
+        is_newer = all(data is None or version > version_of(data) for data in (row, grave))
         if is_newer and version >= clears[run.storages.at(at)]:
             newer.append(at)
     return newer
 
 
-def _add_about(writer: BatchWriter, stored: RocksDbReader, entry: EntryColumns, held: dict[int, Version]) -> None:
-    """One entry about a storage. What the store held is compared: `held` has the versions by kind."""
+def _add_about(writer: BatchWriter, stored: RocksDbReader, entry: EntryColumns, known: dict[int, Version]) -> None:
+    """One entry about a storage. `known`: the newest version in the store, by kind."""
     kind, storage, version = entry.kinds.at(0), entry.storages.at(0), (entry.majors.at(0), entry.minors.at(0))
-    if version <= held.get(kind, NO_VERSION):
+    if version <= known.get(kind, NO_VERSION):
         return
-    if kind == EntryKind.ADD_STORAGE and version < held.get(EntryKind.REMOVE_STORAGE, NO_VERSION):
+    if kind == EntryKind.ADD_STORAGE and version < known.get(EntryKind.REMOVE_STORAGE, NO_VERSION):
         return
-    if kind in CLEARING and version > _clear_of(held):
+    if kind in CLEARING and version > _clear_of(known):
         for key in _rows_older(stored, storage, version):
             writer.batch.delete(key)
-    if kind == EntryKind.REMOVE_STORAGE and held.get(EntryKind.ADD_STORAGE, version) < version:
+    if kind == EntryKind.REMOVE_STORAGE and known.get(EntryKind.ADD_STORAGE, version) < version:
         writer.batch.delete(about_key(storage, EntryKind.ADD_STORAGE))
     writer.note(storage, kind, values_of(entry)[0])
 
@@ -143,18 +139,18 @@ def _rows_older(stored: RocksDbReader, storage: int, version: Version) -> Iterat
         yield from (key for key, data in pairs if version_of(data) < version)
 
 
-def _clear_of(held: dict[int, Version]) -> Version:
-    return max(held.get(kind, NO_VERSION) for kind in CLEARING)
+def _clear_of(known: dict[int, Version]) -> Version:
+    return max(known.get(kind, NO_VERSION) for kind in CLEARING)
 
 
 PROBE = "room.probe"
 
 
 def check_room(files: Files, directory: str, size_bytes: int) -> None:
-    """Raise what the disk says if so much is written to it. Nothing of it stays."""
+    """Raise the disk's error if so many bytes cannot be written. The probe file is removed."""
     path = join(directory, PROBE)
     if files.exists(path):
-        files.remove(path)  # of a process that was killed
+        files.remove(path)  # left by a killed process
     file = files.create(path)
     try:
         file.allocate(0, size_bytes)
@@ -166,9 +162,9 @@ def check_room(files: Files, directory: str, size_bytes: int) -> None:
 
 _NEW_FILES = "rocksdb.num-files-at-level0"
 _ALL_BYTES = "rocksdb.total-sst-files-size"
-_TIDY_FROM = 1.5  # times of what is live
+_TIDY_FROM = 1.5  # times the live data
 _TIDY_SLACK_BYTES = 256 << 10
-_TIDY_BYTES_MAX = 512 << 20  # compacted in some seconds; a larger store has levels, in which little lies for nothing
+_TIDY_BYTES_MAX = 512 << 20  # compacted in some seconds; a larger store has levels, which waste little
 
 
 class RocksDbStore(RocksDbReader):
@@ -182,14 +178,14 @@ class RocksDbStore(RocksDbReader):
         self._directory = directory
         self._timeline = timeline
         self._threads = threads
-        self._held: WeakSet[RocksDbView | Cursor] = WeakSet()  # what keeps RocksDB from closing
+        self._open: WeakSet[RocksDbView | Cursor] = WeakSet()  # views and cursors keep RocksDB from closing
         self._failure: str | None = None
         self.on_damage: Callable[[Damage], None] = lambda damage: None
         self._write_options = without_wal()
         self._mark = no_mark(timeline)
         self._has_graves = False
         call_in_children(self)
-        self._look()
+        self._load_mark()
 
     @classmethod
     def open(
@@ -199,7 +195,7 @@ class RocksDbStore(RocksDbReader):
         settings: SnapshotStoreSettings | None = None,
         threads: Threads | None = None,
     ) -> RocksDbStore:
-        """Open it, or make an empty one. One of another timeline, or of a newer format, is refused."""
+        """Open it, or create an empty one. One of another timeline, or of a newer format, is refused."""
         settings = settings or SnapshotStoreSettings()
         db = _opened(directory, settings)
         try:
@@ -210,7 +206,7 @@ class RocksDbStore(RocksDbReader):
             raise
 
     def forked(self) -> None:
-        never_destroy(self, *self._held)
+        never_destroy(self, *self._open)
 
     @property
     def _rocksdb(self) -> Rdict:
@@ -273,14 +269,14 @@ class RocksDbStore(RocksDbReader):
             what = f"tables up to epoch {applied.epoch} come behind an entry of epoch {mark.highest_epoch}"
             raise Misuse(what, "ingest up to the durable epoch")
         self.flush()
-        own = f"{self._directory}/{OWNER_TABLE}{mark.batch}"  # never a name that RocksDB may still use
+        own = f"{self._directory}/{OWNER_TABLE}{mark.batch}"  # a name that RocksDB does not use any more
         keys = (key for storage in sorted(set(cleared)) for key in self._keys_of(storage))
         self._write("write a table for", lambda: write_owner_table(own, mark, counters or {}, keys, self._settings))
         try:
             self._write("ingest into", lambda: self._rocksdb.ingest_external_file([own, *paths], moving()))
         except Refused as refused:
             if applied != self._mark.applied or NO_SUCH_FILE not in refused.what:
-                raise  # else it was done before, and the files are gone because of that
+                raise  # else it was ingested before, which consumed the files
             return
         self._mark = mark
 
@@ -290,7 +286,7 @@ class RocksDbStore(RocksDbReader):
         return applied
 
     def compact(self) -> None:
-        """Do all of RocksDB's compaction now."""
+        """Run RocksDB's compaction of everything now."""
         self._write("compact", lambda: self._rocksdb.compact_range(None, None))
 
     def view(self) -> RocksDbView:
@@ -300,10 +296,10 @@ class RocksDbStore(RocksDbReader):
             cursor = self._cursor(ReadOptions())
             if (mark := cursor.value(MARK_KEY)) == value_in(snapshot, MARK_KEY):
                 break
-            cursor.close()  # a batch came between the two
-        held = mark_of(mark) if mark else no_mark(self._timeline)
-        view = RocksDbView(snapshot, cursor, held, self._settings, self._damaged)
-        self._held.add(view)
+            cursor.close()  # a batch was applied between the two
+        seen = mark_of(mark) if mark else no_mark(self._timeline)
+        view = RocksDbView(snapshot, cursor, seen, self._settings, self._damaged)
+        self._open.add(view)
         return view
 
     @property
@@ -317,7 +313,7 @@ class RocksDbStore(RocksDbReader):
         check_room(LocalFiles(), self._directory, self._settings.write_buffer_bytes)
         self._release()
         self._db = _opened(self._directory, self._settings)
-        self._look()
+        self._load_mark()
         self._failure = None
 
     def close(self) -> None:
@@ -364,7 +360,7 @@ class RocksDbStore(RocksDbReader):
     def _cursor(self, bounds: ReadOptions) -> Cursor:
         with rocksdb_calls("read the snapshot store"):
             cursor = Cursor(self._rocksdb.iter(bounds), self._threads.condition(), self._damaged)
-        self._held.add(cursor)
+        self._open.add(cursor)
         return cursor
 
     def _keys_of(self, storage: int) -> Iterator[bytes]:
@@ -372,17 +368,17 @@ class RocksDbStore(RocksDbReader):
             yield from (key for key, _ in pairs)
 
     def _mark_after(self, applied: Applied, epoch: int) -> StoreMark:
-        """The next mark, with an entry of that epoch behind the old one."""
+        """The next mark, with the highest epoch of the new entries."""
         old = self._mark.applied
         if applied.timeline != old.timeline:
             raise Misuse(f"a mark of timeline {applied.timeline:x} for a store of timeline {old.timeline:x}")
         if applied.epoch < old.epoch or applied.version < old.version:
-            raise Misuse(f"the mark would go back, from {_told(old)} to {_told(applied)}")
+            raise Misuse(f"the mark would go back, from {_text(old)} to {_text(applied)}")
         return StoreMark(applied, max(self._mark.highest_epoch, epoch), self._mark.batch + 1)
 
     def _write(self, operation: str, call: Callable[[], None]) -> None:
         if (failure := self.failure) is not None:
-            raise DiskFailure(f"the snapshot store takes nothing more: {failure}", "mend the cause, then resume")
+            raise DiskFailure(f"the snapshot store accepts no writes: {failure}", "remove the cause, then resume")
         try:
             with rocksdb_calls(f"{operation} the snapshot store"):
                 call()
@@ -390,8 +386,8 @@ class RocksDbStore(RocksDbReader):
             self._failure = error.what
             raise
 
-    def _look(self) -> None:
-        """See what the disk holds."""
+    def _load_mark(self) -> None:
+        """Read the mark on disk, and check it."""
         data = self.raw_value(MARK_KEY)
         if data is None and any(True for _ in self.raw_pieces(COUNTER, BEHIND_ALL, False, 1)):
             raise Damage(f"the snapshot store in {self._directory} has rows and no mark", hint=REBUILD)
@@ -411,13 +407,13 @@ class RocksDbStore(RocksDbReader):
                 self._rocksdb.put(MARK_KEY, mark_bytes(mark), self._write_options)
 
     def _release(self) -> None:
-        """Close RocksDB, and first whatever keeps it open."""
-        close_all(self._held)
+        """Close views and cursors, then RocksDB."""
+        close_all(self._open)
         db, self._db = self._db, None
         if db is not None and self._failure is None:
             with rocksdb_calls("close the snapshot store"):
                 db.close()
-        # After a failure it is only let go of: `close` would flush, and raise what has failed once more.
+        # After a failure it is only dropped: `close` would flush, and raise the same error again.
 
 
 def _opened(directory: str, settings: SnapshotStoreSettings) -> Rdict:
@@ -427,5 +423,5 @@ def _opened(directory: str, settings: SnapshotStoreSettings) -> Rdict:
         return Rdict(directory, store_options(settings))
 
 
-def _told(applied: Applied) -> str:
+def _text(applied: Applied) -> str:
     return "epoch {}, version {}.{}".format(applied.epoch, *applied.version)

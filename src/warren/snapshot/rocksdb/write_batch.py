@@ -1,13 +1,13 @@
 """Entries as one RocksDB write batch.
 
     put             the row
-    remove          the row goes; while its put may be offered again, a grave says that it was removed (row_format)
-    clear           all rows of the storage go, by one range; the entry stays, to be compared with late ones
-    add, remove     the entry stays; a removal takes the addition before it along
+    remove          deletes the row; while its put may be offered again, a grave records the remove (row_format)
+    clear           deletes all rows of the storage, by one range; the entry is kept, to be compared with late ones
+    add, remove     of a storage: the entry is kept; a removal deletes the addition before it
 
-RocksDB takes a batch in its order, so entries in version order need nothing but to be written one behind the other.
-Keyed entries between two clears are sorted by key first, those of one key in their order: memtables take sorted rows a
-third faster. A clear spares what has its own version, as the merge rule has it, so it goes first among its equals.
+RocksDB applies a batch in its order, so entries in version order are written one after another. Keyed entries between
+two clears are sorted by key first, those of one key in their order: memtables accept sorted rows a third faster. A
+clear keeps rows of its own version, by the merge rule, so it comes first among equal versions.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class BatchWriter:
             self.batch.put(GRAVE + key[len(ROW) :], header)
 
     def note(self, storage: int, kind: int, value: bytes) -> None:
-        """Keep the newest entry of its kind about a storage."""
+        """Store an entry about a storage, the newest of its kind."""
         self.batch.put(about_key(storage, kind), value)
 
     def close_graves(self) -> None:
@@ -111,7 +111,7 @@ class BatchWriter:
 
 
 def values_of(entries: EntryColumns) -> list[bytes]:
-    assert entries.epochs is not None, "whoever reads entries from the log fills in their epochs"
+    assert entries.epochs is not None, "entries read from the log have their epochs"
     return row_values(entries.majors, entries.minors, entries.epochs, entries.values)
 
 
@@ -122,7 +122,7 @@ def kinds_of(entries: EntryColumns) -> set[int]:
 
 
 def check_entries(entries: Sequence[EntryColumns], version: Version) -> None:
-    """Only kinds that belong here, and nothing newer than the mark will say."""
+    """Refuse kinds that the store does not hold, and versions above the mark's."""
     for piece in entries:
         kinds = kinds_of(piece)
         if EntryKind.RECORD in kinds:
@@ -150,14 +150,14 @@ def highest_epoch(entries: Sequence[EntryColumns]) -> int:
 
 
 def clears_first_among_equals(entries: EntryColumns) -> EntryColumns:
-    """In version order; of equal ones clears and removals of storages first, the others as they were."""
+    """In version order; of equal versions clears and removals of storages first, the others stable."""
     is_clear: Flags = np.isin(entries.kinds.array(), CLEARING)
     order = np.lexsort((~is_clear, entries.minors.array(), entries.majors.array()))
     return Pool.of([entries]).take(order.astype(np.int64))
 
 
 def runs_of(entries: EntryColumns) -> Iterator[EntryColumns]:
-    """Keyed entries as they lie together, and entries about storages one by one."""
+    """Consecutive keyed entries together, and entries about storages one by one."""
     if entries.kinds.is_constant and entries.kinds.base in KEYED:
         if entries.count:
             yield entries

@@ -1,42 +1,33 @@
-"""A stretch of the log as a table for the safe snapshot store: what is done elsewhere, so that the owner only ingests.
+"""Table tasks: an epoch range of the log as RocksDB tables for the safe snapshot store, which the owner only ingests.
 
-    task      epochs behind `after` up to `up_to`, one key range of them     plain data: any process that sees the
-    answer    a table (sorted_tables), its figures, and where reading ended  directory can do it
+    TableTask      epochs after `after` up to `up_to`, one key range of them      plain data: any process that sees the
+    TableResult    a table, its figures, and where reading ended                  directory can run it
+    owner          ingests all tables of one mark, with a small table of its own: mark, counters, keys removed by clears
 
-The reflection's worker process makes one table of everything, Spark's tasks one for each key range. Each reads the log
-through the same tail as the reflection's own thread, every block checked, and merges with the one merge rule, not at
-the bottom: removes and clears stay, since what they are about may lie in the store.
+The reflection's worker process makes one table of everything, Spark's tasks one per key range. Each reads the log
+through the same tail as the reflection thread, every block checked, and merges with the one merge rule, not at the
+bottom: removes and clears stay, since the store may hold what they remove.
 
-A table is taken as a whole, so it fits only if all its entries are newer than the store and none is newer than the mark
-it will come with. Epochs give such versions by themselves. Writers who give their own may not: the answer tells the
-oldest version too, and whoever gets it compares (`fits`), and else applies these epochs entry by entry.
+A table is ingested as a whole, so it fits only if all its entries are newer than the store and none is newer than the
+mark it comes with. Versions that follow epochs always do. A writer that gives its own versions may break that: the
+result has the oldest version too, the owner compares (`fits`), and otherwise applies these epochs entry by entry.
 
-Memory: 96 bytes an entry of the range. Whoever makes a task says how much of the log it is about.
-
-How a stretch of the log is dealt to several makers of tables: a task for each key range.
-
-    ranges     as many as there are workers, if each gets enough to do; more if one would not fit into a task's memory
+    ranges     as many as there are workers, if each gets enough to do; more if one would exceed a task's memory
     bounds     from keys of a few blocks (log/merge/external)
 
-Every task reads the whole stretch and keeps its own range, so ranges are few. Keys that are all alike are one range.
+Every task reads the whole epoch range and keeps its own key range, so ranges are few. Equal keys are one range. Headers
+are counted, and every task must have read as many entries (`check_all_read`): a block with a wrong checksum ends the
+reading of a file that is still being written, and another machine may see an older state of a file; neither may pass
+for the end of the log.
 
-Headers are counted on the way, and every maker must have read as many entries (`check_all_read`). A block whose
-checksum does not fit ends the reading of a file that is still being written, and a machine elsewhere may be shown an
-older state of a file: neither may pass for the end of the log.
+`write_table` needs only the library, so a Spark task or a worker process can call it. Tables are on the store's disk,
+since they are linked into the store, not copied. A put is a row, a remove a tombstone of RocksDB. Entries about
+storages go after the rows (row_format). A clear in a table removes nothing, since rocksdict's writer has no range
+deletions: the figures name the cleared storages, and the owner's table removes their rows in the store, key by key. It
+comes first in the one step, so that rows which tables put into a cleared storage stay.
 
-Tables for the snapshot store, made elsewhere: RocksDB files that the store takes in one step (`ingest`).
-
-    task k      entries of a key range, merged, sorted by storage and key  →  a table, and its figures
-    owner       ingests all tables of one mark, with one small table of his own: mark, counters, keys that a clear takes
-
-`write_table` needs nothing but the library, so a Spark task or a worker process can call it; the tables lie on the
-store's disk, for they are linked into the store, not copied. A put is a row, a remove a tombstone of RocksDB. Entries
-about storages go behind the rows (row_format). A clear in a table removes nothing by itself, for rocksdict's writer has
-no ranges: the figures name the cleared storages, and the owner's table removes, key by key, what the store holds of
-them. It comes first in the one step, so that what tables put into a cleared storage stays.
-
-Always true: the step is atomic and on disk when it returns. A crash before it leaves the tables where they are, to be
-ingested again; after it the mark says that it was done.
+Invariant: the ingest is atomic and on disk when it returns. A crash before it leaves the tables to be ingested again;
+after it the mark says that it was done. Memory: 96 bytes per entry of the range; the task sets the size of the range.
 """
 
 from __future__ import annotations
@@ -50,6 +41,7 @@ from rocksdict import SstFileWriter
 
 from warren.base.errors import DiskFailure
 from warren.base.ids import UINT64_MAX, Epoch, FileNumber
+from warren.files.local import LocalFiles
 from warren.files.protocol import Files
 from warren.log.manifest import read_manifest
 from warren.log.merge.external import Bound, KeyRange, RangeInput, Sample, ranges_between
@@ -63,20 +55,24 @@ from warren.snapshot.rocksdb.options import SnapshotStoreSettings, rocksdb_calls
 from warren.snapshot.rocksdb.row_format import COUNTER, MARK_KEY, StoreMark, about_key, mark_bytes, row_keys
 from warren.snapshot.rocksdb.write_batch import check_entries, newest_version, runs_of, values_of
 from warren.snapshot.store import NO_VERSION, Version
+from warren.workers.process import Message
+from warren.workers.tasks import Progress
 
-OWNER_TABLE = "owner.table."  # and a number
+TABLE_TASK = "warren.snapshot.tables.tasks:table_task"
+
+OWNER_TABLE = "owner.table."  # followed by a number
 _ANY_VERSION = ((1 << 64) - 1, (1 << 64) - 1)
 
 
 @dataclass(slots=True)
 class TableFigures:
-    """What a table holds. Without entries there is no file, and nothing to ingest."""
+    """The contents of a table in numbers. Without entries there is no file, and nothing to ingest."""
 
     path: str
     puts: int = 0
     removes: int = 0
     newest: Version = NO_VERSION  # of all its entries
-    cleared: set[int] = field(default_factory=set)  # storages whose older rows must go
+    cleared: set[int] = field(default_factory=set)  # storages whose older rows are to be removed
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "cleared": sorted(self.cleared)}
@@ -119,7 +115,7 @@ def write_owner_table(
     removed_keys: Iterable[bytes],
     settings: SnapshotStoreSettings,
 ) -> None:
-    """Mark, counters, and keys (RocksDB's, in order) that go."""
+    """A table of mark, counters, and removed keys (RocksDB's, in order)."""
     table = _Table(path, settings)
     table.put(MARK_KEY, mark_bytes(mark))
     for name in sorted(counters):
@@ -130,7 +126,7 @@ def write_owner_table(
 
 
 class _Table:
-    """A file that is made when the first entry comes, for RocksDB makes none without entries."""
+    """A file that is created with the first entry: RocksDB writes none without entries."""
 
     def __init__(self, path: str, settings: SnapshotStoreSettings) -> None:
         self._path = path
@@ -180,26 +176,26 @@ def _note(about: dict[bytes, bytes | None], entry: EntryColumns, figures: TableF
     about[about_key(storage, kind)] = values_of(entry)[0]
     if kind in CLEARING:
         figures.cleared.add(storage)
-    if kind == EntryKind.REMOVE_STORAGE:  # in front of it an addition that is newer may stand; none of the store's is
+    if kind == EntryKind.REMOVE_STORAGE:  # a newer addition may precede it here; all of the store are older
         about.setdefault(about_key(storage, EntryKind.ADD_STORAGE), None)
 
 
 NEWER_THAN_ALL: Version = (UINT64_MAX, UINT64_MAX)
 EVERYTHING = KeyRange()
-AS_USUAL = SnapshotStoreSettings()
+DEFAULT_SETTINGS = SnapshotStoreSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class TableTask:
     directory: str  # of the log
-    path: str  # of the table to be made, on the store's disk
+    path: str  # of the new table, on the store's disk
     after: Epoch
     up_to: Epoch
-    places: tuple[tuple[FileNumber, int], ...] = ()  # where to begin in files that were read before
-    ends: tuple[tuple[FileNumber, int], ...] = ()  # where what is durable ends in active files
+    places: tuple[tuple[FileNumber, int], ...] = ()  # start positions in files that were read before
+    ends: tuple[tuple[FileNumber, int], ...] = ()  # end of the durable part of active files
     key_range: KeyRange = EVERYTHING
-    share: float = 1.0  # about how much of the entries lies in the range
-    settings: SnapshotStoreSettings = AS_USUAL
+    share: float = 1.0  # estimated share of the entries in the range
+    settings: SnapshotStoreSettings = DEFAULT_SETTINGS
 
     def to_json(self) -> dict[str, Any]:
         names = ("directory", "path", "after", "up_to", "places", "ends", "share")
@@ -223,15 +219,15 @@ class TableTask:
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """The answer to a task."""
+    """The result of a task."""
 
     figures: TableFigures
-    entries_in: int  # read, of all ranges, as the headers of their blocks count them
+    entries_in: int  # read, of all ranges, counted by block headers
     oldest: Version  # of those
-    places: tuple[tuple[FileNumber, int], ...]  # where the next task may begin
+    places: tuple[tuple[FileNumber, int], ...]  # start positions of the next task
 
     def fits(self, applied: Version, safe: Version) -> bool:
-        """Can it be ingested into a store at `applied`, with the mark `safe`?"""
+        """Whether it can be ingested into a store at `applied`, with the mark `safe`."""
         return self.oldest > applied and self.figures.newest <= safe
 
     def to_json(self) -> dict[str, Any]:
@@ -246,7 +242,7 @@ class TableResult:
 
 
 class EpochRange:
-    """The entries of a task, merged; what is known of them behind that."""
+    """The entries of a task, merged; figures of them afterwards."""
 
     def __init__(self, files: Files, task: TableTask) -> None:
         state = read_manifest(files, task.directory)
@@ -264,7 +260,7 @@ class EpochRange:
             whole = joined_pools(pools)
             yield from map(whole.take, whole.pieces(survivors(whole, source.clears, is_bottom=False)))
 
-    def made(self, figures: TableFigures) -> TableResult:
+    def result(self, figures: TableFigures) -> TableResult:
         return TableResult(figures, self._tail.entries_read, self.oldest, tuple(sorted(self._tail.places.items())))
 
     # As an input of a merge.
@@ -282,9 +278,14 @@ class EpochRange:
             yield block.columns
 
 
+def table_task(request: Message, progress: Progress) -> Message:
+    """`make_table` in a worker process."""
+    return make_table(LocalFiles(), TableTask.from_json(request)).to_json()
+
+
 def make_table(files: Files, task: TableTask) -> TableResult:
     epoch_range = EpochRange(files, task)
-    return epoch_range.made(write_table(task.path, epoch_range.merged(), task.settings))
+    return epoch_range.result(write_table(task.path, epoch_range.merged(), task.settings))
 
 
 def lowest_version(batch: EntryColumns) -> Version:
@@ -319,23 +320,23 @@ class RangeSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionedRange:
-    """The tasks of one stretch, and how many entries each of them must come by."""
+class PartitionedTask:
+    """One task per key range of an epoch range, and the number of entries that each must read."""
 
     tasks: list[TableTask]
     entries: int
 
-    def check_all_read(self, made: Sequence[TableResult]) -> None:
+    def check_all_read(self, results: Sequence[TableResult]) -> None:
         task = self.tasks[0]
-        for each in made:
+        for each in results:
             if each.entries_in != self.entries:
                 what = f"{each.entries_in} of {self.entries} entries of epochs {task.after + 1}–{task.up_to} were read"
                 hint = "run `warren log verify DIR/log`; on a cluster, see that every node is shown the newest files"
                 raise DiskFailure(f"{what} in {task.directory}", hint)
 
 
-def deal(files: Files, task: TableTask, sizes: RangeSizes) -> PartitionedRange:
-    """A task about all keys as tasks about key ranges, which are everything together."""
+def partition(files: Files, task: TableTask, sizes: RangeSizes) -> PartitionedTask:
+    """Split a task for all keys into tasks for key ranges that cover all keys."""
     state = read_manifest(files, task.directory)
     check_not_gone(state, Epoch(task.after + 1), ())
     tail = LogTail(files, task.directory, lambda: state, task.after)
@@ -343,7 +344,7 @@ def deal(files: Files, task: TableTask, sizes: RangeSizes) -> PartitionedRange:
     entries, size_bytes = tail.extent(task.up_to)
     ranges = ranges_between(_bounds(tail, task, range_count(entries, size_bytes, sizes)))
     partitions = [replace(task, key_range=each, share=1 / len(ranges)) for each in ranges]
-    return PartitionedRange(partitions, entries)
+    return PartitionedTask(partitions, entries)
 
 
 def range_count(entries: int, size_bytes: int, sizes: RangeSizes) -> int:

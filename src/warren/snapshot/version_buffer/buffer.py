@@ -1,17 +1,16 @@
-"""The version buffer: entries that came out of the log and are not in the safe snapshot store yet, by write version.
+"""The version buffer, as a protocol: entries read from the log and not yet in the snapshot store, by write version.
 
-    add         entries of one channel, as they became durable        any thread, also while others take or spill
+    add         entries of one channel, as they became durable        any thread, also during `take` or a spill
     take        all entries up to a version, in order                 the order of (version, channel, record)
-    done        they are in the store: forget them                    or put_back: they are not
+    done        they are in the store: drop them                      or put_back: they are not
 
-Channels reach the buffer out of step, and a writer may give versions of his own, so entries come in any order. Two
-entries of equal version are two entries: none overwrites the other. The buffer is no place of safety: what is in it is
-in the log as well until the store has it on disk, so a crash costs nothing but reading that again.
+Channels reach the buffer out of step, and a writer may give versions of its own, so entries come in any order. Two
+entries of equal version are two entries: neither overwrites the other. The buffer needs no durability: what is in it is
+in the log as well until the store has it on disk, so a crash only costs reading that again.
 
-This is the protocol; `memory_buffer` keeps columns in memory and spills to files, `rocksdb_buffer` is a column family.
-One suite holds both to it (tests/snapshot/version_buffer/test_buffer_version_buffer.py).
-
-What may be added to a version buffer: entries of bounded size that know their epochs. The same for every buffer.
+Every buffer accepts entries of bounded size that know their epochs (`check_added`). Implementations: `memory_buffer`
+keeps columns in memory and spills to files, `rocksdb_buffer` is a column family. One suite tests both
+(tests/snapshot/version_buffer/test_buffer_version_buffer.py).
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from warren.records.columns import EntryColumns
 from warren.snapshot.store import Version
 
 
-class TakenRange(Protocol):
-    """What was taken: out of the buffer's way, and not lost."""
+class TakenEntries(Protocol):
+    """Entries up to a version, taken out of the buffer for applying."""
 
     def batches(self) -> Iterator[EntryColumns]:
-        """The entries in order, with their epochs; may be asked for again."""
+        """The entries in order, with their epochs; repeatable."""
         ...
 
     def done(self) -> None:
-        """They are applied. Until then a crash, or `put_back`, leaves them to be taken again."""
+        """They are applied: drop them. Until then they can be taken again, after a crash or `put_back`."""
         ...
 
     def put_back(self) -> None: ...
@@ -43,31 +42,31 @@ class TakenRange(Protocol):
 class VersionBuffer(Protocol):
     @property
     def entries(self) -> int:
-        """How many are in it: added, and not done."""
+        """Number of entries added and not done."""
         ...
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory it takes."""
+        """Estimated memory use."""
         ...
 
     def add(self, channel: ChannelId, first_record: int, batch: EntryColumns) -> None:
-        """Entries of a channel, the first of which is its record number `first_record`. The batch knows its epochs."""
+        """Add entries of a channel, from its record number `first_record` on. The batch has its epochs."""
         ...
 
-    def take(self, up_to: Version) -> TakenRange:
-        """Everything whose version is not above `up_to`; one taking at a time."""
+    def take(self, up_to: Version) -> TakenEntries:
+        """Take all entries with a version up to `up_to`; one range at a time."""
         ...
 
     def persist(self) -> list[str]:
-        """Bring everything in it to the disk, synced; the files that hold it, none of which is changed from now on."""
+        """Write and sync everything; the files that hold it, which never change from now on."""
         ...
 
     def close(self) -> None: ...
 
 
 def check_added(batch: EntryColumns) -> None:
-    """Refuse what could not be kept: nothing of the batch is then in the buffer."""
+    """Refuse a batch that no buffer can hold; nothing of it is added."""
     if batch.epochs is None:
         raise Misuse("a batch for the version buffer does not say the epochs of its entries", "fill in the block's")
     check_largest(batch.keys, batch.values)

@@ -1,14 +1,14 @@
-"""A buffer file: what the version buffer has written out, in order. Immutable from the moment it is whole.
+"""A buffer file: entries that the version buffer has spilled, in order. Immutable once it is complete.
 
     | entries | places | entries | places | … | end |
 
-*Entries* is an ordinary block of entries, ordered by (version, channel, record); *places* says under which channel and
-record number each of them came; *end* says how many there are, so that a file without it was never finished. Its name
-holds the incarnation that its blocks hold: a random number, so that no two files of any two lives share a name (a
-backup takes equal names for links to one file).
+*Entries* is an ordinary block of entries, ordered by (version, channel, record); *places* has the channel and record
+number of each; *end* has the number of entries, so a file without it was never finished. The name contains the
+incarnation of its blocks: a random number, so that no two files of any two processes share a name (a backup takes equal
+names for links to one file).
 
-Always true: whoever has a `BufferFile` has a whole one; nothing of it changes until it is removed. `start` is how many
-of its first entries are no longer asked for. Nothing is synced but by `sync`. Bytes: docs/formats/buffer_file.md.
+Invariants: a `BufferFile` is complete, and does not change until it is removed. `start` is the number of its first
+entries that are done. Only `sync` syncs. Bytes: docs/formats/buffer_file.md.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BufferFile:
         return last.first + rows_not_above([column.array() for column in block.columns], version)
 
     def sync(self) -> None:
-        """Its bytes are on the disk, though perhaps not its name."""
+        """Sync its bytes; the directory is synced by the caller."""
         if not self._is_synced:
             file = self._files.open(self.path, writable=True)
             try:
@@ -92,25 +92,25 @@ class BufferFile:
 def write_buffer_file(
     files: Files, directory: str, identity: FileIdentity, ordered: Iterable[BufferedEntries], block_bytes: int
 ) -> BufferFile:
-    """A new file of these entries, which come in order. When it fails, nothing of it is left."""
+    """A new file of these entries, which come in order. A file that fails is removed."""
     path = join(directory, f"buffer-{identity.incarnation:016x}")
     file = files.create(path)
     try:
         output = _Output(identity)
-        for kept in ordered:
-            for part in kept.split(block_bytes):
+        for run in ordered:
+            for part in run.split(block_bytes):
                 file.write_at(output.offset, output.placed(part))
         file.write_at(output.offset, output.ended())
         file.close()
     except WarrenError:
         file.close()
-        files.remove(path)  # its room is wanted most when the disk is full
+        files.remove(path)  # frees its space, since the disk may be full
         raise
     return BufferFile(files, path, identity, output.listed, output.count)
 
 
 def open_buffer_file(files: Files, path: str, timeline: TimelineId) -> BufferFile:
-    """A file that was persisted, every block of it verified; it is known by its name."""
+    """Open a persisted file, and verify every block; the name has its incarnation."""
     named = _NAME.fullmatch(base_name(path))
     if named is None:
         raise Damage(f"{base_name(path)} is not the name of a buffer file", path)
@@ -118,7 +118,7 @@ def open_buffer_file(files: Files, path: str, timeline: TimelineId) -> BufferFil
     view = _view_of(files, path)
     listed: list[_Listed] = []
     offset = count = 0
-    while (header := _look(view, path, identity, offset)).kind != BlockKind.INDEX:
+    while (header := _read_header(view, path, identity, offset)).kind != BlockKind.INDEX:
         block, end = _read_pair(view, path, identity, offset, count)
         listed.append(_Listed(offset, count, block.key(0)[:2]))
         offset, count = end, count + block.count
@@ -128,7 +128,7 @@ def open_buffer_file(files: Files, path: str, timeline: TimelineId) -> BufferFil
 
 
 class _Output:
-    """Blocks given their places, one behind the other."""
+    """Places blocks one after another."""
 
     def __init__(self, identity: FileIdentity) -> None:
         self._identity = identity
@@ -136,34 +136,34 @@ class _Output:
         self.count = 0
         self.listed: list[_Listed] = []
 
-    def placed(self, kept: BufferedEntries) -> list[Buffer]:
-        self.listed.append(_Listed(self.offset, self.count, kept.key(0)[:2]))
-        pieces = self._place(draft_entries(kept.entries))
-        pieces += self._place(draft_entries(_places_of(kept), kind=BlockKind.INDEX))
-        self.count += kept.count
+    def placed(self, part: BufferedEntries) -> list[Buffer]:
+        self.listed.append(_Listed(self.offset, self.count, part.key(0)[:2]))
+        pieces = self._place(draft_entries(part.entries))
+        pieces += self._place(draft_entries(_places_of(part), kind=BlockKind.INDEX))
+        self.count += part.count
         return pieces
 
     def ended(self) -> list[Buffer]:
         return self._place(draft(BlockKind.INDEX, []))
 
-    def _place(self, made: BlockDraft) -> list[Buffer]:
-        header, _ = made.place(self._identity, self.offset, Epoch(0), self.count)
-        self.offset += made.size_bytes
-        return [header, *made.pieces]
+    def _place(self, block: BlockDraft) -> list[Buffer]:
+        header, _ = block.place(self._identity, self.offset, Epoch(0), self.count)
+        self.offset += block.size_bytes
+        return [header, *block.pieces]
 
 
-def _places_of(kept: BufferedEntries) -> EntryColumns:
-    """Channels and record numbers, dressed as entries: the block format has columns for them."""
-    none, texts = NumberColumn(kept.count, 0), Texts.empty(kept.count)
-    return EntryColumns(none, kept.channels, none, kept.records, texts, texts, none, none)
+def _places_of(part: BufferedEntries) -> EntryColumns:
+    """Channels and record numbers as entries: the block format has columns for them."""
+    none, texts = NumberColumn(part.count, 0), Texts.empty(part.count)
+    return EntryColumns(none, part.channels, none, part.records, texts, texts, none, none)
 
 
 def _read_pair(
     view: memoryview, path: str, identity: FileIdentity, offset: int, first: int
 ) -> tuple[BufferedEntries, int]:
     """The entries of the two blocks from `offset` on, and where the next ones are."""
-    head = _look(view, path, identity, offset)
-    tail = _look(view, path, identity, head.end)
+    head = _read_header(view, path, identity, offset)
+    tail = _read_header(view, path, identity, head.end)
     kinds, counts = (head.kind, tail.kind), (tail.entries, tail.first)
     if kinds != (BlockKind.ENTRIES, BlockKind.INDEX) or head.first != first or counts != (head.entries, first):
         raise Damage("a buffer file's blocks do not belong together", path, offset)
@@ -176,7 +176,7 @@ def _read_pair(
     return BufferedEntries(entries, places.storages, places.minors), tail.end
 
 
-def _look(view: memoryview, path: str, identity: FileIdentity, offset: int) -> Header:
+def _read_header(view: memoryview, path: str, identity: FileIdentity, offset: int) -> Header:
     found = look(view, offset, identity)
     if isinstance(found, BlockVerdict):
         raise Damage(f"a buffer file cannot be read: {found.value}", path, offset)

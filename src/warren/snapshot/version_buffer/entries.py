@@ -1,34 +1,31 @@
-"""Entries that the buffer keeps: their columns, and the channel and record number under which each came.
+"""Entries of the version buffer: their columns with channel and record number, their order, and the merge of runs.
 
     entries     as they were added, copied
     channels    which channel each came from
     records     its number there
 
-Write versions are shared by many entries (a session has one), so version, channel and record together are an entry's
-name here: no two are equal, and an entry never takes another's place.
+Write versions are shared by many entries (a session has one), so version, channel and record together identify an
+entry: no two are equal, and none overwrites another. Entries are copied because a batch from the log is a view of a
+mapped file or of a reused buffer. A view would keep the whole file mapped for an entry that waits long, would change if
+the file were recycled, and would make the estimate of memory a guess about the page cache. A copy costs some 10 ns per
+entry.
 
-Why copied: a batch that comes from the log is a view of a mapped file or of a buffer that is filled again. A view would
-keep that whole file mapped, for an entry that waits long, and would change under us if the file were recycled; and the
-estimate of memory would be a guess about the page cache. A copy costs some 10 ns per entry.
+    | major | minor | channel | record |      the order: most significant first; no two entries agree in all four
 
-The order of the version buffer: by write version, then channel, then record number. Columns in, positions out.
+Most bits of these columns never vary. The others are packed, from the front, above the entry's own position into 64
+bits, and the numbers are sorted directly (numpy sorts plain numbers several times faster than an index by four
+columns). Columns that do not fit decide only among entries that agree in all that did: usually none. Entries that came
+in order are recognized, and not sorted.
 
-    | major | minor | channel | record |      most significant first; no two entries agree in all four
-
-Most of the bits of these columns never vary. What is left of them is packed, from the front, above the entry's own
-position into 64 bits, and the numbers are sorted as they are (numpy sorts plain numbers several times faster than it
-sorts an index by four columns). What does not fit decides only among entries that agree in all that did: usually none.
-Entries that came in order are seen to be so, and not sorted.
-
-Merging ordered runs in pieces: what lies in memory and what lies in files, lowest version first.
+Runs in memory and in files are merged in pieces, lowest version first:
 
     run 1    | a c f | h k |            each run in order, block by block
     run 2    | b d | e g z |
-    step 1   bound d: a b c d           everything up to the least last entry of the blocks in hand …
-    step 2   bound f: e f               … has no rival in any later block
+    step 1   bound d: a b c d           everything up to the least last entry of the current blocks …
+    step 2   bound f: e f               … precedes all later blocks
 
-A step joins what the blocks in hand have up to the bound and orders it as columns. Runs that begin behind the bound
-are not looked at, so files that follow one another cost as much as one. Memory: one block of each run.
+A step joins the entries of the current blocks up to the bound and orders them as columns. Runs that begin after the
+bound are skipped, so files that follow one another cost as much as one. Memory: one block of each run.
 """
 
 from __future__ import annotations
@@ -50,12 +47,12 @@ OrderKey = tuple[int, int, int, int]  # major, minor, channel, record
 
 
 class _Column(NamedTuple):
-    above: AnyUnsigned  # how far each value lies above some number
+    above: AnyUnsigned  # difference of each value to a common base
     bits: int
 
 
 def version_order(columns: Sequence[NumberColumn], count: int) -> Positions:
-    """Positions in the order of these columns, the first of which weighs most."""
+    """Positions in the order of these columns, most significant first."""
     varying = [_varying(column) for column in columns if not column.is_constant]
     packed, fitted = _packed(varying, 64 - number_bits(count), count)
     if _is_rising(packed, fitted == len(varying)):
@@ -72,7 +69,7 @@ def version_order(columns: Sequence[NumberColumn], count: int) -> Positions:
 
 
 def is_in_order(columns: Sequence[NumberColumn], count: int) -> bool:
-    """Whether entries stand in the order of these columns; now and then it does not see that they do."""
+    """Whether entries are in the order of these columns; may be False although they are."""
     varying = [_varying(column) for column in columns if not column.is_constant]
     packed, fitted = _packed(varying, 64, count)
     return _is_rising(packed, fitted == len(varying))
@@ -93,7 +90,7 @@ def rows_up_to(majors: NumberColumn, minors: NumberColumn, up_to: Version) -> Fl
 
 
 def rows_not_above(columns: Sequence[U64], key: Sequence[int]) -> int:
-    """How many rows of ordered columns are not above the key; of a key with fewer parts, not above all it begins."""
+    """Number of rows of ordered columns up to the key; up to all keys with this prefix, if it has fewer parts."""
     start, stop = 0, len(columns[0])
     for column, value in zip(columns, key, strict=False):
         part = column[start:stop]
@@ -111,7 +108,7 @@ def _varying(column: NumberColumn) -> _Column:
 
 
 def _packed(columns: Sequence[_Column], room_bits: int, count: int) -> tuple[U64, int]:
-    """As many whole columns as there is room for, side by side in one number, and how many those are."""
+    """As many whole columns as fit, packed into one number, and how many those are."""
     packed = np.zeros(count, dtype=np.uint64)
     for number, column in enumerate(columns):
         room_bits -= column.bits
@@ -128,7 +125,7 @@ def _is_rising(packed: U64, is_all: bool) -> bool:
 
 
 def _settle_ties(values: U64, order: Positions, columns: Sequence[_Column]) -> None:
-    """Bring entries with equal values, which stand side by side, into the order of the other columns."""
+    """Sort adjacent entries with equal values by the other columns."""
     same = values[1:] == values[:-1]
     is_tied = np.concatenate((same, [False])) | np.concatenate(([False], same))
     places = np.flatnonzero(is_tied)
@@ -159,7 +156,7 @@ class BufferedEntries:
 
     @classmethod
     def of_views(cls, channel: ChannelId, first_record: int, batch: EntryColumns) -> BufferedEntries:
-        """For somebody who is done with it before the batch goes."""
+        """Without a copy, for a caller that is done with it before the batch is freed."""
         count = batch.count
         return cls(batch, NumberColumn.constant(count, channel), NumberColumn.sequence(count, first_record))
 
@@ -169,7 +166,7 @@ class BufferedEntries:
 
     @property
     def columns(self) -> tuple[NumberColumn, NumberColumn, NumberColumn, NumberColumn]:
-        """What they are ordered by."""
+        """The columns of their order."""
         return self.entries.majors, self.entries.minors, self.channels, self.records
 
     def key(self, row: int) -> OrderKey:
@@ -192,19 +189,19 @@ class BufferedEntries:
         return BufferedEntries(owned(self.entries), _owned_numbers(self.channels), _owned_numbers(self.records))
 
     def memory_bytes(self) -> int:
-        """About how much memory they take."""
+        """Estimated memory use."""
         mine = self.entries
-        told = _OBJECT_BYTES + mine.keys.size_bytes + mine.values.size_bytes
+        size = _OBJECT_BYTES + mine.keys.size_bytes + mine.values.size_bytes
         epochs = () if mine.epochs is None or mine.epochs is mine.majors else (mine.epochs,)
         numbers = (mine.kinds, mine.storages, mine.undo_prev, mine.undo_next, mine.keys.offsets, mine.values.offsets)
         for column in (*numbers, *self.columns, *epochs):
             if column.deltas is not None:
-                told += column.deltas.nbytes
-        return told
+                size += column.deltas.nbytes
+        return size
 
 
 class BufferedPool:
-    """Several of them under one row number."""
+    """Several `BufferedEntries`, with rows numbered through."""
 
     def __init__(self, parts: Sequence[BufferedEntries]) -> None:
         self._pool = Pool.of([part.entries for part in parts])
@@ -247,7 +244,7 @@ class BufferedPool:
 
 def ordered(batches: Sequence[BufferedEntries], bytes_max: int) -> Iterator[BufferedEntries]:
     """All of them in order, in pieces of about this size. Batches that are in order and do not overlap, as those of
-    one channel are, come as they lie, uncopied."""
+    one channel are, are not copied."""
     by_first = sorted(batches, key=lambda batch: batch.key(0))
     follows = (before.key(before.count - 1) < behind.key(0) for before, behind in pairwise(by_first))
     if not all(follows) or not all(is_in_order(batch.columns, batch.count) for batch in by_first):
@@ -255,8 +252,8 @@ def ordered(batches: Sequence[BufferedEntries], bytes_max: int) -> Iterator[Buff
     return (piece for batch in by_first for piece in batch.split(bytes_max))
 
 
-def one_behind_the_other(parts: Sequence[BufferedEntries]) -> BufferedEntries:
-    """Many small ones as one, copied."""
+def concatenate(parts: Sequence[BufferedEntries]) -> BufferedEntries:
+    """Many small batches as one, copied."""
     all_of = [part.entries for part in parts]
     majors, epochs = joined(e.majors for e in all_of), joined(e.epochs for e in all_of if e.epochs is not None)
     entries = EntryColumns(
@@ -274,7 +271,7 @@ def one_behind_the_other(parts: Sequence[BufferedEntries]) -> BufferedEntries:
 
 
 def owned(batch: EntryColumns) -> EntryColumns:
-    """The same entries in memory of their own."""
+    """A copy of these entries."""
     majors = _owned_numbers(batch.majors)
     epochs = batch.epochs
     return EntryColumns(
@@ -324,7 +321,7 @@ def merged(runs: Sequence[Iterator[BufferedEntries]], bytes_max: int) -> Iterato
 
 
 class _Head:
-    """The block of a run that is in hand, from its first entry that was not taken yet."""
+    """The current block of a run, from its first entry that was not merged yet."""
 
     def __init__(self, run: Iterator[BufferedEntries]) -> None:
         self._run = run
@@ -334,7 +331,7 @@ class _Head:
         self.is_there = self._advance()
 
     def up_to(self, bound: OrderKey) -> BufferedEntries:
-        """Take what is not above the bound."""
+        """Remove and return the entries up to the bound."""
         columns: list[U64] = [column.array() for column in self._block.columns]
         stop = rows_not_above(columns, bound)
         part = self._block.part(0, stop)

@@ -1,49 +1,36 @@
-"""A version buffer of our own: columns in memory, and files when they are too many.
+"""The version buffer in memory: columns in memory, and files when they are too many. Also: which buffer to open.
 
     add    →  in memory, unordered                       copied, counted; above half of memory_bytes_max …
-    spill  →  buffer-<incarnation>                       … all of it goes, in order, to a file that never changes
-    take   →  memory and files merged up to a version    what of a file lies above goes back into memory when it is done
+    spill  →  buffer-<incarnation>                       … all of it goes, in order, to an immutable file
+    take   →  memory and files merged up to a version    rows of a file above it return to memory with `done`
 
-The point is that most entries never see the disk a second time: they came from the log, and leave for the store before
-memory is full.
+Most entries never reach the disk a second time: they came from the log, and leave for the store before memory is full.
+Batches are ordered when they are taken or spilled, all at once. Small batches are joined from time to time, since the
+objects of a batch take more memory than a few entries.
 
-Three things can be under way at once: adding (any number of threads), one of the long works — spilling, persisting,
-beginning or ending a taking — and reading what was taken. A long work holds the *turn*, not the lock: others add
-meanwhile, until there is no room; then they wait for the turn and make some. An entry that is being written counts as
-in memory until the file is whole, and is in memory again if writing fails. `add` makes room before it puts: when it
+Three things can run at once: adding (any number of threads), one of the long operations (spilling, persisting,
+beginning or ending a take), and reading what was taken. A long operation holds the *turn*, not the lock: others add
+meanwhile, until there is no room; then they wait for the turn and spill. An entry that is being spilled counts as in
+memory until the file is complete, and returns to memory if writing fails. `add` makes room before it puts: when it
 raises, nothing of the batch is in the buffer.
 
-Always true: an entry is in exactly one place: in memory, in one file, or taken. A taken entry leaves for good with
-`done` only (checklist X-04); its files go then too. So at every moment everything that was added and not done is here.
-Memory: memory_bytes_max, half of which may be on its way to a file; while something is taken, half as much again.
+Invariants
+* An entry is in exactly one place: in memory, in one file, or taken. A taken entry is dropped by `done` only (checklist
+  X-04), and its files then too. So everything that was added and not done is here.
+* Until `done`, files of a taken range are only read, and its entries in memory are kept: `batches` returns the same
+  each time, and `put_back` has nothing to restore. `persist` moves them to a file like all others.
+* Memory: memory_bytes_max, half of which may be on its way to a file; while something is taken, half as much again.
 
-A file that lies wholly above the range is not read: using it up, as seed 2 has it, would write the same entries again.
-Files of an earlier life are cleared away on opening: the log has what was in them (C-15). Only files that a restore
-names (`adopted`) are taken over.
+A file that is wholly above the range is not read: consuming it, as seed 2 does, would write the same entries again.
+Files of an earlier process are removed on opening: the log has their entries (C-15). Only files that a restore names
+(`adopted`) are taken over.
 
-What was taken from a memory buffer: some batches in memory, some files up to a row, read as one ordered sequence.
-
-Nothing of it is gone before `done`: files are only read, and what was in memory is held here. So `batches` gives the
-same each time, and `put_back` has nothing to make good. If the buffer is persisted meanwhile, what is held here moves
-to a file as everything else does.
-
-What a version buffer holds in memory: batches as they came, and about how many bytes they take.
-
-Nothing is ordered here: that is done when it is taken or written out, for everything at once. Small batches are joined
-from time to time, since the objects of a batch weigh more than a few entries do.
-
-Not here: threads (whoever holds one of these also holds a lock).
-
-Which version buffer: `memory`, columns in memory and files when they are too many, or `rocksdb`, a column family.
-
-The one in memory writes nothing at all as long as reflection keeps up, and is the default. The one in RocksDB takes no
-more memory than two memtables however far the store is behind, and costs a write and a delete for each entry.
-
-When the disk was full, RocksDB takes nothing more until it is opened anew: for the buffer in RocksDB that is the next
-start of the program. Till then an alarm says so, the log keeps everything, and reads lay it over the store.
-
-Both begin empty, whatever an earlier life left there, of either kind: the log has all of it. So a buffer that was
-damaged by a crash is never opened, and one kind follows the other without ado.
+Which buffer: `memory` is the default, and writes nothing as long as reflection keeps up. `rocksdb` takes no more memory
+than two memtables however far the store is behind, and costs a write and a delete per entry. After a full disk RocksDB
+accepts nothing until it is reopened: for that buffer, at the next start of the program. Until then an alarm says so,
+the log keeps everything, and reads overlay it on the store. Both kinds start empty, whatever an earlier process of
+either kind left: the log has all of it. So a buffer damaged by a crash is never opened, and the kind can change at any
+start.
 """
 
 from __future__ import annotations
@@ -68,8 +55,8 @@ from warren.snapshot.version_buffer.buffer_file import BufferFile, open_buffer_f
 from warren.snapshot.version_buffer.entries import (
     BufferedEntries,
     BufferedPool,
+    concatenate,
     merged,
-    one_behind_the_other,
     ordered,
     rows_up_to,
 )
@@ -94,18 +81,18 @@ class MemoryRuns:
         return [*self._large, *self._small]
 
     def has_room_for(self, size_bytes: int, bytes_max: int) -> bool:
-        """An entry too large for empty memory does not exist (LC-01); a batch may be that large: it comes in alone."""
+        """No entry is too large for empty memory (LC-01); a batch may be: it is accepted alone."""
         return self.count == 0 or self.size_bytes + size_bytes <= bytes_max
 
-    def put(self, kept: BufferedEntries, size_bytes: int | None = None) -> None:
-        """Keep it; `size_bytes` is its `memory_bytes`, if that is known."""
-        size_bytes = kept.memory_bytes() if size_bytes is None else size_bytes
-        self.count += kept.count
+    def put(self, batch: BufferedEntries, size_bytes: int | None = None) -> None:
+        """`size_bytes`: the batch's `memory_bytes`, if known."""
+        size_bytes = batch.memory_bytes() if size_bytes is None else size_bytes
+        self.count += batch.count
         self.size_bytes += size_bytes
-        if kept.count > _SMALL_ROWS:
-            self._large.append(kept)
+        if batch.count > _SMALL_ROWS:
+            self._large.append(batch)
             return
-        self._small.append(kept)
+        self._small.append(batch)
         self._small_bytes += size_bytes
         if len(self._small) == _SMALL_MAX:
             self._join_small()
@@ -115,37 +102,37 @@ class MemoryRuns:
             self.put(batch)
 
     def divide(self, up_to: Version) -> tuple[MemoryRuns, MemoryRuns]:
-        """Those whose version is not above `up_to`, and the others."""
-        inside, puller_client = MemoryRuns(), MemoryRuns()
+        """Entries with a version up to `up_to`, and those above."""
+        below, above = MemoryRuns(), MemoryRuns()
         for batch in self.batches:
             flags = rows_up_to(batch.entries.majors, batch.entries.minors, up_to)
             if isinstance(flags, bool):
-                (inside if flags else puller_client).put(batch)
+                (below if flags else above).put(batch)
             else:
                 pool = BufferedPool([batch])
-                inside.put(pool.take(np.flatnonzero(flags)))
-                puller_client.put(pool.take(np.flatnonzero(~flags)))
-        return inside, puller_client
+                below.put(pool.take(np.flatnonzero(flags)))
+                above.put(pool.take(np.flatnonzero(~flags)))
+        return below, above
 
     def _join_small(self) -> None:
-        whole = one_behind_the_other(self._small)
+        whole = concatenate(self._small)
         self.size_bytes += whole.memory_bytes() - self._small_bytes
         self._small, self._small_bytes = [], 0
         self._large.append(whole)
 
 
-class TakenRangeOwner(Protocol):
-    """Where it was taken from."""
+class TakenEntriesOwner(Protocol):
+    """The buffer that a range was taken from."""
 
-    def end(self, taken: MemoryTakenRange, is_done: bool) -> None: ...
+    def end(self, taken: MemoryTakenEntries, is_done: bool) -> None: ...
 
 
-class MemoryTakenRange:
-    """Is a `Taken`."""
+class MemoryTakenEntries:
+    """Is a `TakenEntries`: batches in memory, and files up to a row, read as one ordered sequence."""
 
     def __init__(
         self,
-        home: TakenRangeOwner,
+        home: TakenEntriesOwner,
         memory: MemoryRuns,
         files: Sequence[BufferFile],
         stops: Sequence[int],
@@ -159,7 +146,7 @@ class MemoryTakenRange:
 
     @property
     def entries(self) -> int:
-        """How many are held here, those of its files that lie above the range included."""
+        """Number of entries, with those of its files that are above the range."""
         return self.memory.count + sum(file.entries for file in self.files)
 
     def batches(self) -> Iterator[EntryColumns]:
@@ -176,7 +163,7 @@ class MemoryTakenRange:
         self._home.end(self, is_done=False)
 
     def move_to(self, file: BufferFile) -> None:
-        """What was held in memory stands in this file now."""
+        """The entries in memory are in this file now."""
         self.files.append(file)
         self.stops.append(file.entries)
         self.memory = MemoryRuns()
@@ -210,7 +197,7 @@ class MemoryBuffer:
         self._is_turn_taken = False
         self._memory = MemoryRuns()
         self._leaving = MemoryRuns()  # on its way to a file
-        self._taken: MemoryTakenRange | None = None
+        self._taken: MemoryTakenEntries | None = None
         self._sync_failure = ""
         self._files = self._begin(adopted)
 
@@ -230,23 +217,23 @@ class MemoryBuffer:
     def add(self, channel: ChannelId, first_record: int, batch: EntryColumns) -> None:
         if batch.count:
             check_added(batch)
-            kept = BufferedEntries.of_batch(channel, first_record, batch)
-            size_bytes = kept.memory_bytes()
-            while not self._is_put(kept, size_bytes):
+            added = BufferedEntries.of_batch(channel, first_record, batch)
+            size_bytes = added.memory_bytes()
+            while not self._is_put(added, size_bytes):
                 with self._turn():
                     if not self._has_room_for(size_bytes):
                         self._spill()
 
-    def take(self, up_to: Version) -> MemoryTakenRange:
+    def take(self, up_to: Version) -> MemoryTakenEntries:
         with self._turn():
             if self._taken is not None:
-                raise Misuse("something is taken from the version buffer already", "call its done or put_back first")
+                raise Misuse("a range is taken from the version buffer already", "call its done or put_back first")
             reached = [file for file in self._files if file.first_version <= up_to]
             stops = [max(file.start, file.rows_up_to(up_to)) for file in reached]
             with self._changed:
                 inside, self._memory = self._memory.divide(up_to)
                 self._files = [file for file in self._files if file not in reached]
-                self._taken = MemoryTakenRange(self, inside, reached, stops, self._block_bytes)
+                self._taken = MemoryTakenEntries(self, inside, reached, stops, self._block_bytes)
                 return self._taken
 
     def persist(self) -> list[str]:
@@ -259,15 +246,15 @@ class MemoryBuffer:
             return [file.path for file in files]
 
     def close(self) -> None:
-        """Nothing of it is needed any more: the log has it."""
+        """Remove everything: the log has it."""
         with self._turn():
             files = [*self._files, *([] if self._taken is None else self._taken.files)]
             self._files, self._taken, self._memory = [], None, MemoryRuns()
             for file in files:
                 file.remove()
 
-    def end(self, taken: MemoryTakenRange, is_done: bool) -> None:
-        """For `MemoryTakenRange`: what was taken is in the store, or it goes back."""
+    def end(self, taken: MemoryTakenEntries, is_done: bool) -> None:
+        """For `MemoryTakenEntries`: its entries are in the store, or they return."""
         with self._turn():
             with self._changed:
                 if self._taken is not taken:
@@ -292,7 +279,7 @@ class MemoryBuffer:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Alone with the long works; others may add."""
+        """Exclude other long operations; others may add."""
         with self._changed:
             while self._is_turn_taken:
                 self._changed.wait()
@@ -304,10 +291,10 @@ class MemoryBuffer:
                 self._is_turn_taken = False
                 self._changed.notify_all()
 
-    def _is_put(self, kept: BufferedEntries, size_bytes: int) -> bool:
+    def _is_put(self, added: BufferedEntries, size_bytes: int) -> bool:
         with self._changed:
             if self._memory.has_room_for(size_bytes, self._spill_bytes):
-                self._memory.put(kept, size_bytes)
+                self._memory.put(added, size_bytes)
                 return True
             return False
 
@@ -316,7 +303,7 @@ class MemoryBuffer:
             return self._memory.has_room_for(size_bytes, self._spill_bytes)
 
     def _spill(self) -> None:
-        """Everything in memory goes to a file. Needs the turn."""
+        """Write everything in memory to a file. Needs the turn."""
         with self._changed:
             self._leaving, self._memory = self._memory, MemoryRuns()
         written: list[BufferFile] = []
@@ -331,7 +318,7 @@ class MemoryBuffer:
                 self._leaving = MemoryRuns()
 
     def _sync(self, files: Sequence[BufferFile]) -> None:
-        """Bytes, then names. After a failure nothing is believed any more: the next sync would succeed, and lie."""
+        """Sync bytes, then names. After a failure no later sync is trusted: it could succeed without having written."""
         if self._sync_failure:
             raise SyncFailed(f"cannot persist the version buffer: {self._sync_failure}", "restart: the log has it all")
         try:
@@ -348,15 +335,15 @@ class MemoryBuffer:
         return write_buffer_file(self._disk, self._directory, identity, pieces, self._block_bytes)
 
     def _use_up(self, file: BufferFile) -> None:
-        """Bring what is left of a file back into memory, spilling as need be, then remove it. Needs the turn. If it
-        fails half way, the file holds what did not come back."""
+        """Return the remaining entries of a file to memory, spilling if needed, then remove it. Needs the turn. If it
+        fails half way, the file holds the entries that did not return."""
         for block in file.blocks(file.start, file.start + file.entries):
-            kept = block.owned()
-            if not self._has_room_for(kept.memory_bytes()):
+            rest = block.owned()
+            if not self._has_room_for(rest.memory_bytes()):
                 self._spill()
             with self._changed:
-                self._memory.put(kept)
-                file.start += kept.count
+                self._memory.put(rest)
+                file.start += rest.count
         with self._changed:
             self._files.remove(file)
         file.remove()

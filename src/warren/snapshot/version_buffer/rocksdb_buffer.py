@@ -1,4 +1,4 @@
-"""A version buffer that is a column family of RocksDB: one row for each entry, in the order of the key.
+"""The version buffer in a column family of RocksDB: one row per entry, in the order of the key.
 
     add         one WriteBatch, without RocksDB's own log             atomic
     take        nothing is moved: the range is remembered
@@ -6,26 +6,26 @@
     done        one WriteBatch of range deletions
 
 Seed 2 takes the first entry, closes the iterator, deletes the entry, and so on, because deleting under an iterator
-goes wrong. Here many rows are read by one iterator instead of one, and nothing is deleted while any is open (VB-09):
-deleting waits for `done`, when the store has the entries (X-04). Till then a crash or `put_back` leaves them.
+fails. Here one iterator reads many rows, and nothing is deleted while one is open (VB-09): deleting waits for `done`,
+when the store has the entries (X-04). Until then they survive a crash or `put_back`.
 
-Entries that come late — added while a taking is open, into its range — are neither in it nor deleted with it: their
-keys are remembered until it ends, `batches` passes them over, and the range deletions leave them out. (A snapshot would
-say the same, but iterators of rocksdict 0.3.29 do not keep to one.)
+Late entries, added into an open range, are neither in it nor deleted with it: their keys are remembered until it ends,
+`batches` skips them, and the range deletions exclude them. (A snapshot would do the same, but iterators of rocksdict
+0.3.29 ignore it.)
 
-RocksDB's log is off: `persist` is its flush, which is what brings the memtable to disk. The memtable is small and
-compaction leveled, since the lowest keys are read and deleted first and should soon lie in one level. On opening the
-family is emptied: the log of Warren has what was in it; only a restored area is taken over (`is_restored`).
+RocksDB's log is off: `persist` flushes the memtable to disk. The memtable is small and compaction leveled, since the
+lowest keys are read and deleted first and should soon be in one level. On opening the family is emptied: the log of
+Warren has its entries; only a restored area is taken over (`is_restored`).
 
-An entry of the version buffer as a row of RocksDB, for whole batches at once.
+An entry is a row of RocksDB, encoded for whole batches at once:
 
     key      | major u64 | minor u64 | channel u32 | record u64 |                                   28 bytes
     value    | epoch u64 | kind u8 | storage u64 | undo prev u64 | undo next u64 | key bytes u32 |  37 bytes
              | key … | value … |
 
-All numbers are big-endian: RocksDB orders by bytes, and so by write version, channel and record. Version alone would
-not do: entries of one version would overwrite one another. Rows are built and taken apart as columns; only the calls
-into RocksDB are one for each row. Page: docs/formats/buffer_file.md.
+All numbers are big-endian: RocksDB orders by bytes, and so by write version, channel and record. Version alone
+is not enough: entries of one version would overwrite one another. Rows are encoded and decoded as columns; only the
+calls into RocksDB are one per row. Page: docs/formats/buffer_file.md.
 """
 
 from __future__ import annotations
@@ -76,27 +76,27 @@ def behind(up_to: Version) -> bytes:
     return KEY.pack(*up_to, _CHANNEL_MAX, UINT64_MAX) + b"\0"
 
 
-def row_keys(kept: BufferedEntries) -> list[bytes]:
-    made = np.empty(kept.count, dtype=_KEYS)
-    for name, column in zip(_KEYS.names or (), kept.columns, strict=True):
-        made[name] = column.array()
-    data = made.tobytes()
+def row_keys(batch: BufferedEntries) -> list[bytes]:
+    table = np.empty(batch.count, dtype=_KEYS)
+    for name, column in zip(_KEYS.names or (), batch.columns, strict=True):
+        table[name] = column.array()
+    data = table.tobytes()
     return [data[at : at + KEY.size] for at in range(0, len(data), KEY.size)]
 
 
-def row_values(kept: BufferedEntries) -> list[bytes]:
-    entries = kept.entries
+def row_values(batch: BufferedEntries) -> list[bytes]:
+    entries = batch.entries
     assert entries.epochs is not None, "checked when it was added"
     key_starts, key_sizes = entries.keys.bounds()
     value_starts, value_sizes = entries.values.bounds()
-    heads = np.empty(kept.count, dtype=_HEADS)
+    heads = np.empty(batch.count, dtype=_HEADS)
     columns = (entries.epochs, entries.kinds, entries.storages, entries.undo_prev, entries.undo_next)
     for name, column in zip(_HEADS.names or (), columns, strict=False):
         heads[name] = column.array()
     heads["key_bytes"] = key_sizes
     edges = np.concatenate(([0], np.cumsum(HEAD.size + key_sizes + value_sizes)))
     places, out = edges[:-1], np.empty(int(edges[-1]), dtype=np.uint8)
-    head_starts = np.arange(kept.count, dtype=np.int64) * HEAD.size
+    head_starts = np.arange(batch.count, dtype=np.int64) * HEAD.size
     _copy(np.frombuffer(heads.tobytes(), dtype=np.uint8), head_starts, np.full_like(key_sizes, HEAD.size), out, places)
     _copy(entries.keys.heap, key_starts, key_sizes, out, places + HEAD.size)
     _copy(entries.values.heap, value_starts, value_sizes, out, places + HEAD.size + key_sizes)
@@ -155,7 +155,7 @@ _BEYOND = b"\xff" * (KEY.size + 1)
 
 
 def family_options(memtable_bytes: int = MEMTABLE_BYTES) -> Options:
-    """How the column family is to be opened."""
+    """The options of the column family."""
     options = Options(raw_mode=True)
     options.set_write_buffer_size(memtable_bytes)
     options.set_max_write_buffer_number(2)
@@ -179,7 +179,7 @@ def open_buffer(
 
 
 class RocksdbBuffer:
-    """Is a `VersionBuffer`. The database is open and has the family; it is closed with the buffer only if it is its."""
+    """Is a `VersionBuffer`. The database is open and has the family; it is closed with the buffer only if owned."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class RocksdbBuffer:
         setattr(self._without_log, "disable_wal", True)  # noqa: B010 - an attribute, which the stubs call a method
         self._changed = threads.condition()
         self._batch_bytes = batch_bytes
-        self._taken: RocksdbTakenRange | None = None
+        self._taken: RocksdbTakenEntries | None = None
         self._late: set[bytes] = set()
         if not is_restored:
             with rocksdb_calls("empty the version buffer"):
@@ -222,22 +222,22 @@ class RocksdbBuffer:
         if batch.count == 0:
             return
         check_added(batch)
-        kept = BufferedEntries.of_views(channel, first_record, batch)
-        keys = row_keys(kept)
-        made = WriteBatch(raw_mode=True)
-        deque(map(made.put, keys, row_values(kept), repeat(self._handle)), maxlen=0)
+        added = BufferedEntries.of_views(channel, first_record, batch)
+        keys = row_keys(added)
+        writes = WriteBatch(raw_mode=True)
+        deque(map(writes.put, keys, row_values(added), repeat(self._handle)), maxlen=0)
         with self._changed:
             late = self._late_keys(batch, keys)
             with rocksdb_calls("add to the version buffer"):
-                self._family.write(made, self._without_log)
+                self._family.write(writes, self._without_log)
             self._late |= late
             self._entries += batch.count
 
-    def take(self, up_to: Version) -> RocksdbTakenRange:
+    def take(self, up_to: Version) -> RocksdbTakenEntries:
         with self._changed:
             if self._taken is not None:
-                raise Misuse("something is taken from the version buffer already", "call its done or put_back first")
-            self._taken = RocksdbTakenRange(self, up_to)
+                raise Misuse("a range is taken from the version buffer already", "call its done or put_back first")
+            self._taken = RocksdbTakenEntries(self, up_to)
             return self._taken
 
     def persist(self) -> list[str]:
@@ -253,7 +253,7 @@ class RocksdbBuffer:
                 self._database.close()
 
     def read(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
-        """For `RocksdbTakenRange`: rows from `start` on, as many as make a batch. Their iterator is closed on return."""
+        """For `RocksdbTakenEntries`: one batch of rows from `start` on. The iterator is closed on return."""
         options = ReadOptions()
         options.set_iterate_upper_bound(stop)
         rows: list[tuple[bytes, bytes]] = []
@@ -274,8 +274,8 @@ class RocksdbBuffer:
         with self._changed:
             return [row for row in rows if row[0] not in self._late] if self._late else rows
 
-    def end(self, taken: RocksdbTakenRange, is_done: bool) -> None:
-        """For `RocksdbTakenRange`: what was taken is in the store, or it stays."""
+    def end(self, taken: RocksdbTakenEntries, is_done: bool) -> None:
+        """For `RocksdbTakenEntries`: its entries are in the store, or they stay."""
         with self._changed:
             if self._taken is not taken:
                 raise Misuse("this taking has ended already", "take again")
@@ -288,14 +288,14 @@ class RocksdbBuffer:
 
     def _delete(self, stop: bytes) -> None:
         """Everything before `stop` but the late ones."""
-        made = WriteBatch(raw_mode=True)
+        writes = WriteBatch(raw_mode=True)
         start = b""
         for late in sorted(self._late):
-            made.delete_range(start, late, self._handle)
+            writes.delete_range(start, late, self._handle)
             start = late + b"\0"
-        made.delete_range(start, stop, self._handle)
+        writes.delete_range(start, stop, self._handle)
         with rocksdb_calls("delete from the version buffer"):
-            self._family.write(made, self._without_log)
+            self._family.write(writes, self._without_log)
 
     def _late_keys(self, batch: EntryColumns, keys: list[bytes]) -> set[bytes]:
         if self._taken is None:
@@ -312,14 +312,14 @@ class RocksdbBuffer:
             return sum(1 for _ in self._family.keys(read_opt=options))
 
 
-class RocksdbTakenRange:
-    """Is a `Taken`."""
+class RocksdbTakenEntries:
+    """Is a `TakenEntries`."""
 
     def __init__(self, home: RocksdbBuffer, up_to: Version) -> None:
         self._home = home
         self.up_to = up_to
         self.stop = behind(up_to)
-        self.count: int | None = None  # known once somebody has read it all
+        self.count: int | None = None  # known after it was read to its end
 
     def batches(self) -> Iterator[EntryColumns]:
         start, count = b"", 0

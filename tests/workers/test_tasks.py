@@ -1,4 +1,4 @@
-"""The worker: a process of its own that is nice to others, hands over a proposal or an error, and dies without harm."""
+"""Tasks in worker processes: niced, answering with a result or an error, killed without harm."""
 
 from __future__ import annotations
 
@@ -21,19 +21,12 @@ from warren.base.errors import Damage, DiskFailure, Gone, Misuse, OutOfRoom, Ref
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.base.threads import SystemThreads
 from warren.files.local import LocalFiles
-from warren.log.compaction.jobs import Job, run_job
+from warren.log.compaction.jobs import InlineWorker, Job, MergeWorker, ProcessWorker, SizedWorker, run_job
 from warren.log.file_record import FileKind, FileRecord
 from warren.log.store import LogStore
-from warren.log.workers import (
-    NICENESS,
-    InlineWorker,
-    MergeWorker,
-    ProcessWorker,
-    SizedWorker,
-    error_from_json,
-    error_to_json,
-)
 from warren.records.block import FileIdentity
+from warren.workers.process import error_from_json, error_to_json
+from warren.workers.tasks import NICENESS
 
 SECONDS_MAX = 20
 
@@ -60,11 +53,11 @@ def new_job(directory: str, staging: str, inputs: tuple[FileRecord, ...], epoch:
     return Job(directory, staging, FileNumber(99), identity, FileKind.COMPACTED, inputs, epoch, True, **figures)
 
 
-def process_of(worker: ProcessWorker) -> subprocess.Popen[bytes]:
-    """The worker's process, once it has one."""
-    wait_until(lambda: worker._process is not None)
-    assert worker._process is not None
-    return worker._process
+def pid_of(worker: ProcessWorker) -> int:
+    """The process of the worker, once it has one."""
+    wait_until(lambda: worker.pid is not None)
+    assert worker.pid is not None
+    return worker.pid
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -76,7 +69,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 @contextmanager
 def blocked_at(path: Path) -> Iterator[None]:
-    """Whoever opens the file waits for ever: in its place stands a pipe that nobody writes to."""
+    """Opening the file blocks for ever: a pipe without a writer is in its place."""
     aside = path.with_name("aside")
     path.rename(aside)
     os.mkfifo(path)
@@ -109,11 +102,11 @@ def test_it_is_a_process_of_its_own_with_a_lower_priority(tmp_path: Path) -> Non
         worker = ProcessWorker()
         seen: list[tuple[int, int]] = []
 
-        def look(share: float) -> None:
-            pid = process_of(worker).pid
+        def note_priority(share: float) -> None:
+            pid = pid_of(worker)
             seen.append((pid, os.getpriority(os.PRIO_PROCESS, pid)))
 
-        worker.run(job_of(store, "job"), look)
+        worker.run(job_of(store, "job"), note_priority)
         [(pid, priority)] = set(seen)
         assert pid != os.getpid()
         assert NICENESS >= 5
@@ -180,35 +173,35 @@ def test_damage_crosses_the_pipe_with_its_place() -> None:
     assert (found.path, found.offset, found.hint, str(found)) == (error.path, error.offset, error.hint, str(error))
 
 
-def test_what_no_one_foresaw_crosses_the_pipe_as_a_failure_that_says_so() -> None:
+def test_an_unexpected_error_crosses_the_pipe_as_a_disk_failure() -> None:
     found = error_from_json(error_to_json(ZeroDivisionError("oh")))
     assert type(found) is DiskFailure
     assert found.what == "the worker failed: ZeroDivisionError('oh')"
 
 
-def test_damage_found_by_the_process_is_told_as_the_inline_worker_would(tmp_path: Path) -> None:
+def test_damage_found_by_the_process_is_reported_as_by_the_inline_worker(tmp_path: Path) -> None:
     with store_with(tmp_path) as store:
         path = tmp_path / sealed(store)[0].name
         raw = bytearray(path.read_bytes())
         raw[200] ^= 1
         path.write_bytes(raw)
-        told: list[WarrenError] = []
+        raised: list[WarrenError] = []
         workers: list[MergeWorker] = [InlineWorker(LocalFiles(), SystemThreads()), ProcessWorker()]
         for worker in workers:
             with pytest.raises(Damage) as caught:
                 worker.run(job_of(store, "job"), lambda share: None)
-            told.append(caught.value)
-        assert [str(error) for error in told] == [str(told[0])] * 2
-        assert isinstance(told[1], Damage) and told[1].path == str(path) and 0 < told[1].offset <= 200
+            raised.append(caught.value)
+        assert [str(error) for error in raised] == [str(raised[0])] * 2
+        assert isinstance(raised[1], Damage) and raised[1].path == str(path) and 0 < raised[1].offset <= 200
 
 
 def test_a_missing_input_is_refused_by_name(tmp_path: Path) -> None:
     with store_with(tmp_path) as store:
         path = tmp_path / sealed(store)[0].name
         path.rename(tmp_path / "elsewhere")
-        with pytest.raises(WarrenError, match=str(path)) as told:
+        with pytest.raises(WarrenError, match=str(path)) as raised:
             ProcessWorker().run(job_of(store, "job"), lambda share: None)
-        assert told.value.hint
+        assert raised.value.hint
         (tmp_path / "elsewhere").rename(path)
 
 
@@ -223,10 +216,10 @@ def test_a_worker_that_is_killed_in_the_middle_of_its_job_ends_the_job_and_not_t
         with blocked_at(tmp_path / sealed(store)[0].name):
             thread = threading.Thread(target=lambda: kill_in_the_middle(worker, tmp_path / "staging"))
             thread.start()
-            with pytest.raises(DiskFailure, match="ended before its job did: killed by signal 9") as told:
+            with pytest.raises(DiskFailure, match="ended before its job did: killed by signal 9") as raised:
                 store.compact()
             thread.join()
-        assert told.value.hint == "nothing has changed: try again"
+        assert raised.value.hint == "nothing has changed: try again"
         assert store.manifest.state.compacted == before
         assert os.listdir(tmp_path / "staging") == [], "what it left behind is cleared at once"
         put(store, {b"after": b"x"})
@@ -236,7 +229,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_its_job_ends_the_job_and_not_t
 def kill_in_the_middle(worker: ProcessWorker, staging: Path) -> None:
     """As soon as it has begun to write."""
     wait_until(lambda: any(staging.glob("*/output")))
-    os.kill(process_of(worker).pid, signal.SIGKILL)
+    os.kill(pid_of(worker), signal.SIGKILL)
 
 
 def test_a_stop_ends_the_job_under_way(tmp_path: Path) -> None:
@@ -262,7 +255,7 @@ import os, sys, threading, time
 from tests.log.test_retention_lives import log_file
 from tests.log.upkeep_stage import QUIET, put
 from warren.log.store import LogStore
-from warren.log.workers import ProcessWorker
+from warren.log.compaction.jobs import ProcessWorker
 
 store = LogStore.open(sys.argv[1], QUIET)
 put(store, {b"a": b"1"})
@@ -272,12 +265,12 @@ os.rename(path, path + ".aside")
 os.mkfifo(path)
 worker = store.compaction._worker = ProcessWorker()
 
-def tell():
-    while worker._process is None or not any(os.listdir(os.path.join(sys.argv[1], "staging"))):
+def report():
+    while worker.pid is None or not any(os.listdir(os.path.join(sys.argv[1], "staging"))):
         time.sleep(0.005)
-    print(worker._process.pid, path, flush=True)
+    print(worker.pid, path, flush=True)
 
-threading.Thread(target=tell, daemon=True).start()
+threading.Thread(target=report, daemon=True).start()
 store.compact()
 """
 
@@ -319,7 +312,7 @@ def test_a_worker_that_ends_without_an_answer_is_an_error_of_ours(script: str, m
     """Whatever it leaves in the pipe: no traceback of a broken pipe or of half a line."""
     start = subprocess.Popen
     monkeypatch.setattr(
-        "warren.log.workers.subprocess.Popen", lambda command, **how: start([sys.executable, "-c", script], **how)
+        "warren.workers.process.subprocess.Popen", lambda command, **how: start([sys.executable, "-c", script], **how)
     )
     job = job_with([10] * 5000)  # more than a pipe holds
     with pytest.raises(DiskFailure, match="ended before its job did: status"):
@@ -330,7 +323,7 @@ def test_a_machine_that_starts_no_process_is_an_error_of_ours(monkeypatch: pytes
     def refuse(*what: object, **how: object) -> None:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("warren.log.workers.subprocess.Popen", refuse)
+    monkeypatch.setattr("warren.workers.process.subprocess.Popen", refuse)
     with pytest.raises(DiskFailure, match=r"no worker process can be started: .*unavailable"):
         ProcessWorker().run(job_with([]), lambda share: None)
 
@@ -343,7 +336,7 @@ def test_a_job_that_is_run_again_begins_with_an_empty_staging_directory(tmp_path
         spills.mkdir(parents=True)
         (spills / "left").write_bytes(b"x")
         Path(job.staging, "output").write_bytes(b"x" * 10_000)
-        made = run_job(LocalFiles(), SystemThreads(), job, lambda share: None)
-        assert made["entries"] == 100
-        assert Path(job.staging, "output").stat().st_size == made["end"]
+        figures = run_job(LocalFiles(), SystemThreads(), job, lambda share: None)
+        assert figures["entries"] == 100
+        assert Path(job.staging, "output").stat().st_size == figures["end"]
         assert not (spills / "left").exists()

@@ -19,15 +19,15 @@ import pytest
 
 from warren.base.errors import Damage, DiskFailure, Gone, Locked, Misuse, OutOfRoom, Refused, WarrenError
 from warren.base.threads import Background
-from warren.snapshot.control_socket import (
+from warren.workers.control_socket import (
     ANSWER_BYTES_MAX,
     REQUEST_BYTES_MAX,
     ControlServer,
     Handler,
-    Message,
     NotListening,
     call,
 )
+from warren.workers.process import Message
 
 ENOUGH = 60.0  # seconds: only something broken takes so long
 
@@ -73,7 +73,7 @@ def test_rf_12_an_order_is_answered_over_a_socket_that_only_the_owner_may_use(tm
 @pytest.mark.parametrize(
     "error",
     [
-        Refused("no", "ask later"),
+        Refused("no", "try later"),
         Gone("gone"),
         Locked("held"),
         Misuse("wrong"),
@@ -86,17 +86,17 @@ def test_an_error_of_the_handler_is_raised_at_the_other_side_as_what_it_was(tmp_
         with pytest.raises(type(error)) as raised:
             call(path, {"command": "fail"}, ENOUGH)
         assert (type(raised.value), raised.value.what, raised.value.hint) == (type(error), error.what, error.hint)
-        told = raw(path, b'{"command": "fail"}\n')
-        assert (told["status"], told["error"], told["hint"]) == ("failed", error.what, error.hint)
+        answer = raw(path, b'{"command": "fail"}\n')
+        assert (answer["status"], answer["error"], answer["hint"]) == ("failed", error.what, error.hint)
 
 
-def test_damage_and_faults_are_told_as_such(tmp_path: Path) -> None:
+def test_damage_and_faults_keep_their_families(tmp_path: Path) -> None:
     with serving(tmp_path / "s", damage=raising(Damage("bad block", "f", 7)), fault=raising(KeyError("x"))) as path:
         with pytest.raises(Damage, match=r"bad block \(f at byte 7\)"):
             call(path, {"command": "damage"}, ENOUGH)
         with pytest.raises(DiskFailure, match="fault failed: KeyError"):
             call(path, {"command": "fault"}, ENOUGH)
-        assert call(path, {"command": "echo"}, ENOUGH)["status"] == "ok", "and it goes on"
+        assert call(path, {"command": "echo"}, ENOUGH)["status"] == "ok", "and it continues"
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_damage_and_faults_are_told_as_such(tmp_path: Path) -> None:
 )
 def test_what_is_no_request_is_answered_with_what_is_wrong(tmp_path: Path, line: bytes, error: str) -> None:
     with serving(tmp_path / "s") as path:
-        told = raw(path, line)
-        assert told["status"] == "failed" and error in told["error"]
+        answer = raw(path, line)
+        assert answer["status"] == "failed" and error in answer["error"]
         assert call(path, {"command": "echo"}, ENOUGH)["status"] == "ok"
 
 
@@ -126,14 +126,14 @@ def test_the_largest_request_and_the_largest_answer_pass_and_larger_ones_do_not(
         with pytest.raises(Refused, match="an answer of"):
             call(path, {"command": "fill", "how": "too large"}, ENOUGH)
         bare = len(json.dumps({"command": "echo", "x": ""})) + 1
-        heard = call(path, {"command": "echo", "x": "x" * (REQUEST_BYTES_MAX - bare)}, ENOUGH)["heard"]
-        assert len(heard["x"]) == REQUEST_BYTES_MAX - bare
+        echoed = call(path, {"command": "echo", "x": "x" * (REQUEST_BYTES_MAX - bare)}, ENOUGH)["heard"]
+        assert len(echoed["x"]) == REQUEST_BYTES_MAX - bare
         with pytest.raises(Misuse, match="a request of"):
             call(path, {"command": "echo", "x": "x" * (REQUEST_BYTES_MAX - bare + 1)}, ENOUGH)
 
 
-def test_somebody_who_says_nothing_or_does_not_listen_is_hung_up_on(tmp_path: Path) -> None:
-    """Also somebody who says a byte now and then: the time is for the whole line."""
+def test_a_client_that_sends_nothing_or_does_not_read_is_disconnected(tmp_path: Path) -> None:
+    """Also a client that sends a byte now and then: the time limit is for the whole line."""
     large = {"x": "x" * (4 << 20)}
     with serving(tmp_path / "s", 0.2, large=lambda request: large) as path:
         silent = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(3)]
@@ -171,32 +171,32 @@ def test_orders_are_taken_one_at_a_time_and_a_late_answer_is_not_waited_for(tmp_
         assert running == [0, 1]
 
 
-def test_where_nobody_listens_it_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NotListening, match="nobody listens"):
+def test_a_missing_listener_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(NotListening, match="no process listens"):
         call(str(tmp_path / "none"), {"command": "echo"}, 1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(tmp_path / "dead"))
-    with pytest.raises(NotListening, match="nobody listens"):
+    with pytest.raises(NotListening, match="no process listens"):
         call(str(tmp_path / "dead"), {"command": "echo"}, 1)
 
 
-def test_whoever_dies_before_it_answers_is_told_as_gone(tmp_path: Path) -> None:
+def test_a_process_that_dies_before_it_answers_is_reported(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     code = (
-        "import os, sys; from warren.snapshot.control_socket import ControlServer\n"
+        "import os, sys; from warren.workers.control_socket import ControlServer\n"
         f"server = ControlServer({path!r}, {{'die': lambda request: os.kill(os.getpid(), 9)}})\n"
         "os.write(1, b'ready\\n'); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        with pytest.raises(NotListening, match="is gone"):
+        with pytest.raises(NotListening, match="has ended"):
             call(path, {"command": "die"}, ENOUGH)
         assert process.wait(ENOUGH) == -signal.SIGKILL
     with serving(Path(path)):
         assert call(path, {"command": "echo"}, ENOUGH)["status"] == "ok", "its name was stale, and was replaced"
 
 
-def test_a_name_that_somebody_listens_at_is_not_taken_from_him(tmp_path: Path) -> None:
+def test_a_name_with_a_listener_is_not_taken_over(tmp_path: Path) -> None:
     with serving(tmp_path / "s") as path:
         with pytest.raises(Locked, match="another process listens"):
             ControlServer(path, {})

@@ -1,20 +1,20 @@
-"""A control socket: one process orders something of another one on the same machine, and gets an answer.
+"""The control socket: a process sends a command to another one on the same machine, and gets an answer.
 
     {"command": "persist"}                                     ──▶  the handler of that name; a line, at most 64 KiB
     {"status": "ok", …}                                        ◀──  what it returned; a line, at most 16 MiB
-    {"status": "failed", "error": …, "hint": …, "family": …}   ◀──  or why it could not be done
+    {"status": "failed", "error": …, "hint": …, "family": …}   ◀──  or why it failed
 
-A Unix socket, mode 0600: whoever may own the directory may give orders. One connection is one order. One thread takes
-them one after another, so handlers never meet each other; an order that takes long lets the next one wait. Somebody who
-connects and says nothing, or does not listen, is hung up on after some seconds. An order that cannot be
-answered because of a defect is an alarm until a later one is answered (base/threads).
+A Unix socket, mode 0600: the owner of the directory may send commands. One connection is one command. One thread runs
+them one after another, so handlers never run concurrently; a long command delays the next one. A client that connects
+and sends nothing, or does not read, is disconnected after some seconds. A command that fails by a defect is an alarm
+until a later one succeeds (base/threads).
 
-The name of a socket outlives its process. A name at which nobody listens is replaced, one at which somebody does is not
-(`Locked`), unless the caller holds a lock that makes the name his. A path longer than the system takes (107 bytes) is
-reached through the open directory, /proc/self/fd/<n>/<name>.
+The name of a socket outlives its process. A name without a listener is replaced, one with a listener is not (`Locked`),
+unless the caller holds a lock that makes the name its own. A path longer than the system accepts (107 bytes) is reached
+through the open directory, /proc/self/fd/<n>/<name>.
 
-Always true: no more than the limit is ever held of what comes in; each order is answered, or the connection ends.
-Not here: what the orders mean (puller, embedded/database).
+Invariants: no more than the limit of a request is held in memory; each command is answered, or the connection ends.
+Elsewhere: what the commands do (snapshot/puller, embedded/database).
 """
 
 from __future__ import annotations
@@ -29,21 +29,11 @@ from functools import partial
 from typing import Any
 
 from warren.base.environment import Clock, SystemClock
-from warren.base.errors import (
-    Damage,
-    DiskFailure,
-    Gone,
-    InternalError,
-    Locked,
-    Misuse,
-    NotFound,
-    OutOfRoom,
-    Refused,
-    WarrenError,
-)
+from warren.base.errors import DiskFailure, Locked, Misuse, Refused, WarrenError
 from warren.base.threads import Background, SystemThreads, Threads
 from warren.files.local import translated
 from warren.files.protocol import base_name, parent
+from warren.workers.process import Message, error_from_json
 
 REQUEST_BYTES_MAX = 64 << 10
 ANSWER_BYTES_MAX = 16 << 20
@@ -52,25 +42,19 @@ _PATH_BYTES_MAX = 107
 _PIECE_BYTES = 64 << 10
 _WAITING_MAX = 16
 _PAUSE_SECONDS = 0.1
-_FAMILIES: dict[str, type[WarrenError]] = {
-    family.__name__: family
-    for family in (Misuse, Refused, NotFound, Locked, Gone, OutOfRoom, DiskFailure, InternalError)
-}
-
-Message = dict[str, Any]
 Handler = Callable[[Message], Message]
 
 
 class NotListening(Refused):
-    """There is no socket, or nobody behind it."""
+    """There is no socket, or no process behind it."""
 
 
 class NoAnswer(Refused):
-    """It did not come in time. The order may be under way."""
+    """It did not come in time. The command may still run."""
 
 
 class ControlServer:
-    """Listens from when it is made until `close`."""
+    """Listens from its creation until `close`."""
 
     def __init__(
         self,
@@ -82,12 +66,12 @@ class ControlServer:
         takes_over: bool = False,
         background: Background | None = None,
     ) -> None:
-        """`takes_over`: the caller holds a lock by which the name is his, whoever listens there."""
+        """`takes_over`: the caller holds a lock for the name, so that a present listener is replaced."""
         self.path = path
         self._handlers = dict(handlers)
         self._clock = clock or SystemClock()
         self._patience_seconds = patience_seconds
-        self._task = (background or Background()).task("control-socket", "an order is not answered")
+        self._task = (background or Background()).task("control-socket", "a control command is not answered")
         threads = threads or SystemThreads()
         self._pausing = threads.condition()
         self._is_closing = False
@@ -96,7 +80,7 @@ class ControlServer:
         self._thread = threads.start("warren-control", self._run)
 
     def close(self) -> None:
-        """Take no more orders; the one under way is answered first. Not from a handler."""
+        """Stop listening; the running command is answered first. Not from a handler."""
         with self._pausing:
             self._is_closing = True
             self._pausing.notify_all()
@@ -114,7 +98,7 @@ class ControlServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 with self._pausing:
-                    if not self._is_closing:  # too many open files, perhaps: that passes
+                    if not self._is_closing:  # perhaps too many open files, which passes
                         self._pausing.wait(_PAUSE_SECONDS)
                     if self._is_closing:
                         return
@@ -123,7 +107,7 @@ class ControlServer:
                 self._task.run(partial(self._answer_if_connected, connection))
 
     def _answer_if_connected(self, connection: socket.socket) -> None:
-        with suppress(OSError):  # the client is gone, and does not wait for the answer
+        with suppress(OSError):  # the client has disconnected
             self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
@@ -147,11 +131,11 @@ class ControlServer:
             raise
         except Exception as error:
             what = f"{request['command']} failed: {error!r}"
-            raise DiskFailure(what, "this is a fault of warren: please report it") from error
+            raise DiskFailure(what, "this is a defect of Warren: please report it") from error
 
 
 def call(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | None = None) -> Message:
-    """Give an order; its answer. Raises what the handler raised, `NotListening` or `NoAnswer`."""
+    """Send a command; its answer. Raises what the handler raised, `NotListening` or `NoAnswer`."""
     clock = clock or SystemClock()
     line = _line(dict(request))
     if len(line) > REQUEST_BYTES_MAX:
@@ -165,24 +149,24 @@ def call(path: str, request: Mapping[str, Any], timeout: float, clock: Clock | N
             connection.sendall(line)
             answer = _object(_read_line(connection, ANSWER_BYTES_MAX, deadline_ns, clock), "an answer")
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise NotListening(f"nobody listens at {path}", "the process that serves it does not run") from error
+        raise NotListening(f"no process listens at {path}", "the process that serves it does not run") from error
     except (TimeoutError, BlockingIOError) as error:
         raise NoAnswer(f"no answer from {path} within {timeout:g} seconds", "it may be busy: try again") from error
     except ConnectionError as error:
-        raise NotListening(f"whoever listened at {path} is gone", "it ended before it answered") from error
+        raise NotListening(f"the process that listened at {path} has ended", "it ended before it answered") from error
     except OSError as error:
-        with translated("ask at", path):
+        with translated("send a command to", path):
             raise error
     if answer.get("status") == "ok":
         return answer
-    raise failure_told(answer)
+    raise failure_from_json(answer)
 
 
 # -- lines -------------------------------------------------------------------------------------------------------
 
 
 def _read_line(connection: socket.socket, bytes_max: int, deadline_ns: int, clock: Clock) -> bytes:
-    """Up to the newline, and never more than so many bytes or beyond the deadline."""
+    """Read up to the newline, at most so many bytes, until the deadline."""
     line = bytearray()
     while not line.endswith(b"\n"):
         left = (deadline_ns - clock.monotonic_ns()) / 1e9
@@ -191,7 +175,7 @@ def _read_line(connection: socket.socket, bytes_max: int, deadline_ns: int, cloc
         connection.settimeout(left)
         piece = connection.recv(min(_PIECE_BYTES, bytes_max + 1 - len(line)))
         if not piece:
-            raise ConnectionResetError("it ended within a line")
+            raise ConnectionResetError("the connection ended within a line")
         line += piece
         if len(line) > bytes_max:
             raise Refused(f"a line of more than {bytes_max} bytes", "ask for less")
@@ -221,29 +205,26 @@ def _object(line: bytes, what: str) -> Message:
 
 
 def failure_to_json(error: WarrenError) -> Message:
-    """Its own name for the same error at the other side, if that knows it."""
+    """An error as an answer; `failure_from_json` raises it with the same family."""
     return {"status": "failed", "error": error.what, "hint": error.hint, "family": type(error).__name__}
 
 
-def failure_told(answer: Message) -> WarrenError:
-    """What `failure_to_json` has told, as an error again."""
-    what, hint, family = (str(answer.get(name, "")) for name in ("error", "hint", "family"))
-    if family == Damage.__name__:
-        return Damage(what, hint=hint)
-    return _FAMILIES.get(family, DiskFailure)(what, hint)
+def failure_from_json(answer: Message) -> WarrenError:
+    """The inverse of `failure_to_json`."""
+    return error_from_json({**answer, "what": answer.get("error", "")})
 
 
 # -- names -------------------------------------------------------------------------------------------------------
 
 
 def listener_at(path: str, takes_over: bool) -> tuple[socket.socket, int]:
-    """A socket that listens there, and the inode of its name: only that one is ours to remove."""
+    """A socket that listens there, and the inode of its name, to remove only that one."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with reachable(path) as near:
             _remove_stale(path, near, takes_over)
             listener.bind(near)
-        os.chmod(path, 0o600)  # before anybody can connect: that is possible from `listen` on
+        os.chmod(path, 0o600)  # before clients can connect, which they can from `listen` on
         inode = os.stat(path).st_ino
         listener.listen(_WAITING_MAX)
     except BaseException:
@@ -253,13 +234,13 @@ def listener_at(path: str, takes_over: bool) -> tuple[socket.socket, int]:
 
 
 def _remove_stale(path: str, near: str, takes_over: bool) -> None:
-    """Take away the name of a socket whose process is gone, or has no right to it any more."""
+    """Remove the name of a socket whose process has ended, or has no right to it."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise Refused(f"{path} is not a socket", "move it away: the control socket has to stand there")
+        raise Refused(f"{path} is not a socket", "move it away: the control socket needs this name")
     if takes_over:
         os.unlink(path)
         return
@@ -268,7 +249,7 @@ def _remove_stale(path: str, near: str, takes_over: bool) -> None:
         try:
             probe.connect(near)
         except BlockingIOError:
-            pass  # it listens, and is busy
+            pass  # it listens, but is busy
         except ConnectionRefusedError:
             os.unlink(path)
             return
@@ -277,7 +258,7 @@ def _remove_stale(path: str, near: str, takes_over: bool) -> None:
 
 @contextmanager
 def reachable(path: str) -> Iterator[str]:
-    """A name for the path that is short enough for the system, as long as the `with` lasts."""
+    """A name for the path that is short enough for the system, valid within the `with`."""
     if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
         yield path
         return
