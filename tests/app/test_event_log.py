@@ -11,7 +11,7 @@ import pytest
 
 from warren.app.event_log import NAME, begin
 from warren.base.errors import Refused
-from warren.config.options import LogTo
+from warren.config.configuration import LogTo
 
 TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 

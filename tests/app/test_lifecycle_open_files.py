@@ -13,8 +13,8 @@ LIMITED = """
 import logging, resource, sys
 logging.basicConfig(format="%(message)s %(facts)s", stream=sys.stdout)
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1500))
-from warren.app import open_files
-print(open_files.raise_limit(1024), resource.getrlimit(resource.RLIMIT_NOFILE))
+from warren.app import lifecycle
+print(lifecycle.raise_limit(1024), resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 

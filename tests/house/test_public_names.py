@@ -26,7 +26,8 @@ from tests.house.public_names import (
 )
 from tests.house.running_broker import RunningBroker, accepts_queue, keys_of, running_broker
 from warren.base import errors
-from warren.config.options import OptionValues, configuration_of
+from warren.config.configuration import configuration_of
+from warren.config.options import OptionValues
 from warren.files.local import LocalFiles
 from warren.log.workers import error_from_json, error_to_json
 from warren.snapshot.control_socket import failure_to_json, failure_told

@@ -33,7 +33,7 @@ from warren.broker.vhosts import Vhosts
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.rows import Change
-from warren.config.options import Configuration, FirstUser
+from warren.config.configuration import Configuration, FirstUser
 from warren.embedded.database import open_database, served
 from warren.embedded.queue_assembly import OpenQueues
 from warren.files.environment import Environment
@@ -167,7 +167,9 @@ def open_broker(
     environment, settings = environment or Environment.real(), configuration.reflection
     directory = configuration.places.directory
     environment.files.make_directories(directory)
-    database = open_database(directory, environment, log_settings(configuration), settings, progress)
+    database = open_database(
+        directory, environment, log_settings(configuration), settings, progress, configuration.store
+    )
     with ExitStack() as undo:
         undo.callback(database.close)
         queues = OpenQueues(

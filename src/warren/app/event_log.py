@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 
 from warren.base.errors import Refused
-from warren.config.options import LogTo
+from warren.config.configuration import LogTo
 
 NAME = "warren"
 _TIME = "%Y-%m-%dT%H:%M:%S"

@@ -201,7 +201,7 @@ async def _manage(broker: Broker) -> http_server.ManagementServer:
     host = configuration.management_host or configuration.server.host
     path = join(configuration.places.directory, SOCKET)
     ports = configuration.management_port, configuration.prometheus_port
-    return await http_server.start(broker, host, *ports, path)
+    return await http_server.start(broker, host, *ports, path, configuration.management)
 
 
 def _tell(management: http_server.ManagementServer, say: Say, amqp: str) -> None:

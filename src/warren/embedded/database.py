@@ -44,6 +44,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -64,7 +65,7 @@ from warren.snapshot.key_values import KeyValues, Pairs, ReadKeyValues, WriteSes
 from warren.snapshot.puller.client import PullerClient
 from warren.snapshot.puller.protocol import mark_to_json, orders_of
 from warren.snapshot.reflection import Mode, ReflectionSettings
-from warren.snapshot.rocksdb.options import check_process
+from warren.snapshot.rocksdb.options import SnapshotStoreSettings, check_process
 from warren.snapshot.rocksdb.store import RocksDbStore
 from warren.snapshot.store import ReadView, SnapshotStore, StoreReader
 from warren.snapshot.tables.workers import ProcessTables
@@ -145,11 +146,12 @@ def open_database(
     log_settings: LogSettings | None,
     settings: ReflectionSettings,
     progress: Progress = lambda share: None,
+    store_settings: SnapshotStoreSettings | None = None,
 ) -> Database:
     """Open a directory, or make one. Nobody else may have it open."""
 
     def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
-        return RocksDbStore.open(directory, timeline, threads=environment.threads)
+        return RocksDbStore.open(directory, timeline, store_settings, environment.threads)
 
     def open_buffer(directory: str, timeline: TimelineId) -> VersionBuffer:
         return open_version_buffer(settings.buffer, environment, directory, timeline, settings.buffer_bytes)
@@ -157,9 +159,9 @@ def open_database(
     check_process(path)
     for name in _OWN_DIRECTORIES:
         restrict(join(path, name))
-    tables = ProcessTables()
+    puller = partial(PullerClient, store_settings=store_settings)
     return Database.open(
-        path, open_store, log_settings, settings, environment, progress, tables, PullerClient, open_buffer
+        path, open_store, log_settings, settings, environment, progress, ProcessTables(), puller, open_buffer
     )
 
 
