@@ -77,7 +77,7 @@ def other_text(option: Option) -> str:
 
 
 def test_every_field_has_an_option_or_a_reason_to_have_none() -> None:
-    filled = {path for option in OPTIONS.values() for path in option.fills}
+    filled = {path for option in OPTIONS.values() for path in option.fields}
     assert not filled & NOT_OPTIONS.keys()
     assert filled | NOT_OPTIONS.keys() | NOT_SETTINGS == set(fields_of(Configuration()))
 
@@ -92,14 +92,14 @@ def test_names_are_unique() -> None:
 @pytest.mark.parametrize("option", FILLED)
 def test_the_default_of_a_row_is_the_default_of_its_field(option: Option) -> None:
     default = option.parse(option.default) if option.default else ""
-    assert [value_at(Configuration(), path) for path in option.fills] == [default] * len(option.fills)
+    assert [value_at(Configuration(), path) for path in option.fields] == [default] * len(option.fields)
 
 
 @pytest.mark.parametrize("option", FILLED)
 def test_an_option_fills_its_fields_from_each_source(option: Option, tmp_path: Path) -> None:
     text = other_text(option)
     for source in ("flag", "variable", "key"):
-        for path in option.fills:
+        for path in option.fields:
             if (configuration := configured(option, source, text, tmp_path)) is not None:
                 assert value_at(configuration, path) == option.parse(text), source
                 assert not configuration.warnings

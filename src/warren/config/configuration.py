@@ -170,7 +170,7 @@ def _conf_directory(path: str) -> str:
 
 def filled(configuration: Configuration, values: OptionValues) -> Configuration:
     """Set the fields that the options name. `places` is left to `resolve_location`."""
-    paths = {path: value for option, value in values.items() for path in OPTIONS[option].fills}
+    paths = {path: value for option, value in values.items() for path in OPTIONS[option].fields}
     for path, value in paths.items():
         group, _, name = path.rpartition(".")
         if not group:
