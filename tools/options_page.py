@@ -34,13 +34,13 @@ Every option of `warren serve` has one name and three places:
 | `rabbitmq.conf` | `rotate_bytes = 64MiB` | third |
 
 The tables name the option (`rotate_bytes`), its default in `warren serve`, the settings field that it fills, and
-RabbitMQ's own variables and keys where there are some. An option that RabbitMQ has keeps RabbitMQ's key; its own name is
-then not a key. Programs that use `warren.open` set the same fields: `warren.LogSettings(rotate_bytes=64 << 20)`, see
+RabbitMQ's own variables and keys where there are some. An option that RabbitMQ has keeps RabbitMQ's key; its own name
+is then not a key. Programs that use `warren.open` set the same fields: `warren.LogSettings(rotate_bytes=64 << 20)`, see
 [embedded.md](embedded.md).
 
 A value that does not parse is refused, with flag, variable, or file and line, before anything is opened. Unknown keys
-and unknown `RABBITMQ_…` variables are ignored with a warning in the event log. `WARREN_…` variables take precedence over
-RabbitMQ's.
+and unknown `RABBITMQ_…` variables are ignored with a warning in the event log. `WARREN_…` variables take precedence
+over RabbitMQ's.
 
 * **Sizes**: `4096`, `50MB`, `1GiB`. `kB`, `MB`, `GB` are powers of 1000; `KiB`, `MiB`, `GiB` and a letter alone (`1G`)
   of 1024.
@@ -57,7 +57,7 @@ For `warren compact` and `warren log compact`: `--engine`, or `WARREN_COMPACTION
 
 | field | default | meaning |
 |---|---|---|
-| `engine` | `auto` | `auto`: Spark if it is installed and there is `spark_bytes_min` to merge; or `inprocess`, `spark` |
+| `engine` | `auto` | `auto`: Spark if installed and there is `spark_bytes_min` to merge; or `inprocess`, `spark` |
 | `spark_bytes_min` | `4 GiB` | below it starting Spark takes longer than the merge |
 """
 
@@ -111,7 +111,7 @@ def _families() -> str:
 
 | key | value |
 |---|---|
-| `listeners.tcp.NAME` | `5672`, `0.0.0.0:5672`, `[::1]:5672`. One listener is served; `none` is refused: there is no TLS yet |
+| `listeners.tcp.NAME` | `5672`, `0.0.0.0:5672`, `[::1]:5672`. One listener is served; `none` is refused |
 | `loopback_users.NAME` | `true` or `false`, for each user; `loopback_users = none` for no user |
 | `auth_mechanisms.N` | `PLAIN` or `AMQPLAIN`, in the order of the keys |
 | `default_user_tags.TAG` | `true` or `false`, for each tag |

@@ -1,4 +1,4 @@
-"""The table of options: every settings field is reachable by flag, variable and key, and the defaults are the true ones."""
+"""The table of options: every settings field is reachable by flag, variable and key; defaults are those of the code."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def configured(option: Option, source: str, text: str, home: Path) -> Configurat
 
 
 def test_a_bad_flag_is_refused_by_its_name() -> None:
-    with pytest.raises(Misuse, match="^--rotate-bytes: '1' is not from 1048576 to 1073741824 bytes"):
+    with pytest.raises(Misuse, match=r"^--rotate-bytes: '1' is not from 1048576 to 1073741824 bytes"):
         read_flags({"rotate_bytes": "1"})
 
 

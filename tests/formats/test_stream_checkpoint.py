@@ -43,6 +43,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 class Continued(NamedTuple):
     home: Path
     batches_before: tuple[int, int]  # planned, committed
+    store_epoch_before: int
     done: dict[str, Any]
 
 
@@ -53,10 +54,11 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         unpack_at(request.param, home)
     uncommit_last_batch(homes[1])
     before = [batches(home) for home in homes]
+    store_epochs = [store_epoch(home) for home in homes]
     for home in homes:
         write(home, range(EPOCHS, SESSIONS))
     done = catch_up_in_process(*homes)
-    return dict(zip(KINDS, map(Continued, homes, before, done), strict=True))
+    return dict(zip(KINDS, map(Continued, homes, before, store_epochs, done), strict=True))
 
 
 @pytest.fixture(params=KINDS)
@@ -76,6 +78,13 @@ def batches(home: Path) -> tuple[int, int]:
     from tests.pipeline.streaming import committed, planned
 
     return len(planned(home / "checkpoint")), len(committed(home / "checkpoint"))
+
+
+def store_epoch(home: Path) -> int:
+    """The mark of the store, read from the store alone."""
+    from tests.pipeline.sync_stage import stopped_store
+
+    return stopped_store(home / "data")[1]
 
 
 def test_there_is_an_archive() -> None:
@@ -113,11 +122,11 @@ def test_an_export_continues_where_its_table_stands(continued: Continued) -> Non
 
 def test_a_sync_continues_at_the_mark_of_the_store(continued: Continued) -> None:
     """Only the new entries are brought in. The store's mark is the last epoch, so that all reads are from the store."""
-    from tests.pipeline.sync_stage import stopped_store
-
     done = continued.done["synced"]
     assert (done["status"], done["unfit"], done["entries"]) == ("ok", 0, NEW_ROWS) and done["tables"] > 0
-    assert done["epoch"] == done["durable"] == stopped_store(continued.home / "data")[1] == LAST_EPOCH
+    assert continued.store_epoch_before == FIRST_EPOCH + EPOCHS - 1
+    assert done["epoch"] == done["durable"] == store_epoch(continued.home) == LAST_EPOCH
+    assert list((continued.home / "data" / "set-aside").iterdir()) == [], "the store was not rebuilt from the log"
     with warren.open(str(continued.home / "data"), log_settings=LOG) as db:
         assert dict(db.kv(STORAGE)) == {key: value for n in range(SESSIONS) for key, value in keys_of(n).items()}
         assert not db.alarms()

@@ -23,7 +23,6 @@ POLICY: dict[str, str] = {
     "embedded/database.py": "awaited by the caller",
     "app/lifecycle.py": "any exception of the watching task ends the process",
     "embedded/queues_async.py": "a future or an event of the caller's own loop; a closed loop is handled",
-    "base/threads.py": TASK,
     "base/threads.py": "the seam itself; `together` raises in its caller",
     "broker/confirms.py": TASK,
     "broker/queue_handle.py": TASK,
@@ -42,12 +41,11 @@ POLICY: dict[str, str] = {
     "server/alarms.py": TASK,
     "snapshot/control_socket.py": TASK,
     "snapshot/database.py": TASK,
-    "snapshot/puller/client.py": TASK,
     "snapshot/puller/process.py": "any exception of a thread ends its process, which is an alarm and is started again",
     "snapshot/puller/client.py": "any exception kills the puller, which is an alarm and is started again",
     "snapshot/reflection.py": TASK,
 }
-TOOLS = ("testing/", "cli/", "bench/")  # a person or a test sees how they end
+TOOLS = ("testing/", "cli/")  # a person or a test sees how they end
 TIMERS = {
     *("call_later", "call_at", "call_soon", "call_soon_threadsafe", "add_done_callback"),
     *("create_task", "ensure_future", "run_in_executor", "to_thread", "run_coroutine_threadsafe"),

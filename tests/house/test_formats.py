@@ -16,7 +16,7 @@ from tests.house.markdown import sections
 from tests.house.source_tree import DOCS, SRC, Module, modules_under, plant
 
 SECTIONS = ("drawing", "worked bytes", "versions")
-TOOLS = ("testing", "bench", "cli")
+TOOLS = ("testing", "cli")
 WIRE = ("amqp", "server")  # bytes between two machines, laid down by AMQP: nothing of it is read from our disk
 SCRATCH = ("queues/subqueues.py",)  # the next start deletes it and reads none of it
 NOT_A_FORMAT = "README.md"  # the index of the pages
@@ -88,7 +88,7 @@ def test_a_format_with_its_page_is_not_blamed(tmp_path: Path) -> None:
         "src/warren/records/format.py": "",
         "src/warren/log/manifest_format.py": "",
         "src/warren/log/information.py": "ROWS = list('x')",
-        "src/warren/bench/rows.py": "ROW = struct.Struct('<I')",
+        "src/warren/cli/rows.py": "ROW = struct.Struct('<I')",
     }
     pages = {"block.md": GOOD_PAGE, "manifest.md": GOOD_PAGE.replace("records/format", "log/manifest_format")}
     plant(tmp_path, modules | {f"formats/{name}": page for name, page in pages.items()} | {"formats/README.md": ""})

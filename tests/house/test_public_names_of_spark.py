@@ -102,7 +102,7 @@ def test_names_in_a_target_directory_stay(tmp_path: Path) -> None:
     tables = import_module("warren.pipeline.jobs.tables")
     assert SPARK["names in a target"] == [tables.MANIFEST, tables.LOCK, tables.STAGING, tables.DELTA_LOG]
     import_module("warren.pipeline.jobs.parquet").write_manifest(
-        LocalFiles(), str(tmp_path), "snapshot", sample(tables.Batch), {}
+        LocalFiles(), str(tmp_path), "snapshot", sample(tables.TableBatch), {}
     )
     manifest = json.loads((tmp_path / SPARK["names in a target"][0]).read_text(encoding="utf-8"))
     assert sorted(keys_of(manifest)) == SPARK["keys of a manifest in a target"]

@@ -20,32 +20,26 @@ from tests.house.source_tree import SRC, Module, modules_under, plant
 
 TIME = {"time", "datetime.now"}
 THREADS = {"threading", "_thread", "concurrent", "multiprocessing"}
-CHANCE = {"random", "secrets", "uuid", "numpy.random"}
+RANDOM = {"random", "secrets", "uuid", "numpy.random"}
 PROCESSES = {"subprocess", "pty", "signal"}
 NETWORK = {"socket", "socketserver", "select", "selectors", "ssl"}
 SQL = {"sqlalchemy", "sqlite3"}  # writes its files by itself: in rooms of its own
 FILES = {"open", "io.open", "os", "pathlib", "mmap", "numpy.memmap", "fcntl", "shutil", "tempfile", "glob"}
-EVERYTHING = TIME | THREADS | CHANCE | PROCESSES | NETWORK | SQL | FILES
+EVERYTHING = TIME | THREADS | RANDOM | PROCESSES | NETWORK | SQL | FILES
 
 DOORS: dict[str, set[str]] = {
-    "base/environment.py": TIME,
+    "base/environment.py": TIME | RANDOM,
     "base/threads.py": THREADS | {"time"},  # sleeps for no time at all: others may run first
-    "base/environment.py": CHANCE,
     "base/process.py": {"os"},  # called in a forked child
-    "files/local.py": FILES,
     "files/local.py": FILES | {"socket", "time"},  # the holder's text names the host; a dead one is waited for
-    "log/workers.py": PROCESSES | {"os"},  # the environment its process gets
-    "log/workers.py": {"os"},  # its priority, its standard input, its own end
+    "log/workers.py": PROCESSES | {"os"},  # the child: its environment, priority, standard input and exit
     "snapshot/control_socket.py": {"socket", "os"},  # the socket, and its name in the directory
     "snapshot/puller/process.py": {"os", "signal"},  # its standard input and output, its own end
     "snapshot/puller/client.py": {"subprocess"},
-    "snapshot/tables/workers.py": {"subprocess", "os"},  # the process, and the environment it gets
-    "snapshot/tables/workers.py": {"os"},  # its priority
+    "snapshot/tables/workers.py": {"subprocess", "os"},  # the child: its environment and priority
     "catalog/": SQL,
     "queues/kinds/sql_queue.py": SQL,  # the alternate queue: safe by SQLite alone, not by our log; killed, not simulated
-    "embedded/database.py": {"concurrent"},  # the futures that are handed out; these four start nothing
-    "embedded/queues.py": {"concurrent"},
-    "embedded/queues.py": {"concurrent"},
+    "embedded/database.py": {"concurrent"},  # futures returned to the caller; these two start nothing
     "embedded/queues.py": {"concurrent"},
     "management/": {"concurrent", "socket"},  # threads that answer, and what is listened at; the loop is asyncio's
     "management/http_server.py": {"os"},  # the name of a socket in its directory
@@ -56,7 +50,6 @@ DOORS: dict[str, set[str]] = {
     "pipeline/session.py": FILES | PROCESSES,  # finds a Java runtime, before there is any Spark
     "testing/": EVERYTHING,
     "cli/": EVERYTHING,
-    "bench/": EVERYTHING,
 }
 
 GUARDED_MODULES = {door for door in EVERYTHING if "." not in door and door != "open"}
@@ -212,7 +205,7 @@ def test_a_way_around_a_seam_is_found(tmp_path: Path, line: str) -> None:
         ("log/workers.py", "import subprocess"),
         ("catalog/queues.py", "from sqlalchemy import select"),
         ("queues/kinds/sql_queue.py", "from sqlalchemy import create_engine"),
-        ("tools/simulator/simulator.py", "import random, time, threading"),
+        ("testing/memory_files.py", "import random, time, threading"),
     ],
 )
 def test_harmless_names_and_the_doors_themselves_are_not_blamed(tmp_path: Path, place: str, line: str) -> None:
@@ -224,7 +217,7 @@ def test_harmless_names_and_the_doors_themselves_are_not_blamed(tmp_path: Path, 
     [
         ("base/environment.py", "import socket"),
         ("log/workers.py", "import threading"),
-        ("queues/kinds/sql_queue.py", "import sqlite3"),
+        ("queues/variable_queue.py", "import sqlite3"),
     ],
 )
 def test_a_door_opens_to_its_own_seam_only(tmp_path: Path, place: str, line: str) -> None:

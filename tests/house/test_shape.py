@@ -184,8 +184,8 @@ def test_a_word_of_the_left_column_is_found(tmp_path: Path, tree: str, line: str
 
 
 def test_a_module_named_by_such_a_word_is_found(tmp_path: Path) -> None:
-    assert worded_names(plant(tmp_path, {"src/warren/log/disk_reserve.py": ""})) == {
-        "ballast": ["warren.log.disk_reserve:1 module"]
+    assert worded_names(plant(tmp_path, {"src/warren/log/ballast.py": ""})) == {
+        "ballast": ["warren.log.ballast:1 module"]
     }
 
 

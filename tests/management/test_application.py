@@ -49,10 +49,10 @@ def _purge(asked: HttpRequest) -> Any:
 ROUTES = (
     HttpRoute("/api/echo", "GET", AccessRule.MANAGEMENT, _echo),
     HttpRoute("/api/echo", "PUT", AccessRule.MANAGEMENT, _echo),
-    HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANY_USER, _echo),
-    HttpRoute("/api/hold", "GET", AccessRule.ANY_USER, _hold),
-    HttpRoute("/api/fail", "GET", AccessRule.ANY_USER, _fail),
-    HttpRoute("/api/refuse", "GET", AccessRule.ANY_USER, _refuse),
+    HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANYBODY, _echo),
+    HttpRoute("/api/hold", "GET", AccessRule.ANYBODY, _hold),
+    HttpRoute("/api/fail", "GET", AccessRule.ANYBODY, _fail),
+    HttpRoute("/api/refuse", "GET", AccessRule.ANYBODY, _refuse),
     HttpRoute("/api/purge/{vhost}", "GET", AccessRule.MANAGEMENT, _purge),
 )
 

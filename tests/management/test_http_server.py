@@ -31,9 +31,9 @@ def _short(asked: HttpRequest) -> Any:
 
 
 ROUTES = (
-    HttpRoute("/api/long", "GET", AccessRule.ANY_USER, _long),
+    HttpRoute("/api/long", "GET", AccessRule.ANYBODY, _long),
     HttpRoute("/api/echo", "GET", AccessRule.MANAGEMENT, _short),
-    HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANY_USER, _short),
+    HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANYBODY, _short),
 )
 
 

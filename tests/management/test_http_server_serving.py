@@ -86,7 +86,7 @@ def test_a_request_under_way_is_answered_before_the_server_stops(tmp_path: Path)
 
     answers: list[httpx.Response] = []
     with ManagementStage(
-        tmp_path / "data", ManagementSettings(), [HttpRoute("/hold", "GET", AccessRule.ANY_USER, hold)]
+        tmp_path / "data", ManagementSettings(), [HttpRoute("/hold", "GET", AccessRule.ANYBODY, hold)]
     ) as stage:
         asking = threading.Thread(target=lambda: answers.append(stage.get("/hold")))
         asking.start()

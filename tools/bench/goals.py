@@ -1,4 +1,4 @@
-"""The goals: bench/goals.toml, one line per row, and whether a figure reaches its own.
+"""The goals: tools/bench/goals.toml, one line per row, and whether a figure reaches its own.
 
     [log]
     append_columns = { at_least = 1_000_000 }         of the value, in the row's unit
@@ -20,8 +20,7 @@ from typing import Any
 from tools.bench.measurement import Figure, Measurement
 from warren.base.errors import Misuse
 
-PACKAGED = Path(__file__).with_name("goals.toml")
-IN_REPOSITORY = PACKAGED.parents[3] / "bench" / "goals.toml"
+GOALS = Path(__file__).with_name("goals.toml")
 
 _FORMS = {  # how a goal is written: which number it is about, and which way
     "at_least": ("value", ">="),
@@ -52,7 +51,7 @@ Goals = Mapping[str, Goal]
 
 def goals_of(suite: str, path: Path | None = None) -> Goals:
     """The goals of one `warren bench` command, by row."""
-    return parse(suite, (path or _true_file()).read_text(encoding="utf-8"))
+    return parse(suite, (path or GOALS).read_text(encoding="utf-8"))
 
 
 def parse(suite: str, text: str) -> Goals:
@@ -73,9 +72,3 @@ def _goal(name: str, told: Any) -> Goal:
         raise Misuse(f"the goal of {name} is {told!r}", f"write {name} = {{ FORM = number }}, FORM one of {[*_FORMS]}")
     [(form, limit)] = told.items()
     return Goal(*_FORMS[form], float(limit))
-
-
-def _true_file() -> Path:
-    """The repository's own file where we run from one, else the copy that was installed with us."""
-    is_in_repository = PACKAGED.parents[2].name == "src" and IN_REPOSITORY.is_file()
-    return IN_REPOSITORY if is_in_repository else PACKAGED

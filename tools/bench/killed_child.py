@@ -9,10 +9,12 @@ Both ends of the talk are here: `child` is the parent's, `get_ready` and `done` 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from warren.base.errors import DiskFailure
 
@@ -53,11 +55,18 @@ class Child:
         return self._process.stdout.readline()
 
 
+def child_environment() -> dict[str, str]:
+    """The environment of a child process that runs a module of tools/, whatever its working directory is."""
+    root = str(Path(__file__).parents[2])
+    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
 @contextmanager
 def child(module: str, *arguments: object) -> Iterator[Child]:
     """Killed with SIGKILL when the block ends."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment()) as process:
         try:
             yield Child(process)
         finally:

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tools.bench.killed_child import child_environment
 from tools.bench.process_tree import status_mib
 from tools.bench.stores import SETTINGS, opened
 from warren.base.errors import DiskFailure
@@ -34,7 +35,7 @@ class MemoryPeak:
 
 def watch_rebuild(room: Path) -> MemoryPeak:
     command = [sys.executable, "-m", "tools.bench.memory_probe", str(room)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment()) as process:
         assert process.stdin is not None and process.stdout is not None
         if process.stdout.readline() != READY:
             raise DiskFailure("the process whose memory is watched did not start")

@@ -16,8 +16,6 @@ Mode = Literal["compiled", "pure"]
 
 MARKED_MODULES: Final[tuple[str, ...]] = (
     "warren.amqp.kernels",
-    "warren.amqp.kernels",
-    "warren.records.small_blocks",
     "warren.records.small_blocks",
 )
 

@@ -16,7 +16,7 @@ import typer
 
 from warren.base.errors import Damage, DiskFailure, InternalError, OutOfRoom, WarrenError
 from warren.cli import admin, demo, log_fix, log_show, pipeline, serve
-from warren.cli.bench import bench
+from warren.cli.bench import add_bench
 
 GOOD = 0
 DISK = 1
@@ -41,7 +41,7 @@ log.command("follow")(log_show.follow)
 app.command("compact")(admin.compact)
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
-app.add_typer(bench)
+add_bench(app)
 app.add_typer(admin.reflection)
 app.add_typer(pipeline.pipeline)
 pipeline.pipeline.command("compact")(pipeline.compact)

@@ -342,7 +342,7 @@ _REFLECTION = OptionGroup("Reflection", "ReflectionSettings", (
     Option("reflection_retry_seconds", seconds, "1", "reflection.retry_seconds",
            "Interval of retries of a failed store, and delay before a puller that ended is restarted."),
     Option("reflection_poll_seconds", seconds, "0", "reflection.poll_seconds",
-           "In mode watch: poll the log at this interval where inotify does not work (some network disks); 0: inotify."),
+           "In mode watch: poll the log at this interval if inotify does not work (some network disks); 0: inotify."),
 ))
 _STORE = OptionGroup("Safe snapshot store", "SnapshotStoreSettings", (
     Option("store_write_buffer_bytes", size_from(1 << 16), "8MiB", "store.write_buffer_bytes",

@@ -124,7 +124,7 @@ class Application:
         return status, _encoded(content) if route.content_type == JSON else content.encode()
 
     async def _user(self, request: Request, who: AccessRule) -> UserRow:
-        if self._is_local or who is AccessRule.ANY_USER:
+        if self._is_local or who is AccessRule.ANYBODY:
             return SOCKET_USER
         told = request.headers.get("authorization")
         if told is None:

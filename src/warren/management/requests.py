@@ -146,7 +146,7 @@ SOCKET_USER: Final = UserRow(UserId(0), "local socket", "", "", (ADMINISTRATOR,)
 class AccessRule(Enum):
     """The value: who may, and what the others are told."""
 
-    ANY_USER = (), ""
+    ANYBODY = (), ""
     MANAGEMENT = TAGS, "Not management user"
     MONITORING = (ADMINISTRATOR, MONITORING), "Not monitor user"
     POLICYMAKER = (ADMINISTRATOR, POLICYMAKER), "Not policymaker user"

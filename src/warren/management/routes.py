@@ -58,11 +58,11 @@ def _get(path: str, who: AccessRule, handler: Handler) -> HttpRoute:
 
 
 ROUTES: Final[tuple[HttpRoute, ...]] = (
-    HttpRoute("/", "GET", AccessRule.ANY_USER, page, HTML),
-    _get("/api", AccessRule.ANY_USER, lambda asked: listing(ROUTES)),
+    HttpRoute("/", "GET", AccessRule.ANYBODY, page, HTML),
+    _get("/api", AccessRule.ANYBODY, lambda asked: listing(ROUTES)),
     _get("/api/overview", AccessRule.MANAGEMENT, server.overview),
     _get("/api/whoami", AccessRule.MANAGEMENT, server.whoami),
-    _get("/api/version", AccessRule.ANY_USER, server.version),
+    _get("/api/version", AccessRule.ANYBODY, server.version),
     _get("/api/cluster-name", AccessRule.MANAGEMENT, server.cluster_name),
     _get("/api/nodes", AccessRule.MONITORING, server.nodes),
     _get("/api/nodes/{node}", AccessRule.MONITORING, server.node),
@@ -77,8 +77,8 @@ ROUTES: Final[tuple[HttpRoute, ...]] = (
     _get(f"{_CHECKS}/virtual-hosts", AccessRule.MANAGEMENT, health.virtual_hosts),
     _get(f"{_CHECKS}/port-listener/{{port}}", AccessRule.MANAGEMENT, health.port_listener),
     _get(f"{_CHECKS}/protocol-listener/{{protocol}}", AccessRule.MANAGEMENT, health.protocol_listener),
-    _get(f"{_CHECKS}/is-in-service", AccessRule.ANY_USER, health.in_service),
-    _get(f"{_CHECKS}/ready-to-serve-clients", AccessRule.ANY_USER, health.in_service),
+    _get(f"{_CHECKS}/is-in-service", AccessRule.ANYBODY, health.in_service),
+    _get(f"{_CHECKS}/ready-to-serve-clients", AccessRule.ANYBODY, health.in_service),
     _get(f"{_CHECKS}/node-is-quorum-critical", AccessRule.MANAGEMENT, health.quorum_critical),
     _get(f"{_CHECKS}/node-is-mirror-sync-critical", AccessRule.MANAGEMENT, health.quorum_critical),
 )

@@ -1,7 +1,7 @@
 """`warren bench log`: which rows there are, and which scenario makes them.
 
 Scenarios do not share a store: each fills its own, uses it, and leaves nothing behind. docs/benchmarks.md says what a
-row means, bench/goals.toml what it should reach.
+row means, tools/bench/goals.toml what it should reach.
 """
 
 from __future__ import annotations
