@@ -7,8 +7,8 @@ Listeners start last (`lifecycle`): no client is answered before everything dura
 any step; the next start repeats it. The management reads the broker as its `BrokerView`.
 
 The first start creates a vhost and a user with all permissions in it, so that a client can log in. It does so only
-while the catalog has no user at all: a deleted guest stays deleted as long as there is another user, and a changed password
-stays changed, whatever the configuration says.
+while the catalog has no user at all: a deleted guest stays deleted as long as there is another user, and a changed
+password stays changed, whatever the configuration says.
 """
 
 from __future__ import annotations
