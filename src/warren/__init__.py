@@ -74,7 +74,7 @@ __all__ = [
 
 
 def open(path: str | PathLike[str], **settings: Unpack[OpenOptions]) -> Warren:
-    """Open a directory as an embedded store, or make one. Settings: `app.embedded.OpenOptions`."""
+    """Open a directory as an embedded store, or create it. Settings: `embedded.database.OpenOptions`."""
     from warren.embedded.database import open_embedded
 
     return open_embedded(path, **settings)

@@ -17,7 +17,8 @@ from warren.app.lifecycle import run
 from warren.base.errors import WarrenError
 from warren.catalog import vhosts
 from warren.cli.main import exit_code
-from warren.config.options import OptionValues, configuration_of
+from warren.config.configuration import configuration_of
+from warren.config.options import OptionValues
 from warren.files.environment import Environment
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles
 

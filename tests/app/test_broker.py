@@ -13,7 +13,7 @@ from warren.base.errors import Locked, Refused
 from warren.base.threads import SystemThreads
 from warren.catalog import queues, vhosts
 from warren.catalog.settings import CatalogSettings
-from warren.config.options import CatalogLocation, Configuration, FirstUser
+from warren.config.configuration import CatalogLocation, Configuration, FirstUser
 from warren.files.environment import Environment
 from warren.log.store import LogStore
 from warren.management.broker_facts import BrokerView

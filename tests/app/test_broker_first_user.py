@@ -12,7 +12,7 @@ from warren.broker.auth.permissions import access_to
 from warren.catalog import users, vhosts
 from warren.catalog.users import UserRow
 from warren.catalog.vhosts import VhostRow
-from warren.config.options import FirstUser
+from warren.config.configuration import FirstUser
 
 ANN = FirstUser("ann", "secret", "prod", ("management",), "^a", ".*", "")
 

@@ -11,7 +11,7 @@ import pytest
 
 from warren.app.event_log import NAME, begin
 from warren.base.errors import Refused
-from warren.config.options import LogTo
+from warren.config.configuration import LogTo
 
 TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 
@@ -90,5 +90,5 @@ def test_standard_error_unless_another_place_is_named(capsys: pytest.CaptureFixt
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="the log of events cannot be written to"):
+    with pytest.raises(Refused, match="the event log cannot be written to"):
         begin(LogTo(path=str(tmp_path / "none" / "log")))

@@ -96,7 +96,7 @@ def test_a_closed_store_refuses_to_be_used(tmp_path: Path) -> None:
 
 
 def test_the_copy_of_a_closed_store_is_a_backup_of_it(tmp_path: Path) -> None:
-    """As docs/operating.md has it: stop, copy, start."""
+    """As docs/operations.md has it: stop, copy, start."""
     with warren.open(tmp_path / "db") as db:
         db.kv("users")[b"ada"] = b"countess"
         db.queue("jobs").put(b"old")

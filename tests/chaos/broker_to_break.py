@@ -20,7 +20,8 @@ from warren.app.broker import Broker, open_broker
 from warren.app.event_log import begin
 from warren.base.errors import WarrenError
 from warren.cli.main import exit_code
-from warren.config.options import OptionValues, configuration_of
+from warren.config.configuration import configuration_of
+from warren.config.options import OptionValues
 from warren.files.environment import Environment
 
 

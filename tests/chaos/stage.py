@@ -26,7 +26,8 @@ from warren.amqp import methods
 from warren.app.broker import open_broker
 from warren.app.lifecycle import LoopCallbacks
 from warren.catalog import permissions, users, vhosts
-from warren.config.options import OptionValues, configuration_of
+from warren.config.configuration import configuration_of
+from warren.config.options import OptionValues
 from warren.files.environment import Environment
 from warren.management import http_server
 

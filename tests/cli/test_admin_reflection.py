@@ -35,14 +35,14 @@ def test_rf_12_reflection_is_paused_resumed_persisted_and_looked_at_from_outside
         shown = run(capsys, "reflection", "status", tmp_path)
         assert shown.code == 0 and f"reflection {mode} by process {status['pid']}, paused" in shown.out
         assert f"flushed up to {told['flushed']['epoch']}" in shown.out
-        assert run(capsys, "reflection", "resume", tmp_path).out == "reflection: goes on\n"
+        assert run(capsys, "reflection", "resume", tmp_path).out == "reflection: resumed\n"
         assert not run(capsys, "reflection", "status", tmp_path, "--json").json["is_paused"]
         db.database.log.witness()
         persisted = run_process("reflection", "persist", tmp_path)
         assert persisted == (0, f"reflection: flushed up to epoch {db.database.log.durable}\n", "")
         assert db.database.log.manifest.state.reflected == db.database.log.durable or mode is Mode.WATCH
     gone = run(capsys, "reflection", "status", tmp_path)
-    assert gone.code == 64 and "nobody reflects" in gone.err and "hint: open it first" in gone.err
+    assert gone.code == 64 and "no process reflects" in gone.err and "hint: open it first" in gone.err
 
 
 def test_reflection_that_is_off_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,7 @@ def test_epoch_goes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     before = b"".join(path.read_bytes() for path in sorted(tmp_path.glob("pwal*")))
     done = run(capsys, "log", "repair", "--epoch", 1, tmp_path)
     assert done.code == 0
-    assert "timeline" in done.out and "2 by going back" in done.out
+    assert "timeline" in done.out and "2 by --epoch" in done.out
     assert "durable: epoch 3 before, epoch 1 after" in done.out
     kept = [Path(line.removeprefix("kept: ")) for line in done.out.splitlines() if line.startswith("kept: ")]
     assert kept and all(path.is_relative_to(tmp_path / "quarantine") for path in kept)

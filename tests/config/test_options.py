@@ -1,93 +1,138 @@
-"""All sources together: command line, environment, file, defaults, in this order."""
+"""The table of options: every settings field is reachable by flag, variable and key; defaults are those of the code."""
 
 from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from warren.base.errors import Misuse
-from warren.config.memory import OWN_BYTES, UNKNOWN_BYTES
-from warren.config.options import Configuration, FirstUser, OptionValues, configuration_of
-from warren.queues.settings import QueueSettings
-from warren.server.settings import ServerSettings
-from warren.testing.memory_files import MemoryFiles
+from warren.config.configuration import Configuration, configuration_of
+from warren.config.options import (
+    GROUPS,
+    KEY_FAMILIES,
+    KEYS,
+    MECHANISMS,
+    NOT_OPTIONS,
+    OPTIONS,
+    REFLECTION_MODES,
+    VARIABLES,
+    Option,
+    OptionValues,
+    read_flags,
+)
+from warren.files.local import LocalFiles
+from warren.server import authentication
+from warren.snapshot.reflection import Mode
 
-CONF = "/etc/rabbitmq/rabbitmq.conf"
-
-
-def built(conf: str = "", more: str = "", environment: dict[str, str] | None = None, **told: object) -> Configuration:
-    files = MemoryFiles()
-    files.make_directories("/etc/rabbitmq/conf.d")
-    for path, text in ((CONF, conf), ("/etc/rabbitmq/conf.d/10.conf", more)):
-        file = files.create(path)
-        file.write_at(0, [text.encode()])
-        file.close()
-    choices = OptionValues(**{"data_dir": "/data", "config": CONF, **told})  # type: ignore[arg-type]
-    return configuration_of(files, choices, environment or {})
-
-
-def test_without_a_word_from_anybody_defaults_hold() -> None:
-    found = built()
-    assert found.server == ServerSettings()
-    assert found.queues == QueueSettings()
-    assert found.first_user == FirstUser("guest", "guest", "/", ("administrator",), ".*", ".*", ".*")
-    assert (found.management_port, found.prometheus_port) == (15672, 15692)
-    assert found.places.directory == "/data"
-    assert found.memory_limit_bytes == int(UNKNOWN_BYTES * 0.6)
-
-
-def test_command_line_before_environment_before_file_before_default() -> None:
-    environment = {"RABBITMQ_NODE_PORT": "2", "WARREN_PRODUCT": "environment"}
-    conf = "listeners.tcp.default = 127.0.0.2:3\nproduct.name = file\nheartbeat = 3"
-    server = built(conf, environment=environment, port=0).server
-    told = (server.port, server.product, server.heartbeat_seconds, server.host, server.frame_max)
-    assert told == (0, "environment", 3, "127.0.0.2", 131_072)
-
-
-def test_files_of_the_directory_are_read_behind_the_file() -> None:
-    for directory in ("/etc/rabbitmq/conf.d", "/etc/rabbitmq/conf.d/*.conf"):
-        found = built("heartbeat = 1\nframe_max = 9000", "heartbeat = 2", {"RABBITMQ_CONFIG_FILES": directory})
-        assert (found.server.heartbeat_seconds, found.server.frame_max) == (2, 9000)
+HOME = {"HOME": "/home/ann"}
+NOT_SETTINGS = {"places.directory", "memory_limit_bytes", "warnings"}  # computed
+CANDIDATES: tuple[str, ...] = (
+    "true",
+    "false",
+    "0.25",
+    "33",
+    "9999",
+    "2MiB",
+    "300KiB",
+    "zstd",
+    "sql",
+    "push",
+    "rocksdb",
+    "debug",
+    "AMQPLAIN",
+    "/tmp/named",
+    "named",
+)
+FILLED = [pytest.param(option, id=option.name) for option in OPTIONS.values() if option.fills]
 
 
-def test_the_file_may_be_named_without_its_ending_but_is_not_erlang() -> None:
-    found = built("heartbeat = 1", config="/etc/rabbitmq/rabbitmq")
-    assert found.server.heartbeat_seconds == 1
-    with pytest.raises(Misuse, match="is written in Erlang"):
-        built(config="/etc/rabbitmq/rabbitmq.config")
-    with pytest.raises(Misuse, match="there is no configuration at /etc/none"):
-        built(config="/etc/none")
+def value_at(configuration: object, path: str) -> Any:
+    return reduce(getattr, path.split("."), configuration)
 
 
-def test_a_watermark_is_for_the_process_and_messages_get_a_part_of_it() -> None:
-    absolute = built("vm_memory_high_watermark.absolute = 2GiB")
-    assert absolute.memory_limit_bytes == 2 << 30
-    assert absolute.queues.memory_watermark_bytes == ((2 << 30) - OWN_BYTES) // 2
-    relative = built("vm_memory_high_watermark.relative = 0.5")
-    assert relative.memory_limit_bytes == UNKNOWN_BYTES // 2
+def fields_of(configuration: object, above: str = "") -> list[str]:
+    """Paths of all fields of all settings in a configuration."""
+    found = []
+    for each in fields(configuration):  # type: ignore[arg-type]
+        value = getattr(configuration, each.name)
+        below = is_dataclass(value) and not isinstance(value, type)
+        found += fields_of(value, f"{above}{each.name}.") if below else [f"{above}{each.name}"]
+    return found
 
 
-def test_room_on_the_disk_may_be_a_share_of_the_memory() -> None:
-    assert built("disk_free_limit.absolute = 1GB").server.disk_free_min_bytes == 10**9
-    assert built("disk_free_limit.relative = 1.5").server.disk_free_min_bytes == UNKNOWN_BYTES * 3 // 2
+def other_text(option: Option) -> str:
+    """A text for a value other than the default."""
+    for text in CANDIDATES:
+        try:
+            value = option.parse(text)
+        except Misuse:
+            continue
+        if not option.default or value != option.parse(option.default):
+            return text
+    raise AssertionError(f"{option.name}: no candidate fits")
 
 
-def test_the_largest_message_is_the_same_everywhere() -> None:
-    found = built("max_message_size = 1MiB\nqueue_index_embed_msgs_below = 100")
-    assert found.server.message_bytes_max == found.message_stores.max_message_size == 1 << 20
-    assert found.variable_queues.queue_index_embed_msgs_below == 100
+def test_every_field_has_an_option_or_a_reason_to_have_none() -> None:
+    filled = {path for option in OPTIONS.values() for path in option.fields}
+    assert not filled & NOT_OPTIONS.keys()
+    assert filled | NOT_OPTIONS.keys() | NOT_SETTINGS == set(fields_of(Configuration()))
 
 
-def test_warnings_of_all_sources_are_kept() -> None:
-    found = built("no.such = 1", environment={"RABBITMQ_NODENAME": "x"})
-    assert [warning.partition(" ")[0] for warning in found.warnings] == ["RABBITMQ_NODENAME", f"{CONF}:1:"]
+def test_names_are_unique() -> None:
+    assert len(OPTIONS) == sum(len(group.options) for group in GROUPS)
+    assert len(KEYS) == sum(len(option.all_keys) for option in OPTIONS.values())
+    assert len(VARIABLES) == sum(len(option.all_variables) for option in OPTIONS.values())
+    assert {name for names in KEY_FAMILIES.values() for name in names} <= OPTIONS.keys()
 
 
-def test_op_02_to_op_04_where_data_is() -> None:
-    """OP-02, OP-03, OP-04, from the command line down to the configuration."""
-    found = built(store_dir="/store", catalog="shop", connect="sqlite:////x.db")
-    assert (found.places.directory, found.places.catalog.catalog) == ("/store", "shop")
-    with pytest.raises(Misuse, match="--no-data-dir"):
-        built(data_dir=None, has_no_data_dir=True)
-    assert built(data_dir=None, environment={"WARREN_DATA_DIR": "/from"}).places.directory == "/from"
-    only_store = built(data_dir=None, store_dir="/s", has_no_data_dir=True, environment={"WARREN_DATA_DIR": "/from"})
-    assert only_store.places.directory == "/s"
+@pytest.mark.parametrize("option", FILLED)
+def test_the_default_of_a_row_is_the_default_of_its_field(option: Option) -> None:
+    default = option.parse(option.default) if option.default else ""
+    assert [value_at(Configuration(), path) for path in option.fields] == [default] * len(option.fields)
+
+
+@pytest.mark.parametrize("option", FILLED)
+def test_an_option_fills_its_fields_from_each_source(option: Option, tmp_path: Path) -> None:
+    text = other_text(option)
+    for source in ("flag", "variable", "key"):
+        for path in option.fields:
+            if (configuration := configured(option, source, text, tmp_path)) is not None:
+                assert value_at(configuration, path) == option.parse(text), source
+                assert not configuration.warnings
+
+
+def configured(option: Option, source: str, text: str, home: Path) -> Configuration | None:
+    """A broker with this option from one source, if the option has that source."""
+    flags, variables, lines = OptionValues(), dict(HOME), ""
+    if source == "flag" and option.has_flag:
+        flags = read_flags({option.name: option.parse(text) if option.is_switch else text})
+    elif source == "variable" and option.has_variable:
+        variables[f"WARREN_{option.name.upper()}"] = text
+    elif source == "key" and option.all_keys:
+        lines = f"{option.all_keys[0]} = {text}\n"
+    else:
+        return None
+    conf = home / "rabbitmq.conf"
+    conf.write_text(lines, encoding="utf-8")
+    return configuration_of(LocalFiles(), OptionValues(**{"config": str(conf), **flags}), variables)
+
+
+def test_a_bad_flag_is_refused_by_its_name() -> None:
+    with pytest.raises(Misuse, match=r"^--rotate-bytes: '1' is not from 1048576 to 1073741824 bytes"):
+        read_flags({"rotate_bytes": "1"})
+
+
+def test_an_unknown_option_is_refused_and_a_password_is_not_printed() -> None:
+    with pytest.raises(TypeError, match="no such options: colour"):
+        OptionValues(colour="red")
+    assert repr(OptionValues(default_pass="secret", port=1)) == "OptionValues(default_pass=…, port=1)"
+
+
+def test_choices_are_those_of_the_code() -> None:
+    """The table imports neither the server nor RocksDB, so it repeats these names."""
+    assert tuple(Mode) == REFLECTION_MODES
+    assert authentication.MECHANISMS == MECHANISMS

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 
 from warren.base.errors import Misuse
-from warren.config.options import KEYS, LATER, OptionValues, read_keys
+from warren.config.options import IGNORED_KEYS, KEYS, OptionValues, read_keys
 from warren.config.parse import parse
 
 
@@ -15,9 +13,8 @@ def read(text: str) -> tuple[OptionValues, list[str]]:
     return read_keys(parse(text, "r.conf"))
 
 
-def test_every_key_has_a_choice() -> None:
-    assert {field for field, _ in KEYS.values()} <= {each.name for each in fields(OptionValues)}
-    assert not set(KEYS) & set(LATER)
+def test_a_key_is_honoured_or_ignored() -> None:
+    assert not set(KEYS) & set(IGNORED_KEYS)
 
 
 def test_keys_that_users_of_rabbitmq_write_are_understood() -> None:
@@ -59,23 +56,23 @@ def test_keys_that_users_of_rabbitmq_write_are_understood() -> None:
         host="0.0.0.0",
         port=5673,
         default_user="ann",
-        default_password="secret#1",
+        default_pass="secret#1",
         default_vhost="prod",
-        default_configure="^ann-",
-        default_write=".*",
-        default_read="",
-        default_tags=("management",),
+        default_permissions_configure="^ann-",
+        default_permissions_write=".*",
+        default_permissions_read="",
+        default_user_tags=("management",),
         loopback_users=("ann",),
-        mechanisms=("PLAIN",),
-        heartbeat_seconds=30,
+        auth_mechanisms=("PLAIN",),
+        heartbeat=30,
         frame_max=65536,
         initial_frame_max=8192,
         channel_max=100,
-        message_bytes_max=16 << 20,
-        handshake_seconds=5.0,
-        memory_share=0.4,
-        disk_free_bytes=2_000_000_000,
-        embed_below_bytes=2000,
+        max_message_size=16 << 20,
+        handshake_timeout=5.0,
+        vm_memory_high_watermark_relative=0.4,
+        disk_free_limit_absolute=2_000_000_000,
+        queue_index_embed_msgs_below=2000,
         management_port=15673,
         management_host="127.0.0.1",
         prometheus_port=15693,
@@ -87,9 +84,9 @@ def test_keys_that_users_of_rabbitmq_write_are_understood() -> None:
 
 
 def test_who_may_come_from_this_machine_only_can_be_nobody() -> None:
-    assert read("heartbeat = 1")[0].loopback_users == ("guest",)
-    assert read("loopback_users = none")[0].loopback_users == ()
-    assert read("loopback_users.guest = none")[0].loopback_users == ()
+    assert read("heartbeat = 1")[0]["loopback_users"] == ("guest",)
+    assert read("loopback_users = none")[0]["loopback_users"] == ()
+    assert read("loopback_users.guest = none")[0]["loopback_users"] == ()
 
 
 @pytest.mark.parametrize(
@@ -103,12 +100,12 @@ def test_who_may_come_from_this_machine_only_can_be_nobody() -> None:
     ],
 )
 def test_the_log_has_a_file_and_a_directory(lines: str, path: str | None) -> None:
-    assert read(lines)[0].log_file == path
+    assert read(lines)[0].get("log_file") == path
 
 
 def test_a_key_that_comes_again_counts_as_it_was_said_last() -> None:
     choices, warnings = read("heartbeat = 1\nheartbeat = 2\nlisteners.tcp.a = 1\nlisteners.tcp.a = 2")
-    assert (choices.heartbeat_seconds, choices.port, warnings) == (2, 2, [])
+    assert (choices["heartbeat"], choices["port"], warnings) == (2, 2, [])
 
 
 @pytest.mark.parametrize(
@@ -117,22 +114,22 @@ def test_a_key_that_comes_again_counts_as_it_was_said_last() -> None:
         ("no.such.key = 1", "unknown key"),
         ("heartbeats = 1", "unknown key"),
         ("ssl_options.verify = verify_peer", "TLS is not served by this version"),
-        ("load_definitions = /etc/d.json", "definitions are not imported at the start by this version"),
+        ("load_definitions = /etc/d.json", "this version does not import definitions at the start"),
         ("cluster_formation.peer_discovery_backend = x", "Warren is one node"),
-        ("auth_mechanisms.1 = ANONYMOUS", "mechanisms are PLAIN and AMQPLAIN, and not ANONYMOUS"),
+        ("auth_mechanisms.1 = ANONYMOUS", "mechanisms are PLAIN and AMQPLAIN, not ANONYMOUS"),
         ("loopback_users = guest", "write loopback_users.NAME = true, or loopback_users = none"),
     ],
 )
 def test_what_is_not_known_or_not_done_is_passed_over_with_its_line(line: str, why: str) -> None:
     choices, warnings = read(f"\n{line}\nheartbeat = 1")
     assert warnings == [f"r.conf:2: {line.partition(' ')[0]} is ignored: {why}"]
-    assert choices == OptionValues(heartbeat_seconds=1, loopback_users=("guest",))
+    assert choices == OptionValues(heartbeat=1, loopback_users=("guest",))
 
 
 def test_a_second_listener_is_passed_over() -> None:
     choices, warnings = read("listeners.tcp.1 = 127.0.0.1:5672\nlisteners.tcp.2 = ::1:5673")
-    assert (choices.host, choices.port) == ("127.0.0.1", 5672)
-    assert warnings == ["r.conf:2: listeners.tcp.2 is ignored: one listener is served, and that is listeners.tcp.1"]
+    assert (choices["host"], choices["port"]) == ("127.0.0.1", 5672)
+    assert warnings == ["r.conf:2: listeners.tcp.2 is ignored: one listener is served, listeners.tcp.1"]
 
 
 @pytest.mark.parametrize(

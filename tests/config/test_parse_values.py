@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warren.base.errors import Misuse
-from warren.config.parse import Read, listener, log_level, milliseconds, name, port, seconds, truth, whole
+from warren.config.parse import Parser, listener, log_level, milliseconds, name, port, seconds, truth, whole
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from warren.config.parse import Read, listener, log_level, milliseconds, name, p
         (listener, ":::5672", ("::", 5672)),
     ],
 )
-def test_a_text_becomes_a_value(read: Read, text: str, value: object) -> None:
+def test_a_text_becomes_a_value(read: Parser, text: str, value: object) -> None:
     assert read(text) == value
 
 
@@ -52,7 +52,7 @@ def test_a_text_becomes_a_value(read: Read, text: str, value: object) -> None:
         (listener, "127.0.0.1:"),
     ],
 )
-def test_what_it_cannot_be_is_refused_with_a_hint(read: Read, text: str) -> None:
+def test_what_it_cannot_be_is_refused_with_a_hint(read: Parser, text: str) -> None:
     with pytest.raises(Misuse) as refused:
         read(text)
     assert refused.value.hint

@@ -280,7 +280,7 @@ def test_what_is_refused_says_why_and_disturbs_nothing(db: Warren, jobs: Queue) 
         jobs.put(b"2", priority=1000)
     with pytest.raises(Misuse, match="settled"):
         jobs.ack(b"2")  # type: ignore[arg-type]
-    with pytest.raises(Misuse, match="ask for one"):
+    with pytest.raises(Misuse, match="get at least one"):
         jobs.get_many(0)
     message.ack()
     with pytest.raises(NotYours, match="before"):

@@ -1,8 +1,9 @@
-"""Every option is documented: settings by name and default, commands by name and option.
+"""Every option is documented.
 
-docs/operating.md has one section for each settings class, its name in the heading, with one row per field: `name` |
-`default` | what it means. It has one section for each command (or one for a group of commands), its full name in the
-heading (`warren log inspect`), that names every option. A row whose field is gone is an offence as well.
+docs/configuration.md is generated from the table of options, which covers every field of every settings class
+(tests/config/test_options.py). docs/operations.md has one section for each command (or one for a group of commands), its
+full name in the heading (`warren log inspect`), that names every option; `warren serve` has its options on the other
+page.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -19,8 +21,11 @@ import typer.main
 
 from tests.house.markdown import Section, rows, sections
 from tests.house.source_tree import DOCS, SRC, modules_under
+from tools import options_page
+from warren.config.options import GROUPS, OPTIONS
 
-OPERATING = DOCS / "operating.md"
+OPERATIONS = DOCS / "operations.md"
+CONFIGURATION = DOCS / "configuration.md"
 TYPERS_OWN = ("--install-completion", "--show-completion")
 
 
@@ -33,7 +38,7 @@ class Parameter(Protocol):
 
 
 class Command(Protocol):
-    """What is asked of Typer's commands. A group has `commands` by name besides."""
+    """The part of Typer's commands that is used. A group has `commands` by name besides."""
 
     @property
     def params(self) -> Sequence[Parameter]: ...
@@ -45,20 +50,20 @@ def commands_below(command: Command) -> Mapping[str, Command]:
 
 
 def undocumented_settings(settings: type, page: list[Section]) -> list[str]:
-    """What the page leaves out, gets wrong or makes up about one settings class."""
+    """Fields of a settings class that a page omits, gets wrong or invents."""
     name = settings.__name__
     sections_of_it = [section for section in page if re.search(rf"\b{name}\b", section.title)]
     if not sections_of_it:
         return [f"{name}: no heading names it"]
-    told = {cells[0].strip("`"): cells for section in sections_of_it for cells in rows(section.text)}
+    row_of = {cells[0].strip("`"): cells for section in sections_of_it for cells in rows(section.text)}
     fields = {field.name: field for field in dataclasses.fields(settings)}
     return [
-        *(f"{name}.{field} has no row" for field in fields if field not in told),
-        *(f"{name} has no field {field}" for field in told if field not in fields),
+        *(f"{name}.{field} has no row" for field in fields if field not in row_of),
+        *(f"{name} has no field {field}" for field in row_of if field not in fields),
         *(
-            f"{name}.{field} has the default {_default(fields[field])!r}, its row says {told[field][1]}"
+            f"{name}.{field} has the default {_default(fields[field])!r}, its row says {row_of[field][1]}"
             for field in fields
-            if field in told and told[field][1].strip("`") not in _spellings(_default(fields[field]))
+            if field in row_of and row_of[field][1].strip("`") not in _spellings(_default(fields[field]))
         ),
     ]
 
@@ -110,18 +115,28 @@ def _settings_classes() -> Iterator[type]:
                     yield value
 
 
-def _page() -> list[Section]:
-    return sections(OPERATING.read_text(encoding="utf-8"))
+def _page(path: Path) -> list[Section]:
+    return sections(path.read_text(encoding="utf-8"))
+
+
+def test_the_configuration_page_is_made_from_the_table_of_options() -> None:
+    is_current = CONFIGURATION.read_text(encoding="utf-8") == options_page.page()
+    assert is_current, "run `python -m tools.options_page > docs/configuration.md`"
 
 
 def test_every_setting_of_warren_is_documented() -> None:
-    page = _page()
-    assert not [offence for settings in _settings_classes() for offence in undocumented_settings(settings, page)]
+    """Classes in the table of options are compared with their fields by tests/config/test_options.py."""
+    in_table = {group.settings for group in GROUPS}
+    others = [settings for settings in _settings_classes() if settings.__name__ not in in_table]
+    page = _page(CONFIGURATION)
+    assert not [offence for settings in others for offence in undocumented_settings(settings, page)]
 
 
 def test_every_command_line_option_of_warren_is_documented() -> None:
     app = importlib.import_module("warren.cli.main").app
-    assert not undocumented_options(typer.main.get_command(app), "warren", _page())
+    serve = " ".join(option.flag for option in OPTIONS.values() if option.has_flag)
+    page = [*_page(OPERATIONS), Section("`warren serve`", serve)]
+    assert not undocumented_options(typer.main.get_command(app), "warren", page)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +150,7 @@ GOOD_ROWS = "| `channel_count` | `4` | â€¦ |\n| `file_bytes_max` | `64 MiB` | â€
 
 
 @pytest.mark.parametrize(
-    ("rows_told", "offence"),
+    ("table", "offence"),
     [
         (GOOD_ROWS.replace("channel_count", "channels"), "SomeSettings.channel_count has no row"),
         (GOOD_ROWS.replace("channel_count", "channels"), "SomeSettings has no field channels"),
@@ -146,20 +161,20 @@ GOOD_ROWS = "| `channel_count` | `4` | â€¦ |\n| `file_bytes_max` | `64 MiB` | â€
         ),
     ],
 )
-def test_a_setting_the_page_gets_wrong_is_found(rows_told: str, offence: str) -> None:
-    assert offence in undocumented_settings(SomeSettings, _settings_page("### SomeSettings", rows_told))
+def test_a_setting_the_page_gets_wrong_is_found(table: str, offence: str) -> None:
+    assert offence in undocumented_settings(SomeSettings, _settings_page("### SomeSettings", table))
 
 
 def test_a_settings_class_without_a_heading_is_found() -> None:
     assert undocumented_settings(SomeSettings, _settings_page("### AwesomeSettings", GOOD_ROWS))
 
 
-def test_a_setting_told_with_its_default_is_not_blamed() -> None:
+def test_a_setting_with_its_default_is_not_an_offence() -> None:
     assert not undocumented_settings(SomeSettings, _settings_page("### Some: `SomeSettings`", GOOD_ROWS))
 
 
-def _settings_page(heading: str, rows_told: str) -> list[Section]:
-    return sections(f"{heading}\n| setting | default | meaning |\n|---|---|---|\n{rows_told}\n")
+def _settings_page(heading: str, table: str) -> list[Section]:
+    return sections(f"{heading}\n| setting | default | meaning |\n|---|---|---|\n{table}\n")
 
 
 def _commands() -> Command:

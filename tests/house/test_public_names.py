@@ -26,7 +26,8 @@ from tests.house.public_names import (
 )
 from tests.house.running_broker import RunningBroker, accepts_queue, keys_of, running_broker
 from warren.base import errors
-from warren.config.options import OptionValues, configuration_of
+from warren.config.configuration import configuration_of
+from warren.config.options import OptionValues
 from warren.files.local import LocalFiles
 from warren.workers.control_socket import failure_from_json, failure_to_json
 from warren.workers.process import error_from_json, error_to_json

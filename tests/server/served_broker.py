@@ -11,7 +11,8 @@ from pathlib import Path
 import uvloop
 
 from warren.app.broker import Broker, open_broker
-from warren.config.options import OptionValues, configuration_of
+from warren.config.configuration import configuration_of
+from warren.config.options import OptionValues
 from warren.files.environment import Environment
 
 SECONDS_MAX = 20.0

@@ -17,7 +17,8 @@ import uvloop
 from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.app.broker import Broker, open_broker
-from warren.config.options import OptionValues, configuration_of
+from warren.config.configuration import configuration_of
+from warren.config.options import OptionValues
 from warren.files.environment import Environment
 from warren.queues.settings import VariableQueueSettings
 from warren.snapshot.reflection import Reflection

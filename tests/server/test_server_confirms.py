@@ -17,7 +17,8 @@ from tests.server.raw_client import RawClient
 from warren.amqp import methods
 from warren.app.broker import Broker, open_broker
 from warren.base.errors import WarrenError
-from warren.config.options import OptionValues, configuration_of
+from warren.config.configuration import configuration_of
+from warren.config.options import OptionValues
 from warren.files.environment import Environment
 from warren.files.protocol import Files
 from warren.testing.faulty_files import Fault, FaultKind, FaultyFiles

@@ -1,17 +1,14 @@
-"""A broker, put together and not yet serving: database, catalog, vhosts, users.
+"""The broker, assembled but not yet serving: database, catalog, first user, vhosts, authentication.
 
-    lock, log, snapshot store (embedded/database) ──▶ catalog ──▶ first user ──▶ leftovers ──▶ messages, vhosts ──▶ users
-                                                                                       (embedded/queue_assembly)
+    lock, log, snapshot store ──▶ catalog ──▶ first user ──▶ leftovers ──▶ messages, vhosts ──▶ authentication
+     (embedded/database)                          (embedded/queue_assembly)
 
-Listeners come last, and elsewhere (`lifecycle`): nobody is answered before all that is durable is there. Each step can
-be cut short by a crash and done again.
+Listeners start last (`lifecycle`): no client is answered before everything durable is recovered. A crash may interrupt
+any step; the next start repeats it. The management reads the broker as its `BrokerView`.
 
-Is what the management calls `Running`.
-
-The first start: a vhost, and a user who may do everything in it, so that a client can come in.
-
-Only where there is no user at all. Whoever deletes guest does not find it again after the next start, as long as any
-other user is left; and a password that was changed stays changed, whatever the configuration says.
+The first start creates a vhost and a user with all permissions in it, so that a client can log in. It does so only
+while the catalog has no user at all: a deleted guest stays deleted as long as there is another user, and a changed
+password stays changed, whatever the configuration says.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from warren.broker.vhosts import Vhosts
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.rows import Change
-from warren.config.options import Configuration, FirstUser
+from warren.config.configuration import Configuration, FirstUser
 from warren.embedded.database import open_database, served
 from warren.embedded.queue_assembly import OpenQueues
 from warren.files.environment import Environment
@@ -50,31 +47,33 @@ _LOG = logging.getLogger(__name__)
 
 
 def make_first_user(catalog: Catalog, rng: Random, first: FirstUser) -> bool:
-    """Whether there was none."""
+    """Create the first user unless there is a user; whether it was created."""
     with catalog.reading() as connection:
         if users.every(connection):
             return False
     check_patterns(first.configure, first.write, first.read)
     password_hash = hashed(first.password, rng)
-    catalog.change(partial(_made, first=first, password_hash=password_hash))
-    _LOG.info("made the first user", extra={"facts": {"user": first.name, "vhost": first.vhost}})
+    catalog.change(partial(_create_first_user, first=first, password_hash=password_hash))
+    _LOG.info("first user created", extra={"facts": {"user": first.name, "vhost": first.vhost}})
     return True
 
 
-def _made(change: Change, first: FirstUser, password_hash: str) -> None:
+def _create_first_user(change: Change, first: FirstUser, password_hash: str) -> None:
     vhost = vhosts.declare(change, first.vhost)
     user = users.put(change, first.name, password_hash, Hashing.SCRYPT.value, first.tags)
     permissions.put(change, user.id, vhost.id, first.configure, first.write, first.read)
 
 
-GATHERED_BLOCKS_MAX = 1 << 16  # the loop never waits for the disk; the server stops reading publishers instead
-MEMTABLES_BYTES = 16 << 20  # two of the store
-ROOM_POLL_SECONDS = 1.0  # how often a start on a full disk is tried again
+GATHERED_BLOCKS_MAX = (
+    1 << 16
+)  # the event loop never waits for the disk; the server stops reading from publishers instead
+MEMTABLES_BYTES = 16 << 20  # two memtables of the store
+ROOM_POLL_SECONDS = 1.0  # between two attempts to start on a full disk
 ROOM_POLLS_PER_LINE = 60
 
 
 class Broker:
-    """Made by `open_broker`; closed when nobody is served any more."""
+    """Created by `open_broker`; closed after the listeners have stopped."""
 
     def __init__(
         self,
@@ -138,17 +137,17 @@ class Broker:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why nothing is confirmed any more: the process should end."""
+        """The error after which nothing is confirmed any more: the process should end."""
         return self.server.failed or self.database.log.commit.failure
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the log waits for room on the disk: nothing can be written down."""
+        """Whether the log waits for disk space: nothing can be written."""
         return self._queues.storage.is_out_of_room
 
     def close(self) -> None:
-        """Write down where everything stands; durable when it returns. After a failure, or on a full disk, nothing is
-        written any more: what is durable is durable, and the next start finds it as after a crash."""
+        """Write the final state; durable when it returns. After a failure, or on a full disk, nothing is written: the
+        next start recovers what is durable, as after a crash."""
         if self.failure is not None or self.is_stuck:
             self.database.abandon()
             return
@@ -163,11 +162,13 @@ class Broker:
 def open_broker(
     configuration: Configuration, progress: Progress = lambda share: None, environment: Environment | None = None
 ) -> Broker:
-    """Open the directory that it names, or make it. Returns when everything durable is there."""
+    """Open the directory of the configuration, or create it. Returns when everything durable is recovered."""
     environment, settings = environment or Environment.real(), configuration.reflection
     directory = configuration.places.directory
     environment.files.make_directories(directory)
-    database = open_database(directory, environment, log_settings(configuration), settings, progress)
+    database = open_database(
+        directory, environment, log_settings(configuration), settings, progress, configuration.store
+    )
     with ExitStack() as undo:
         undo.callback(database.close)
         queues = OpenQueues(
@@ -189,7 +190,7 @@ def open_broker(
 
 
 def open_with_room(configuration: Configuration, progress: Progress, environment: Environment) -> Broker:
-    """The same; a disk that has no room for a start is waited for."""
+    """The same; waits while the disk has no space for a start."""
     bell, polls = environment.threads.condition(), 0
     while True:
         try:

@@ -1,10 +1,10 @@
-"""The log of events: one line each, on standard error unless another place was named.
+"""The event log: one line per event, on standard error unless a file is configured.
 
     2026-11-16T09:41:02.123Z WARNING login refused user=ann peer=192.0.2.7 why="wrong password"
 
-Whoever logs says what happened in fixed words and hands the facts along: `extra={"facts": {…}}`. So nothing that came
-from outside is ever part of a format, and a value with spaces, quotes or line breaks is written as JSON: one event
-stays one line. A file is opened again when somebody has moved it away, as logrotate does.
+The text of an event is constant; its facts are passed as `extra={"facts": {…}}`. So input from outside is never part of
+a format string, and a value with spaces, quotes or line breaks is written as JSON: one event is one line. A file that
+was moved is opened again, as logrotate expects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 
 from warren.base.errors import Refused
-from warren.config.options import LogTo
+from warren.config.configuration import LogTo
 
 NAME = "warren"
 _TIME = "%Y-%m-%dT%H:%M:%S"
@@ -27,13 +27,13 @@ class EventLineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).strftime(_TIME)
         facts = getattr(record, "facts", {})
-        told = "".join(f" {name}={_written(value)}" for name, value in _pairs(facts))
-        line = f"{time}.{int(record.msecs):03d}Z {record.levelname} {_one_line(record.getMessage())}{told}"
+        pairs = "".join(f" {name}={_written(value)}" for name, value in _pairs(facts))
+        line = f"{time}.{int(record.msecs):03d}Z {record.levelname} {_one_line(record.getMessage())}{pairs}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 def begin(log_to: LogTo) -> None:
-    """From now on events are written there, and nowhere else."""
+    """Write events there, and nowhere else."""
     handler = _handler(log_to.path)
     handler.setFormatter(EventLineFormatter())
     log = logging.getLogger(NAME)
@@ -51,9 +51,7 @@ def _handler(path: str) -> logging.Handler:
     try:
         return WatchedFileHandler(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise Refused(
-            f"the log of events cannot be written to {path}: {error.strerror}", "name another file"
-        ) from error
+        raise Refused(f"the event log cannot be written to {path}: {error.strerror}", "name another file") from error
 
 
 def _pairs(facts: object) -> list[tuple[str, object]]:
@@ -61,8 +59,8 @@ def _pairs(facts: object) -> list[tuple[str, object]]:
 
 
 def _written(value: object) -> str:
-    told = str(value)
-    return told if told.isprintable() and told and not set(told) & set(' "=\\') else json.dumps(told)
+    text = str(value)
+    return text if text.isprintable() and text and not set(text) & set(' "=\\') else json.dumps(text)
 
 
 def _one_line(message: str) -> str:

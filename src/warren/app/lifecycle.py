@@ -1,15 +1,12 @@
-"""A broker from its first to its last moment, in one loop.
+"""The life cycle of a broker process, in one event loop.
 
-    open ──▶ listen ──▶ ready ──signal──▶ drain ──▶ close        a second signal: clients are not waited for any more
+    open ──▶ listen ──▶ ready ──signal──▶ drain ──▶ close        a second signal: no more waiting for clients
                           └──the log failed──▶ stop at once, end with an error
 
-The garbage collector is told that what is there now stays; threads change hands more often than usual, so that a
-finished sync does not wait for a long turn of the loop.
-
-The limit on open files of this process: each client is one, and so is each file of the log and of the store.
-
-Many systems start processes with a soft limit of 1,024 and a hard limit that is far higher. The broker raises the soft
-limit to the hard one, and logs if that leaves less than it needs.
+* Objects of the start are frozen for the garbage collector. The thread switch interval is short, so that a finished
+  sync does not wait for a long step of the event loop.
+* Every client and every file of log and store is an open file. Many systems start processes with a soft limit of 1,024
+  and a far higher hard limit: the broker raises the soft limit to the hard one, and logs if that is too low.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ UNLIMITED_FILES: Final = 1 << 20  # what Linux grants if the hard limit is unlim
 
 
 def raise_limit(half_open_max: int) -> int:
-    """The limit afterwards."""
+    """Raise the soft limit on open files to the hard one; the limit afterwards."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = UNLIMITED_FILES if hard == resource.RLIM_INFINITY else hard
     if soft not in (wanted, resource.RLIM_INFINITY):
@@ -59,18 +56,18 @@ def raise_limit(half_open_max: int) -> int:
 
 
 SOCKET = "warren.sock"
-GENERATION_0 = 50_000  # new objects between two looks for garbage in cycles
+GENERATION_0 = 50_000  # new objects between two collections of the youngest generation
 GENERATIONS_1_2 = (20, 50)
-SWITCH_SECONDS = 0.0001  # how long a thread that comes back from the disk waits for the interpreter, about
+SWITCH_SECONDS = 0.0001  # about how long a thread that returns from the disk waits for the interpreter
 FAILURE_POLL_SECONDS = 0.25
-CALLBACK_ALARM_SECONDS = 10.0  # the alarm of a failed callback is cleared when none has failed for so long
+CALLBACK_ALARM_SECONDS = 10.0  # without a failed callback, after which the alarm is cleared
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-def run(broker: Broker, say: Say, began_ns: int) -> bool:
-    """Serve until a signal comes, then close the broker. Raises what ended it, if something did. `began_ns`: when all
-    of it began, by the monotonic clock. False: threads are left that wait for room on the disk."""
+def run(broker: Broker, print_line: PrintLine, began_ns: int) -> bool:
+    """Serve until a signal, then close the broker. Raises the error that ended it, if any. `began_ns`: start of the
+    process, by the monotonic clock. False: threads are left that wait for disk space."""
     sys.setswitchinterval(SWITCH_SECONDS)
     raise_limit(broker.settings.half_open_max)
     pid_file = broker.configuration.pid_file
@@ -78,7 +75,7 @@ def run(broker: Broker, say: Say, began_ns: int) -> bool:
         if pid_file:
             replace(broker.environment.files, pid_file, [f"{os.getpid()}\n".encode()])
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(broker, say, began_ns))
+            runner.run(_serve(broker, print_line, began_ns))
     finally:
         is_stuck = broker.is_stuck
         broker.close()
@@ -87,23 +84,23 @@ def run(broker: Broker, say: Say, began_ns: int) -> bool:
     if broker.failure is not None:
         raise broker.failure
     if is_stuck:
-        _LOG.critical("the disk is full: left as by a crash, with all that is durable")
+        _LOG.critical("stopped on a full disk: the next start recovers everything durable")
     return not is_stuck
 
 
-async def _serve(broker: Broker, say: Say, began_ns: int) -> None:
-    ending = Shutdown(asyncio.get_running_loop(), broker)
+async def _serve(broker: Broker, print_line: PrintLine, began_ns: int) -> None:
+    shutdown = Shutdown(asyncio.get_running_loop(), broker)
     host, port = await _listen(broker)
     try:
         management = await _manage(broker)
         try:
-            _tell(management, say, _address(host, port))
-            _settle_memory()
+            _print_addresses(management, print_line, _address(host, port))
+            _freeze_objects()
             seconds = (broker.environment.clock.monotonic_ns() - began_ns) / 1e9
-            say(f"ready in {seconds:.2f} s")
+            print_line(f"ready in {seconds:.2f} s")
             _LOG.info("ready", extra={"facts": {"seconds": f"{seconds:.2f}", "kernels": mode()}})
-            await ending.has_begun.wait()
-            await _drain(broker, ending)
+            await shutdown.has_begun.wait()
+            await _drain(broker, shutdown)
         finally:
             await management.stop()
     finally:
@@ -111,7 +108,7 @@ async def _serve(broker: Broker, say: Say, began_ns: int) -> None:
 
 
 class Shutdown:
-    """Why it ends, and how fast: signals, and what ended the log."""
+    """Whether the broker stops, and how fast: signals, and failures of the log."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
         self.has_begun = asyncio.Event()
@@ -124,10 +121,10 @@ class Shutdown:
         self._watching = loop.create_task(self._watch(broker))
 
     def _signalled(self, number: signal.Signals) -> None:
-        """A third one ends the process whatever it does."""
+        """A third signal ends the process at once."""
         is_second = self.has_begun.is_set()
-        told = "stops at once" if is_second else "stops when its clients have gone"
-        _LOG.info(told, extra={"facts": {"signal": signal.Signals(number).name}})
+        event = "stopping at once" if is_second else "stopping: draining clients"
+        _LOG.info(event, extra={"facts": {"signal": signal.Signals(number).name}})
         if is_second:
             self.is_urgent.set()
             for each in (signal.SIGTERM, signal.SIGINT):
@@ -139,14 +136,14 @@ class Shutdown:
         self.has_begun.set()
 
     async def _watch(self, broker: Broker) -> None:
-        """Nobody may be waiting for the disk when it fails."""
+        """Poll for failures: there may be no waiter when the disk fails."""
         try:
             while broker.failure is None:
                 await asyncio.sleep(FAILURE_POLL_SECONDS)
                 self._callbacks.clear_if_quiet()
-        except Exception as error:  # a failure of the log would pass unnoticed from now on
+        except Exception as error:  # otherwise a later failure of the log would go unnoticed
             broker.server.fail(error)
-        _LOG.critical("the log has failed: nothing is confirmed any more", extra={"facts": {"why": broker.failure}})
+        _LOG.critical("log failed: nothing is confirmed any more", extra={"facts": {"why": broker.failure}})
         self._failed()
 
 
@@ -172,12 +169,12 @@ class LoopCallbacks:
             self._task.succeeded()
 
 
-async def _drain(broker: Broker, ending: Shutdown) -> None:
-    """Clients are told, and have some time to go; unless it is urgent."""
+async def _drain(broker: Broker, shutdown: Shutdown) -> None:
+    """Close the clients' connections and wait for them, unless the shutdown is urgent."""
     broker.is_draining = True
     seconds = broker.settings.drain_seconds
     draining = asyncio.ensure_future(broker.server.stop(seconds))
-    urgent = asyncio.ensure_future(ending.is_urgent.wait())
+    urgent = asyncio.ensure_future(shutdown.is_urgent.wait())
     await asyncio.wait({draining, urgent}, return_when=asyncio.FIRST_COMPLETED)
     for task in (draining, urgent):
         task.cancel()
@@ -190,7 +187,9 @@ async def _listen(broker: Broker) -> tuple[str, int]:
         host, port = await broker.server.start()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise Refused(f"somebody listens at {where} already", "stop that one, or choose another --port") from error
+            raise Refused(
+                f"address {where} is already in use", "stop the other process, or choose another --port"
+            ) from error
         raise Refused(f"cannot listen at {where}: {error.strerror or error}", "choose another --host") from error
     broker.listeners = [Listener("amqp", host, port)]
     return host, port
@@ -201,18 +200,18 @@ async def _manage(broker: Broker) -> http_server.ManagementServer:
     host = configuration.management_host or configuration.server.host
     path = join(configuration.places.directory, SOCKET)
     ports = configuration.management_port, configuration.prometheus_port
-    return await http_server.start(broker, host, *ports, path)
+    return await http_server.start(broker, host, *ports, path, configuration.management)
 
 
-def _tell(management: http_server.ManagementServer, say: Say, amqp: str) -> None:
-    """Programs that started us read these lines."""
-    say(f"amqp {amqp}")
-    say(f"management http://{_address(*management.addresses[http_server.HTTP])}")
-    say(f"prometheus http://{_address(*management.addresses[http_server.PROMETHEUS])}/metrics")
+def _print_addresses(management: http_server.ManagementServer, print_line: PrintLine, amqp: str) -> None:
+    """The process that started the broker reads these lines."""
+    print_line(f"amqp {amqp}")
+    print_line(f"management http://{_address(*management.addresses[http_server.HTTP])}")
+    print_line(f"prometheus http://{_address(*management.addresses[http_server.PROMETHEUS])}/metrics")
 
 
-def _settle_memory() -> None:
-    """What is there now stays: it need not be looked at again."""
+def _freeze_objects() -> None:
+    """Objects of the start live on: exclude them from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GENERATION_0, *GENERATIONS_1_2)

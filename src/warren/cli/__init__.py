@@ -1,1 +1,1 @@
-"""The command line: one command per file, options from annotations, every option in docs/operating.md."""
+"""The command line: one command per file, options from annotations, every option in docs/operations.md."""

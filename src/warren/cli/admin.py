@@ -1,15 +1,16 @@
-"""`warren compact --data-dir D`: ask the store that runs in D to compact itself, and show what came of it.
+"""Commands to a running process: compaction and reflection.
 
-D/ctrl/start_compaction    made here; the store deletes it when it begins
-D/ctrl/compaction_result   written by the store when it is done
+`warren compact --data-dir D` requests a compaction of the store that runs in D and prints its result:
 
-D is the log directory or the data directory of a broker or database, whose log is D/log. Nothing is merged there: the
-reflection is brought to now, the log is rotated, and files that nothing holds are purged.
+    D/ctrl/start_compaction    created here; the store deletes it when it starts
+    D/ctrl/compaction_result   written by the store when it is done
 
-`warren reflection status|pause|resume|persist DIR`: how far what is durable has come into the safe snapshot store.
+D is the log directory, or the data directory of a broker or database, whose log is D/log. Nothing is merged in a
+database: reflection is brought up to date, the log is rotated, and files that nothing needs are purged.
 
-The orders go through the control socket of the directory, to the process that has the database open or, in mode
-`watch`, to its puller. If neither runs there is nothing to order: opening the database reflects everything.
+`warren reflection status|pause|resume|persist DIR` controls the reflection of the log into the safe snapshot store. The
+commands go through the control socket of the directory, to the process that has the database open or, in mode `watch`,
+to its puller. Without such a process they are refused: opening the database reflects everything.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def compact(
     ] = 600,
     engine: WhichEngine = Engine.AUTO,
 ) -> None:
-    """Start a compaction in the running store and print its result. Above a size Spark does the work."""
+    """Start a compaction in the running store and print its result. Large ones run on Spark (--engine)."""
     from warren.config.options import store_directory
     from warren.files.environment import Environment
     from warren.log.compaction.control import request_compaction
@@ -54,7 +55,7 @@ def compact(
 
     environment = Environment.real()
     directory = log_directory(environment.files, store_directory(data_dir, store_dir, no_data_dir))
-    _bring_reflection_to_now(environment, directory, timeout)
+    _persist_reflection(environment, directory, timeout)
     if is_for_spark(CompactionSettings(engine), directory):
         from warren.cli.pipeline import on_spark
 
@@ -66,22 +67,22 @@ def compact(
     elif found["status"] == "ok":
         show_compaction(found)
     if found["status"] != "ok":
-        raise typer.Exit(_complain(found))
+        raise typer.Exit(_print_failure(found))
 
 
-def _bring_reflection_to_now(environment: Environment, directory: str, timeout: float) -> None:
-    """What stays goes to the safe snapshot store of a database, if the log belongs to one: then the log can go."""
+def _persist_reflection(environment: Environment, directory: str, timeout: float) -> None:
+    """If the log belongs to a database, flush its snapshot store: then the log behind it can be purged."""
     from warren.files.protocol import join
     from warren.snapshot.database import REFLECTION_SOCKET, data_directory, is_database
     from warren.workers.control_socket import NotListening, call
 
     home = data_directory(environment.files, directory)
     if is_database(environment.files, home):
-        with suppress(NotListening):  # stopped, or its reflection is off: the request below says so
+        with suppress(NotListening):  # stopped, or reflection is off: the request below reports it
             call(join(home, REFLECTION_SOCKET), {"command": "persist"}, timeout)
 
 
-def _complain(found: dict[str, Any]) -> int:
+def _print_failure(found: dict[str, Any]) -> int:
     hint = f"\n  hint: {found['hint']}" if found.get("hint") else ""
     typer.echo(f"warren: the compaction failed: {found.get('error')}{hint}", err=True)
     return DAMAGE
@@ -90,47 +91,47 @@ def _complain(found: dict[str, Any]) -> int:
 STATUS_SECONDS = 30.0
 
 reflection = typer.Typer(
-    name="reflection", help="Look at and order the reflection of a running database.", no_args_is_help=True
+    name="reflection", help="Status and control of the reflection of a running database.", no_args_is_help=True
 )
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Longest to wait for the answer, in seconds.")]
 
 
 @reflection.command("status")
 def status(directory: DataDirectory, as_json: AsJson = False, timeout: Timeout = STATUS_SECONDS) -> None:
-    """How far log and store are, who reflects, whether it is paused, what is wrong."""
-    told = _order(directory, "status", timeout)
+    """Show the epochs of log and store, the reflecting process, whether it is paused, and its error."""
+    answer = _send(directory, "status", timeout)
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    paused = ", paused" if told["is_paused"] else ""
-    print_line(f"reflection {told['mode']} by process {told['pid']}{paused}")
-    durable, applied, flushed = told["durable"], told["applied"]["epoch"], told["flushed"]["epoch"]
+    paused = ", paused" if answer["is_paused"] else ""
+    print_line(f"reflection {answer['mode']} by process {answer['pid']}{paused}")
+    durable, applied, flushed = answer["durable"], answer["applied"]["epoch"], answer["flushed"]["epoch"]
     print_line(f"durable up to epoch {durable}, applied up to {applied}, flushed up to {flushed}")
-    if told["failure"] is not None:
-        print_line(f"it stands still: {told['failure']['error']}")
-        print_line(f"  hint: {told['failure']['hint']}")
+    if answer["failure"] is not None:
+        print_line(f"stopped by an error: {answer['failure']['error']}")
+        print_line(f"  hint: {answer['failure']['hint']}")
 
 
 @reflection.command("pause")
 def pause(directory: DataDirectory, as_json: AsJson = False, timeout: Timeout = STATUS_SECONDS) -> None:
-    """Leave everything in the log until `resume`: the store stands still, the log grows."""
-    _tell(_order(directory, "pause", timeout), as_json, "paused")
+    """Stop applying entries to the store until `resume`; the log grows."""
+    _show_answer(_send(directory, "pause", timeout), as_json, "paused")
 
 
 @reflection.command("resume")
 def resume(directory: DataDirectory, as_json: AsJson = False, timeout: Timeout = STATUS_SECONDS) -> None:
-    """Go on after `pause`."""
-    _tell(_order(directory, "resume", timeout), as_json, "goes on")
+    """Continue after `pause`."""
+    _show_answer(_send(directory, "resume", timeout), as_json, "resumed")
 
 
 @reflection.command("persist")
 def persist(directory: DataDirectory, as_json: AsJson = False, timeout: Timeout = 600.0) -> None:
-    """Bring everything that is durable into the store, and the store to the disk; also while it is paused."""
-    told = _order(directory, "persist", timeout)
-    _tell(told, as_json, f"flushed up to epoch {told['flushed']['epoch']}")
+    """Apply everything durable to the store and flush it; also while paused."""
+    answer = _send(directory, "persist", timeout)
+    _show_answer(answer, as_json, f"flushed up to epoch {answer['flushed']['epoch']}")
 
 
-def _order(directory: str, command: str, timeout: float) -> dict[str, Any]:
+def _send(directory: str, command: str, timeout: float) -> dict[str, Any]:
     from warren.base.errors import Refused
     from warren.files.local import LocalFiles
     from warren.files.protocol import join
@@ -139,17 +140,17 @@ def _order(directory: str, command: str, timeout: float) -> dict[str, Any]:
 
     if not LocalFiles().exists(join(directory, LOG)):
         raise Refused(
-            f"{directory} is no directory of a database: it has no {LOG}", "name what `warren.open` was given"
+            f"{directory} is no directory of a database: it has no {LOG}", "name the directory given to `warren.open`"
         )
     try:
         return call(join(directory, REFLECTION_SOCKET), {"command": command}, timeout)
     except NotListening as error:
         hint = "open it first: reflection runs only while a process has the database open"
-        raise Refused(f"nobody reflects {directory}: {error.what}", hint) from error
+        raise Refused(f"no process reflects {directory}: {error.what}", hint) from error
 
 
-def _tell(told: dict[str, Any], as_json: bool, sentence: str) -> None:
+def _show_answer(answer: dict[str, Any], as_json: bool, sentence: str) -> None:
     if as_json:
-        print_json(told)
+        print_json(answer)
     else:
         print_line(f"reflection: {sentence}")

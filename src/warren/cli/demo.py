@@ -1,4 +1,4 @@
-"""`warren demo`: the log store at work, for a moment, in a directory of its own."""
+"""`warren demo`: a short run of the log store in a directory of its own."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 BATCH = 10_000
 KEYS = 100_000
 STORAGE = StorageId(1)
-TELL_SECONDS = 0.5
+LINE_SECONDS = 0.5
 
 
 def demo(
-    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="How long to append.")] = 2.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="How long to append, in seconds.")] = 2.0,
     directory: Annotated[
-        str | None, typer.Option("--directory", help="Where to make the store; default: a new temporary directory.")
+        str | None, typer.Option("--directory", help="Directory of the store; default: a new temporary one.")
     ] = None,
     container_size: Annotated[
-        int, typer.Option("--container-size", min=1, help="Bytes a log file grows by; at least 512 KiB are taken.")
+        int, typer.Option("--container-size", min=1, help="Bytes a log file grows by; at least 512 KiB.")
     ] = 1 << 20,
     initial_containers: Annotated[
         int, typer.Option("--initial-containers", min=1, help="Containers a new log file begins with; at least 2.")
     ] = 2,
     max_write_buffers: Annotated[
-        int, typer.Option("--max-write-buffers", min=1, help="Blocks gathered before they are flushed unasked.")
+        int, typer.Option("--max-write-buffers", min=1, help="Blocks gathered before the log is flushed.")
     ] = 10,
 ) -> None:
-    """Make a store, append to it, close it, open it again, read back, verify."""
+    """Create a store, append to it, close it, open it again, read back, verify."""
     from warren.base.build import mode
     from warren.log.settings import LogSettings
     from warren.log.store import LogStore
@@ -49,10 +49,10 @@ def demo(
         _append(store, seconds)
     began = time.monotonic()
     with LogStore.open(place) as store:
-        held = len(store.snapshot())
+        key_count = len(store.snapshot())
         value = store.snapshot().get(STORAGE, _key(7))
         took = time.monotonic() - began
-        print_line(f"opened again in {took * 1000:.0f} ms: {held} keys, durable up to epoch {store.durable}")
+        print_line(f"opened again in {took * 1000:.0f} ms: {key_count} keys, durable up to epoch {store.durable}")
         print_line(f"  key {_key(7)!r} has {value!r}")
     _verify(place)
     print_line("\nwhat to type next")
@@ -61,8 +61,8 @@ def demo(
 
 
 def _append(store: LogStore, seconds: float) -> None:
-    """Batches of entries, each waited for: what is counted is durable."""
-    began = told = time.monotonic()
+    """Append batches and wait for each: the entries counted are durable."""
+    began = printed_at = time.monotonic()
     done = 0
     while True:
         keys = [_key((done + row) % KEYS) for row in range(BATCH)]
@@ -70,8 +70,8 @@ def _append(store: LogStore, seconds: float) -> None:
             session.put_many(STORAGE, keys, [b"value %d" % (done + row) for row in range(BATCH)])
         done += BATCH
         now = time.monotonic()
-        if now - told >= TELL_SECONDS or now - began >= seconds:
-            told = now
+        if now - printed_at >= LINE_SECONDS or now - began >= seconds:
+            printed_at = now
             print_line(f"  {done:>10,} entries, {done / (now - began):>10,.0f} a second, durable epoch {store.durable}")
         if now - began >= seconds:
             return

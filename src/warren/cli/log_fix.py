@@ -1,8 +1,8 @@
-"""`warren log verify DIR`: is every bit of the log, and of the store behind it, as written? Exit 0 if so, 16 if not.
+"""Commands that check and mend a log directory.
 
-`warren log repair DIR`: go on with what is left, and say what is lost. Exit 0 when the store is good again.
-
-`warren log compact DIR`: compact a log directory that no store has open.
+warren log verify DIR      check every byte of log and snapshot store; exit 0 if good, 16 if damaged
+warren log repair DIR      void what is damaged and report what is lost; exit 0 when the store is good again
+warren log compact DIR     compact a log directory that no store has open
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ def show(report: VerifyReport) -> None:
     if first := report.first_damage:
         print_line(f"damaged: {first.path} at byte {first.offset}: {first.what}")
         if first.path.startswith(report.directory):
-            print_line(f"  hint: `warren log repair --dry-run {report.directory}` says what can be saved")
+            print_line(f"  hint: `warren log repair --dry-run {report.directory}` shows what can be saved")
         else:
-            print_line("  hint: the next start sets the store aside and builds it again, if the log has everything")
+            print_line("  hint: the next start sets the store aside and rebuilds it, if the log has everything")
     else:
         print_line(f"good: everything up to epoch {report.durable} is as it was written")
 
@@ -131,7 +131,7 @@ def repair(
     dry_run: DryRun = False,
     cut: Annotated[bool, typer.Option("--cut", help="Replace files that have voided ranges by new ones.")] = False,
     epoch: Annotated[
-        int | None, typer.Option("--epoch", min=1, help="Go back to this epoch: everything behind it is voided.")
+        int | None, typer.Option("--epoch", min=1, help="Return to this epoch: everything after it is voided.")
     ] = None,
     thread_num: ThreadNum = 2,
 ) -> None:
@@ -204,14 +204,14 @@ def _show(report: RepairReport) -> None:
     for first, last in report.epochs_hit:
         print_line(f"hit: epochs {first} … {last}" if first != last else f"hit: epoch {first}")
     lost = "an unknown number of" if report.entries_lost is None else f"at most {report.entries_lost}"
-    print_line(f"{would}lost: {lost} entries by damage, {report.entries_cut} by going back")
+    print_line(f"{would}lost: {lost} entries by damage, {report.entries_cut} by --epoch")
     print_line(f"durable: epoch {report.durable} before, epoch {report.closed[0]} after")
     if report.timeline:
-        print_line(f"timeline {report.timeline.id:016x} begins behind epoch {report.closed[0]}")
+        print_line(f"timeline {report.timeline.id:016x} begins after epoch {report.closed[0]}")
     for path in report.quarantined:
         print_line(f"kept: {path}")
     if report.is_dry_run:
-        print_line("nothing was changed; leave out --dry-run to do it")
+        print_line("nothing was changed; run without --dry-run to repair")
 
 
 def compact(
@@ -221,7 +221,7 @@ def compact(
     thread_num: ThreadNum = 2,
     engine: WhichEngine = Engine.AUTO,
 ) -> None:
-    """Merge the rotated files and the compacted file of a stopped log directory into one, then let go of free files."""
+    """Merge the rotated files and the compacted file of a stopped log directory into one, then purge free files."""
     from warren.files.local import LocalFiles
     from warren.log.read.read_only import open_for_reading
     from warren.snapshot.database import refuse_database
@@ -246,18 +246,18 @@ def compact(
 
 
 def show_compaction(result: dict[str, Any]) -> None:
-    """The result of a compaction, online or offline, for people."""
+    """Print the result of a compaction, online or offline."""
     if message := result.get("message"):
         print_line(str(message))
     else:
         entries = f"{result['entries']} of {result['entries_in']} entries are left"
         print_line(f"compacted {result['compacted']} files into {result['file']}: {entries}, {size(result['bytes'])}")
     if purged := result.get("purged"):
-        print_line(f"let go of {len(purged)} files, {size(result['freed_bytes'])}: {', '.join(purged)}")
+        print_line(f"purged {len(purged)} files, {size(result['freed_bytes'])}: {', '.join(purged)}")
 
 
 def _planned(log: ReadOnlyLog) -> dict[str, Any]:
-    """What a compaction would read. Active files are rotated first, so they count as well."""
+    """The input of a compaction. Active files are rotated first, so they count as well."""
     from warren.log.compaction.compaction import CompactionCatalog
     from warren.log.file_record import FileKind, FileState
 

@@ -1,10 +1,8 @@
-"""`warren log inspect DIR`: what is there, and what each file is good for.
+"""Commands that show a log directory. They take no lock and change nothing; a store may run in it.
 
-`warren log dump DIR`: the durable entries as they stand in the files, oldest file first.
-
-`warren log follow DIR`: print entries as they become durable, from beside the process that writes them.
-
-The directory is watched (inotify); nothing is read until something in it has changed. Ends with SIGINT or SIGTERM.
+warren log inspect DIR     files with their life cycle, pins, horizon, timeline
+warren log dump DIR        durable entries as stored, oldest file first
+warren log follow DIR      entries as they become durable; the directory is watched (inotify)
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ def inspect(
         int | None, typer.Option("--epoch", min=1, help="Show how this epoch was closed: its participants and digest.")
     ] = None,
 ) -> None:
-    """List the files of a log directory with their lives, pins, horizon, timeline and witness. Changes nothing."""
+    """List the files of a log directory with life cycle, pins, horizon, timeline and witness. Changes nothing."""
     from warren.files.local import LocalFiles
     from warren.log.read.read_only import open_for_reading
 
@@ -91,8 +89,8 @@ def _overview(log: ReadOnlyLog) -> dict[str, Any]:
 
 
 def _files(log: ReadOnlyLog, problems: list[str]) -> list[dict[str, Any]]:
-    """Every file the manifest knows. Lives are judged by the default retention: settings are not in the directory.
-    The manifest has no figures of an active file: its durable blocks are counted; what prevents that is a problem."""
+    """Every file of the manifest. The life cycle follows the default retention: settings are not in the directory. The
+    manifest has no figures of an active file: its durable blocks are counted; an error in that is a problem."""
     from warren.base.environment import SystemClock
     from warren.log.retention import lifecycle_states
     from warren.log.settings import LogSettings
@@ -125,7 +123,7 @@ def _files(log: ReadOnlyLog, problems: list[str]) -> list[dict[str, Any]]:
 
 
 def _counted(log: ReadOnlyLog, record: FileRecord, problems: list[str]) -> FileRecord:
-    """The record, of an active file with the figures of what is durable in it."""
+    """The record; for an active file with the figures of its durable blocks."""
     from warren.base.errors import WarrenError
     from warren.base.ids import Epoch
     from warren.log.file_record import FileState
@@ -162,7 +160,7 @@ def _every_pin(log: ReadOnlyLog) -> list[Any]:
 
 
 def _closing(log: ReadOnlyLog, epoch: int) -> dict[str, Any]:
-    """The closing block of an epoch, wherever it stands."""
+    """The closing block of an epoch, in whichever file it is."""
     from warren.base.errors import Gone, Refused
     from warren.log.check.verify_chain import closings_in
     from warren.log.file_record import FileKind
@@ -197,7 +195,9 @@ def _show(found: dict[str, Any]) -> None:
         print_line(f"  came from timeline {item['timeline']} at epoch {item['fork_epoch']}")
     witness = found["witness"]
     print_line(f"witness: epoch {witness['durable']}, {witness['wall']}" if witness else "witness: none")
-    print_line(f"manifest: {found['manifest_edits']} edits; snapshot of epoch {found['snapshot_epoch']}" + _kept(found))
+    print_line(
+        f"manifest: {found['manifest_edits']} edits; snapshot of epoch {found['snapshot_epoch']}" + _quarantined(found)
+    )
     rows = [
         (f["number"], f["name"], f["state"], f["life"], size(f["bytes"]), f["entries"], _epochs(f), len(f["voided"]))
         for f in found["files"]
@@ -219,9 +219,9 @@ def _show(found: dict[str, Any]) -> None:
             print_line(f"  file {part['file']}: {part['blocks']} blocks up to byte {part['end']}")
 
 
-def _kept(found: dict[str, Any]) -> str:
-    kept = found["quarantine_bytes"]
-    return f"; {size(kept)} in quarantine" if kept else ""
+def _quarantined(found: dict[str, Any]) -> str:
+    size_bytes = found["quarantine_bytes"]
+    return f"; {size(size_bytes)} in quarantine" if size_bytes else ""
 
 
 def _epochs(file: dict[str, Any]) -> str:
@@ -235,10 +235,10 @@ def dump(
     directory: Directory,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per entry, bytes as hex.")] = False,
     epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="Only entries of this epoch.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=0, help="At most so many entries.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=0, help="Most entries printed.")] = None,
     credentials: Credentials = False,
 ) -> None:
-    """Print the durable entries of a log directory. Changes nothing; damage ends it."""
+    """Print the durable entries of a log directory. Changes nothing; stops at damage."""
     from warren.files.local import LocalFiles
     from warren.log.file_record import FileKind
     from warren.log.read.read_only import open_for_reading
@@ -261,7 +261,7 @@ def _dumped_entries(scan: FileScan, epoch: int | None, durable: int, credentials
 
 
 def rows_of(columns: EntryColumns, name: str, credentials: bool) -> Iterator[dict[str, Any]]:
-    """Each entry; rows of users without their password hashes, unless `credentials`."""
+    """Each entry; rows of users without password hashes, unless `credentials`."""
     from warren.catalog.rows import without_credentials
 
     columns = columns if credentials else without_credentials(columns)
@@ -316,7 +316,7 @@ def follow(
     from warren.log.read.tail import Follower
 
     follower = Follower(LocalFiles(), directory, None if from_epoch is None else Epoch(from_epoch - 1))
-    with asked_to_end() as ended:
+    with until_signalled() as ended:
         for _ in changes(directory, ended):
             for block in follower.read():
                 for entry in _entries(block, credentials):
@@ -325,8 +325,8 @@ def follow(
 
 
 @contextmanager
-def asked_to_end() -> Iterator[threading.Event]:
-    """An event that is set when somebody wants the process to end."""
+def until_signalled() -> Iterator[threading.Event]:
+    """An event that SIGINT or SIGTERM sets."""
     ended = threading.Event()
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda *_: ended.set()) for number in numbers]

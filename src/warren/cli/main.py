@@ -1,10 +1,10 @@
-"""`warren`: which commands there are, and how each of them ends.
+"""`warren`: the commands and their exit codes.
 
     0   good                        16   damage was found, or something could not be repaired
     1   the disk failed or is full  64   wrong usage: an unknown option, no such directory, a directory in use
 
-An error of ours is a sentence and a hint on stderr, never a traceback; a traceback means that Warren has a fault. A
-command imports what it needs when it runs, so that `warren --help` stays quick.
+A `WarrenError` is a sentence and a hint on stderr, never a traceback; a traceback is a defect of Warren. A command
+imports its modules when it runs, so that `warren --help` stays quick.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-log = typer.Typer(name="log", help="Look at, check, repair and compact a log directory.", no_args_is_help=True)
+log = typer.Typer(name="log", help="Inspect, verify, repair and compact a log directory.", no_args_is_help=True)
 app.add_typer(log)
 log.command("inspect")(log_show.inspect)
 log.command("verify")(log_fix.verify)

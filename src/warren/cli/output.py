@@ -1,6 +1,6 @@
-"""How commands say things: one JSON object for programs, tables and sentences for people.
+"""Output of commands: one JSON object with `--json`, else lines and tables; progress; shared arguments.
 
-How far it has come: a bar on a terminal, elsewhere a line every five seconds; on stderr: stdout is for data.
+Progress goes to stderr (stdout is for data): a bar on a terminal, elsewhere a line every five seconds.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ DataDirectory = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Credentials = Annotated[bool, typer.Option("--credentials", help="With the password hashes of users.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+Credentials = Annotated[bool, typer.Option("--credentials", help="Include the password hashes of users.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")]
 ThreadNum = Annotated[int, typer.Option("--thread-num", min=1, max=64, help="Files scanned at once.")]
 WhichEngine = Annotated[
-    Engine, typer.Option("--engine", envvar="WARREN_COMPACTION_ENGINE", help="Who merges: this machine, or Spark.")
+    Engine,
+    typer.Option("--engine", envvar="WARREN_COMPACTION_ENGINE", help="Engine of the merge: this machine, or Spark."),
 ]
 
 WIDTH_OF_PIPE = 160
@@ -68,15 +69,15 @@ def print_line(line: str = "") -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table, its last column as wide as it likes."""
-    made = Table(*columns, title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    """Print a table; its last column has any width."""
+    grid = Table(*columns, title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for row in rows:
-        made.add_row(*(str(cell) for cell in row))
-    console.print(made)
+        grid.add_row(*(str(cell) for cell in row))
+    console.print(grid)
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """Bytes with a unit: `1.5 MiB`."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
@@ -94,7 +95,7 @@ class Bar:
         self._total = total
         self._unit = unit
         self._done = 0.0
-        self._said_at = time.monotonic()
+        self._printed_at = time.monotonic()
         self._rich: Progress | None = None
 
     def __enter__(self) -> Bar:
@@ -115,10 +116,10 @@ class Bar:
         self.reach(self._done + count)
 
     def reach(self, done: float) -> None:
-        """So much of the total is done."""
+        """Set the finished part of the total."""
         self._done = done
         if self._rich is not None:
             self._rich.update(self._task, completed=done)
-        elif time.monotonic() - self._said_at >= LINE_SECONDS:
-            self._said_at = time.monotonic()
+        elif time.monotonic() - self._printed_at >= LINE_SECONDS:
+            self._printed_at = time.monotonic()
             sys.stderr.write(f"{self._what}: {done:g} of {self._total:g} {self._unit}\n")

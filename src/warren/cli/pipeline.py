@@ -4,18 +4,14 @@
     warren pipeline verify DIR --master spark://host:7077      a cluster, which has the wheel on every node
     warren pipeline verify DIR --remote sc://host              Spark Connect
 
-Without Spark each of them says which command installs it. What Spark itself says goes to stderr: a few lines when it
-starts, and errors.
+    compact DIR             compact a log directory, whether a process runs in it or not
+    export DIR TARGET       the raw log as a growing table, with each durable entry exactly once
+    snapshot DIR TARGET     the state of a store, as of an epoch or a time, as Parquet or Delta
+    sync DIR                reflect what is durable into the safe snapshot store, by tables made on Spark
+    verify DIR              as `warren log verify DIR`; exit 0 if good, 16 if damaged
 
-`warren pipeline compact DIR`: compact a log directory on Spark, whether a process runs in it or not.
-
-`warren pipeline export DIR TARGET`: the raw log as a table that grows, each durable entry in it exactly once.
-
-`warren pipeline snapshot DIR TARGET`: the state of a store, as of an epoch or a time, as Parquet or Delta.
-
-`warren pipeline sync DIR`: bring what is durable into the safe snapshot store, by tables that Spark makes.
-
-`warren pipeline verify DIR`: as `warren log verify DIR`, its files checked by Spark. Exit 0 if good, 16 if not.
+Without Spark each command prints how to install it. Output of Spark goes to stderr: a few lines at its start, and
+errors.
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ Remote = Annotated[
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="The directory of the table.", show_default=False)]
 PinSeconds = Annotated[
     int,
-    typer.Option("--pin-seconds", min=0, metavar="S", help="How long files stay without a sign of life; 0: no pin."),
+    typer.Option("--pin-seconds", min=0, metavar="S", help="Lifetime of the pin without renewal; 0: no pin."),
 ]
 
 LOCAL = "local[*]"
@@ -68,7 +64,7 @@ def compact(directory: Directory, as_json: AsJson = False, master: Master = LOCA
 
 
 def on_spark(directory: str, master: str = LOCAL, remote: str | None = None) -> dict[str, Any]:
-    """Compact with a Spark session of our own; also what `--engine spark` does."""
+    """Compact with a new Spark session; also used by `--engine spark`."""
     from warren.cli.output import Bar
     from warren.files.local import LocalFiles
     from warren.log.read.read_only import open_for_reading
@@ -76,7 +72,7 @@ def on_spark(directory: str, master: str = LOCAL, remote: str | None = None) -> 
 
     require_pyspark()
     directory = os.path.abspath(directory)  # executors have other working directories
-    open_for_reading(LocalFiles(), directory)  # what is no log directory is told before Spark is started
+    open_for_reading(LocalFiles(), directory)  # refuses what is no log directory before Spark starts
     with session_for_command(master, remote) as session:
         from warren.pipeline.jobs.compact import compact as run
 
@@ -84,13 +80,13 @@ def on_spark(directory: str, master: str = LOCAL, remote: str | None = None) -> 
             return run(session, directory, bar.reach)
 
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 def export(
     directory: Directory,
     target: Target,
-    format: Annotated[TableFormat, typer.Option("--format", help="What kind of table.")] = TableFormat.DELTA,
+    format: Annotated[TableFormat, typer.Option("--format", help="Format of the table.")] = TableFormat.DELTA,
     from_epoch: Annotated[
         int | None, typer.Option("--from-epoch", min=1, metavar="E", help="Where a new table begins.")
     ] = None,
@@ -101,10 +97,11 @@ def export(
         int, typer.Option("--batch-bytes", min=0, metavar="B", help="Bytes of the log in one commit; 0: no limit.")
     ] = 1 << 30,
     follow: Annotated[
-        bool, typer.Option("--follow/--once", help="Go on until SIGTERM or SIGINT, or end when it has caught up.")
+        bool,
+        typer.Option("--follow/--once", help="Continue until SIGTERM or SIGINT, or end when the table is up to date."),
     ] = False,
     interval: Annotated[
-        float, typer.Option("--interval", min=0.0, metavar="S", help="With --follow: seconds between two looks.")
+        float, typer.Option("--interval", min=0.0, metavar="S", help="With --follow: seconds between two polls.")
     ] = 5.0,
     credentials: Credentials = False,
     pin_seconds: PinSeconds = 3600,
@@ -116,7 +113,10 @@ def export(
     from warren.base.ids import Epoch
     from warren.pipeline.session import session_for_command
 
-    source, place = str(Path(directory).absolute()), str(Path(target).absolute())  # executors stand elsewhere
+    source, place = (
+        str(Path(directory).absolute()),
+        str(Path(target).absolute()),
+    )  # executors have other working directories
     with session_for_command(master, remote) as session:
         from warren.pipeline.jobs.export import ExportOptions, opened_export
 
@@ -138,24 +138,24 @@ def _once(opened: Export) -> Exported:
 
 
 def _follow(opened: Export, interval: float, as_json: bool) -> Exported:
-    """Catch up again and again. A signal ends it behind the batch under way; a second one, at once."""
+    """Export repeatedly. A signal ends it after the current batch; a second one at once."""
     with _Signals() as ended:
         return _catch_up(opened, interval, as_json, ended)
 
 
 def _catch_up(opened: Export, interval: float, as_json: bool, ended: _Signals) -> Exported:
-    def tell(batch: TableBatch) -> None:
+    def show_batch(batch: TableBatch) -> None:
         if not as_json:
             print_line(f"epochs {batch.first} … {batch.last}: {batch.rows} entries")
 
-    done = opened.catch_up(ended.is_over, tell)
+    done = opened.catch_up(ended.is_over, show_batch)
     while not ended.within(interval):
-        done = done.and_then(opened.catch_up(ended.is_over, tell))
+        done = done.and_then(opened.catch_up(ended.is_over, show_batch))
     return done
 
 
 class _Signals:
-    """Whether somebody wants us to end. A handler may run between any two steps of ours, so it takes no lock."""
+    """Whether a signal has arrived. A handler may run between any two steps, so it takes no lock."""
 
     def __init__(self) -> None:
         self._is_over = False
@@ -177,10 +177,10 @@ class _Signals:
         return self._is_over
 
     def within(self, seconds: float) -> bool:
-        """Wait so long, or until it is over."""
+        """Wait for this time, or until a signal; whether there was one."""
         until = time.monotonic() + seconds
         while not self._is_over and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, LOOK_SECONDS))
+            time.sleep(min(left, POLL_SECONDS))
         return self._is_over
 
 
@@ -194,7 +194,7 @@ def _show_export(target: str, done: Exported) -> None:
         print_line(f"{target}: nothing is durable yet")
     else:
         added = f"{done.rows} entries in {done.batches} batches, {size(done.size_bytes)}"
-        print_line(f"{target} stands at epoch {done.position.epoch}: {added}")
+        print_line(f"{target} is at epoch {done.position.epoch}: {added}")
 
 
 def snapshot(
@@ -202,11 +202,11 @@ def snapshot(
     target: Target,
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", metavar="EPOCH|TIME", help="The last epoch that counts, or a time in ISO 8601."),
+        typer.Option("--as-of", metavar="EPOCH|TIME", help="Last epoch included, or a time in ISO 8601."),
     ] = None,
-    format: Annotated[TableFormat, typer.Option("--format", help="What kind of table.")] = TableFormat.PARQUET,
+    format: Annotated[TableFormat, typer.Option("--format", help="Format of the table.")] = TableFormat.PARQUET,
     buckets: Annotated[
-        int, typer.Option("--buckets", min=0, metavar="N", help="Tasks the keys are dealt to; 0: by size.")
+        int, typer.Option("--buckets", min=0, metavar="N", help="Tasks that the keys are partitioned into; 0: by size.")
     ] = 0,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the Parquet snapshot that TARGET has.")
@@ -221,50 +221,53 @@ def snapshot(
     from warren.cli.output import Bar
     from warren.pipeline.session import session_for_command
 
-    source, place = str(Path(directory).absolute()), str(Path(target).absolute())  # executors stand elsewhere
+    source, place = (
+        str(Path(directory).absolute()),
+        str(Path(target).absolute()),
+    )  # executors have other working directories
     with session_for_command(master, remote) as session, Bar("snapshot", 100, "%") as bar:
         from warren.pipeline.jobs.snapshot import snapshot as make
 
         options = (as_of, format, buckets, overwrite, pin_seconds)
-        made = make(
+        result = make(
             session, source, place, *options, lambda share: bar.reach(round(share * 100)), credentials=credentials
         )
     if as_json:
-        print_json({"directory": source, "target": place, "format": format, **snapshot_as_object(made)})
+        print_json({"directory": source, "target": place, "format": format, **snapshot_as_object(result)})
     else:
-        _show_snapshot(place, made)
+        _show_snapshot(place, result)
 
 
-def snapshot_as_object(made: SnapshotMade) -> dict[str, Any]:
+def snapshot_as_object(result: SnapshotMade) -> dict[str, Any]:
     return {
-        **made.position.to_json(),
-        "is_new": made.is_new,
-        "rows": made.rows,
-        "bytes": made.size_bytes,
-        "files": made.files,
+        **result.position.to_json(),
+        "is_new": result.is_new,
+        "rows": result.rows,
+        "bytes": result.size_bytes,
+        "files": result.files,
     }
 
 
-def _show_snapshot(target: str, made: SnapshotMade) -> None:
-    if made.is_new:
-        in_files = f"{made.files} file" + "s" * (made.files > 1)
+def _show_snapshot(target: str, result: SnapshotMade) -> None:
+    if result.is_new:
+        in_files = f"{result.files} file" + "s" * (result.files > 1)
         print_line(
-            f"{target}: {made.rows} keys as of epoch {made.position.epoch}, {size(made.size_bytes)} in {in_files}"
+            f"{target}: {result.rows} keys as of epoch {result.position.epoch}, {size(result.size_bytes)} in {in_files}"
         )
     else:
-        print_line(f"{target} shows epoch {made.position.epoch} already: nothing to do")
+        print_line(f"{target} already shows epoch {result.position.epoch}: nothing to do")
 
 
 def sync(
     directory: DataDirectory,
     as_json: AsJson = False,
     follow: Annotated[
-        bool, typer.Option("--follow/--once", help="Go on whenever the log has grown, until SIGTERM or SIGINT.")
+        bool, typer.Option("--follow/--once", help="Repeat whenever the log has grown, until SIGTERM or SIGINT.")
     ] = False,
     master: Master = LOCAL,
     remote: Remote = None,
 ) -> None:
-    """Make tables of what is not reflected yet with Spark's tasks; whoever owns the directory ingests them."""
+    """Make tables of unreflected entries with Spark tasks; the owner of the directory ingests them."""
     from warren.files.local import LocalFiles
     from warren.log.read.read_only import open_for_reading
     from warren.pipeline.session import require_pyspark, session_for_command
@@ -272,15 +275,15 @@ def sync(
 
     require_pyspark()
     home = os.path.abspath(directory)  # executors have other working directories
-    open_for_reading(LocalFiles(), os.path.join(home, LOG))  # what is no database is told before Spark is started
+    open_for_reading(LocalFiles(), os.path.join(home, LOG))  # refuses what is no database before Spark starts
     with session_for_command(master, remote) as session:
         from warren.pipeline.jobs.sync import Sync
 
         if follow:
-            from warren.cli.log_show import asked_to_end
+            from warren.cli.log_show import until_signalled
 
-            with asked_to_end() as ended:
-                Sync(session, home).follow(ended, _say_line if as_json else _show_sync)
+            with until_signalled() as ended:
+                Sync(session, home).follow(ended, _print_json_line if as_json else _show_sync)
         else:
             from warren.cli.output import Bar
 
@@ -289,18 +292,18 @@ def sync(
             print_json(done) if as_json else _show_sync(done)
 
 
-def _say_line(done: Result) -> None:
+def _print_json_line(done: Result) -> None:
     sys.stdout.write(json.dumps(done) + "\n")
     sys.stdout.flush()
 
 
 def _show_sync(done: Result) -> None:
     what = f"{done['entries']} entries in {done['tables']} tables, {size(done['bytes'])}, {done['seconds']:.1f} s"
-    print_line(f"the store stands at epoch {done['epoch']}: {what}")
+    print_line(f"the store is at epoch {done['epoch']}: {what}")
     if done["unfit"]:
-        print_line(f"{done['unfit']} stretches were not for tables: their owner applied them entry by entry")
+        print_line(f"{done['unfit']} ranges were not made into tables: the owner applied them entry by entry")
     if done["epoch"] < done["durable"]:
-        print_line(f"the rest, up to epoch {done['durable']}, waits for its versions to become safe")
+        print_line(f"the rest, up to epoch {done['durable']}, waits until its versions are safe")
     sys.stdout.flush()
 
 
@@ -310,7 +313,7 @@ def verify(directory: Directory, master: Master = LOCAL, remote: Remote = None, 
     from warren.cli.output import Bar
     from warren.pipeline.session import session_for_command
 
-    place = str(Path(directory).absolute())  # executors stand elsewhere
+    place = str(Path(directory).absolute())  # executors have other working directories
     with session_for_command(master, remote) as session, Bar("checking", 100, "%") as bar:
         from warren.pipeline.jobs.verify import verify as check
 

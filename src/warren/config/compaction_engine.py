@@ -1,11 +1,11 @@
-"""Which engine a compaction asked for by a person runs on: this process's or the store's own, or Spark.
+"""The engine of a compaction that a command starts: in process (this command or the store), or Spark.
 
     compaction.engine = auto         Spark if it is installed and there are at least `spark_bytes_min` to merge
                         inprocess    never Spark
-                        spark        always; without it the command says how it is installed
+                        spark        always; an error says how to install it if it is missing
 
-Whichever it is, the merge is the same and so is the commit. Compaction that a store starts by itself never uses Spark:
-a broker has no Java beside it.
+Merge and commit are the same with both. Compaction that a store starts automatically never uses Spark: a broker runs
+without Java.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CompactionSettings:
 
 
 def is_for_spark(settings: CompactionSettings, directory: str) -> bool:
-    """Whether Spark is to compact this directory."""
+    """Whether Spark compacts this directory."""
     if settings.engine is not Engine.AUTO:
         return settings.engine is Engine.SPARK
     if find_spec("pyspark") is None:
@@ -44,11 +44,11 @@ def is_for_spark(settings: CompactionSettings, directory: str) -> bool:
 
 
 def bytes_to_merge(log: ReadOnlyLog) -> int:
-    """What a compaction would read: what was compacted before, and what never was; active files as they are known."""
+    """Bytes that a compaction would read: compacted files and fresh ones, active ones up to their known end."""
     from warren.log.compaction.compaction import CompactionCatalog
     from warren.log.file_record import FileKind
 
-    if log.state.reflected:  # nothing is merged: what stays is in the safe snapshot store
+    if log.state.reflected:  # nothing is merged: live values are in the safe snapshot store
         return 0
     catalog = CompactionCatalog.of(log.state)
     logs = [record for record in log.records() if record.purpose is FileKind.LOG]

@@ -1,264 +1,522 @@
-"""What one source says: a field for everything that can be chosen, None where it says nothing.
+"""The options of `warren serve`: one table, read from three places.
 
-    command line ─┐
-    environment ──┼──▶ merged: of each field, what the first of them says ──▶ options.configuration_of
-    rabbitmq.conf ┘
+    command line     --rotate-bytes 64MiB          ─┐
+    environment      WARREN_ROTATE_BYTES=64MiB      ├──▶ OptionValues ──▶ configuration.configuration_of
+    rabbitmq.conf    rotate_bytes = 64MiB          ─┘
 
-Values are typed and were judged where they were read, so that whoever told a bad one is named.
+`GROUPS` is the table: a row has the name of an option, its parser, its default, the settings field that it fills and
+its help text. Flag, variable and key follow from the name; a row lists RabbitMQ's own variables and keys where there
+are some. The flags of `warren serve`, the readers below, docs/configuration.md and the tests come from this table.
+`NOT_OPTIONS` names every field of a settings class that has no option, with the reason.
 
-What the keys of rabbitmq.conf mean here.
+A value is parsed where it is read, so an error names its flag, its variable, or its file and line. Unknown keys and
+unknown RABBITMQ_ variables are warnings. Two lines are refused because ignoring them would make a broker less safe: a
+value that does not parse, and plain TCP that is switched off.
 
-    KEYS        one key, one choice
-    families    listeners.tcp.NAME, loopback_users.NAME, auth_mechanisms.N, default_user_tags.TAG
-    LATER       known, and not done by this version: a warning says so
-    all others  unknown: a warning with the number of the line, never a refusal
-
-A value that cannot be is refused, with file and line. So is what would make a broker less safe if it were passed over:
-plain TCP that was switched off.
-
-The environment: RabbitMQ's variables, so that what sets them today goes on working, and our own.
-
-    HONOURED    one variable, one choice; ours come first where both are set
-    IGNORED     of Erlang or of a cluster: a warning says why nothing comes of them
-    RABBITMQ_…  any other: a warning, for whoever set it expects something
-
-WARREN_DATA_DIR is asked for by `places`. A value that cannot be is refused by the name of its variable. The environment
-is handed in: nobody here asks for it.
-
-All sources together: what a broker is to be.
-
-    command line  >  environment  >  rabbitmq.conf  >  defaults
-
-Which file is read is itself a choice of the first two: `--config`, else WARREN_CONFIG, else RABBITMQ_CONFIG_FILE, and
-RABBITMQ_CONFIG_FILES behind it. Sources never fail half way: a bad value anywhere is refused before anything is opened.
-
-What a broker is to be, in one value.
-
-Options of the log and of reflection: one table for the command line, the environment and rabbitmq.conf.
-
-    container_size    --container-size    WARREN_CONTAINER_SIZE    container_size = 1MiB
-
-The name is the same in all three; what it sets is documented with `LogSettings` and `ReflectionSettings`.
-
-Where a broker keeps things, from what its command line says. Nothing is opened or made here.
-
-    --store-dir S     S              log, snapshot store, message stores; and the SQL catalog, unless that is elsewhere
-    --data-dir D      D              the same, unless --store-dir says otherwise                              (OP-03)
-    --no-data-dir     --store-dir    must be given then                                                       (OP-04)
-    none of them      WARREN_DATA_DIR, else `warren` where this user's programs keep their data
-
-    --connect URL     the SQL database system, or a file of SQLite                                            (OP-01)
-    --catalog NAME    which database there: a file catalog/NAME.sqlite, or a database of PostgreSQL           (OP-02)
-    --catalog URL     both in one
-    --force           what the log does not cover is made of what the log has                                 (C-21)
-
-Always true: what is printed of it has no password.
-
-Where the store lives: `--data-dir`, `--store-dir` and `--no-data-dir`, as the seed's plugin had them.
-
---store-dir S            S
---data-dir D             D, unless --store-dir says otherwise
---no-data-dir            there is no directory to fall back on: --store-dir must be given
-
-`warren.open` reads its path by the same rule: `~` is the home directory, an empty path is refused.
+This module imports no settings class: `warren --help` stays quick. The tests compare `default` with the classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 from os import PathLike, fsdecode
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from warren.base.environment import Random
 from warren.base.errors import Misuse
-from warren.catalog.database import place_of
-from warren.catalog.settings import CatalogSettings
-from warren.catalog.sql import SqlPlace, is_connect_string
-from warren.config.memory import USUAL_SHARE, messages_bytes, system_memory_bytes
 from warren.config.parse import (
     ConfLine,
-    Read,
+    Parser,
     listener,
     log_level,
     milliseconds,
     name,
+    names,
+    names_of,
+    one_of,
+    path,
     pattern,
     port,
-    read_lines,
+    ratio,
     seconds,
     share,
     size_bytes,
+    size_from,
     text,
     truth,
     whole,
 )
 from warren.files.local import expand_user
-from warren.files.protocol import Files, join, parent
-from warren.log.settings import LogSettings
-from warren.message_store.settings import MessageStoreSettings
-from warren.queues.settings import QueueSettings, VariableQueueSettings
-from warren.server.authentication import MECHANISMS
-from warren.server.settings import ServerSettings
-from warren.snapshot.reflection import Mode, ReflectionSettings
-from warren.snapshot.version_buffer.memory_buffer import MEMORY, ROCKSDB
+from warren.files.protocol import join
+
+MECHANISMS = ("PLAIN", "AMQPLAIN")
+REFLECTION_MODES = ("notify", "push", "push-threaded", "watch", "spark", "off")
+COUNT_MAX = 1 << 31
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionValues:
-    data_dir: str | None = None
-    store_dir: str | None = None
-    has_no_data_dir: bool | None = None
-    connect: str | None = field(default=None, repr=False)  # may hold a password
-    catalog: str | None = field(default=None, repr=False)  # the same
-    is_forced: bool | None = None
-    config: str | None = None  # file or directory
-    config_more: str | None = None  # a directory of further files, read behind it
-    host: str | None = None
-    port: int | None = None
-    management_host: str | None = None
-    management_port: int | None = None
-    prometheus_port: int | None = None
-    product: str | None = None
-    product_version: str | None = None
-    drain_seconds: float | None = None
-    channel_max: int | None = None
-    frame_max: int | None = None
-    initial_frame_max: int | None = None
-    heartbeat_seconds: int | None = None
-    handshake_seconds: float | None = None
-    message_bytes_max: int | None = None
-    mechanisms: tuple[str, ...] | None = None
-    loopback_users: tuple[str, ...] | None = None
-    memory_share: float | None = None
-    memory_bytes: int | None = None
-    disk_free_share: float | None = None
-    disk_free_bytes: int | None = None
-    embed_below_bytes: int | None = None
-    container_bytes: int | None = None
-    initial_containers: int | None = None
-    max_write_buffers: int | None = None
-    rotate_bytes: int | None = None
-    retention_seconds: float | None = None
-    retention_bytes: int | None = None
-    reflection: Mode | None = None
-    reflection_buffer: str | None = None
-    default_user: str | None = None
-    default_password: str | None = field(default=None, repr=False)
-    default_vhost: str | None = None
-    default_tags: tuple[str, ...] | None = None
-    default_configure: str | None = None
-    default_write: str | None = None
-    default_read: str | None = None
-    log_level: str | None = None
-    log_file: str | None = None  # "-": standard output; empty: standard error
-    pid_file: str | None = None
+@dataclass(frozen=True, slots=True)
+class Option:
+    name: str
+    parse: Parser
+    default: str  # as a user writes it; empty: none
+    fills: str  # fields of `Configuration`, separated by spaces; empty: `configuration` computes something from it
+    help: str
+    keys: tuple[str, ...] | None = None  # of rabbitmq.conf; None: its name
+    variables: tuple[str, ...] = ()  # of RabbitMQ, read after WARREN_<NAME>
+    has_flag: bool = True
+    has_variable: bool = True
+    is_switch: bool = False  # a flag without a value
+    is_secret: bool = False
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(self.fills.split())
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def all_variables(self) -> tuple[str, ...]:
+        own = (f"WARREN_{self.name.upper()}",) if self.has_variable else ()
+        return own + self.variables
+
+    @property
+    def all_keys(self) -> tuple[str, ...]:
+        return (self.name,) if self.keys is None else self.keys
+
+
+@dataclass(frozen=True, slots=True)
+class OptionGroup:
+    title: str
+    settings: str  # the class whose fields they fill; empty: none
+    options: tuple[Option, ...]
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+# fmt: off
+_DATA = OptionGroup("Data", "CatalogSettings", (
+    Option("data_dir", path, "$XDG_DATA_HOME/warren, else ~/.local/share/warren", "",
+           "Directory of all data; created with mode 0700 if it is missing.", keys=()),
+    Option("store_dir", path, "data_dir", "", "Directory of log and stores.", keys=(), has_variable=False),
+    Option("no_data_dir", truth, "false", "",
+           "There is no data directory: --store-dir is required.", keys=(), has_variable=False, is_switch=True),
+    Option("connect", name, "", "places.catalog.connect",
+           "SQL database system of the catalog: sqlite:////PATH or postgresql://USER@HOST/NAME. Empty: SQLite in the "
+           "directory.", keys=(), is_secret=True),
+    Option("catalog", name, "warren", "places.catalog.catalog",
+           "Name of the SQL database of the catalog, or a URL as for connect.", keys=(), is_secret=True),
+    Option("force", truth, "false", "places.catalog.is_forced",
+           "Rebuild the SQL catalog from the log where a start is refused: it belongs to another log, or rows are "
+           "lost.", keys=(), has_variable=False, is_switch=True),
+))
+_CONFIG = OptionGroup("Configuration and event log", "", (
+    Option("config", path, "", "",
+           "rabbitmq.conf, or a directory whose *.conf are read in the order of their names.",
+           keys=(), variables=("RABBITMQ_CONFIG_FILE",)),
+    Option("config_files", path, "", "",
+           "Directory of further *.conf, read after config.", keys=(), variables=("RABBITMQ_CONFIG_FILES",)),
+    Option("log_level", log_level, "info", "log_to.level",
+           "Least level of events that are logged.", keys=("log.console.level", "log.file.level", "log.default.level")),
+    Option("log_file", text, "", "log_to.path",
+           "File for events; - is standard output, empty standard error. A file that was moved is created again.",
+           keys=(), variables=("RABBITMQ_LOGS",)),
+    Option("pid_file", path, "", "pid_file",
+           "Holds the process id while the broker runs.", keys=(), variables=("RABBITMQ_PID_FILE",)),
+))
+_FIRST_USER = OptionGroup("First user", "", (
+    Option("default_user", name, "guest", "first_user.name",
+           "User created at the first start, while there is no user at all.", variables=("RABBITMQ_DEFAULT_USER",)),
+    Option("default_pass", name, "guest", "first_user.password",
+           "Password of the first user. No flag: other users of the machine see a command line.",
+           variables=("RABBITMQ_DEFAULT_PASS",), has_flag=False, is_secret=True),
+    Option("default_vhost", name, "/", "first_user.vhost",
+           "Vhost created with the first user.", variables=("RABBITMQ_DEFAULT_VHOST",)),
+    Option("default_user_tags", names, "administrator", "first_user.tags", "Tags of the first user.", keys=()),
+    Option("default_permissions_configure", pattern, ".*", "first_user.configure",
+           "Names that the first user may configure.", keys=("default_permissions.configure",)),
+    Option("default_permissions_write", pattern, ".*", "first_user.write",
+           "Names that the first user may write to.", keys=("default_permissions.write",)),
+    Option("default_permissions_read", pattern, ".*", "first_user.read",
+           "Names that the first user may read from.", keys=("default_permissions.read",)),
+))
+_SERVER = OptionGroup("AMQP server", "ServerSettings", (
+    Option("host", name, "127.0.0.1", "server.host",
+           "Address to listen on; 0.0.0.0 or :: for all addresses of the machine.",
+           keys=(), variables=("RABBITMQ_NODE_IP_ADDRESS",)),
+    Option("port", port, "5672", "server.port",
+           "Port for AMQP; 0 picks a free one.", keys=(), variables=("RABBITMQ_NODE_PORT",)),
+    Option("product", name, "Warren", "server.product",
+           "Product name in server-properties. Celery (kombu) uses more features if it is RabbitMQ.",
+           keys=("product.name",)),
+    Option("product_version", name, "", "server.product_version",
+           "Version in server-properties. Empty: 3.10.8, the version of RabbitMQ whose answers Warren gives.",
+           keys=("product.version",)),
+    Option("channel_max", whole(1, 65_535), "2047", "server.channel_max", "Channels per connection."),
+    Option("frame_max", whole(4096, 1 << 31), "131072", "server.frame_max", "Largest frame offered, in bytes."),
+    Option("initial_frame_max", whole(4096, 1 << 31), "8192", "server.initial_frame_max",
+           "Largest frame before connection.tune-ok, in bytes."),
+    Option("heartbeat", whole(0, 65_535), "60", "server.heartbeat_seconds",
+           "Heartbeat offered, in seconds; a client may ask for less, or for none."),
+    Option("handshake_timeout", milliseconds, "10000", "server.handshake_seconds",
+           "Time limit for the handshake, from connect to connection.open, in milliseconds. Time the broker itself "
+           "takes (hashing, the delay of a refused login) does not count."),
+    Option("half_open_max", whole(1, COUNT_MAX), "1024", "server.half_open_max",
+           "Connections in the handshake. One more resets the oldest of the address that has most."),
+    Option("max_message_size", size_bytes, "128MiB", "server.message_bytes_max message_stores.max_message_size",
+           "Largest message; a larger one is refused."),
+    Option("auth_mechanisms", names_of(*MECHANISMS), "PLAIN,AMQPLAIN", "server.mechanisms",
+           "SASL mechanisms offered.", keys=()),
+    Option("loopback_users", names, "guest", "server.loopback_users",
+           "Users who may log in from this machine only; none: no such users.", keys=()),
+    Option("login_delay_seconds", seconds, "1", "server.login_delay_seconds",
+           "Delay of the answer to a refused login. Each further one from the same address within a minute doubles "
+           "it, up to 3 s; after ten of them one login a second is checked, except for users who are known already."),
+    Option("unsafe_bytes_max", size_from(1), "32MiB", "server.unsafe_bytes_max",
+           "Published bytes that are not durable yet. Above it the broker does not read from publishers."),
+    Option("unsent_bytes_max", size_from(1), "1MiB", "server.unsent_bytes_max",
+           "Send-buffer limit per connection. Above it, deliveries to that connection pause."),
+    Option("disk_free_limit_absolute", size_bytes, "50MB", "server.disk_free_min_bytes",
+           "Free disk space below which publishers are blocked; consumers continue.",
+           keys=("disk_free_limit.absolute",)),
+    Option("disk_free_limit_relative", share, "", "",
+           "The same as a share of the memory of the machine, as in RabbitMQ. The absolute limit takes precedence.",
+           keys=("disk_free_limit.relative",)),
+    Option("drain_seconds", seconds, "10", "server.drain_seconds",
+           "Time that clients have to close their connections at a stop."),
+))
+_MANAGEMENT = OptionGroup("Management API and metrics", "ManagementSettings", (
+    Option("management_host", name, "", "management_host",
+           "Address of the HTTP API and of the metrics. Empty: host.",
+           keys=("management.tcp.ip", "management.listener.ip")),
+    Option("management_port", port, "15672", "management_port",
+           "Port of the HTTP API; 0 picks a free one.", keys=("management.tcp.port", "management.listener.port")),
+    Option("prometheus_port", port, "15692", "prometheus_port",
+           "Port of the metrics; 0 picks a free one.", keys=("prometheus.tcp.port",)),
+    Option("management_header_bytes_max", size_from(1024), "16KiB", "management.header_bytes_max",
+           "Largest head of a request."),
+    Option("management_header_seconds", seconds, "10", "management.header_seconds",
+           "Time limit for the head of a request, from connect or its first byte; then the connection is closed."),
+    Option("management_body_bytes_max", size_from(1), "1MiB", "management.body_bytes_max",
+           "Largest body of a request, counted while it arrives; a larger one is answered 413."),
+    Option("management_body_seconds", seconds, "10", "management.body_seconds",
+           "Time limit for a body; a later one is answered 408."),
+    Option("management_json_depth_max", whole(1, 1000), "32", "management.json_depth_max", "Deepest nesting of JSON."),
+    Option("management_connections_max", whole(1, COUNT_MAX), "256", "management.connections_max",
+           "Connections to each of the three sockets; further requests are answered 503."),
+    Option("management_reader_seconds", seconds, "30", "management.reader_seconds",
+           "A client that reads nothing of its response for this long is disconnected."),
+    Option("management_idle_seconds", whole(1, COUNT_MAX), "30", "management.idle_seconds",
+           "An idle connection is closed after this many seconds."),
+    Option("management_threads", whole(1, 1024), "4", "management.threads",
+           "Threads that compute responses, so that the event loop of the broker never waits for them."),
+    Option("management_stop_seconds", whole(0, COUNT_MAX), "5", "management.stop_seconds",
+           "Time for running requests at a stop, in seconds."),
+))
+_QUEUES = OptionGroup("Queues and memory", "QueueSettings", (
+    Option("vm_memory_high_watermark_absolute", size_bytes, "", "",
+           "Memory of the whole process. Messages of all queues get half of what remains after 220 MiB, at least 16 "
+           "MiB; more is paged out.", keys=("vm_memory_high_watermark.absolute",)),
+    Option("vm_memory_high_watermark_relative", share, "0.6", "",
+           "The same as a share of the memory of the machine, or of its container. The absolute one takes precedence.",
+           keys=("vm_memory_high_watermark.relative",)),
+    Option("memory_watermark_bytes", size_from(1), "80MiB", "queues.memory_watermark_bytes",
+           "Memory for messages of all queues; above it messages are paged out. Takes precedence over the watermark "
+           "of the process."),
+    Option("queue_backing", one_of("variable", "memory", "sql"), "variable", "queues.backing",
+           "Backing queue of a new queue without x-backing: variable (memory and log), memory (lost at a stop), sql "
+           "(a table in sql_queues/queues.sqlite). Programs may add kinds with backing_kinds."),
+    Option("queue_memory_tick_seconds", seconds, "1", "queues.memory_tick_seconds",
+           "Interval at which memory is shared among queues while they are below the watermark."),
+    Option("queue_cleaning_seconds", seconds, "5", "queues.cleaning_seconds",
+           "Interval of the search for files of the message stream with few live messages."),
+    Option("queue_settle_ms", whole(0, COUNT_MAX), "50", "queues.settle_ms",
+           "Longest time until an acknowledgement is durable, in milliseconds."),
+    Option("queue_restarts_max", whole(0, COUNT_MAX), "5", "queues.restarts_max",
+           "A queue that fails more often than this within queue_restarts_seconds stays down."),
+    Option("queue_restarts_seconds", seconds, "10", "queues.restarts_seconds", "Period for queue_restarts_max."),
+))
+_VARIABLE_QUEUES = OptionGroup("Paging of a queue", "VariableQueueSettings", (
+    Option("queue_index_embed_msgs_below", size_bytes, "4096", "variable_queues.queue_index_embed_msgs_below",
+           "Contents below this size are stored in the queue index, others in the message store."),
+    Option("queue_run_messages_max", whole(1, 16_384), "16384", "variable_queues.run_messages_max",
+           "Most messages of one run; messages published together stay together."),
+    Option("queue_run_bytes_max", size_from(1, 512 << 10), "512KiB", "variable_queues.run_bytes_max",
+           "Most content of one run, unless a single message is larger."),
+    Option("queue_page_messages_max", whole(1, COUNT_MAX), "16384", "variable_queues.page_messages_max",
+           "Most messages moved by one step of paging."),
+    Option("queue_page_bytes_max", size_from(1), "8MiB", "variable_queues.page_bytes_max",
+           "About how much content one step of paging moves."),
+    Option("queue_beta_messages_max", whole(0, COUNT_MAX), "65536", "variable_queues.beta_messages_max",
+           "Messages whose position may stay in memory when their content is paged out (beta)."),
+    Option("queue_delta_read_messages", whole(1, COUNT_MAX), "16384", "variable_queues.delta_read_messages",
+           "Positions read back from disk at once (delta)."),
+    Option("queue_read_ahead_bytes_max", size_from(1), "64KiB", "variable_queues.read_ahead_bytes_max",
+           "Content read together when a message on disk is fetched."),
+    Option("queue_counters_every_runs", whole(1, COUNT_MAX), "256", "variable_queues.counters_every_runs",
+           "Runs between two writes of a queue's counters: the most runs of a queue that a start reads."),
+    Option("queue_rate_half_life_ms", whole(1, COUNT_MAX), "10000", "variable_queues.rate_half_life_ms",
+           "Half-life of the rates of a queue, in milliseconds."),
+))
+_MESSAGE_STORES = OptionGroup("Message stores", "MessageStoreSettings", (
+    Option("message_store_read_cache_bytes", size_from(1), "4MiB", "message_stores.read_cache_bytes",
+           "Read cache of each store."),
+    Option("message_store_transient_file_bytes", size_from(1 << 16), "64MiB", "message_stores.transient_file_bytes",
+           "Size at which a file of the transient store is followed by the next."),
+    Option("message_store_gc_seconds", seconds, "5", "message_stores.gc_seconds", "Interval of garbage collection."),
+    Option("message_store_gc_census_seconds", seconds, "3600", "message_stores.gc_census_seconds",
+           "Interval at which the live bytes of every file are counted again."),
+))
+_LOG = OptionGroup("Log", "LogSettings", (
+    Option("container_size", size_from(0, 256 << 20), "1MiB", "log.container_bytes",
+           "Unit of allocation inside a log file; at least 512 KiB, rounded up to whole sectors. Fixed when the "
+           "directory is created."),
+    Option("initial_containers", whole(1, 1024), "2", "log.initial_containers",
+           "Containers of a new log file; at least 2. Fixed when the directory is created."),
+    Option("max_write_buffers", whole(1, 1 << 16), "10", "log.max_write_buffers",
+           "Blocks gathered before the log is flushed (warren_log_flushes_total counts)."),
+    Option("block_bytes", size_from(4096, 8 << 20), "1MiB", "log.block_bytes",
+           "About how large a block becomes before a session starts the next."),
+    Option("session_bytes_max", size_from(1 << 20, 1 << 30), "256MiB", "log.session_bytes_max",
+           "Largest session. Together with rotate_bytes at most 2 GiB."),
+    Option("rotate_bytes", size_from(1 << 20, 1 << 30), "256MiB", "log.rotate_bytes",
+           "A log file of this size is rotated at the next epoch. 64 MiB in a program."),
+    Option("rotation_reply_seconds_max", seconds, "30", "log.rotation_reply_seconds_max",
+           "Longest time that a rotation waits for open sessions."),
+    Option("page_cache_bytes", size_bytes, "16MiB", "log.page_cache_bytes",
+           "Part of a file being written that may stay in the page cache; 0: all of it."),
+    Option("retention_seconds", seconds, "86400", "log.retention_seconds", "Age limit of history; 0: none is kept."),
+    Option("retention_bytes", size_bytes, "1GiB", "log.retention_bytes",
+           "Size limit of history, counted by the bytes in use of each file; 0: none is kept. History yields to a "
+           "disk that is short of space."),
+    Option("quarantine_bytes_max", size_bytes, "1GiB", "log.quarantine_bytes_max",
+           "Size of quarantine/ above which an alarm is raised. Nothing is deleted."),
+    Option("pin_seconds", seconds, "300", "log.pin_seconds", "A pin that is not renewed for this long expires."),
+    Option("compaction_garbage_ratio", ratio, "0.5", "log.compaction_garbage_ratio",
+           "Share of superseded bytes at which compaction starts; 0: never. Used with reflection off only."),
+    Option("compaction_bytes_min", size_bytes, "64MiB", "log.compaction_bytes_min",
+           "Uncompacted bytes below which compaction does not start. Used with reflection off only."),
+    Option("compaction_poll_seconds", seconds, "1", "log.compaction_poll_seconds",
+           "Interval at which ctrl/start_compaction is polled."),
+    Option("merge_memory_bytes", size_from(1 << 20), "512MiB", "log.merge_memory_bytes",
+           "Memory of a merge; above it the merge spills to disk."),
+    Option("scan_threads", whole(1, 64), "2", "log.scan_threads", "Threads of a scan or a merge."),
+    Option("recycle_files", truth, "false", "log.recycle_files", "Reuse freed log files instead of creating new ones."),
+    Option("use_worker_process", truth, "true", "log.use_worker_process",
+           "Run compaction and snapshots in a niced process of their own."),
+))
+_REFLECTION = OptionGroup("Reflection", "ReflectionSettings", (
+    Option("reflection", one_of(*REFLECTION_MODES), "notify", "reflection.reflection",
+           "How entries reach the safe snapshot store: notify (a thread reads new blocks of the log), push (the "
+           "leader of a commit adds them, from memory), push-threaded (the same through a queue), watch (a process of "
+           "its own watches the log and owns the store), spark (only at `warren pipeline sync`), off. With spark or "
+           "off the log only grows."),
+    Option("reflection_lag_seconds", seconds, "0.1", "reflection.lag_seconds",
+           "Wait for more durable entries before a round: entries removed meanwhile are never reflected."),
+    Option("reflection_quiet_seconds", seconds, "5", "reflection.quiet_seconds",
+           "Longest wait before a round while traffic is low (reflection_quiet_bytes): a round takes some "
+           "milliseconds, and a few long rounds delay fewer messages than many short ones. 0 in a program."),
+    Option("reflection_quiet_bytes", size_bytes, "2MiB", "reflection.quiet_bytes",
+           "Traffic is low below this many bytes since the last round."),
+    Option("reflection_step_bytes", size_from(1 << 16), "64MiB", "reflection.step_bytes",
+           "Most of the log reflected at once."),
+    Option("reflection_bulk_bytes", size_bytes, "4MiB", "reflection.bulk_bytes",
+           "A backlog of this size becomes a table made by a process of its own; a push takes at most this much and "
+           "leaves the rest to that process. 0: never."),
+    Option("reflection_chunk_bytes", size_from(1 << 12), "4MiB", "reflection.chunk_bytes",
+           "Largest write batch of the store; no other Python thread runs while it is applied."),
+    Option("reflection_buffer", one_of("memory", "rocksdb"), "memory", "reflection.buffer",
+           "Version buffer: memory writes nothing while reflection keeps up; rocksdb is a column family in a RocksDB "
+           "of its own (buffer/) with bounded memory at any backlog. After a full disk rocksdb continues only after a "
+           "restart; the log has everything until then."),
+    Option("reflection_buffer_bytes", size_from(1 << 16), "32MiB", "reflection.buffer_bytes",
+           "Memory of the version buffer; above it entries wait in files."),
+    Option("reflection_overlay_bytes", size_bytes, "16MiB", "reflection.overlay_bytes",
+           "Reads of the latest state overlay the store with log entries from memory. Above this size the store "
+           "applies what it can first. While reflection is off, paused or failed, memory grows with what is written."),
+    Option("reflection_flush_bytes", size_from(1), "64MiB", "reflection.flush_bytes",
+           "The store is flushed, and the log behind it released, after this much was applied."),
+    Option("reflection_flush_seconds", seconds, "10", "reflection.flush_seconds",
+           "The same by time, if anything was applied."),
+    Option("reflection_retry_seconds", seconds, "1", "reflection.retry_seconds",
+           "Interval of retries of a failed store, and delay before a puller that ended is restarted."),
+    Option("reflection_poll_seconds", seconds, "0", "reflection.poll_seconds",
+           "In mode watch: poll the log at this interval if inotify does not work (some network disks); 0: inotify."),
+))
+_STORE = OptionGroup("Safe snapshot store", "SnapshotStoreSettings", (
+    Option("store_write_buffer_bytes", size_from(1 << 16), "8MiB", "store.write_buffer_bytes",
+           "Size of a memtable of RocksDB; a second one fills while it is flushed."),
+    Option("store_block_cache_bytes", size_from(1 << 16), "32MiB", "store.block_cache_bytes",
+           "Block cache of RocksDB, with index and filter blocks."),
+    Option("store_background_jobs", whole(1, 64), "2", "store.background_jobs",
+           "Threads of RocksDB that flush and compact."),
+    Option("store_compression", one_of("lz4", "zstd", "none"), "lz4", "store.compression",
+           "Compression of the store's files. Tables made from a backlog are lz4 until they are compacted."),
+    Option("store_read_rows", whole(1, 1 << 20), "512", "store.read_rows", "Rows that a range reads at once."),
+    Option("store_batch_rows", whole(1, 1 << 20), "4096", "store.batch_rows", "Rows of one of `batches`."),
+))
+# fmt: on
+
+GROUPS = (
+    _DATA,
+    _CONFIG,
+    _FIRST_USER,
+    _SERVER,
+    _MANAGEMENT,
+    _QUEUES,
+    _VARIABLE_QUEUES,
+    _MESSAGE_STORES,
+    _LOG,
+    _REFLECTION,
+    _STORE,
+)
+OPTIONS: dict[str, Option] = {option.name: option for group in GROUPS for option in group.options}
+
+# Fields of settings classes without an option: what they mean to a program, and why the broker needs no option.
+NOT_OPTIONS: dict[str, tuple[str, str]] = {
+    "log.channel_count": ("Series of log files written in parallel for key-value sessions.", "The broker writes one."),
+    "log.gathered_blocks_max": (
+        "Blocks gathered before writers wait for the disk; never below max_write_buffers.",
+        "65536: the event loop never waits for the disk; it stops reading from publishers (unsafe_bytes_max).",
+    ),
+    "log.ballast_bytes": (
+        "Disk reserve (file `ballast`) for acknowledgements and flushes on a full disk; 0: none.",
+        "16 MiB and two containers.",
+    ),
+    "log.ballast_publish_bytes": (
+        "Further disk reserve in the same file for published messages that are not durable yet.",
+        "The value of unsafe_bytes_max.",
+    ),
+    "log.free_bytes_min": (
+        "Free disk space below which history is purged, oldest first, until a quarter more is free; 0: only while "
+        "writers wait for space or the disk reserve is in use.",
+        "The value of disk_free_limit.",
+    ),
+    "log.keeps_snapshot": (
+        "Make start-up snapshots.",
+        "False: the safe snapshot store takes their place, as in `warren.open`.",
+    ),
+    "log.snapshot_at_stop": ("Write the start-up snapshot at a clean stop.", "There is no start-up snapshot."),
+    "queues.put_count_max": ("Most messages of one session of `put_many`.", "The broker has no `put_many`."),
+    "queues.put_bytes_max": (
+        "Most bytes of one session of `put_many`, unless one message is larger.",
+        "The broker has no `put_many`.",
+    ),
+}
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+class OptionValues(dict[str, Any]):
+    """Parsed values by the name of the option. An option that its source does not set is absent."""
+
+    def __init__(self, **values: Any) -> None:
+        if unknown := values.keys() - OPTIONS.keys():
+            raise TypeError(f"no such options: {', '.join(sorted(unknown))}")
+        super().__init__({option: value for option, value in values.items() if value is not None})
+
+    def __repr__(self) -> str:
+        shown = (f"{option}={'…' if OPTIONS[option].is_secret else repr(value)}" for option, value in self.items())
+        return f"OptionValues({', '.join(shown)})"
 
 
 def merged(*sources: OptionValues) -> OptionValues:
-    """Of each field, what the first of them says that says anything."""
-    return OptionValues(**{each.name: _first(each.name, sources) for each in fields(OptionValues)})
+    """Of each option the value of the first source that sets it."""
+    values: dict[str, Any] = {}
+    for source in reversed(sources):
+        values |= source
+    return OptionValues(**values)
 
 
-def _first(name: str, sources: tuple[OptionValues, ...]) -> Any:
-    return next((value for source in sources if (value := getattr(source, name)) is not None), None)
+def _parsed(option: Option, value: str, where: str) -> Any:
+    return _parse_at(option.parse, value, where)
 
 
-CONTAINER_BYTES_MAX = 256 << 20
-ROTATE_BYTES_RANGE = (1 << 20, 1 << 30)
-_VARIABLE = "WARREN_"
+def _parse_at(parse: Parser, value: str, where: str) -> Any:
+    try:
+        return parse(value)
+    except Misuse as error:
+        raise Misuse(f"{where}: {error.what}", error.hint) from error
 
 
-def _sized(least: int, most: int) -> Read:
-    def read(value: str) -> int:
-        found = size_bytes(value)
-        if not least <= found <= most:
-            raise Misuse(f"{value[:40]!r} is not from {least} to {most} bytes", "like 64MiB")
-        return found
-
-    return read
+# -- the command line -------------------------------------------------------------------------------------------------
 
 
-def _one_of(*names: str) -> Read:
-    def read(value: str) -> str:
-        if value not in names:
-            raise Misuse(f"{value[:40]!r} is not one of {', '.join(names)}", "choose one of these")
-        return value
-
-    return read
-
-
-def _mode(value: str) -> Mode:
-    return Mode(_one_of(*Mode)(value))
+def read_flags(flags: Mapping[str, str | bool | None]) -> OptionValues:
+    """Flags by the name of their option; None: not given."""
+    values: dict[str, Any] = {}
+    for option_name, value in flags.items():
+        option = OPTIONS[option_name]
+        values[option_name] = _parsed(option, value, option.flag) if isinstance(value, str) else value
+    return OptionValues(**values)
 
 
-# By name: the field of `Choices`, and how its text is read.
-STORE_KEYS: dict[str, tuple[str, Read]] = {
-    "container_size": ("container_bytes", _sized(0, CONTAINER_BYTES_MAX)),
-    "initial_containers": ("initial_containers", whole(1, 1024)),
-    "max_write_buffers": ("max_write_buffers", whole(1, 1 << 16)),
-    "rotate_bytes": ("rotate_bytes", _sized(*ROTATE_BYTES_RANGE)),
-    "retention_seconds": ("retention_seconds", seconds),
-    "retention_bytes": ("retention_bytes", size_bytes),
-    "reflection": ("reflection", _mode),
-    "reflection_buffer": ("reflection_buffer", _one_of(MEMORY, ROCKSDB)),
-}
-STORE_VARIABLES = {f"{_VARIABLE}{name.upper()}": option for name, option in STORE_KEYS.items()}
+# -- the environment --------------------------------------------------------------------------------------------------
 
+VARIABLES: dict[str, Option] = {
+    variable: option for option in OPTIONS.values() for variable in reversed(option.all_variables)
+}  # RabbitMQ's before ours: ours take precedence
+_LOG_LEVELS = "RABBITMQ_LOG"  # `debug`, or categories with levels: `connection.debug,+color`
+_RABBITMQ = "RABBITMQ_"
 
-def read_flags(**flags: str | None) -> dict[str, Any]:
-    """Fields of `Choices` for those flags of the command line that are given."""
-    found = {}
-    for name, value in flags.items():
-        if value is not None:
-            field, read = STORE_KEYS[name]
-            try:
-                found[field] = read(value)
-            except Misuse as error:
-                raise Misuse(f"--{name.replace('_', '-')}: {error.what}", error.hint) from error
-    return found
-
-
-KEYS: dict[str, tuple[str, Read]] = {
-    "default_user": ("default_user", name),
-    "default_pass": ("default_password", name),
-    "default_vhost": ("default_vhost", name),
-    "default_permissions.configure": ("default_configure", pattern),
-    "default_permissions.write": ("default_write", pattern),
-    "default_permissions.read": ("default_read", pattern),
-    "heartbeat": ("heartbeat_seconds", whole(0, 65_535)),
-    "frame_max": ("frame_max", whole(4096, 1 << 31)),
-    "initial_frame_max": ("initial_frame_max", whole(4096, 1 << 31)),
-    "channel_max": ("channel_max", whole(1, 65_535)),
-    "max_message_size": ("message_bytes_max", size_bytes),
-    "handshake_timeout": ("handshake_seconds", milliseconds),
-    "vm_memory_high_watermark.relative": ("memory_share", share),
-    "vm_memory_high_watermark.absolute": ("memory_bytes", size_bytes),
-    "disk_free_limit.relative": ("disk_free_share", share),
-    "disk_free_limit.absolute": ("disk_free_bytes", size_bytes),
-    "queue_index_embed_msgs_below": ("embed_below_bytes", size_bytes),
-    **STORE_KEYS,
-    "management.tcp.port": ("management_port", port),
-    "management.tcp.ip": ("management_host", name),
-    "management.listener.port": ("management_port", port),
-    "management.listener.ip": ("management_host", name),
-    "prometheus.tcp.port": ("prometheus_port", port),
-    "product.name": ("product", name),
-    "product.version": ("product_version", name),
-    "log.console.level": ("log_level", log_level),
-    "log.file.level": ("log_level", log_level),
-    "log.default.level": ("log_level", log_level),
+IGNORED_VARIABLES: dict[str, str] = {
+    "RABBITMQ_ERLANG_COOKIE": "there is no Erlang here",
+    "RABBITMQ_NODENAME": "data belongs to its directory, whatever the machine is called",
+    "RABBITMQ_MNESIA_BASE": "set the data directory with --data-dir or WARREN_DATA_DIR",
+    "RABBITMQ_MNESIA_DIR": "set the data directory with --data-dir or WARREN_DATA_DIR",
+    "RABBITMQ_ENABLED_PLUGINS": "management and Prometheus are always enabled, other plugins do not exist",
+    "RABBITMQ_ENABLED_PLUGINS_FILE": "management and Prometheus are always enabled, other plugins do not exist",
+    "RABBITMQ_FEATURE_FLAGS": "all features are enabled",
 }
 
-LATER: dict[str, str] = {
+
+def read_environment(environment: Mapping[str, str]) -> tuple[OptionValues, list[str]]:
+    """Values of the environment, and warnings. An empty variable counts as not set."""
+    given = {variable: value for variable, value in environment.items() if value}
+    values = {
+        option.name: _parsed(option, given[variable], variable)
+        for variable, option in VARIABLES.items()
+        if variable in given
+    }
+    if _LOG_LEVELS in given and "log_level" not in values:
+        values |= _level(given[_LOG_LEVELS])
+    known = {*VARIABLES, _LOG_LEVELS}
+    others = sorted(variable for variable in given if variable.startswith(_RABBITMQ) and variable not in known)
+    warnings = [f"{each} is ignored: {IGNORED_VARIABLES.get(each, 'unknown variable')}" for each in others]
+    return OptionValues(**values), warnings
+
+
+def _level(value: str) -> dict[str, str]:
+    """The general level: the part without a category."""
+    for part in value.split(","):
+        if part and "." not in part and part[0] not in "+-":
+            return {"log_level": _parse_at(log_level, part, _LOG_LEVELS)}
+    return {}
+
+
+# -- rabbitmq.conf ----------------------------------------------------------------------------------------------------
+
+KEYS: dict[str, Option] = {key: option for option in OPTIONS.values() for key in option.all_keys}
+# Families of keys that `ConfReader` reads itself, with the options that they fill.
+KEY_FAMILIES: dict[str, tuple[str, ...]] = {
+    "listeners.tcp.NAME": ("host", "port"),
+    "loopback_users.NAME": ("loopback_users",),
+    "auth_mechanisms.N": ("auth_mechanisms",),
+    "default_user_tags.TAG": ("default_user_tags",),
+    "log.file": ("log_file",),
+    "log.dir": ("log_file",),
+    "log.console": (),
+}
+IGNORED_KEYS: dict[str, str] = {
     "listeners.ssl": "TLS is not served by this version",
     "ssl_options": "TLS is not served by this version",
     "management.ssl": "TLS is not served by this version",
     "prometheus.ssl": "TLS is not served by this version",
-    "prometheus.tcp.ip": "metrics are served where management.tcp.ip says",
-    "load_definitions": "definitions are not imported at the start by this version",
-    "definitions": "definitions are not imported at the start by this version",
-    "consumer_timeout": "consumers are not timed out by this version",
+    "prometheus.tcp.ip": "metrics are served at management.tcp.ip",
+    "load_definitions": "this version does not import definitions at the start",
+    "definitions": "this version does not import definitions at the start",
+    "consumer_timeout": "this version has no timeout of consumers",
     "default_queue_type": "the type of a queue makes no difference here",
     "cluster_formation": "Warren is one node",
     "cluster_name": "Warren is one node",
@@ -269,73 +527,78 @@ _LOG_FILE, _LOG_DIR, _LOG_CONSOLE = "log.file", "log.dir", "log.console"
 _LOG_NAME = "warren.log"
 
 
+def read_keys(lines: Iterable[ConfLine]) -> tuple[OptionValues, list[str]]:
+    """Values of the lines, and warnings."""
+    reader = ConfReader()
+    for line in lines:
+        reader.add(line)
+    return reader.values(), reader.warnings
+
+
 class ConfReader:
-    """One after another; at the end `choices` and `warnings`."""
+    """Collects lines of rabbitmq.conf: `add` each, then `values` and `warnings`."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
-        self._found: dict[str, Any] = {}
-        self._loopback: dict[str, bool] = dict.fromkeys(ServerSettings().loopback_users, True)
+        self._values: dict[str, Any] = {}
+        self._loopback: dict[str, bool] = dict.fromkeys(names(OPTIONS["loopback_users"].default), True)
         self._mechanisms: dict[str, str] = {}
         self._tags: list[str] = []
-        self._listener = ""  # the key of the one that is served
+        self._listener = ""  # key of the listener that is served
         self._log: dict[str, str] = {}
 
-    def take(self, line: ConfLine) -> None:
+    def add(self, line: ConfLine) -> None:
         key = line.key
         if key in KEYS:
-            field, read = KEYS[key]
-            self._found[field] = _read_conf_value(line, read)
+            self._values[KEYS[key].name] = _conf_value(line, KEYS[key].parse)
         elif key.startswith("listeners.tcp"):
-            self._take_listener(line)
+            self._add_listener(line)
         elif key.startswith("loopback_users"):
-            self._take_loopback(line)
+            self._add_loopback(line)
         elif key.startswith("auth_mechanisms."):
-            self._take_mechanism(line)
+            self._add_mechanism(line)
         elif key.startswith("default_user_tags."):
-            if _read_conf_value(line, truth):
+            if _conf_value(line, truth):
                 self._tags.append(key.partition(".")[2])
         elif key in (_LOG_FILE, _LOG_DIR, _LOG_CONSOLE):
             self._log[key] = line.value
         else:
-            self._warn(line, next((why for known, why in LATER.items() if _is_of(key, known)), "unknown key"))
+            self._warn(line, next((why for known, why in IGNORED_KEYS.items() if _is_below(key, known)), "unknown key"))
 
-    def choices(self) -> OptionValues:
-        found = dict(self._found)
-        found["loopback_users"] = tuple(user for user, is_local in self._loopback.items() if is_local)
+    def values(self) -> OptionValues:
+        values = dict(self._values)
+        values["loopback_users"] = tuple(user for user, is_local in self._loopback.items() if is_local)
         if self._mechanisms:
-            found["mechanisms"] = tuple(dict.fromkeys(self._mechanisms[key] for key in sorted(self._mechanisms)))
+            values["auth_mechanisms"] = tuple(dict.fromkeys(self._mechanisms[key] for key in sorted(self._mechanisms)))
         if self._tags:
-            found["default_tags"] = tuple(dict.fromkeys(self._tags))
-        if (path := self._log_path()) is not None:
-            found["log_file"] = path
-        return OptionValues(**found)
+            values["default_user_tags"] = tuple(dict.fromkeys(self._tags))
+        return OptionValues(**values, log_file=self._log_path())
 
-    def _take_listener(self, line: ConfLine) -> None:
+    def _add_listener(self, line: ConfLine) -> None:
         if line.value.lower() == "none":
             what = f"{line.where}: plain TCP is switched off, and this version serves nothing else"
-            raise Misuse(what, "let it listen on this machine only: listeners.tcp.local = 127.0.0.1:5672")
-        host, number = _read_conf_value(line, listener)
+            raise Misuse(what, "listen on this machine only: listeners.tcp.local = 127.0.0.1:5672")
+        host, number = _conf_value(line, listener)
         if self._listener not in ("", line.key):
-            self._warn(line, f"one listener is served, and that is {self._listener}")
+            self._warn(line, f"one listener is served, {self._listener}")
             return
         self._listener = line.key
-        self._found |= {"port": number, "host": host}
+        self._values |= {"port": number, "host": host}
 
-    def _take_loopback(self, line: ConfLine) -> None:
+    def _add_loopback(self, line: ConfLine) -> None:
         user = line.key.partition(".")[2]
         if user:
-            self._loopback[user] = _read_conf_value(line, truth)
+            self._loopback[user] = _conf_value(line, truth)
         elif line.value.lower() == "none":
             self._loopback = {}
         else:
             self._warn(line, "write loopback_users.NAME = true, or loopback_users = none")
 
-    def _take_mechanism(self, line: ConfLine) -> None:
+    def _add_mechanism(self, line: ConfLine) -> None:
         if line.value in MECHANISMS:
             self._mechanisms[line.key] = line.value
         else:
-            self._warn(line, f"mechanisms are {' and '.join(MECHANISMS)}, and not {line.value[:40]}")
+            self._warn(line, f"mechanisms are {' and '.join(MECHANISMS)}, not {line.value[:40]}")
 
     def _log_path(self) -> str | None:
         file, directory = self._log.get(_LOG_FILE), self._log.get(_LOG_DIR)
@@ -350,97 +613,19 @@ class ConfReader:
         self.warnings.append(f"{line.where}: {line.key} is ignored: {why}")
 
 
-def read_keys(lines: Iterable[ConfLine]) -> tuple[OptionValues, list[str]]:
-    """What the lines say, and what of it is passed over."""
-    reading = ConfReader()
-    for line in lines:
-        reading.take(line)
-    return reading.choices(), reading.warnings
-
-
-def _is_of(key: str, family: str) -> bool:
+def _is_below(key: str, family: str) -> bool:
     return key == family or key.startswith(f"{family}.")
 
 
-def _read_conf_value(line: ConfLine, read: Read) -> Any:
-    try:
-        return read(line.value)
-    except Misuse as error:
-        raise Misuse(f"{line.where}: {line.key}: {error.what}", error.hint) from error
+def _conf_value(line: ConfLine, parse: Parser) -> Any:
+    return _parse_at(parse, line.value, f"{line.where}: {line.key}")
 
 
-HONOURED: dict[str, tuple[str, Read]] = {
-    "RABBITMQ_DEFAULT_USER": ("default_user", name),
-    "RABBITMQ_DEFAULT_PASS": ("default_password", name),
-    "RABBITMQ_DEFAULT_VHOST": ("default_vhost", name),
-    "RABBITMQ_NODE_PORT": ("port", port),
-    "RABBITMQ_NODE_IP_ADDRESS": ("host", name),
-    "RABBITMQ_CONFIG_FILE": ("config", name),
-    "RABBITMQ_CONFIG_FILES": ("config_more", name),
-    "RABBITMQ_LOGS": ("log_file", text),
-    "RABBITMQ_PID_FILE": ("pid_file", name),
-    "WARREN_HOST": ("host", name),
-    "WARREN_PORT": ("port", port),
-    "WARREN_MANAGEMENT_HOST": ("management_host", name),
-    "WARREN_MANAGEMENT_PORT": ("management_port", port),
-    "WARREN_PROMETHEUS_PORT": ("prometheus_port", port),
-    "WARREN_PRODUCT": ("product", name),
-    "WARREN_PRODUCT_VERSION": ("product_version", name),
-    "WARREN_DRAIN_SECONDS": ("drain_seconds", seconds),
-    **STORE_VARIABLES,
-    "WARREN_CONFIG": ("config", name),
-    "WARREN_CONNECT": ("connect", name),
-    "WARREN_CATALOG": ("catalog", name),
-    "WARREN_LOG_LEVEL": ("log_level", log_level),
-    "WARREN_LOG_FILE": ("log_file", text),
-    "WARREN_PID_FILE": ("pid_file", name),
-}
-_LOG_LEVELS = "RABBITMQ_LOG"  # `debug`, or categories with levels: `connection.debug,+color`
-_FAMILY = "RABBITMQ_"
-
-IGNORED: dict[str, str] = {
-    "RABBITMQ_ERLANG_COOKIE": "there is no Erlang here",
-    "RABBITMQ_NODENAME": "data belongs to its directory, whatever the machine is called",
-    "RABBITMQ_MNESIA_BASE": "say where data is with --data-dir or WARREN_DATA_DIR",
-    "RABBITMQ_MNESIA_DIR": "say where data is with --data-dir or WARREN_DATA_DIR",
-    "RABBITMQ_ENABLED_PLUGINS": "management and Prometheus are always there, other plugins are not",
-    "RABBITMQ_ENABLED_PLUGINS_FILE": "management and Prometheus are always there, other plugins are not",
-    "RABBITMQ_FEATURE_FLAGS": "all that is here is switched on",
-}
-
-
-def read_environment(environment: Mapping[str, str]) -> tuple[OptionValues, list[str]]:
-    """What it says, and what of it is passed over. An empty variable is none."""
-    told = {variable: value for variable, value in environment.items() if value}
-    found: dict[str, Any] = {}
-    for variable, (field, read) in HONOURED.items():  # ours stand behind RabbitMQ's, and win
-        if variable in told:
-            found[field] = _read(variable, told[variable], read)
-    if _LOG_LEVELS in told and "log_level" not in found:
-        found |= _level(told[_LOG_LEVELS])
-    others = sorted(each for each in told if each.startswith(_FAMILY) and each not in HONOURED and each != _LOG_LEVELS)
-    warnings = [f"{each} is ignored: {IGNORED.get(each, 'nothing here is called so')}" for each in others]
-    return OptionValues(**found), warnings
-
-
-def _level(value: str) -> dict[str, str]:
-    """The level of everything, which is the part without a category."""
-    for part in value.split(","):
-        if part and "." not in part and part[0] not in "+-":
-            level: str = _read(_LOG_LEVELS, part, log_level)
-            return {"log_level": level}
-    return {}
-
-
-def _read(variable: str, value: str, read: Read) -> Any:
-    try:
-        return read(value)
-    except Misuse as error:
-        raise Misuse(f"{variable}: {error.what}", error.hint) from error
+# -- directories ------------------------------------------------------------------------------------------------------
 
 
 def store_directory(data_dir: str | None, store_dir: str | None, no_data_dir: bool) -> str:
-    """The directory of the log store."""
+    """The directory of log and stores: `--store-dir`, else `--data-dir`. With `--no-data-dir` only the first."""
     if no_data_dir and data_dir is not None:
         raise Misuse("--data-dir and --no-data-dir contradict each other", "give one of them")
     if store_dir is not None:
@@ -452,8 +637,19 @@ def store_directory(data_dir: str | None, store_dir: str | None, no_data_dir: bo
     return directory_path(data_dir)
 
 
+def default_data_directory(environment: Mapping[str, str]) -> str:
+    """The data directory if no flag names one."""
+    if named := environment.get("WARREN_DATA_DIR"):
+        return named
+    if shared := environment.get("XDG_DATA_HOME"):
+        return join(shared, "warren")
+    if home := environment.get("HOME"):
+        return join(home, ".local", "share", "warren")
+    raise Misuse("no directory was given, and HOME is not set", "name one with --data-dir")
+
+
 def directory_path(path: str | PathLike[str]) -> str:
-    """A directory as it was named by a program, an option or the environment, none of which a shell has expanded."""
+    """A directory named by a program, a flag or a variable, where no shell has expanded `~`. Empty is refused."""
     try:
         text = fsdecode(path)
     except TypeError as error:
@@ -464,222 +660,3 @@ def directory_path(path: str | PathLike[str]) -> str:
     if expanded.startswith("~"):
         raise Misuse(f"{text}: there is no such home directory", f"for a directory of that name write ./{text}")
     return expanded
-
-
-class MachineCatalogs(Protocol):
-    """What is needed of a `Machine`."""
-
-    @property
-    def files(self) -> Files: ...
-
-    @property
-    def rng(self) -> Random: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogLocation:
-    directory: str  # of the database: the log, the stores, and what was set aside
-    catalog: CatalogSettings
-
-    def sql(self, environment: MachineCatalogs) -> SqlPlace:
-        """Where the SQL catalog is."""
-        return place_of(environment.files, environment.rng, self.directory, self.catalog)
-
-
-def resolve_location(
-    data_dir: str | None = None,
-    store_dir: str | None = None,
-    no_data_dir: bool = False,
-    connect: str = "",
-    catalog: str = "",
-    environment: Mapping[str, str] | None = None,
-    is_forced: bool = False,
-) -> CatalogLocation:
-    """From the options of the command line, each as it was given. `environment`: the process's variables."""
-    if data_dir is None and store_dir is None and not no_data_dir:
-        data_dir = default_data_directory(environment or {})
-    named = replace(catalog_settings(connect, catalog), is_forced=is_forced)
-    return CatalogLocation(store_directory(data_dir, store_dir, no_data_dir), named)
-
-
-def default_data_directory(environment: Mapping[str, str]) -> str:
-    """Where things go if nobody says where."""
-    if told := environment.get("WARREN_DATA_DIR"):
-        return told
-    if shared := environment.get("XDG_DATA_HOME"):
-        return join(shared, "warren")
-    if home := environment.get("HOME"):
-        return join(home, ".local", "share", "warren")
-    raise Misuse("no directory was given, and there is no home to put one in", "name one with --data-dir")
-
-
-def catalog_settings(connect: str, catalog: str) -> CatalogSettings:
-    """`--connect` and `--catalog`."""
-    if is_connect_string(catalog):
-        if connect:
-            raise Misuse("--connect and --catalog both say which SQL database", "give --catalog a name, or only one")
-        connect, catalog = catalog, ""
-    return CatalogSettings(connect, catalog) if catalog else CatalogSettings(connect)
-
-
-MANAGEMENT_PORT = 15672
-PROMETHEUS_PORT = 15692
-ROTATE_BYTES = 256 << 20  # a rotation is ten syncs: with large bodies a disk fills 64 MiB several times a second
-QUIET_SECONDS = 5.0  # reflecting takes the loop's time: fewer messages feel one long round than many short ones
-
-
-@dataclass(frozen=True, slots=True)
-class FirstUser:
-    """Made when there is no user at all."""
-
-    name: str = "guest"
-    password: str = field(default="guest", repr=False)
-    vhost: str = "/"
-    tags: tuple[str, ...] = ("administrator",)
-    configure: str = ".*"
-    write: str = ".*"
-    read: str = ".*"
-
-
-@dataclass(frozen=True, slots=True)
-class LogTo:
-    level: str = "info"
-    path: str = ""  # empty: standard error; "-": standard output
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    places: CatalogLocation = field(default_factory=lambda: CatalogLocation("warren-data", CatalogSettings()))
-    server: ServerSettings = field(default_factory=ServerSettings)
-    queues: QueueSettings = field(default_factory=QueueSettings)
-    variable_queues: VariableQueueSettings = field(default_factory=VariableQueueSettings)
-    message_stores: MessageStoreSettings = field(default_factory=MessageStoreSettings)
-    log: LogSettings = field(default_factory=lambda: LogSettings(rotate_bytes=ROTATE_BYTES))
-    reflection: ReflectionSettings = field(default_factory=lambda: ReflectionSettings(quiet_seconds=QUIET_SECONDS))
-    management_host: str = ""  # of both ports; empty: where clients are listened to
-    management_port: int = MANAGEMENT_PORT
-    prometheus_port: int = PROMETHEUS_PORT
-    memory_limit_bytes: int = 0  # of the process: above it publishers are blocked
-    first_user: FirstUser = field(default_factory=FirstUser)
-    log_to: LogTo = field(default_factory=LogTo)
-    pid_file: str = ""
-    warnings: tuple[str, ...] = ()
-
-
-Settings = TypeVar("Settings", bound=Any)
-
-
-def configuration_of(files: Files, command_line: OptionValues, environment: Mapping[str, str]) -> Configuration:
-    """Ask all sources."""
-    of_environment, ignored = read_environment(environment)
-    chosen = merged(command_line, of_environment)
-    of_files, passed_over = read_keys(_lines(files, chosen))
-    chosen = merged(chosen, of_files)
-    places = resolve_location(
-        command_line.data_dir,
-        command_line.store_dir,
-        bool(command_line.has_no_data_dir),
-        chosen.connect or "",
-        chosen.catalog or "",
-        environment,
-        bool(command_line.is_forced),
-    )
-    return replace(_built(files, chosen), places=places, warnings=(*ignored, *passed_over))
-
-
-def _lines(files: Files, chosen: OptionValues) -> list[ConfLine]:
-    lines: list[ConfLine] = []
-    if chosen.config is not None:
-        lines += read_lines(files, _conf_path(files, chosen.config))
-    if chosen.config_more is not None:
-        lines += read_lines(files, _directory(chosen.config_more))
-    return lines
-
-
-def _conf_path(files: Files, path: str) -> str:
-    """RabbitMQ lets the ending be left out."""
-    if path.endswith(".config"):
-        raise Misuse(f"{path} is written in Erlang", "write its settings as rabbitmq.conf: key = value")
-    return f"{path}.conf" if not files.exists(path) and files.exists(f"{path}.conf") else path
-
-
-def _directory(path: str) -> str:
-    """`/etc/rabbitmq/conf.d` may also be written as `/etc/rabbitmq/conf.d/*.conf`."""
-    return parent(path) if path.endswith("/*.conf") else path
-
-
-def _built(files: Files, chosen: OptionValues) -> Configuration:
-    total_bytes = system_memory_bytes(files)
-    limit_bytes = chosen.memory_bytes or int(total_bytes * (chosen.memory_share or USUAL_SHARE))
-    is_told = chosen.memory_bytes is not None or chosen.memory_share is not None
-    default = Configuration()
-    return _with(
-        default,
-        server=_server(chosen, total_bytes),
-        queues=_with(default.queues, memory_watermark_bytes=messages_bytes(limit_bytes) if is_told else None),
-        variable_queues=_with(default.variable_queues, queue_index_embed_msgs_below=chosen.embed_below_bytes),
-        message_stores=_with(default.message_stores, max_message_size=chosen.message_bytes_max),
-        log=_log(chosen, default.log),
-        reflection=_with(default.reflection, reflection=chosen.reflection, buffer=chosen.reflection_buffer),
-        management_host=chosen.management_host,
-        management_port=chosen.management_port,
-        prometheus_port=chosen.prometheus_port,
-        memory_limit_bytes=limit_bytes,
-        first_user=_first_user(chosen),
-        log_to=_with(default.log_to, level=chosen.log_level, path=chosen.log_file),
-        pid_file=chosen.pid_file,
-    )
-
-
-def _server(chosen: OptionValues, total_bytes: int) -> ServerSettings:
-    disk_free = chosen.disk_free_bytes
-    if disk_free is None and chosen.disk_free_share is not None:
-        disk_free = int(total_bytes * chosen.disk_free_share)  # as RabbitMQ: of the memory, not of the disk
-    return _with(
-        ServerSettings(),
-        host=chosen.host,
-        port=chosen.port,
-        product=chosen.product,
-        product_version=chosen.product_version,
-        channel_max=chosen.channel_max,
-        frame_max=chosen.frame_max,
-        initial_frame_max=chosen.initial_frame_max,
-        heartbeat_seconds=chosen.heartbeat_seconds,
-        handshake_seconds=chosen.handshake_seconds,
-        message_bytes_max=chosen.message_bytes_max,
-        mechanisms=chosen.mechanisms,
-        loopback_users=chosen.loopback_users,
-        disk_free_min_bytes=disk_free,
-        drain_seconds=chosen.drain_seconds,
-    )
-
-
-def _log(chosen: OptionValues, default: LogSettings) -> LogSettings:
-    return _with(
-        default,
-        container_bytes=chosen.container_bytes,
-        initial_containers=chosen.initial_containers,
-        max_write_buffers=chosen.max_write_buffers,
-        rotate_bytes=chosen.rotate_bytes,
-        retention_seconds=chosen.retention_seconds,
-        retention_bytes=chosen.retention_bytes,
-    )
-
-
-def _first_user(chosen: OptionValues) -> FirstUser:
-    return _with(
-        FirstUser(),
-        name=chosen.default_user,
-        password=chosen.default_password,
-        vhost=chosen.default_vhost,
-        tags=chosen.default_tags,
-        configure=chosen.default_configure,
-        write=chosen.default_write,
-        read=chosen.default_read,
-    )
-
-
-def _with(settings: Settings, **fields: Any) -> Settings:
-    """Other values for those fields that somebody has chosen."""
-    chosen: Settings = replace(settings, **{name: value for name, value in fields.items() if value is not None})
-    return chosen

@@ -1,20 +1,18 @@
-"""How the text of a setting becomes a value. What it cannot be is said with a hint; where it stood, by the caller.
+"""Text of an option to its value, and the lines of rabbitmq.conf.
 
-Sizes and shares as RabbitMQ's configuration writes them.
+A parser raises `Misuse` with what is wrong and a hint; its caller adds the place: flag, variable, or file and line.
 
     1073741824    1GB = 1,000,000,000    1GiB = 1G = 1,073,741,824    case does not matter, nor does a space
 
-A letter alone is binary, as RabbitMQ has it.
+Sizes are written as in RabbitMQ: a letter alone is binary. rabbitmq.conf has lines of `key = value`, as sysctl does:
 
-rabbitmq.conf, read into lines: `key = value`, as sysctl writes them.
-
-    # a comment                                 to the end of the line, behind a value as well
+    # a comment                                 to the end of the line, also after a value
     listeners.tcp.default = 5672
-    default_pass = 'with # and spaces '         in single quotes everything is part of it
+    default_pass = 'with # and spaces '         between single quotes every character counts
     auth_mechanisms.1 = PLAIN                   a list
 
-A file, or a directory whose `*.conf` are read in the order of their names; a key that comes again counts as it was said
-last. What the keys mean: `conf_keys`. A line that is none is refused, with its number and what to do.
+A path is a file, or a directory whose `*.conf` are read in the order of their names. Of a repeated key the last line
+counts. A line that is not `key = value` is refused with its number. Meaning of the keys: `options`.
 """
 
 from __future__ import annotations
@@ -25,30 +23,74 @@ from dataclasses import dataclass
 from typing import Any
 
 from warren.base.errors import Misuse, Refused
-from warren.broker.auth.permissions import check_patterns
 from warren.files.protocol import Files, join
 
-Read = Callable[[str], Any]
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """Reads the text of one kind of value. `metavar` stands for the value in `--help`."""
+
+    read: Callable[[str], Any]
+    metavar: str
+
+    def __call__(self, value: str) -> Any:
+        return self.read(value)
+
+
+def parser(metavar: str) -> Callable[[Callable[[str], Any]], Parser]:
+    return lambda read: Parser(read, metavar)
+
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 _LEVEL_NAMES = {"notice": "info", "none": "critical", "alert": "critical", "emergency": "critical"} | {
     level: level for level in LOG_LEVELS
 }
 _TRUE, _FALSE = ("true", "on", "yes"), ("false", "off", "no", "none")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(ib?|b)?|b)?", re.IGNORECASE | re.ASCII)
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+SIZE_MAX = 1 << 60
 
 
+@parser("TEXT")
 def text(value: str) -> str:
     return value
 
 
+@parser("NAME")
 def name(value: str) -> str:
     if not value:
         raise Misuse("it is empty", "write a name")
     return value
 
 
+@parser("PATH")
+def path(value: str) -> str:
+    return str(name(value))
+
+
+@parser("NAME,…")
+def names(value: str) -> tuple[str, ...]:
+    """`ann,bob`; `none` is an empty list."""
+    if value.lower() == "none":
+        return ()
+    return tuple(dict.fromkeys(name(part.strip()) for part in value.split(",")))
+
+
+def names_of(*known: str) -> Parser:
+    """A list of some of these."""
+
+    @parser(",".join(known))
+    def read(value: str) -> tuple[str, ...]:
+        return tuple(one_of(*known)(each) for each in names(value))
+
+    return read
+
+
+@parser("REGEX")
 def pattern(value: str) -> str:
-    """Of names of queues and exchanges; an empty one permits nothing."""
+    """Names of queues and exchanges that match; an empty pattern permits nothing."""
+    from warren.broker.auth.permissions import check_patterns
+
     try:
         check_patterns(value)
     except Refused as error:
@@ -56,81 +98,112 @@ def pattern(value: str) -> str:
     return value
 
 
-def whole(least: int, most: int) -> Read:
-    def read(value: str) -> int:
-        found = int(value) if value.isascii() and value.isdecimal() and len(value) < 20 else -1
-        if not least <= found <= most:
-            raise Misuse(f"{value[:40]!r} is no number from {least} to {most}", "write digits only")
-        return found
+def one_of(*known: str) -> Parser:
+    @parser("|".join(known))
+    def read(value: str) -> str:
+        if value not in known:
+            raise Misuse(f"{value[:40]!r} is not one of {', '.join(known)}", "choose one of these")
+        return value
 
     return read
 
 
-port = whole(0, 65_535)
+def whole(least: int, most: int) -> Parser:
+    @parser("N")
+    def read(value: str) -> int:
+        number = int(value) if value.isascii() and value.isdecimal() and len(value) < 20 else -1
+        if not least <= number <= most:
+            raise Misuse(f"{value[:40]!r} is no number from {least} to {most}", "write digits only")
+        return number
+
+    return read
 
 
+port = Parser(whole(0, 65_535), "PORT")
+
+
+@parser("SECONDS")
 def seconds(value: str) -> float:
+    return _decimal(value, 0.0, 1e9, "are no seconds", "a number, like 10 or 0.5")
+
+
+def _decimal(value: str, least: float, most: float, wrong: str, hint: str) -> float:
     try:
-        found = float(value)
+        number = float(value)
     except ValueError:
-        found = -1.0
-    if not 0.0 <= found < 1e9:
-        raise Misuse(f"{value[:40]!r} are no seconds", "a number, like 10 or 0.5")
-    return found
+        number = -1.0
+    if not least <= number < most:
+        raise Misuse(f"{value[:40]!r} {wrong}", hint)
+    return number
 
 
+@parser("MS")
 def milliseconds(value: str) -> float:
+    """In seconds."""
     return float(whole(1, 1 << 40)(value)) / 1000
 
 
+@parser("SHARE")
+def share(value: str) -> float:
+    """`0.4`: two fifths."""
+    number = _decimal(value, 0.0, 10.0001, "is no share", "a number like 0.4")
+    if number == 0.0:
+        raise Misuse(f"{value[:40]!r} is no share", "a number like 0.4")
+    return number
+
+
+@parser("RATIO")
+def ratio(value: str) -> float:
+    return _decimal(value, 0.0, 1.0001, "is not from 0 to 1", "a number like 0.5")
+
+
+@parser("true|false")
 def truth(value: str) -> bool:
     if value.lower() not in _TRUE + _FALSE:
         raise Misuse(f"{value[:40]!r} is neither true nor false", "write one of these two")
     return value.lower() in _TRUE
 
 
+@parser("|".join(LOG_LEVELS))
 def log_level(value: str) -> str:
-    """One of Python's levels; RabbitMQ's others are the next of them."""
-    found = _LEVEL_NAMES.get(value.lower())
-    if found is None:
-        raise Misuse(f"{value[:40]!r} is no level of a log", f"{', '.join(LOG_LEVELS)}")
-    return found
+    """One of Python's levels; RabbitMQ's others become the next higher one."""
+    level = _LEVEL_NAMES.get(value.lower())
+    if level is None:
+        raise Misuse(f"{value[:40]!r} is no log level", f"{', '.join(LOG_LEVELS)}")
+    return level
 
 
+@parser("[HOST:]PORT")
 def listener(value: str) -> tuple[str | None, int]:
     """`5672`, `127.0.0.1:5672`, `[::1]:5672`, `:::5672`: an address, if there is one, and a port."""
     host, colon, digits = value.rpartition(":")
     return (host.removeprefix("[").removesuffix("]") if colon else None), port(digits)
 
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(ib?|b)?|b)?", re.IGNORECASE | re.ASCII)
-_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-_SIZE_MAX = 1 << 60
-
-
-def size_bytes(text: str) -> int:
+@parser("SIZE")
+def size_bytes(value: str) -> int:
     """`50MB`, `1GiB`, `4096`."""
-    match = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(value.strip())
     if match is None:
-        raise Misuse(f"{text[:40]!r} is no size", "like 50MB, 1GiB or 4096")
+        raise Misuse(f"{value[:40]!r} is no size", "like 50MB, 1GiB or 4096")
     number, letter, unit = match.groups()
     base = 1000 if (unit or "").lower() == "b" else 1024
     scale = base ** _POWERS[letter.lower()] if letter else 1
-    found = int(number) * scale if number.isdecimal() else int(float(number) * scale)
-    if found > _SIZE_MAX:
-        raise Misuse(f"{text[:40]!r} is more than any machine has", "like 50MB, 1GiB or 4096")
-    return found
+    size = int(number) * scale if number.isdecimal() else int(float(number) * scale)
+    if size > SIZE_MAX:
+        raise Misuse(f"{value[:40]!r} is more than any machine has", "like 50MB, 1GiB or 4096")
+    return size
 
 
-def share(text: str) -> float:
-    """`0.4`, which is two fifths of something."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0.0 < found <= 10.0:
-        raise Misuse(f"{text[:40]!r} is no share", "a number like 0.4")
-    return found
+def size_from(least: int, most: int = SIZE_MAX) -> Parser:
+    @parser("SIZE")
+    def read(value: str) -> int:
+        size: int = size_bytes(value)
+        if not least <= size <= most:
+            raise Misuse(f"{value[:40]!r} is not from {least} to {most} bytes", "like 64MiB")
+        return size
+
+    return read
 
 
 FILE_BYTES_MAX = 1 << 20

@@ -8,30 +8,22 @@
 ...     list(users.range(b"a", b"b"))
 [(b'ada', b'countess'), (b'alan', b'baker')]
 
-A storage gets its number from the log when it is first named: a place in the log, 64 bits, never given twice. Names and
-numbers are entries of the log themselves, in storage 0, which is nobody else's.
+    kv, akv            key-value storages, for threads and for coroutines; they read the latest state
+    snapshot()         the whole database as of one moment
+    queue, aqueue      durable queues in the same directory (embedded/queues), opened at first use
 
-`kv` storages read as of now; `snapshot()` holds a moment still; `akv` is `kv` for coroutines. `queue` and `aqueue` are
-durable queues in the same directory (embedded/queues); what they need is opened when the first one is asked for.
+* A storage gets its number from the log when it is first named: a position in the log, 64 bits, never used twice. Names
+  and numbers are entries of the log, in storage 0, which is reserved for them.
+* `akv` runs each call in a thread, so that the event loop continues. Concurrent calls share syncs, as threads do.
+  Ranges are read in pieces, one thread call per piece.
+* A program without queues loads no queue modules: the settings of queues are imported for types only.
+* One process owns the directory. In a forked child every operation raises `ForkedProcess`, and `close` does nothing
+  (base/process).
 
-One process owns the directory. In a child forked from it every operation raises `ForkedProcess`, and `close` does
-nothing (base/process).
-
-A key-value storage for coroutines: the same calls, each in a thread, so that the event loop goes on meanwhile.
-
-Calls that wait for the disk at the same time share its syncs, as threads do. Ranges come in pieces: one is read in a
-thread, its rows are handed out without one.
-
-The settings of queues that `warren.open` takes. A program without queues loads these names only.
-
-A database as it is opened on a real machine: RocksDB, processes that make tables, and the buffer that was asked for.
-
-The embedded API and the broker open theirs here; the simulator opens its own, on stand-ins.
-
-The control socket of a database that reflects in this process: what `warren reflection` talks to.
-
-In mode `watch` the puller serves the same orders at the same place (snapshot/puller/process), so a person need not know which
-it is. The database itself opens no socket: it also runs where there is no machine, in the simulator.
+`open_database` opens a database on a real machine, with RocksDB, table processes and the configured version buffer; the
+broker uses it too. The simulator opens its own, on fakes. `served` is the control socket of a database that reflects in
+this process, for `warren reflection`; in mode `watch` the puller serves the same commands at the same path
+(snapshot/puller/process).
 """
 
 from __future__ import annotations
@@ -44,6 +36,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -62,7 +55,7 @@ from warren.snapshot.key_values import KeyValues, Pairs, ReadKeyValues, WriteSes
 from warren.snapshot.puller.client import PullerClient
 from warren.snapshot.puller.protocol import control_handlers, mark_to_json
 from warren.snapshot.reflection import Mode, ReflectionSettings
-from warren.snapshot.rocksdb.options import check_process
+from warren.snapshot.rocksdb.options import SnapshotStoreSettings, check_process
 from warren.snapshot.rocksdb.store import RocksDbStore
 from warren.snapshot.store import ReadView, SnapshotStore, StoreReader
 from warren.snapshot.tables.bulk import ProcessTables
@@ -112,7 +105,7 @@ class AsyncKeyValues:
     def range(
         self, low: bytes = b"", high: bytes | None = None, reverse: bool = False
     ) -> AsyncIterator[tuple[bytes, bytes]]:
-        """As of the moment it begins."""
+        """As of its first step."""
         return _pieces(self.inner.range(low, high, reverse))
 
     def prefix(self, start: bytes, reverse: bool = False) -> AsyncIterator[tuple[bytes, bytes]]:
@@ -126,7 +119,7 @@ async def _pieces(rows: Iterator[tuple[bytes, bytes]]) -> AsyncIterator[tuple[by
 
 
 class QueueOpenOptions(TypedDict, total=False):
-    """What `warren.open` takes for queues."""
+    """Keywords of `warren.open` for queues."""
 
     queue_settings: QueueSettings
     variable_queue_settings: VariableQueueSettings
@@ -135,8 +128,8 @@ class QueueOpenOptions(TypedDict, total=False):
     backing_kinds: Mapping[str, MakeOne]  # other kinds of backing queues, by name (BQ-02)
 
 
-# Each is made with mode 0700. One that has more, such as a copy, or a store that an older version made, is restricted.
-# The last three are those of queues, whose modules a program without queues does not load.
+# Created with mode 0700. A directory with a wider mode, from a copy or an older version, is restricted at the start.
+# The last three belong to queues, whose modules a program without queues does not load.
 _OWN_DIRECTORIES = (LOG, STORE, BUFFER, TABLES, SET_ASIDE, SECONDARY, "catalog", "transient", "sql_queues")
 
 
@@ -146,11 +139,12 @@ def open_database(
     log_settings: LogSettings | None,
     settings: ReflectionSettings,
     progress: Progress = lambda share: None,
+    store_settings: SnapshotStoreSettings | None = None,
 ) -> Database:
-    """Open a directory, or make one. Nobody else may have it open."""
+    """Open a directory, or create it. No other process may have it open."""
 
     def open_store(directory: str, timeline: TimelineId) -> SnapshotStore:
-        return RocksDbStore.open(directory, timeline, threads=environment.threads)
+        return RocksDbStore.open(directory, timeline, store_settings, environment.threads)
 
     def open_buffer(directory: str, timeline: TimelineId) -> VersionBuffer:
         return open_version_buffer(settings.buffer, environment, directory, timeline, settings.buffer_bytes)
@@ -158,18 +152,18 @@ def open_database(
     check_process(path)
     for name in _OWN_DIRECTORIES:
         restrict(join(path, name))
-    tables = ProcessTables()
+    puller = partial(PullerClient, store_settings=store_settings)
     return Database.open(
-        path, open_store, log_settings, settings, environment, progress, tables, PullerClient, open_buffer
+        path, open_store, log_settings, settings, environment, progress, ProcessTables(), puller, open_buffer
     )
 
 
 def served(database: Database, environment: Environment, settings: ReflectionSettings) -> ControlServer | None:
-    """Listen for orders, unless another process does."""
+    """Serve the control socket, unless the puller does."""
     if settings.reflection is Mode.WATCH:
         return None
 
-    def told() -> Message:
+    def status() -> Message:
         applied = database.store.applied
         flushed = applied._replace(epoch=database.log.manifest.state.reflected)
         return {
@@ -181,8 +175,8 @@ def served(database: Database, environment: Environment, settings: ReflectionSet
         }
 
     path = join(database.directory, REFLECTION_SOCKET)
-    orders = control_handlers(database.reflection, told)
-    if database.orders is not None:  # what `warren pipeline sync` asks for
+    orders = control_handlers(database.reflection, status)
+    if database.orders is not None:  # jobs of `warren pipeline sync`
         orders.update(database.orders.handlers())
     return ControlServer(
         path, orders, environment.threads, environment.clock, takes_over=True, background=environment.background
@@ -196,12 +190,12 @@ _SETTINGS_CLASS = re.compile(r"\w+Settings\b")
 
 
 class OpenOptions(QueueOpenOptions, total=False):
-    """What `warren.open` takes besides the path."""
+    """Keywords of `warren.open`."""
 
     log_settings: LogSettings | None
     reflection: ReflectionSettings | None
-    progress: Progress  # called with the share of the replay that is done
-    retention_seconds: float | None  # with the next: in place of those of `log_settings`
+    progress: Progress  # called with the finished share of the replay
+    retention_seconds: float | None  # this and the next override those of `log_settings`
     retention_bytes: int | None
 
 
@@ -214,8 +208,8 @@ def open_embedded(
     retention_bytes: int | None = None,
     **queue_side: Unpack[QueueOpenOptions],
 ) -> Warren:
-    """Open a directory, or make one. Nobody else may have it open. Settings of queues: see `QueueOpenOptions`. The two limits
-    of retention, if given, replace those of `log_settings`."""
+    """Open a directory, or create it. No other process may have it open. Keywords: `OpenOptions`. The two limits of
+    retention, if given, override those of `log_settings`."""
     directory = directory_path(path)
     _check_settings({"log_settings": log_settings, "reflection": reflection, **queue_side})
     environment, settings = Environment.real(), reflection or ReflectionSettings()
@@ -258,7 +252,7 @@ class Warren:
         )
 
     def kv(self, name: str) -> KeyValues:
-        """The storage of this name; it is made if there is none."""
+        """The storage of this name; created if it is missing."""
         raw = _name(name)
         number = self._number_of(raw)
         while number is None:
@@ -278,8 +272,8 @@ class Warren:
     # -- queues --------------------------------------------------------------------------------------------------
 
     def queue(self, name: str, **options: Unpack[QueueOptions]) -> Queue:
-        """The queue of this name; it is made if there is none, and refused if it was made with other options. Durable
-        when it returns. Options: `app.queue_room.QueueOptions`."""
+        """The queue of this name; created if it is missing, refused if it exists with other options. Durable when it
+        returns. Options: `embedded.queues.QueueOptions`."""
         return self.queue_room.declare(name, options)
 
     def aqueue(self, name: str, **options: Unpack[QueueOptions]) -> AsyncQueue:
@@ -289,7 +283,7 @@ class Warren:
         return AsyncQueue(self.queue(name, **options))
 
     def find_queue(self, name: str) -> Queue:
-        """The queue of this name, however it was made; refused if there is none."""
+        """The queue of this name, with any options; refused if there is none."""
         return self.queue_room.find(name)
 
     def queues(self) -> list[str]:
@@ -306,7 +300,7 @@ class Warren:
         persistent: bool = True,
     ) -> int:
         """Put one message, or many, into several queues: into all of them or none, stored once. Durable when it
-        returns; how many messages."""
+        returns; the number of messages."""
         room = self.queue_room
         count, epoch = room.publish(bodies, queues, ttl, priority, persistent)
         room.wait(epoch)
@@ -327,7 +321,7 @@ class Warren:
 
     @property
     def queue_room(self) -> OpenQueueNames:
-        """Everything about queues; opened when it is first asked for."""
+        """The queues of this database; opened at first use."""
         self.database.log.owner.check()
         room = self._room
         if room is not None and not self._is_closed:
@@ -345,7 +339,7 @@ class Warren:
     # -- all of it -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> StoreMoment:
-        """Everything as of now, held still until it is closed."""
+        """The whole database as of now, unchanged until it is closed."""
         return StoreMoment(self.database.view_now(), self.database.log.owner)
 
     def alarms(self) -> list[str]:
@@ -390,11 +384,11 @@ class Warren:
         return None if found is None else int.from_bytes(found.value, "little")
 
     def _make(self, raw: bytes) -> None:
-        """Take a place in the log for a number, then give it the name, unless somebody was quicker."""
+        """Take a position in the log as the number, then name it, unless another thread was first."""
         with self._writing.session() as session:
             session.add_storage(NAMES)
         number = session.first_lsn
-        assert number is not None, "a session that has ended has a place"
+        assert number is not None, "an ended session has a position"
 
         def name_it(session: Session) -> None:
             session.put(NAMES, raw, number.to_bytes(_NUMBER_BYTES, "little"))
@@ -404,7 +398,7 @@ class Warren:
 
 
 class StoreMoment:
-    """A moment of the whole database, which does not change any more."""
+    """The whole database as of one moment; it does not change."""
 
     def __init__(self, view: ReadView, owner: OwningProcess) -> None:
         self._view = view
@@ -434,7 +428,7 @@ class StoreMoment:
 
 
 def _check_settings(settings: Mapping[str, object]) -> None:
-    """Each has a known name, and is an object of the class that its annotation names."""
+    """Each has a known name and is an instance of the class in its annotation."""
     known = OpenOptions.__annotations__
     for name, value in settings.items():
         if name not in known:

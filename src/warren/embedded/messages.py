@@ -1,12 +1,9 @@
-"""Bodies as callers hand them in: checked, and cut into what goes into one session; and as they get them out.
+"""Message bodies of an embedded queue: checked on the way in, delivered as one message or one batch on the way out.
 
-Judging a thousand bodies costs a few microseconds: their types and sizes are looked at in bulk, and one by one only to
-say which is wrong.
-
-What a queue hands out: one message, or many as one batch.
-
-Both are acknowledged or given back once. As a `with` block they are acknowledged at its end, and ready again if it ends
-in an error, unless the block has settled them itself.
+* In: bodies are checked and split into the sizes of one session. A thousand bodies take a few microseconds: types and
+  sizes are checked in bulk, and one by one only to name the wrong one.
+* Out: a message or a batch is settled once, by `ack` or `nack`. As a `with` block it is acknowledged at the end of the
+  block, and requeued if the block raises, unless the block has settled it.
 """
 
 from __future__ import annotations
@@ -27,8 +24,8 @@ from warren.queues.backing_queue import TagRange
 
 
 def plain_bodies(slice_: Slice) -> list[bytes]:
-    """What a program gets: of a message that came by AMQP only its body."""
-    assert slice_.contents is not None, "what is fetched has contents"
+    """The bodies of a slice; of a message published over AMQP only the body."""
+    assert slice_.contents is not None, "a fetched slice has contents"
     if slice_.run.origin.content_kind == RAW:
         return slice_.contents
     return [body_of(content) for content in slice_.contents]
@@ -46,12 +43,12 @@ def checked_body(body: bytes, bytes_max: int) -> bytes:
 
 
 def pieces(bodies: Iterable[bytes], bytes_max: int, count_max: int, piece_bytes_max: int) -> Iterator[list[bytes]]:
-    """Up to so many messages of so many bytes, or one that is larger. A list is checked as a whole before any of it is
-    handed on; what comes from an iterator as far as it was read."""
+    """Pieces of at most `count_max` messages and `piece_bytes_max` bytes, or one larger message. A list is checked as a
+    whole before the first piece; an iterator as far as it was read."""
     if isinstance(bodies, bytes | bytearray | memoryview | str):
-        raise Misuse("many messages are a list of bytes, not one of them", "use put() for one")
+        raise Misuse("put_many takes a list of bytes, not a single one", "use put() for one")
     if isinstance(bodies, list | tuple):
-        bodies = list(bodies)  # whatever the caller does with his own meanwhile
+        bodies = list(bodies)  # a copy: the caller may change the list meanwhile
         if _checked_bytes(bodies, bytes_max) <= piece_bytes_max and len(bodies) <= count_max:
             if bodies:
                 yield bodies
@@ -65,7 +62,7 @@ def pieces(bodies: Iterable[bytes], bytes_max: int, count_max: int, piece_bytes_
 
 
 def _checked_bytes(bodies: list[bytes], bytes_max: int) -> int:
-    """How many bytes they have together; if those are few, so are the bytes of each."""
+    """Their total size. If the total is within the limit of one body, each body is."""
     size_bytes = sum(list(map(len, bodies))) if list(map(type, bodies)).count(bytes) == len(bodies) else bytes_max + 1
     if size_bytes > bytes_max:
         for body in bodies:
@@ -85,8 +82,8 @@ def _cut(bodies: list[bytes], piece_bytes_max: int) -> Iterator[list[bytes]]:
 
 
 class DeliveryTag(NamedTuple):
-    """Names a message that was delivered, as long as it is not settled: plain data, to be kept wherever you like. When
-    it is requeued and delivered once more, whoever got it then has the same tag."""
+    """Identifies a delivered message until it is settled: plain data that can be stored. A message that is requeued and
+    delivered again has the same tag."""
 
     queue: QueueId
     incarnation: int
@@ -97,7 +94,7 @@ Settled: TypeAlias = "DeliveredMessages | DeliveryTag"
 
 
 class Settler(Protocol):
-    """The queue that has delivered something."""
+    """The queue that delivered a message."""
 
     @property
     def name(self) -> str: ...
@@ -108,7 +105,7 @@ class Settler(Protocol):
 
 
 class DeliveredMessages:
-    """What both have in common."""
+    """Common part of a message and a batch."""
 
     __slots__ = ("_incarnation", "_is_settled", "_queue", "_tags", "queue_id")
 
@@ -120,12 +117,12 @@ class DeliveredMessages:
         self._is_settled = not tags
 
     def ack(self) -> None:
-        """Done with it."""
+        """Acknowledge."""
         if self._tags:
             self._queue.ack(self)
 
     def nack(self, requeue: bool = True) -> None:
-        """Not done with it: ready again, or with `requeue=False` gone (to the dead-letter queue, if there is one)."""
+        """Requeue, or with `requeue=False` drop (to the dead-letter queue, if there is one)."""
         if self._tags:
             self._queue.nack(self, requeue)
 
@@ -134,11 +131,9 @@ class DeliveredMessages:
         return self._is_settled
 
     def settling(self) -> SettleCall:
-        """Used by the queue: its tags, once."""
+        """The call that settles its tags; allowed once. Used by the queue."""
         if self._is_settled and self._tags:
-            raise NotYours(
-                f"queue {self._queue.name!r}: this was acknowledged or given back before", "settle each message once"
-            )
+            raise NotYours(f"queue {self._queue.name!r}: this was settled before", "settle each message once")
         self._is_settled = True
         return SettleCall(self._incarnation, self._tags)
 
@@ -156,7 +151,7 @@ class DeliveredMessages:
 
 
 class Message(DeliveredMessages):
-    """One message in your hands."""
+    """One delivered message, not settled yet."""
 
     __slots__ = ("body", "redelivered")
 
@@ -165,7 +160,7 @@ class Message(DeliveredMessages):
     ) -> None:
         super().__init__(queue, queue_id, incarnation, [(tag, tag + 1)])
         self.body = body
-        self.redelivered = redelivered  # it was delivered before, or may have been
+        self.redelivered = redelivered  # it was, or may have been, delivered before
 
     @classmethod
     def of(cls, queue: Settler, delivery: Delivery) -> Message:
@@ -183,7 +178,7 @@ class Message(DeliveredMessages):
 
 
 class MessageBatch(DeliveredMessages):
-    """Messages that were got together: their bodies in a list, settled in one go."""
+    """Messages delivered together: their bodies in a list, settled together."""
 
     __slots__ = ("bodies", "fetched")
 
@@ -207,12 +202,12 @@ class MessageBatch(DeliveredMessages):
 
     @property
     def redelivered(self) -> list[bool]:
-        """Of each message whether it was delivered before, or may have been."""
+        """For each message whether it was, or may have been, delivered before."""
         return [each.is_redelivered for each in self.fetched for _ in range(len(each.slice))]
 
     @property
     def tags(self) -> list[DeliveryTag]:
-        """Of each message, to settle some of them alone."""
+        """For each message, to settle some of them alone."""
         ranges = (each.tags for each in self.fetched)
         return [
             DeliveryTag(self.queue_id, self._incarnation, number)

@@ -1,4 +1,4 @@
-"""The names of `import warren`: exceptions, settings, and the class of an open directory. Loaded on first use."""
+"""The names of `import warren`: exceptions, settings, and the class of an open directory. Loaded at first use."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The queues of a database, put together: catalog, storage, every vhost, and whoever tells of durable puts.
+"""The queues of a database, assembled: catalog, storage, every vhost, and the thread that confirms durable puts.
 
-    embedded   opened when a program first asks for a queue; it uses vhost "/" alone, which is made if it is not there
-    broker     opened at the start, before anybody listens; what a first start needs is made then (app/broker)
+    embedded   opened at the first use of a queue; uses vhost "/" only, which is created if it is missing
+    broker     opened at the start, before listening; the first start creates its user and vhost here (app/broker)
 
-What did not outlive its process (queues that are not durable) is removed first.
+Queues that are not durable, left by an earlier process, are removed first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def make_home(catalog: Catalog) -> None:
 
 
 class OpenQueues:
-    """Open from the beginning on; closed before the database."""
+    """Open when constructed; closed before the database."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class OpenQueues:
         backing_kinds: Mapping[str, MakeOne] | None = None,
         prepare: Callable[[Catalog], None] = make_home,
     ) -> None:
-        """`prepare` makes what must be in the catalog before vhosts are opened."""
+        """`prepare` writes catalog rows that must exist before the vhosts are opened."""
         self.settings = settings = queue_settings or QueueSettings()
         of_queues = variable_queue_settings or VariableQueueSettings()
         of_stores = message_store_settings or MessageStoreSettings()

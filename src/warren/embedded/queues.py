@@ -1,4 +1,4 @@
-"""A queue in your program: durable, ordered, acknowledged, and never larger in memory than it may be.
+"""Queues of an embedded program: durable, ordered, acknowledged, with bounded memory.
 
     jobs = db.queue("jobs")
     jobs.put(b"resize 7")                       durable when it returns
@@ -9,19 +9,17 @@
     batch = jobs.get_many(1000)                 a list of bodies, no object for each message
     batch.ack()
 
-What was got is nobody else's until it is acknowledged (`ack`) or given back (`nack`). An acknowledgement does not wait
-for the disk: one that a crash takes back means one more delivery, flagged `redelivered`; `sync` waits for it.
+A delivered message belongs to its receiver until `ack` or `nack`. An acknowledgement does not wait for the disk: one
+that is lost in a crash means one more delivery, flagged `redelivered`; `sync` waits for it. Any thread may use a queue,
+and threads may share one.
 
-Any thread may use a queue, and several may share one. Not here: coroutines (queues_async), what happens underneath
-(broker/queue_api).
+`OpenQueueNames` has the queues of a database by name; `db.queue` and its siblings call it:
 
-Queues by name: declared, opened, listed, and several put to at once. `db.queue` and its siblings end up here.
+    declare    the queue of this name, created if it is missing; refused if it exists with other arguments
+    find       the queue of this name, with any arguments; refused if there is none
+    publish    the same messages to several queues: to all of them or none, stored once
 
-declare    the queue of this name, made if there is none; refused if it was declared with other arguments
-find       the queue that is there, however it was declared; refused if there is none
-publish    the same messages to several queues: in all of them or in none, stored once
-
-Publications of an embedded program, and futures that are done when they are durable.
+Elsewhere: coroutines (queues_async), the implementation (broker/queue_api).
 """
 
 from __future__ import annotations
@@ -74,20 +72,20 @@ def publication_of(
 
 def when_durable(queues: OpenQueues, epoch: Epoch) -> Future[None]:
     future: Future[None] = Future()
-    future.set_running_or_notify_cancel()  # it is under way: nobody can call it back
+    future.set_running_or_notify_cancel()  # running: it cannot be cancelled
 
-    def told(error: BaseException | None) -> None:
+    def on_durable(error: BaseException | None) -> None:
         if error is None:
             future.set_result(None)
         else:
             future.set_exception(error)
 
-    queues.confirms.add(epoch, told)
+    queues.confirms.add(epoch, on_durable)
     return future
 
 
 class Queue:
-    """Handed out by `db.queue(name)`."""
+    """Returned by `db.queue(name)`."""
 
     def __init__(self, queues: OpenQueues, handle: QueueHandle) -> None:
         self._queues = queues
@@ -115,14 +113,14 @@ class Queue:
     # -- putting -------------------------------------------------------------------------------------------------
 
     def put(self, body: bytes, *, ttl: float | None = None, priority: int = 0, persistent: bool = True) -> None:
-        """One message; durable when it returns. `ttl`: seconds after which it is not delivered any more."""
+        """One message; durable when it returns. `ttl`: seconds until it expires."""
         self._wait(self._put([checked_body(body, self._bytes_max)], ttl, priority, persistent))
 
     def put_many(
         self, bodies: Iterable[bytes], *, ttl: float | None = None, priority: int = 0, persistent: bool = True
     ) -> int:
-        """Many messages, durable when it returns; how many. Up to `put_count_max` and `put_bytes_max` (QueueSettings)
-        they are one session: all of them or none. More than that are put piece by piece."""
+        """Many messages, durable when it returns; their number. Up to `put_count_max` and `put_bytes_max` of
+        `QueueSettings` they are one session: all of them or none. More are put piece by piece."""
         count, epoch = self._put_many(bodies, ttl, priority, persistent)
         self._wait(epoch)
         return count
@@ -141,16 +139,16 @@ class Queue:
     # -- getting -------------------------------------------------------------------------------------------------
 
     def get(self, timeout: float | None = 0.0) -> Message | None:
-        """The next message; None if none comes within `timeout` seconds (None: wait as long as it takes). Who waits is
-        served in the order of asking."""
+        """The next message; None if none arrives within `timeout` seconds (None: no limit). Waiting getters are served
+        in the order of their calls."""
         delivery = self._delivered(1, timeout)
         return None if delivery is None else Message.of(self, delivery)
 
     def get_many(self, count: int, timeout: float | None = 0.0, *, bytes_max: int | None = None) -> MessageBatch:
-        """Up to so many messages, as soon as there is one; an empty batch if none comes. `bytes_max`: no more than so
-        many bytes, unless the first message alone has more."""
+        """Up to `count` messages, as soon as there is one; an empty batch if none arrives. `bytes_max`: limit of their
+        bytes, unless the first message alone has more."""
         if count < 1:
-            raise Misuse(f"{count} messages cannot be got", "ask for one at least")
+            raise Misuse(f"get_many of {count} messages", "get at least one")
         return MessageBatch(self, self._delivered(count, timeout, bytes_max))
 
     def __iter__(self) -> Iterator[Message]:
@@ -159,49 +157,47 @@ class Queue:
             yield message
 
     def browse(self) -> Iterator[bytes]:
-        """Bodies of what is ready, in order, without taking them. Ends early if the queue changes meanwhile."""
+        """Bodies of ready messages, in order, without removing them. Ends early if the queue changes meanwhile."""
         for contents in self.queue_api.browse(self.handle):
             yield from contents
 
     # -- settling ------------------------------------------------------------------------------------------------
 
     def ack(self, what: Settled) -> int:
-        """Done with a message or a batch, which may be named by its tag; how many messages that were. Does not wait for
-        the disk."""
+        """Acknowledge a message, a batch or a tag; the number of messages. Does not wait for the disk."""
         return self.queue_api.ack(self.handle, self._settling(what))
 
     def nack(self, what: Settled, requeue: bool = True) -> int:
-        """Not done with it. Ready again where it stood, or with `requeue=False` gone: to the dead-letter queue, if this
-        one has one."""
+        """Requeue at its old position, or with `requeue=False` drop: to the dead-letter queue, if there is one."""
         settling = self._settling(what)
         return (self.queue_api.requeue if requeue else self.queue_api.reject)(self.handle, settling)
 
     def sync(self) -> None:
-        """Return when everything that was done to this queue so far is durable, acknowledgements too."""
+        """Wait until all earlier operations on this queue are durable, acknowledgements too."""
         self._wait(self.handle.epoch)
 
     # -- all of it -----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """How many messages are ready; at once, however many that is."""
+        """Number of ready messages; constant time."""
         return self.queue_api.length(self.handle)
 
     def __bool__(self) -> bool:
-        """A queue is there, also when it is empty."""
+        """True also for an empty queue."""
         return True
 
     def purge(self) -> int:
-        """Let go of everything that is ready; how many. Durable when it returns."""
+        """Remove all ready messages; their number. Durable when it returns."""
         count, epoch = self.queue_api.purge(self.handle)
         self._wait(epoch)
         return count
 
     def delete(self) -> int:
-        """The queue and everything in it; how many messages that were. Durable when it returns."""
+        """Delete the queue with its messages; their number. Durable when it returns."""
         return self._queues.host.delete(self.handle)
 
     def facts(self) -> Mapping[str, int | float | str]:
-        """What an operator may want to know."""
+        """Figures of the backing queue, for operators."""
         self._queues.check()
         with self.handle.lock:
             return self.handle.serving().backing.facts()
@@ -244,21 +240,21 @@ class Queue:
 
 
 class QueueOptions(TypedDict, total=False):
-    """What a queue may be asked for."""
+    """Options of `db.queue`."""
 
-    durable: bool  # True: it and its persistent messages outlive a stop
-    max_priority: int | None  # messages of a higher priority, up to this one, go first
-    message_ttl: float | None  # seconds after which a message is not delivered any more
+    durable: bool  # True: the queue and its persistent messages survive a stop
+    max_priority: int | None  # highest priority; higher ones are delivered first
+    message_ttl: float | None  # seconds until a message expires
     max_length: int | None  # most ready messages …
     max_length_bytes: int | None  # … or bytes of them
-    overflow: str  # what happens to what is over that: "drop-head" (default), or "reject-publish"
-    dead_letter: str | None  # name of the queue that gets what expires, is over the limit, or is rejected
+    overflow: str  # above the limits: "drop-head" (default) or "reject-publish"
+    dead_letter: str | None  # queue that receives expired, dropped and rejected messages
     expires: float | None  # seconds without a get after which the queue is deleted
-    backing: str | None  # another kind of backing queue
+    backing: str | None  # kind of backing queue
 
 
 class OpenQueueNames:
-    """Of one open database."""
+    """The queues of one open database, by name."""
 
     def __init__(self, queues: OpenQueues) -> None:
         self.queues = queues
@@ -287,7 +283,7 @@ class OpenQueueNames:
     def publish(
         self, bodies: bytes | Iterable[bytes], names: Iterable[str], ttl: float | None, priority: int, persistent: bool
     ) -> tuple[int, Epoch]:
-        """How many messages, and the epoch to wait for."""
+        """The number of messages, and the epoch to wait for."""
         queues, settings = self.queues, self.queues.settings
         handles = [queues.host.find(name) for name in dict.fromkeys(names)]
         if not handles:
@@ -309,13 +305,13 @@ class OpenQueueNames:
 
 
 def _ms(name: str, seconds: float | None) -> int | None:
-    told: object = seconds
-    if told is not None and not (isinstance(told, int | float) and told >= 0):
-        raise Misuse(f"{name} cannot be {told!r}", "seconds, as a number")
+    value: object = seconds
+    if value is not None and not (isinstance(value, int | float) and value >= 0):
+        raise Misuse(f"{name} cannot be {value!r}", "seconds, as a number")
     return None if seconds is None else round(seconds * _MS)
 
 
-def _overflow(told: str) -> Overflow:
-    if told not in tuple(Overflow):
-        raise Misuse(f"overflow cannot be {told!r}", f"it is {' or '.join(Overflow)}")
-    return Overflow(told)
+def _overflow(name: str) -> Overflow:
+    if name not in tuple(Overflow):
+        raise Misuse(f"overflow cannot be {name!r}", f"it is {' or '.join(Overflow)}")
+    return Overflow(name)

@@ -1,7 +1,7 @@
-"""A queue for coroutines: the same calls, so that the event loop goes on meanwhile.
+"""A queue for coroutines: the same calls, without blocking the event loop.
 
-Calls that may wait for the disk run in a thread each; those that wait at the same time share its syncs. Waiting for a
-message takes no thread: however many coroutines wait, each stands in the queue's line and is woken alone.
+A call that may wait for the disk runs in a thread; concurrent calls share syncs. Waiting for a message takes no thread:
+each coroutine is a waiting getter of the queue and is woken individually.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PIECE_ROWS = 512
 
 
 class AsyncQueue:
-    """Handed out by `db.aqueue(name)`."""
+    """Returned by `db.aqueue(name)`."""
 
     def __init__(self, inner: Queue) -> None:
         self.inner = inner
@@ -64,7 +64,7 @@ class AsyncQueue:
         return await asyncio.to_thread(self.inner.delete)
 
     async def browse(self) -> AsyncIterator[bytes]:
-        """Bodies of what is ready, in order, without taking them. Ends early if the queue changes meanwhile."""
+        """Bodies of ready messages, in order, without removing them. Ends early if the queue changes meanwhile."""
         bodies = self.inner.browse()
         while piece := await asyncio.to_thread(lambda: list(islice(bodies, _PIECE_ROWS))):
             for body in piece:
@@ -87,7 +87,7 @@ class AsyncQueue:
             await asyncio.to_thread(queue_api.stand, handle, waiting)
             with suppress(TimeoutError):
                 await asyncio.wait_for(waiting.woken.wait(), timeout)
-        except BaseException:  # it was cancelled: nothing here waits for the disk
+        except BaseException:  # cancelled: nothing here waits for the disk
             queue_api.give_back(handle, waiting.go())
             queue_api.leave(handle, waiting)
             raise
@@ -100,7 +100,7 @@ class AsyncQueue:
 
 
 class WaitingCoroutine:
-    """A coroutine that sleeps until it is handed something. Is a `Getter`."""
+    """A `Getter` for a coroutine that waits for a message."""
 
     def __init__(self, threads: Threads, loop: asyncio.AbstractEventLoop, count: int, bytes_max: int | None) -> None:
         self.count = count
@@ -117,13 +117,13 @@ class WaitingCoroutine:
                 return False
             try:
                 self._loop.call_soon_threadsafe(self.woken.set)
-            except RuntimeError:  # the loop was closed under it
+            except RuntimeError:  # the loop was closed meanwhile
                 return False
             self._outcome = outcome
             return True
 
     def go(self) -> Outcome | None:
-        """Nothing is taken any more; what was."""
+        """Accept nothing more; the outcome so far."""
         with self._lock:
             self._has_gone = True
             return self._outcome

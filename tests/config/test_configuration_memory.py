@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from warren.config.memory import MESSAGES_BYTES_MIN, OWN_BYTES, UNKNOWN_BYTES, messages_bytes, system_memory_bytes
+from warren.config.configuration import (
+    MESSAGES_BYTES_MIN,
+    OWN_BYTES,
+    UNKNOWN_BYTES,
+    messages_bytes,
+    system_memory_bytes,
+)
 from warren.files.local import LocalFiles
 from warren.testing.memory_files import MemoryFiles
 

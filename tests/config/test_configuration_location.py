@@ -12,7 +12,8 @@ from warren.catalog.catalog import Catalog
 from warren.catalog.database import SqlitePlace
 from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
-from warren.config.options import CatalogLocation, catalog_settings, default_data_directory, resolve_location
+from warren.config.configuration import CatalogLocation, catalog_settings, resolve_location
+from warren.config.options import default_data_directory
 from warren.files.environment import Environment
 from warren.log.settings import LogSettings
 from warren.snapshot.database import Database
@@ -40,7 +41,7 @@ def test_the_catalog_is_named_within_its_database_system_or_by_a_connect_string(
     assert where_sql_is(resolve_location("/data", catalog="shop", **there)) == "postgresql://ann@host/shop"  # type: ignore[arg-type]
     assert catalog_settings("", "postgresql://h/x") == CatalogSettings("postgresql://h/x")
     assert catalog_settings("", "sqlite:////x.db") == CatalogSettings("sqlite:////x.db")
-    with pytest.raises(Misuse, match="both say which") as caught:
+    with pytest.raises(Misuse, match="both name the SQL") as caught:
         catalog_settings("postgresql://ann:secret@host", "postgresql://ann:secret@host/x")
     assert "secret" not in str(caught.value)
 
