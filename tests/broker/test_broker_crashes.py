@@ -14,12 +14,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from tools.simulator.broker_ledger import Certainty, Outcome
-from tools.simulator.broker_machine import BrokerEnvironment
-from tools.simulator.broker_simulator import BROKER, BrokerSimulator, broker_steps
-from tools.simulator.broker_workload import BrokerWorkload
+from tools.simulator.broker.environment import BrokerEnvironment
+from tools.simulator.broker.expected_messages import Certainty, Outcome
+from tools.simulator.broker.simulator import BROKER, BrokerSimulator, broker_steps
+from tools.simulator.broker.workload import BrokerWorkload
 from tools.simulator.campaign import NEVER, group_at
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 from tools.simulator.simulator import Spec
 
 DURABLE = Certainty.DURABLE

@@ -1,5 +1,5 @@
 """Seeded faults of turns, confirms and topology: what a tired engineer might do to the broker. AMQP clients in the
-simulator must find each (`tools.simulator.broker_simulator`). Named in docs/disasters.md."""
+simulator must find each (`tools.simulator.broker.simulator`). Named in docs/disasters.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.mutants.broker_wrongs import (
     unacked_left_behind,
 )
 from tests.mutants.faults import Fault, Patch
-from tools.simulator.broker_simulator import BROKER
+from tools.simulator.broker.simulator import BROKER
 
 BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 
-from tools.simulator.broker_simulator import BROKER, BrokerSimulator, broker_steps
+from tools.simulator.broker.simulator import BROKER, BrokerSimulator, broker_steps
 from tools.simulator.campaign import NEVER, group_at
 from tools.simulator.simulator import Persistence, Spec
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from tests.broker.test_queue_crashes import SEEDS, check_state, played
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 
 STRIDE = 7
 STEPS_MAX = 500

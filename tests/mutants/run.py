@@ -31,9 +31,9 @@ from tests.mutants.broker_faults import BROKER_FAULTS
 from tests.mutants.defect_faults import DEFECT_FAULTS
 from tests.mutants.faults import FAULTS, QUEUES, TESTS, Fault, without_target
 from tests.mutants.queue_faults import QUEUE_FAULTS
-from tools.simulator.broker_simulator import BROKER
+from tools.simulator.broker.simulator import BROKER
 from tools.simulator.campaign import round_of
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 from tools.simulator.simulator import Simulator, Spec
 from warren.base.errors import Misuse
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.server.test_turns import told_in
-from tools.simulator.broker_client import BrokerClient
-from tools.simulator.broker_ledger import PlainQueue
-from tools.simulator.broker_machine import BrokerLife
+from tools.simulator.broker.client import BrokerClient
+from tools.simulator.broker.expected_messages import PlainQueue
+from tools.simulator.broker.environment import BrokerLife
 from warren.amqp import methods
 
 EXPIRES_MS = 1000

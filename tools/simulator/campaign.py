@@ -32,8 +32,8 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tools.simulator.broker_simulator import BROKER, BrokerSimulator, broker_steps
-from tools.simulator.evidence import Violation
+from tools.simulator.broker.simulator import BROKER, BrokerSimulator, broker_steps
+from tools.simulator.observations import Violation
 from tools.simulator.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
 from tools.simulator.workload import parse, text
 from tools.simulator.workload_shapes import SAVED, SHAPES, generate

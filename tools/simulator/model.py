@@ -22,7 +22,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from tools.simulator.evidence import UNIQUE, RecoveredEntry, ReopenedState, State, Violation, Write, apply, short
+from tools.simulator.observations import UNIQUE, RecoveredEntry, ReopenedState, State, Violation, Write, apply, short
 from warren.log.settings import EntryKind
 
 

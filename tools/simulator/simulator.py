@@ -22,14 +22,13 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from tools.simulator.evidence import Violation
-from tools.simulator.life import DIRECTORY
 from tools.simulator.model import Model
+from tools.simulator.observations import Violation
+from tools.simulator.simulated_machine import SimulatedMachine, crashed
+from tools.simulator.simulated_process import DIRECTORY
 from tools.simulator.stepped_threads import SteppedThreads
 from tools.simulator.workload import Script, ScriptOperation
-from tools.simulator.workload_draft import ScriptDraft
-from tools.simulator.workload_shapes import generate
-from tools.simulator.world import SimulatedMachine, crashed
+from tools.simulator.workload_shapes import ScriptDraft, generate
 from warren.base.errors import Misuse
 from warren.base.ids import ChannelId, StreamId, TimelineId
 from warren.durability.timeline import Timeline

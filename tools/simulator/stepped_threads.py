@@ -25,7 +25,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-from tools.simulator.turns import Actor, ActorSchedule, Deadlock
+from tools.simulator.actor_schedule import Actor, ActorSchedule, Deadlock
 from warren.base.errors import Misuse
 from warren.testing.fakes import ManualClock
 from warren.testing.memory_files import PowerCut

@@ -16,7 +16,7 @@ import pytest
 from tests.tools.bench.test_bench_log import FIELDS, Silent
 from tools.bench.amqp import shapes as amqp_shapes
 from tools.bench.amqp.backlog import BACKLOG_READINGS, _scaled
-from tools.bench.amqp.others import OTHER_SHAPES
+from tools.bench.amqp.stream_shapes import OTHER_SHAPES
 from tools.bench.amqp.rows import AMQP, ROWS
 from tools.bench.amqp.run import QUICK, QUICK_BACKLOG, amqp_run, chosen
 from tools.bench.amqp.shapes import AMQP_SHAPES, ROUNDS

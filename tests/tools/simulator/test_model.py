@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tools.simulator.evidence import RecoveredEntry, ReopenedState, State, Violation, Write
 from tools.simulator.model import Model, ModelState
+from tools.simulator.observations import RecoveredEntry, ReopenedState, State, Violation, Write
 from warren.log.settings import EntryKind
 
 PUT = EntryKind.PUT

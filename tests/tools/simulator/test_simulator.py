@@ -10,11 +10,11 @@ import pytest
 
 from tests.mutants.faults import FAULTS, Fault, Patch
 from tools.simulator import campaign
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
+from tools.simulator.simulated_machine import SimulatedMachine
 from tools.simulator.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
 from tools.simulator.workload import ScriptOperation
 from tools.simulator.workload_shapes import SAVED, SHAPES
-from tools.simulator.world import SimulatedMachine
 from warren.base.errors import Misuse
 from warren.durability.group_commit import GroupCommit
 from warren.durability.log_file import EpochWrite, LogFile

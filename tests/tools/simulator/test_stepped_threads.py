@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tools.simulator.actor_schedule import Deadlock
 from tools.simulator.stepped_threads import SteppedThreads
-from tools.simulator.turns import Deadlock
 from warren.base.errors import Misuse
 from warren.base.threads import SystemThreads, Threads
 from warren.testing.fakes import ManualClock

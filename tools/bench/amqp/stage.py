@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from tools.bench.amqp.backlog import BACKLOG_READINGS, backlog
-from tools.bench.amqp.others import OTHER_SHAPES
+from tools.bench.amqp.stream_shapes import OTHER_SHAPES
 from tools.bench.amqp.run import AmqpRun, Bench
 from tools.bench.amqp.shapes import AMQP_SHAPES, ROUNDS
 from tools.bench.amqp.slices import Shape, Slice, joined

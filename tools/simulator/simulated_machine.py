@@ -11,11 +11,11 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tools.simulator.decay import flip_bit
-from tools.simulator.evidence import Violation
-from tools.simulator.life import DIRECTORY, Killed, SimulatedProcess
+from tools.simulator.corruption import flip_bit
+from tools.simulator.log_inspection import durable_blocks, horizon, newest_witness
 from tools.simulator.model import Model
-from tools.simulator.reading import durable_blocks, horizon, newest_witness
+from tools.simulator.observations import Violation
+from tools.simulator.simulated_process import DIRECTORY, Killed, SimulatedProcess
 from tools.simulator.stepped_threads import SteppedThreads
 from tools.simulator.workload import ScriptOperation
 from warren.files.protocol import join

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 from warren.base.threads import StartedThread, Threads
 from warren.testing.fakes import ManualClock
 

@@ -26,7 +26,7 @@ _STATES_MAX = 12  # so many are kept: what is older is on disk for sure
 AsStep = Callable[[str, Callable[[], None]], None]
 
 
-class ForgetfulCatalog:
+class VolatileCatalog:
     where = "in memory"
 
     def __init__(self, states: list[bytes] | None = None) -> None:
@@ -45,10 +45,10 @@ class ForgetfulCatalog:
     def set_aside(self) -> None:
         self.states = [b""]
 
-    def crash(self, rng: Random) -> ForgetfulCatalog:
+    def crash(self, rng: Random) -> VolatileCatalog:
         """As it is found after a power cut. This one stays as it is."""
         kept = random.Random(rng.id64()).randrange(len(self.states)) + 1
-        return ForgetfulCatalog(self.states[:kept])
+        return VolatileCatalog(self.states[:kept])
 
     def forget(self, transactions: int) -> None:
         """Lose the last ones, or all that are remembered."""
@@ -56,7 +56,7 @@ class ForgetfulCatalog:
 
 
 class _Remembered(SqlDatabase):
-    def __init__(self, place: ForgetfulCatalog, *arguments: Any) -> None:
+    def __init__(self, place: VolatileCatalog, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._place = place
 

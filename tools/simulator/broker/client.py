@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from tools.simulator.broker_ledger import Certainty, ExpectedMessages, Outcome, PublishedMessage, QueuedCopy
-from tools.simulator.broker_loop import Wire
-from tools.simulator.broker_machine import USER, BrokerLife
-from tools.simulator.evidence import Violation
+from tools.simulator.broker.environment import USER, BrokerLife
+from tools.simulator.broker.expected_messages import Certainty, ExpectedMessages, Outcome, PublishedMessage, QueuedCopy
+from tools.simulator.broker.loop import Wire
+from tools.simulator.observations import Violation
 from warren.amqp import frames, methods
 from warren.amqp.content import HEADER_HEAD, PERSISTENT, TRANSIENT, Properties, write_content
 from warren.amqp.errors import ReplyCode

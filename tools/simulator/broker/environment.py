@@ -18,11 +18,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from tools.simulator.broker_loop import SteppedLoop
-from tools.simulator.forgetful_catalog import ForgetfulCatalog
-from tools.simulator.forgetful_store import ForgetfulStore
-from tools.simulator.forgetful_tables import ForgetfulTables
+from tools.simulator.broker.loop import SteppedLoop
 from tools.simulator.stepped_threads import SteppedThreads
+from tools.simulator.volatile_catalog import VolatileCatalog
+from tools.simulator.volatile_store import VolatileStore, VolatileTables
 from warren.base.errors import WarrenError
 from warren.base.ids import ChannelId, StreamId, TimelineId
 from warren.base.threads import Background, Threads
@@ -99,8 +98,8 @@ class BrokerEnvironment:
         self.disk = MemoryFiles()
         self.clock = ManualClock()
         self.rng = SeededRandom(1)
-        self.store: ForgetfulStore | None = None
-        self.sql = ForgetfulCatalog()
+        self.store: VolatileStore | None = None
+        self.sql = VolatileCatalog()
         self._files: FaultyFiles | None = None
         _lay_out(self.disk)
 
@@ -145,7 +144,7 @@ class BrokerEnvironment:
     # -- what a life is opened over ------------------------------------------------------------------------------
 
     def open_database(self, environment: Environment) -> Database:
-        tables = ForgetfulTables(environment.files, self._present_store)
+        tables = VolatileTables(environment.files, self._present_store)
         return Database.open(DIRECTORY, self._open_store, LOG_SETTINGS, REFLECTION, environment, tables=tables)
 
     def open_catalog(self, database: Database, threads: Threads) -> Catalog:
@@ -153,12 +152,12 @@ class BrokerEnvironment:
         return Catalog.open(database, self.sql, threads)
 
     def _open_store(self, path: str, timeline: TimelineId) -> SnapshotStore:
-        store = self.store = self.store.reopened(timeline) if self.store else ForgetfulStore(timeline)
+        store = self.store = self.store.reopened(timeline) if self.store else VolatileStore(timeline)
         for name in ("apply", "flush", "ingest"):
             setattr(store, name, self._as_step(name, getattr(store, name)))
         return store
 
-    def _present_store(self) -> ForgetfulStore:
+    def _present_store(self) -> VolatileStore:
         assert self.store is not None, "a table is made for a store"
         return self.store
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 
 
 class Fate(Enum):

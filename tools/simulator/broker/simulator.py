@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from tools.simulator.broker_judge import Inspector, judge
-from tools.simulator.broker_ledger import ExpectedMessages
-from tools.simulator.broker_machine import Begin, BrokerEnvironment, BrokerLife
-from tools.simulator.broker_workload import BrokerWorkload
-from tools.simulator.evidence import Violation
+from tools.simulator.broker.checker import Inspector, judge
+from tools.simulator.broker.environment import Begin, BrokerEnvironment, BrokerLife
+from tools.simulator.broker.expected_messages import ExpectedMessages
+from tools.simulator.broker.workload import BrokerWorkload
+from tools.simulator.observations import Violation
 from tools.simulator.simulator import Persistence, Spec
 from warren.testing.faulty_files import FaultStep
 from warren.testing.memory_files import CrashModel, PowerCut

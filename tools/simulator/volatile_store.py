@@ -1,32 +1,144 @@
-"""A snapshot store in memory that forgets what was not flushed: RocksDB's part in the simulator. Is a `SnapshotStore`.
+"""Snapshot store in memory that loses unflushed batches in a crash: stands in for RocksDB in the simulator.
 
-    apply    state 4 → state 5                      a new state, whole; the old ones stay for views and for the crash
+    apply    state 4 → state 5                      a new immutable state; older ones stay for views and for the crash
     flush    the last state is on disk
-    crash    the store as it is found afterwards    at the flushed state or any one behind it: RocksDB may have flushed
-                                                    more than it was asked to, but whole batches only
+    crash    the store after a power cut            the flushed state or a later one: RocksDB may have flushed more than
+                                                    requested, but whole batches only
 
-It takes entries one by one, by the merge rule, and knows nothing of RocksDB, so that where both agree both are likely
-right. It is stricter in one thing: an entry older than what it holds, which nobody announced as late, is an error of
-the caller, and it says so. Tables to be ingested are lists of entries, under the path they would have.
+`VolatileStore` implements `SnapshotStore`. It applies entries one by one by the merge rule and shares no code with
+the RocksDB store: where both agree, both are likely right. A state is plain dicts, searched linearly. It is stricter
+than RocksDB in one respect: an entry older than the stored version that was not announced as late raises `Misuse`.
+
+`VolatileTables` implements `TableMaker`: the entries that a worker process would write to a table file, stored under
+the path of that file until they are ingested.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tools.simulator.forgetful_state import HeldRow, StateReading, StoreState
+import numpy as np
+
 from warren.base.environment import Random
 from warren.base.errors import Damage, DiskFailure, Misuse, Refused
 from warren.base.ids import Epoch, TimelineId
+from warren.files.protocol import Files
 from warren.log.settings import CLEARING, EntryKind
-from warren.records.columns import EntryColumns
-from warren.snapshot.store import NO_VERSION, Applied, Version
+from warren.records.columns import EntryColumns, NumberColumn, Texts
+from warren.snapshot.rocksdb.write_batch import newest_version
+from warren.snapshot.store import NO_VERSION, Applied, StoredVersion, StoreRow, Version
+from warren.snapshot.tables.tasks import EpochRange, TableFigures, TableResult, TableTask
 
 
-class ForgetfulStore(StateReading):
+class HeldRow(NamedTuple):
+    version: Version
+    epoch: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """All that the store holds at one mark. Never changed once it is in force."""
+
+    applied: Applied
+    highest_epoch: int = 0
+    rows: dict[tuple[int, bytes], HeldRow] = field(default_factory=dict)
+    graves: dict[tuple[int, bytes], Version] = field(default_factory=dict)
+    about: dict[tuple[int, int], HeldRow] = field(default_factory=dict)  # by storage and kind
+    counters: dict[bytes, bytes] = field(default_factory=dict)
+
+    def copy(self) -> StoreState:
+        return replace(
+            self, rows={**self.rows}, graves={**self.graves}, about={**self.about}, counters={**self.counters}
+        )
+
+    def cleared_at(self, storage: int) -> Version:
+        return max(self.version_about(storage, kind) for kind in CLEARING)
+
+    def version_about(self, storage: int, kind: int) -> Version:
+        held = self.about.get((storage, kind))
+        return held.version if held else NO_VERSION
+
+
+class StateReading:
+    """Is a `StoreView`; and what the store reads by."""
+
+    def __init__(self, state: StoreState) -> None:
+        self._state = state
+        self._is_closed = False
+
+    @property
+    def state(self) -> StoreState:
+        if self._is_closed:
+            raise Misuse("this view of the snapshot store is closed", "take another one with `view()`")
+        return self._state
+
+    @property
+    def applied(self) -> Applied:
+        return self._state.applied
+
+    def get(self, storage: int, key: bytes) -> StoredVersion | None:
+        held = self.state.rows.get((storage, key))
+        return StoredVersion(held.value, held.version) if held else None
+
+    def get_many(self, storage: int, keys: Sequence[bytes]) -> list[StoredVersion | None]:
+        return [self.get(storage, key) for key in keys]
+
+    def range(
+        self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
+    ) -> Iterator[StoreRow]:
+        rows = self.state.rows
+        names = [name for name in rows if name[0] == storage and low <= name[1] and (high is None or name[1] < high)]
+        return iter([StoreRow(*name, rows[name].value, rows[name].version) for name in sorted(names, reverse=reverse)])
+
+    def prefix(self, storage: int, start: bytes, reverse: bool = False) -> Iterator[StoreRow]:
+        return (row for row in self.range(storage, reverse=reverse) if row.key.startswith(start))
+
+    def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
+        state = self.state
+        added = {(where, -1, b""): held for (where, kind), held in state.about.items() if kind == EntryKind.ADD_STORAGE}
+        named = {(where, 0, key): held for (where, key), held in state.rows.items()} | added
+        entries = [(*name, named[name]) for name in sorted(named) if storage in (None, name[0])]
+        if entries:
+            yield _columns(entries)
+
+    def counter(self, name: bytes) -> bytes | None:
+        return self.state.counters.get(name)
+
+    def removed_at(self, storage: int, keys: Sequence[bytes]) -> list[Version | None]:
+        return [self.state.graves.get((storage, key)) for key in keys]
+
+    def about_at(self, storage: int) -> dict[int, Version]:
+        return {kind: held.version for (where, kind), held in self.state.about.items() if where == storage}
+
+    def close(self) -> None:
+        self._is_closed = True
+
+
+def _columns(entries: Sequence[tuple[int, int, bytes, HeldRow]]) -> EntryColumns:
+    """Of (storage, -1 for an addition and 0 for a row, key, what is held)."""
+    none = NumberColumn.constant(len(entries), 0)
+    return EntryColumns(
+        _numbers([EntryKind.PUT if place == 0 else EntryKind.ADD_STORAGE for _, place, _, _ in entries]),
+        _numbers([storage for storage, _, _, _ in entries]),
+        _numbers([held.version[0] for *_, held in entries]),
+        _numbers([held.version[1] for *_, held in entries]),
+        Texts.of_list([key for _, _, key, _ in entries]),
+        Texts.of_list([held.value for *_, held in entries]),
+        none,
+        none,
+        _numbers([held.epoch for *_, held in entries]),
+    )
+
+
+def _numbers(values: Sequence[int]) -> NumberColumn:
+    return NumberColumn.of_array(np.array(values, dtype=np.uint64))
+
+
+class VolatileStore(StateReading):
     def __init__(self, timeline: TimelineId, flushed: StoreState | None = None) -> None:
         super().__init__(flushed or StoreState(Applied(timeline, Epoch(0), NO_VERSION)))
         if self._state.applied.timeline != timeline:
@@ -105,16 +217,16 @@ class ForgetfulStore(StateReading):
         self._let_go_of_views()
         self._is_closed = True
 
-    def reopened(self, timeline: TimelineId) -> ForgetfulStore:
+    def reopened(self, timeline: TimelineId) -> VolatileStore:
         """The store as it is found after a clean stop."""
         return self._found(timeline, self._since[0])
 
-    def crash(self, rng: Random) -> ForgetfulStore:
+    def crash(self, rng: Random) -> VolatileStore:
         """The store as it is found when the power is back. This one is left as it is."""
         return self._found(self.applied.timeline, random.Random(rng.id64()).choice(self._since))
 
-    def _found(self, timeline: TimelineId, state: StoreState) -> ForgetfulStore:
-        found = ForgetfulStore(timeline, state)
+    def _found(self, timeline: TimelineId, state: StoreState) -> VolatileStore:
+        found = VolatileStore(timeline, state)
         found.tables = dict(self.tables)
         return found
 
@@ -224,3 +336,34 @@ def _entries_of(batch: EntryColumns) -> Iterator[_Entry]:
     versions = zip(batch.majors.array().tolist(), batch.minors.array().tolist(), strict=True)
     helds = map(HeldRow, versions, batch.epochs.array().tolist(), batch.values.to_list())
     return map(_Entry, batch.kinds.array().tolist(), batch.storages.array().tolist(), batch.keys.to_list(), helds)
+
+
+class VolatileTables:
+    """Is a `TableMaker`."""
+
+    def __init__(self, files: Files, store: Callable[[], VolatileStore]) -> None:
+        self._files = files
+        self._store = store
+
+    def make(self, task: TableTask) -> Sequence[TableResult]:
+        epoch_range = EpochRange(self._files, task)
+        entries = list(epoch_range.merged())
+        figures = TableFigures(task.path)
+        for batch in entries:
+            _count(figures, batch)
+        if figures.has_file:
+            self._store().tables[task.path] = entries
+        return [epoch_range.made(figures)]
+
+    def rest(self) -> None:
+        """It costs nothing to be ready."""
+
+
+def _count(figures: TableFigures, batch: EntryColumns) -> None:
+    for row in range(batch.count):
+        kind = batch.kinds.at(row)
+        figures.puts += kind == EntryKind.PUT
+        figures.removes += kind == EntryKind.REMOVE
+        if kind in CLEARING:
+            figures.cleared.add(batch.storages.at(row))
+    figures.newest = max(figures.newest, newest_version(batch))

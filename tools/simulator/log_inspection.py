@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from tools.simulator.evidence import RecoveredEntry, State, Violation, Write
+from tools.simulator.observations import RecoveredEntry, State, Violation, Write
 from warren.durability.epoch_file import read_witness
 from warren.files.protocol import join
 from warren.log.compaction.startup_snapshot import StartupSnapshot

@@ -16,11 +16,11 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from tools.simulator.broker_client import BrokerClient
-from tools.simulator.broker_judge import Inspector, judge
-from tools.simulator.broker_ledger import ExpectedMessages, Fate, PlainQueue
-from tools.simulator.broker_machine import Begin, BrokerLife
-from tools.simulator.broker_machine import Part as Act
+from tools.simulator.broker.checker import Inspector, judge
+from tools.simulator.broker.client import BrokerClient
+from tools.simulator.broker.environment import Begin, BrokerLife
+from tools.simulator.broker.environment import Part as Act
+from tools.simulator.broker.expected_messages import ExpectedMessages, Fate, PlainQueue
 from warren.amqp import methods
 
 SIZES = (20, 60, 90, 150, 400, 1300)  # from 100 on they go to the message store

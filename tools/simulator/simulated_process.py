@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tools.simulator.evidence import ReopenedState, Violation, Write
-from tools.simulator.reading import check_numbers, entries_of, epochs_on_disk, records_of, state_of
+from tools.simulator.log_inspection import check_numbers, entries_of, epochs_on_disk, records_of, state_of
+from tools.simulator.observations import ReopenedState, Violation, Write
 from tools.simulator.stepped_threads import SteppedThreads
 from tools.simulator.workload import ScriptOperation, phases, value_bytes
 from warren.base.errors import Damage, WarrenError
@@ -28,7 +28,7 @@ from warren.log.store import LogStore
 from warren.testing.faulty_files import Fault, FaultKind, Pages
 
 if TYPE_CHECKING:
-    from tools.simulator.world import SimulatedMachine
+    from tools.simulator.simulated_machine import SimulatedMachine
 
 
 DIRECTORY = "log"

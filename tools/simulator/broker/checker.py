@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tools.simulator.broker_client import BrokerClient
-from tools.simulator.broker_ledger import (
+from tools.simulator.broker.client import BrokerClient
+from tools.simulator.broker.environment import BrokerLife
+from tools.simulator.broker.expected_messages import (
     Certainty,
     ExpectedMessages,
     Fate,
@@ -25,8 +26,7 @@ from tools.simulator.broker_ledger import (
     PublishedMessage,
     QueuedCopy,
 )
-from tools.simulator.broker_machine import BrokerLife
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 from warren.amqp import methods
 from warren.amqp.methods import Method
 
