@@ -34,27 +34,27 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "nack-left-out", "what a full queue refused is confirmed with the others", (BROKER,),
-        (Patch("warren.server.channel:ServedChannel.refused", nack_left_out),),
+        (Patch("warren.server.channel:ServerChannel.refused", nack_left_out),),
         known=("broker:2/1000000/synced/94473",),
     ),
     Fault(
         "joined-the-first-group", "a message joins the first group that suits, before others of its client", (BROKER,),
-        (Patch("warren.broker.request_batch:Turn.publish", joined_the_first_group),),
+        (Patch("warren.broker.request_batch:RequestBatch.publish", joined_the_first_group),),
         known=("broker:2/1000000/synced/94473",),
     ),
     Fault(
         "first-range-settled", "of what was acknowledged in one turn only the first range is written", (BROKER,),
-        (Patch("warren.broker.request_batch:Turn._settle", only_the_first_range_settled),),
+        (Patch("warren.broker.request_batch:RequestBatch._settle", only_the_first_range_settled),),
         known=("broker:1/1000000/synced/174602",),
     ),
     Fault(
         "settled-a-turn-late", "acknowledgements are done in the turn after the one that they came in", (BROKER,),
-        (Patch("warren.broker.request_batch:Turn.end", settled_a_turn_late),),
+        (Patch("warren.broker.request_batch:RequestBatch.end", settled_a_turn_late),),
         known=("broker:4/1000000/synced/149756",),
     ),
     Fault(
         "fan-out-in-two-turns", "a message goes to its first queue in this turn, to the others in the next", (BROKER,),
-        (Patch("warren.broker.request_batch:Turn._put", others_in_the_next_turn),),
+        (Patch("warren.broker.request_batch:RequestBatch._put", others_in_the_next_turn),),
         known=("broker:2/1000000/synced/94473",),
     ),
     Fault(
@@ -64,17 +64,17 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "got-without-its-ack", "the same for a single message that was got", (BROKER,),
-        (Patch("warren.broker.request_batch:Turn._got", got_without_its_ack),),
+        (Patch("warren.broker.request_batch:RequestBatch._got", got_without_its_ack),),
         known=("broker:3/1000000/synced/199091",),
     ),
     Fault(
         "unacked-left-behind", "a channel closes, and what it had not settled is nobody's", (BROKER,),
-        (Patch("warren.server.channel:ServedChannel.recover", unacked_left_behind),),
+        (Patch("warren.server.channel:ServerChannel.recover", unacked_left_behind),),
         known=("broker:2/1000000/synced/94473",),
     ),
     Fault(
         "answered-before-durable", "declare, bind and delete are answered before they are on the disk", (BROKER,),
-        (Patch("warren.catalog.catalog:Projection.settle", answered_before_durable),),
+        (Patch("warren.catalog.catalog:SqlProjection.settle", answered_before_durable),),
         known=("broker:1/305/synced/154986",),
     ),
     Fault(

@@ -97,17 +97,17 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "held-back-for-ever", "publishers wait for an upkeep whose passes fail", (TESTS,),
-        (Patch("warren.broker.garbage:Upkeep.is_behind", ignores_that_passes_fail),),
+        (Patch("warren.broker.garbage:GarbageUpkeep.is_behind", ignores_that_passes_fail),),
         known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
     ),
     Fault(
         "batch-abandoned", "one queue that fails takes the publishes of all others with it", (TESTS,),
-        (Patch("warren.broker.request_batch:_Attempt.failing", abandons_the_whole_batch),),
+        (Patch("warren.broker.request_batch:_Execution.failing", abandons_the_whole_batch),),
         known=("tests/broker/test_failing_turn.py::test_a_queue_that_was_reached_before_the_one_that_failed_loses_nothing",),
     ),
     Fault(
         "sql-decides", "a change that the log has fails when SQL cannot commit it", (TESTS,),
-        (Patch("warren.catalog.catalog:Projection._note_behind", raises_when_sql_fails),),
+        (Patch("warren.catalog.catalog:SqlProjection._note_behind", raises_when_sql_fails),),
         known=("tests/catalog/test_catalog_projection.py::test_a_change_stands_when_the_log_has_it_and_the_sql_commit_fails",),
     ),
     Fault(
@@ -132,7 +132,7 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "changed-rows-written-again", "cleaning writes rows again that were acknowledged while it read them", (TESTS,),
-        (Patch("warren.queue_index.batch:StreamWriting.is_changed", is_false),),
+        (Patch("warren.queue_index.batch:StreamLock.is_changed", is_false),),
         known=("tests/queue_index/test_cleaner_cleaning.py",),
     ),
     Fault(
