@@ -21,7 +21,7 @@ from tools.bench.measurement import Figure, Measurement
 from warren.base.errors import Misuse
 
 PACKAGED = Path(__file__).with_name("goals.toml")
-IN_REPOSITORY = PACKAGED.parents[3] / "bench" / "goals.toml"
+IN_REPOSITORY = PACKAGED.parents[2] / "bench" / "goals.toml"
 
 _FORMS = {  # how a goal is written: which number it is about, and which way
     "at_least": ("value", ">="),
@@ -77,5 +77,5 @@ def _goal(name: str, told: Any) -> Goal:
 
 def _true_file() -> Path:
     """The repository's own file where we run from one, else the copy that was installed with us."""
-    is_in_repository = PACKAGED.parents[2].name == "src" and IN_REPOSITORY.is_file()
+    is_in_repository = PACKAGED.parents[1].name == "tools" and IN_REPOSITORY.is_file()
     return IN_REPOSITORY if is_in_repository else PACKAGED
