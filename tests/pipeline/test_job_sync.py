@@ -20,8 +20,8 @@ from warren.cli.main import main
 from warren.files.local import LocalFiles
 from warren.log.manifest import read_manifest
 from warren.pipeline.jobs import sync as sync_tables
-from warren.pipeline.jobs.spark_tasks import Told
-from warren.pipeline.jobs.sync import Sync, SyncOptions, accepting, sync
+from warren.pipeline.jobs.spark_tasks import TaskData
+from warren.pipeline.jobs.sync import Sync, SyncOptions, accept_request, sync
 from warren.snapshot.control_socket import NotListening
 from warren.snapshot.database import LOG
 from warren.snapshot.reflection import Mode
@@ -132,7 +132,7 @@ def test_versions_that_writers_gave_are_left_to_the_owner(spark: Any, tmp_path: 
 def test_a_task_that_fails_is_done_again(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, failed = written(tmp_path / "db"), str(tmp_path)
 
-    def fails_at_first(raw: Told) -> Told:
+    def fails_at_first(raw: TaskData) -> TaskData:
         import os
         from contextlib import suppress
 
@@ -228,11 +228,11 @@ def test_places_are_told_once_and_left_out_if_they_are_too_many() -> None:
         figures = TableFigures("/db/tables/a.table.range.1", puts=1, cleared=set(range(cleared)))
         return TableResult(figures, 1, (1, 1), tuple((FileNumber(number), 1 << 20) for number in range(places)))
 
-    few = accepting("sync-1", [made(3), made(3)])
+    few = accept_request("sync-1", [made(3), made(3)])
     assert few is not None and [len(each["places"]) for each in few["made"]] == [3, 0]
-    many = accepting("sync-1", [made(30_000), made(30_000)])
+    many = accept_request("sync-1", [made(30_000), made(30_000)])
     assert many is not None and [len(each["places"]) for each in many["made"]] == [0, 0]
-    assert accepting("sync-1", [made(0, cleared=30_000)]) is None
+    assert accept_request("sync-1", [made(0, cleared=30_000)]) is None
 
 
 def test_a_request_that_would_be_too_long_is_left_to_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

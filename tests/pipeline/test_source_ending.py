@@ -8,7 +8,7 @@ import sys
 
 SCRIPT = """
 import signal, threading
-from warren.pipeline.ending import call_at_sigterm
+from warren.pipeline.source import call_at_sigterm
 {before}
 signal.raise_signal(signal.SIGTERM)
 print("went on")
