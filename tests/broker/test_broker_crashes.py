@@ -38,7 +38,7 @@ def test_lives_without_a_cut_have_everything_in_them_that_is_to_be_cut_short() -
         workload = BrokerWorkload(seed)
         operations |= {step.operation for step in BrokerEnvironment().play(seed, workload.body)}
         done += workload.done
-        for sent in workload.ledger.messages.values():
+        for sent in workload.expected.messages.values():
             outcomes[sent.outcome] += 1
             for copy in sent.copies.values():
                 outcomes.update({"settled": copy.settled is DURABLE, "moved": copy.moved is DURABLE})

@@ -49,7 +49,7 @@ def test_sql_that_lost_its_last_transactions_gets_them_from_the_log(lost: int) -
     stage = CatalogStage()
     seen = busy(stage)
     stage.stop()
-    stage.forgetful.forget(lost)
+    stage.forgetful.lose(lost)
     catalog = stage.begin()
     assert rows_in_sql(catalog) == seen[-1]
     check(catalog, stage.database)
@@ -96,7 +96,7 @@ def test_sql_behind_the_log_gets_only_what_is_newer() -> None:
     stage = CatalogStage()
     busy(stage)
     stage.stop()
-    stage.forgetful.forget(1)
+    stage.forgetful.lose(1)
     told = statements_of_bringing(stage)
     written = [each.split()[:2] for each in told if each.split()[0] in ("INSERT", "UPDATE", "DELETE")]
     assert written == [["UPDATE", "vhosts"], ["UPDATE", "applied"]]
@@ -288,7 +288,7 @@ def test_a_row_that_sql_has_and_the_log_has_not_goes() -> None:
     stage = CatalogStage()
     seen = busy(stage)
     stage.stop()
-    stage.forgetful.forget(1)
+    stage.forgetful.lose(1)
     sql = stage.place.open()
     with sql.transaction() as connection:
         some = dict.fromkeys(("durable", "exclusive", "auto_delete"), False)

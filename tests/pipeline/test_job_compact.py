@@ -244,9 +244,9 @@ print(count, flush=True)
 """
 _DRIVER = """
 import sys
-from warren.log.range_plan import Sizes
+from warren.log.compaction.ranges import RangePlanSizes
 from warren.pipeline.session import spark_session
 from warren.pipeline.jobs.compact import compact_running
 spark = spark_session("local[2]", config={"spark.ui.enabled": "false"})
-compact_running(spark, sys.argv[1], sizes=Sizes(workers=2, entries_per_range=20, entries_worth_a_task=1))
+compact_running(spark, sys.argv[1], sizes=RangePlanSizes(workers=2, entries_per_range=20, entries_worth_a_task=1))
 """

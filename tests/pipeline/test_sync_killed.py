@@ -156,7 +156,7 @@ _DRIVER = """
 import sys
 from warren.pipeline.jobs.sync import SyncOptions, sync
 from warren.pipeline.session import spark_session
-from warren.snapshot.table_ranges import RangeSizes
+from warren.snapshot.tables.tasks import RangeSizes
 spark = spark_session("local[1]", config={"spark.ui.enabled": "false"})
 sizes = RangeSizes(workers=1, entries_max=30, entries_worth_a_task=1)
 sync(spark, sys.argv[1], options=SyncOptions(sizes=sizes, order_seconds=12))

@@ -33,7 +33,7 @@ from warren.snapshot.store import NO_VERSION, Applied, StoredVersion, StoreRow, 
 from warren.snapshot.tables.tasks import EpochRange, TableFigures, TableResult, TableTask
 
 
-class HeldRow(NamedTuple):
+class VersionedRow(NamedTuple):
     version: Version
     epoch: int
     value: bytes
@@ -41,13 +41,13 @@ class HeldRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """All that the store holds at one mark. Never changed once it is in force."""
+    """Content of the store at one mark. Immutable once it is current."""
 
     applied: Applied
     highest_epoch: int = 0
-    rows: dict[tuple[int, bytes], HeldRow] = field(default_factory=dict)
+    rows: dict[tuple[int, bytes], VersionedRow] = field(default_factory=dict)
     graves: dict[tuple[int, bytes], Version] = field(default_factory=dict)
-    about: dict[tuple[int, int], HeldRow] = field(default_factory=dict)  # by storage and kind
+    about: dict[tuple[int, int], VersionedRow] = field(default_factory=dict)  # by storage and kind
     counters: dict[bytes, bytes] = field(default_factory=dict)
 
     def copy(self) -> StoreState:
@@ -59,12 +59,12 @@ class StoreState:
         return max(self.version_about(storage, kind) for kind in CLEARING)
 
     def version_about(self, storage: int, kind: int) -> Version:
-        held = self.about.get((storage, kind))
-        return held.version if held else NO_VERSION
+        stored = self.about.get((storage, kind))
+        return stored.version if stored else NO_VERSION
 
 
 class StateReading:
-    """Is a `StoreView`; and what the store reads by."""
+    """Implements `StoreView`; the store reads through it too."""
 
     def __init__(self, state: StoreState) -> None:
         self._state = state
@@ -81,8 +81,8 @@ class StateReading:
         return self._state.applied
 
     def get(self, storage: int, key: bytes) -> StoredVersion | None:
-        held = self.state.rows.get((storage, key))
-        return StoredVersion(held.value, held.version) if held else None
+        stored = self.state.rows.get((storage, key))
+        return StoredVersion(stored.value, stored.version) if stored else None
 
     def get_many(self, storage: int, keys: Sequence[bytes]) -> list[StoredVersion | None]:
         return [self.get(storage, key) for key in keys]
@@ -99,8 +99,10 @@ class StateReading:
 
     def batches(self, storage: int | None = None) -> Iterator[EntryColumns]:
         state = self.state
-        added = {(where, -1, b""): held for (where, kind), held in state.about.items() if kind == EntryKind.ADD_STORAGE}
-        named = {(where, 0, key): held for (where, key), held in state.rows.items()} | added
+        added = {
+            (where, -1, b""): stored for (where, kind), stored in state.about.items() if kind == EntryKind.ADD_STORAGE
+        }
+        named = {(where, 0, key): stored for (where, key), stored in state.rows.items()} | added
         entries = [(*name, named[name]) for name in sorted(named) if storage in (None, name[0])]
         if entries:
             yield _columns(entries)
@@ -112,25 +114,25 @@ class StateReading:
         return [self.state.graves.get((storage, key)) for key in keys]
 
     def about_at(self, storage: int) -> dict[int, Version]:
-        return {kind: held.version for (where, kind), held in self.state.about.items() if where == storage}
+        return {kind: stored.version for (where, kind), stored in self.state.about.items() if where == storage}
 
     def close(self) -> None:
         self._is_closed = True
 
 
-def _columns(entries: Sequence[tuple[int, int, bytes, HeldRow]]) -> EntryColumns:
-    """Of (storage, -1 for an addition and 0 for a row, key, what is held)."""
+def _columns(entries: Sequence[tuple[int, int, bytes, VersionedRow]]) -> EntryColumns:
+    """Of (storage, -1 for an addition and 0 for a row, key, stored version)."""
     none = NumberColumn.constant(len(entries), 0)
     return EntryColumns(
         _numbers([EntryKind.PUT if place == 0 else EntryKind.ADD_STORAGE for _, place, _, _ in entries]),
         _numbers([storage for storage, _, _, _ in entries]),
-        _numbers([held.version[0] for *_, held in entries]),
-        _numbers([held.version[1] for *_, held in entries]),
+        _numbers([stored.version[0] for *_, stored in entries]),
+        _numbers([stored.version[1] for *_, stored in entries]),
         Texts.of_list([key for _, _, key, _ in entries]),
-        Texts.of_list([held.value for *_, held in entries]),
+        Texts.of_list([stored.value for *_, stored in entries]),
         none,
         none,
-        _numbers([held.epoch for *_, held in entries]),
+        _numbers([stored.epoch for *_, stored in entries]),
     )
 
 
@@ -143,11 +145,11 @@ class VolatileStore(StateReading):
         super().__init__(flushed or StoreState(Applied(timeline, Epoch(0), NO_VERSION)))
         if self._state.applied.timeline != timeline:
             raise Refused(f"the snapshot store is of timeline {self._state.applied.timeline:x}, not {timeline:x}")
-        self._since = [self._state]  # the flushed state and all behind it
+        self._since = [self._state]  # the flushed state and all later ones
         self._failure: str | None = None
         self._views: list[StateReading] = []
         self.tables: dict[str, list[EntryColumns]] = {}
-        self.on_damage: Callable[[Damage], None] = lambda damage: None  # it never is
+        self.on_damage: Callable[[Damage], None] = lambda damage: None  # never called
 
     def apply(
         self,
@@ -179,10 +181,10 @@ class VolatileStore(StateReading):
 
     @property
     def size_bytes(self) -> int:
-        return sum(len(key) + len(held.value) for (_, key), held in self._state.rows.items())
+        return sum(len(key) + len(stored.value) for (_, key), stored in self._state.rows.items())
 
     def tidy(self) -> None:
-        """It holds everything once."""
+        """Nothing to do: it stores everything once."""
 
     @property
     def is_behind(self) -> bool:
@@ -202,11 +204,11 @@ class VolatileStore(StateReading):
         return self._failure
 
     def break_down(self, reason: str) -> None:
-        """From now on it takes nothing, as RocksDB after an error of its background work."""
+        """Refuse writes from now on, like RocksDB after a background error."""
         self._failure = reason
 
     def resume(self) -> None:
-        self._let_go_of_views()
+        self._close_views()
         self._failure = None
         self._state = self._since[0]
         self._since = [self._state]
@@ -214,15 +216,15 @@ class VolatileStore(StateReading):
     def close(self) -> None:
         if self._failure is None and not self._is_closed:
             self.flush()
-        self._let_go_of_views()
+        self._close_views()
         self._is_closed = True
 
     def reopened(self, timeline: TimelineId) -> VolatileStore:
-        """The store as it is found after a clean stop."""
+        """The store after a clean stop."""
         return self._found(timeline, self._since[0])
 
     def crash(self, rng: Random) -> VolatileStore:
-        """The store as it is found when the power is back. This one is left as it is."""
+        """The store after a power cut. This one does not change."""
         return self._found(self.applied.timeline, random.Random(rng.id64()).choice(self._since))
 
     def _found(self, timeline: TimelineId, state: StoreState) -> VolatileStore:
@@ -230,7 +232,7 @@ class VolatileStore(StateReading):
         found.tables = dict(self.tables)
         return found
 
-    def _let_go_of_views(self) -> None:
+    def _close_views(self) -> None:
         for view in self._views:
             view.close()
         self._views.clear()
@@ -264,11 +266,11 @@ class _Entry(NamedTuple):
     kind: int
     storage: int
     key: bytes
-    held: HeldRow
+    stored: VersionedRow
 
 
 class _Batch:
-    """The next state while it is made."""
+    """Builds the next state."""
 
     def __init__(self, state: StoreState, are_late: bool) -> None:
         self._state = state
@@ -280,44 +282,44 @@ class _Batch:
     def take(self, entry: _Entry, version_max: Version) -> None:
         if entry.kind == EntryKind.RECORD:
             raise Misuse("records of a stream do not belong in the snapshot store: they have no key")
-        if entry.held.version > version_max:
+        if entry.stored.version > version_max:
             raise Misuse(
-                f"an entry of version {entry.held.version} is newer than the mark it comes with, {version_max}"
+                f"an entry of version {entry.stored.version} is newer than the mark it comes with, {version_max}"
             )
-        self._highest_epoch = max(self._highest_epoch, entry.held.epoch)
+        self._highest_epoch = max(self._highest_epoch, entry.stored.epoch)
         if entry.kind in (EntryKind.PUT, EntryKind.REMOVE):
             self._take_keyed(entry)
         else:
             self._take_about(entry)
 
     def finished(self, applied: Applied, counters: Mapping[bytes, bytes | None]) -> StoreState:
-        kept = {**self._state.counters, **counters}
+        counters_after = {**self._state.counters, **counters}
         return replace(
             self._state,
             applied=applied,
             highest_epoch=self._highest_epoch,
             graves={} if self._highest_epoch <= applied.epoch else self._state.graves,
-            counters={name: value for name, value in kept.items() if value is not None},
+            counters={name: value for name, value in counters_after.items() if value is not None},
         )
 
     def _take_keyed(self, entry: _Entry) -> None:
-        name, version = (entry.storage, entry.key), entry.held.version
+        name, version = (entry.storage, entry.key), entry.stored.version
         row, grave = self._state.rows.get(name), self._state.graves.get(name, NO_VERSION)
         if version < self._state.cleared_at(entry.storage) or (row and row.version >= version) or grave >= version:
             self._check_late(name, version)
         elif entry.kind == EntryKind.PUT:
-            self._state.rows[name] = entry.held
+            self._state.rows[name] = entry.stored
         else:
             self._state.rows.pop(name, None)
             self._state.graves[name] = version
 
     def _check_late(self, name: tuple[int, bytes], version: Version) -> None:
-        held = self._old.rows.get(name)
-        if not self._are_late and held is not None and held.version > version:
+        stored = self._old.rows.get(name)
+        if not self._are_late and stored is not None and stored.version > version:
             raise Misuse(f"storage {name[0]}, key {name[1].hex()}: version {version} is late and was not announced so")
 
     def _take_about(self, entry: _Entry) -> None:
-        state, storage, version = self._state, entry.storage, entry.held.version
+        state, storage, version = self._state, entry.storage, entry.stored.version
         if entry.kind in CLEARING:
             self.cleared.add(storage)
             for name in [name for name, row in state.rows.items() if name[0] == storage and row.version < version]:
@@ -328,18 +330,18 @@ class _Batch:
             storage, EntryKind.REMOVE_STORAGE
         )
         if not is_undone and version > state.version_about(storage, entry.kind):
-            state.about[storage, entry.kind] = entry.held
+            state.about[storage, entry.kind] = entry.stored
 
 
 def _entries_of(batch: EntryColumns) -> Iterator[_Entry]:
     assert batch.epochs is not None
     versions = zip(batch.majors.array().tolist(), batch.minors.array().tolist(), strict=True)
-    helds = map(HeldRow, versions, batch.epochs.array().tolist(), batch.values.to_list())
-    return map(_Entry, batch.kinds.array().tolist(), batch.storages.array().tolist(), batch.keys.to_list(), helds)
+    rows = map(VersionedRow, versions, batch.epochs.array().tolist(), batch.values.to_list())
+    return map(_Entry, batch.kinds.array().tolist(), batch.storages.array().tolist(), batch.keys.to_list(), rows)
 
 
 class VolatileTables:
-    """Is a `TableMaker`."""
+    """Implements `TableMaker`."""
 
     def __init__(self, files: Files, store: Callable[[], VolatileStore]) -> None:
         self._files = files
@@ -356,7 +358,7 @@ class VolatileTables:
         return [epoch_range.made(figures)]
 
     def rest(self) -> None:
-        """It costs nothing to be ready."""
+        """Nothing to release."""
 
 
 def _count(figures: TableFigures, batch: EntryColumns) -> None:

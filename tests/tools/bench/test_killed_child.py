@@ -11,7 +11,7 @@ from tools.bench.killed_child import child
 from warren.base.errors import DiskFailure
 
 TALKING = """
-from warren.bench.killed_child import done, get_ready
+from tools.bench.killed_child import done, get_ready
 from pathlib import Path
 import sys
 get_ready()

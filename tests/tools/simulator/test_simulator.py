@@ -53,7 +53,7 @@ def test_a_run_up_that_is_used_again_gives_what_a_fresh_one_gives(monkeypatch: p
     kept: list[list[str]] = []
     for simulators in ([Simulator()] * len(group), [Simulator() for _ in group]):
         traces: list[str] = []
-        monkeypatch.setattr(SimulatedMachine, "live", _tracing(SimulatedMachine.live, traces))
+        monkeypatch.setattr(SimulatedMachine, "run_process", _tracing(SimulatedMachine.run_process, traces))
         for simulator, spec in zip(simulators, group, strict=True):
             traces.append("--")
             simulator.run_state(spec)
@@ -62,13 +62,13 @@ def test_a_run_up_that_is_used_again_gives_what_a_fresh_one_gives(monkeypatch: p
     assert kept[0] == kept[1]
 
 
-def _tracing(live: Callable[[SimulatedMachine, Sequence[ScriptOperation]], None], traces: list[str]) -> object:
-    def traced(world: SimulatedMachine, operations: Sequence[ScriptOperation]) -> None:
+def _tracing(run_process: Callable[[SimulatedMachine, Sequence[ScriptOperation]], None], traces: list[str]) -> object:
+    def traced(machine: SimulatedMachine, operations: Sequence[ScriptOperation]) -> None:
         is_run_up = any(operation.client in "ab" for operation in operations)
         try:
-            live(world, operations)
+            run_process(machine, operations)
         finally:
-            model = {n: (s.standing.value, s.epoch) for n, s in world.model.sessions.items()}
+            model = {n: (s.standing.value, s.epoch) for n, s in machine.model.sessions.items()}
             traces.append(f"{'run-up' if is_run_up else 'after'} {model}")
 
     return traced

@@ -79,8 +79,8 @@ def test_an_unknown_workload_is_answered_with_those_there_are() -> None:
 
 
 def test_a_life_ends_with_the_line_that_ends_it() -> None:
-    lives = [[str(operation) for operation in life] for life in parse(SCRIPT).lives()]
-    assert lives == [["a begin 1 0", "a put 1 7 k3 s1.0*9", "a commit 1", ". kill"], ["b flush"]]
+    processes = [[str(operation) for operation in life] for life in parse(SCRIPT).processes()]
+    assert processes == [["a begin 1 0", "a put 1 7 k3 s1.0*9", "a commit 1", ". kill"], ["b flush"]]
 
 
 def test_lines_of_everybody_part_the_phases() -> None:
