@@ -165,7 +165,7 @@ def test_the_cut_comes_before_the_step_or_in_it() -> None:
     assert [Spec("append", 1, 0, Persistence.ALL, 4 * n).cuts_recovery for n in range(3)] == [False, True, False]
 
 
-def test_a_campaign_ends_where_somebody_listens_to_sigterm_and_does_not_end_of_it() -> None:
+def test_a_campaign_ends_in_a_process_with_its_own_handler_for_sigterm() -> None:
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
         tallies = campaign.run([campaign.group_at("append", 1, step) for step in range(40)], processes=2)

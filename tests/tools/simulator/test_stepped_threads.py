@@ -1,4 +1,4 @@
-"""Threads that take turns: the seed alone decides, nobody is left behind, and a power cut ends everybody."""
+"""Threads that take turns: the seed alone decides, no thread is left behind, and a power cut ends all of them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_waiter_goes_on_when_it_is_notified_and_holds_the_lock_again() -> None
         once(seed)
 
 
-def test_time_passes_only_when_nobody_can_go_on() -> None:
+def test_time_passes_only_when_no_actor_can_run() -> None:
     clock = ManualClock()
     threads = SteppedThreads(3, clock)
     condition = threads.condition()
@@ -209,7 +209,7 @@ def test_a_deadlock_is_reported_with_who_waits_for_what() -> None:
         while True:
             threads.together([lambda: cross(first, second), lambda: cross(second, first)])
 
-    with pytest.raises(Deadlock, match="nobody can go on") as caught:
+    with pytest.raises(Deadlock, match="no actor can run") as caught:
         threads.run(main)
     assert "main waits for a lock that job 1 holds" in str(caught.value)
     assert "job 1 waits for a lock that main holds" in str(caught.value)
@@ -319,7 +319,7 @@ def test_a_wait_that_timed_out_is_forgotten_by_its_condition() -> None:
     assert clock.monotonic_ns() >= 11 * SECOND_NS
 
 
-def test_nobody_runs_on_while_the_first_one_unwinds() -> None:
+def test_no_actor_runs_on_while_the_first_one_unwinds() -> None:
     def once(seed: int) -> None:
         threads = SteppedThreads(seed, switch_probability=1)
         inner = MemoryFiles()
@@ -453,15 +453,15 @@ def test_what_breaks_the_contract_is_misuse() -> None:
     for attempt in (reenter, condition.wait, condition.notify_all, lambda: threads.run(lambda: None)):
         with pytest.raises(Misuse):
             threads.run(attempt)
-    with pytest.raises(Misuse, match="outside a run"):
-        threads.start("nobody", lambda: None)
+    with pytest.raises(Misuse, match="inside a run"):
+        threads.start("unused", lambda: None)
 
 
 def test_outside_a_run_a_condition_can_be_entered_and_notified() -> None:
     condition = SteppedThreads(1).condition()
     with condition:
         condition.notify_all()
-    with condition, pytest.raises(Misuse, match="outside a run"):
+    with condition, pytest.raises(Misuse, match="inside a run"):
         condition.wait()
 
 

@@ -1,10 +1,10 @@
 """Clients of the simulated broker, by a seed.
 
-    founder    declares the shared exchanges, queues and bindings; the others start when it is done
+    setup      declares the shared exchanges, queues and bindings; the others start when it is done
     producers  publish to one queue, to several, to a full queue, unroutable; some wait for confirms, some do not
     workers    consume and get; acknowledge, reject, requeue one or many; cancel, close, disconnect, reconnect
-    clerk      declares queues and exchanges, binds, publishes, unbinds, deletes: all its own, but others publish there
-    operator   seals files, and collects garbage
+    declaring  declares queues and exchanges, binds, publishes, unbinds, deletes: all its own, but others publish there
+    management seals files, and collects garbage
     auditor    closes all clients at the end, and compares the ready messages with the expected ones
 
 Two processes, the first ended by a stop with open clients. `ExpectedMessages` records what the clients know.
