@@ -453,7 +453,7 @@ def test_what_breaks_the_contract_is_misuse() -> None:
     for attempt in (reenter, condition.wait, condition.notify_all, lambda: threads.run(lambda: None)):
         with pytest.raises(Misuse):
             threads.run(attempt)
-    with pytest.raises(Misuse, match="inside a run"):
+    with pytest.raises(Misuse, match="outside a run"):
         threads.start("unused", lambda: None)
 
 
