@@ -120,7 +120,7 @@ def test_what_a_killed_child_wrote_is_there(tmp_path: Path, how: str) -> None:
 
 def test_a_child_that_ends_by_itself_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "database").write_text("no directory")
-    with pytest.raises(DiskFailure, match="ended by itself"), child(tmp_path, 1000, SETTLED) as process:
+    with pytest.raises(DiskFailure, match="ended early"), child(tmp_path, 1000, SETTLED) as process:
         process.do()
 
 

@@ -46,13 +46,13 @@ def test_one_that_is_told_to_go_on_does(tmp_path: Path, module: str) -> None:
     trace = tmp_path / "trace"
     with child(module, trace) as process:
         process.do()
-        with pytest.raises(DiskFailure, match="ended by itself"):
+        with pytest.raises(DiskFailure, match="ended early"):
             process.do()
     assert trace.read_text() == "went on"
 
 
 def test_one_that_ends_by_itself_ends_the_run(tmp_path: Path, module: str) -> None:
-    with pytest.raises(DiskFailure, match="ended by itself"), child("silent"):
+    with pytest.raises(DiskFailure, match="ended early"), child("silent"):
         pass
-    with pytest.raises(DiskFailure, match="ended by itself"), child("failing", tmp_path / "trace") as process:
+    with pytest.raises(DiskFailure, match="ended early"), child("failing", tmp_path / "trace") as process:
         process.do()
