@@ -68,7 +68,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
         known=("broker:3/1000000/synced/199091",),
     ),
     Fault(
-        "unacked-left-behind", "a channel closes, and what it had not settled is nobody's", (BROKER,),
+        "unacked-left-behind", "a channel closes, and its unsettled messages are lost", (BROKER,),
         (Patch("warren.server.channel:ServerChannel.recover", unacked_left_behind),),
         known=("broker:2/1000000/synced/94473",),
     ),

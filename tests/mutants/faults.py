@@ -131,7 +131,7 @@ FAULTS: tuple[Fault, ...] = (
         (Patch("warren.log.compaction.compaction:Compaction.commit", purge_before_commit),),
     ),
     Fault(
-        "reused-epoch", "numbering goes on behind the durable epoch, voided or not", ("append", "recover"),
+        "reused-epoch", "numbering continues after the durable epoch, voided or not", ("append", "recover"),
         (Patch("warren.log.store:recover", reused_epoch),),
         known=("append:37/37/all/52507",),
     ),

@@ -95,8 +95,8 @@ def delta(target: str | Path) -> pa.Table:
 
 
 def manifest_in(folder: str | Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(Path(folder, "_MANIFEST.json").read_text(encoding="utf-8"))
-    return told
+    manifest: dict[str, Any] = json.loads(Path(folder, "_MANIFEST.json").read_text(encoding="utf-8"))
+    return manifest
 
 
 def leftovers(target: str | Path) -> list[str]:

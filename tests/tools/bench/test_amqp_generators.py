@@ -40,7 +40,7 @@ def depth(order: LoadOrder) -> int:
 
 
 def at_once() -> None:
-    """Nobody is waited for."""
+    """No waiting."""
 
 
 @pytest.mark.parametrize(("count", "size", "window"), [(3000, 100, 1000), (7, 16, 1), (40, 300_000, 8)])
@@ -119,7 +119,7 @@ def test_a_publish_to_a_broker_that_is_not_there_fails() -> None:
         publish.full_speed(LoadOrder("publish", 1), at_once)
 
 
-def test_a_broker_that_was_held_goes_on_where_it_stood(rabbitmq: Peer, order: LoadOrder) -> None:
+def test_a_broker_that_was_held_resumes_where_it_stood(rabbitmq: Peer, order: LoadOrder) -> None:
     generated(order.but(count=1000))
     rabbitmq.pause()
     rabbitmq.resume()
@@ -245,7 +245,7 @@ def test_deliveries_are_found_however_they_are_cut_and_whatever_stands_between(s
     assert np.concatenate([some.is_redelivered for some in found]).tolist() == [tag % 2 for tag in tags]
 
 
-def test_a_client_gives_up_on_a_broker_that_says_nothing_or_takes_nothing() -> None:
+def test_a_client_times_out_on_a_silent_or_blocked_broker() -> None:
     with socket.create_server((HOST, 0)) as silent:
         plug = Plug(silent.getsockname()[1], silence_seconds_max=1)
         with pytest.raises(BrokerFailed, match="said nothing for 1 s"):

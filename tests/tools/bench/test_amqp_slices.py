@@ -25,11 +25,11 @@ def test_percentiles_are_those_of_all_times_together(prefix: str) -> None:
     assert found["paced_p99"] == pytest.approx(np.percentile(np.concatenate(parts), 99), rel=0.005)
 
 
-def test_a_million_times_are_told_in_few_numbers() -> None:
+def test_a_million_times_are_reported_in_few_numbers() -> None:
     readings = times_to_readings(np.random.default_rng(1).exponential(2, 1_000_000))
     assert sum(count for name, count in readings.items() if name.startswith("times ")) == 1_000_000
     assert len(readings) < 10_000
 
 
-def test_nothing_is_told_of_nothing() -> None:
+def test_nothing_is_reported_of_nothing() -> None:
     assert times_to_readings([]) == {}

@@ -125,7 +125,7 @@ def test_a_saved_script_runs_like_a_workload(tmp_path: Path, capsys: pytest.Capt
     SAVED.clear()
 
 
-def test_a_campaign_of_a_workload_that_fails_by_itself_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_of_a_workload_that_fails_without_a_crash_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(commit: GroupCommit, parts: list[EpochWrite]) -> None:
         raise KeyError("oops")
 

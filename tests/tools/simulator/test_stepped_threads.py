@@ -81,7 +81,7 @@ def test_a_lost_update_between_seams_is_found_by_some_seed_and_a_lock_prevents_i
     assert {total(seed, is_locked=False) for seed in range(50)} > {6}
 
 
-def test_a_waiter_goes_on_when_it_is_notified_and_holds_the_lock_again() -> None:
+def test_a_waiter_resumes_when_it_is_notified_and_holds_the_lock_again() -> None:
     def once(seed: int) -> None:
         threads = SteppedThreads(seed)
         condition = threads.condition()
@@ -176,7 +176,7 @@ def test_a_deadline_that_the_test_passes_by_hand_counts_too() -> None:
     assert answers == [False]
 
 
-def test_a_join_with_a_timeout_gives_up_and_is_not_woken_by_the_late_end() -> None:
+def test_a_join_with_a_timeout_ends_and_is_not_woken_by_the_late_end() -> None:
     clock = ManualClock()
     threads = SteppedThreads(1, clock)
     condition = threads.condition()
