@@ -56,7 +56,7 @@ def _leaves_little_open(request: pytest.FixtureRequest) -> Iterator[None]:
     pytest.fail(
         f"{request.node.nodeid} leaves too much behind: {len(open_descriptors())} descriptors, "
         f"there were {len(descriptors)}; {len(thread_names())} threads, there were {len(threads)}.\n"
-        f"open: {_told(paths)}\nrunning: {_told(names)}",
+        f"open: {_listed(paths)}\nrunning: {_listed(names)}",
         pytrace=False,
     )
 
@@ -83,5 +83,5 @@ def _open_now() -> tuple[int, int]:
     return len(open_descriptors()), len(thread_names())
 
 
-def _told(counted: Counter[str]) -> str:
+def _listed(counted: Counter[str]) -> str:
     return ", ".join(f"{count} × {what}" for what, count in counted.most_common(20)) or "nothing new"

@@ -1,4 +1,4 @@
-"""Stores that a stage has opened for a module of tests. Those that nobody closed are let go of when all of them are
+"""Stores that a stage has opened for a module of tests. Those that were not closed are released when all of them are
 over, as when a machine is switched off: their threads end, and nothing more is written."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def remembered(store: Store) -> Store:
 
 
 def forget(store: LogStore | Database) -> None:
-    """Its test wants nobody to have it."""
+    """Release it: its test needs the directory unlocked."""
     _opened[:] = [each for each in _opened if each is not store]
 
 

@@ -1,10 +1,10 @@
 """Lives of a process that are ended by SIGKILL at a random moment, many of them for the price of one start.
 
-    the test      Lives("tests.snapshot.store_to_be_killed", directory).one(seconds)   ─▶ what that life has told
+    the test      Lives("tests.snapshot.store_to_be_killed", directory).one(seconds)   ─▶ the output of that process
     the child     serve(live)      a life is a fork of it, so that all of them import everything once
 
     stdin     a line: begin a life, with what the line says
-    stdout    "pid N" of the life, whatever it tells ("told 7"), "dead" when it is
+    stdout    "pid N" of the life, its output lines ("told 7"), "dead" when it is
 
 A line is one write: `print` makes several where PYTHONUNBUFFERED is set, and a kill falls between two of them.
 """
@@ -32,7 +32,7 @@ def serve(live: Callable[[str], None]) -> None:
     while line := sys.stdin.readline():
         pid = os.fork()
         if pid == 0:
-            say("pid", os.getpid())  # before anything else that it tells
+            say("pid", os.getpid())  # before any other output
             live(line.strip())
         os.waitpid(pid, 0)
         say("dead")
@@ -55,7 +55,7 @@ class Lives:
         return self._process.pid
 
     def one(self, seconds: float, order: str = "") -> Told:
-        """Begin a life, end it after so long, and say what it has told."""
+        """Start a process, end it after `seconds`, and return its output."""
         self.begin(order)
         time.sleep(seconds)
         return self.end_it()
@@ -68,7 +68,7 @@ class Lives:
         assert word == "pid", word
 
     def hear(self) -> tuple[str, int]:
-        """The next thing that it tells."""
+        """The next line of its output."""
         assert self._process.stdout is not None
         word, number = self._process.stdout.readline().split()
         return word, int(number)

@@ -1,4 +1,4 @@
-"""Found by Spark under this name: a top-level module `pyspark_*` with a `DefaultSource` registers its format."""
+"""Registers the format: Spark imports top-level modules `pyspark_*` and takes their `DefaultSource`."""
 
 from warren.pipeline.source import WarrenSource as DefaultSource
 

@@ -14,12 +14,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from tools.simulator.broker_ledger import Certainty, Outcome
-from tools.simulator.broker_machine import BrokerEnvironment
-from tools.simulator.broker_simulator import BROKER, BrokerSimulator, broker_steps
-from tools.simulator.broker_workload import BrokerWorkload
+from tools.simulator.broker.environment import BrokerEnvironment
+from tools.simulator.broker.expected_messages import Certainty, Outcome
+from tools.simulator.broker.simulator import BROKER, BrokerSimulator, broker_steps
+from tools.simulator.broker.workload import BrokerWorkload
 from tools.simulator.campaign import NEVER, group_at
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 from tools.simulator.simulator import Spec
 
 DURABLE = Certainty.DURABLE
@@ -38,14 +38,14 @@ def test_lives_without_a_cut_have_everything_in_them_that_is_to_be_cut_short() -
         workload = BrokerWorkload(seed)
         operations |= {step.operation for step in BrokerEnvironment().play(seed, workload.body)}
         done += workload.done
-        for sent in workload.ledger.messages.values():
+        for sent in workload.expected.messages.values():
             outcomes[sent.outcome] += 1
             for copy in sent.copies.values():
                 outcomes.update({"settled": copy.settled is DURABLE, "moved": copy.moved is DURABLE})
     assert operations >= {"write", "sync", "flush", "apply", "commit", "rename", "remove"}
     worker = ("consume", "settle", "get", "mark", "cancel", "recover", "close", "hang_up")
     assert set(done) == {
-        *("producer: publish", "producer: wait", "producer: publish_to_nobody", "managementclient"),
+        *("producer: publish", "producer: wait", "producer: publish_unroutable", "managementclient"),
         *(f"workerclient: {doing}" for doing in worker),
         *(f"declaringclient: {doing}" for doing in ("declare", "join", "leave", "publish", "settle", "delete")),
     }

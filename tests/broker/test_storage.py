@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker.stage import BrokerStage
-from tools.simulator.forgetful_catalog import ForgetfulCatalog
+from tools.simulator.volatile_catalog import VolatileCatalog
 from warren.base.errors import Damage
 from warren.base.ids import FileNumber, SequenceId
 from warren.base.messages import QueuePlace
@@ -76,7 +76,7 @@ def crashed(stage: BrokerStage, forgets_everything: bool = False) -> None:
     stage.down()
     stage.disk, stage.store = disk, None if forgets_everything else store.crash(stage.rng)
     if forgets_everything:
-        stage.place = ForgetfulCatalog()
+        stage.place = VolatileCatalog()
     stage.up()
 
 

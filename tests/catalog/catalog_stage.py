@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from tests.snapshot.crash_stage import CrashStage
 from tests.snapshot.database_stage import DatabaseStage
-from tools.simulator.forgetful_catalog import ForgetfulCatalog
+from tools.simulator.volatile_catalog import VolatileCatalog
 from warren.base.ids import VhostId
 from warren.base.threads import SystemThreads, Threads
 from warren.catalog import bindings, exchanges, queues, vhosts
@@ -34,7 +34,7 @@ class CatalogStage(DatabaseStage):
 
     def __init__(self, place: SqlPlace | None = None, mode: Mode = Mode.NOTIFY, seed: int = 1) -> None:
         super().__init__(mode, seed)
-        self.place: SqlPlace = place or ForgetfulCatalog()
+        self.place: SqlPlace = place or VolatileCatalog()
 
     def begin(self) -> Catalog:
         self.database = self.open()
@@ -55,8 +55,8 @@ class CatalogStage(DatabaseStage):
         return self.begin()
 
     @property
-    def forgetful(self) -> ForgetfulCatalog:
-        assert isinstance(self.place, ForgetfulCatalog)
+    def forgetful(self) -> VolatileCatalog:
+        assert isinstance(self.place, VolatileCatalog)
         return self.place
 
 
@@ -65,7 +65,7 @@ class CatalogCrashStage(CrashStage):
 
     def __init__(self) -> None:
         super().__init__(Mode.NOTIFY)
-        self.sql = ForgetfulCatalog()
+        self.sql = VolatileCatalog()
 
     def open_catalog(self, database: Database, threads: Threads) -> Catalog:
         self.sql.as_step = self._sql_step

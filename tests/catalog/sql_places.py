@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.catalog.postgres_server import PostgresServer
-from tools.simulator.forgetful_catalog import ForgetfulCatalog
+from tools.simulator.volatile_catalog import VolatileCatalog
 from warren.catalog.database import SqlitePlace
 from warren.catalog.sql import SqlPlace
 from warren.files.local import LocalFiles
@@ -32,15 +32,15 @@ class ForgetfulPlaces:
         return _Remembering()
 
     def copy(self, place: SqlPlace) -> SqlPlace:
-        assert isinstance(place, ForgetfulCatalog)
+        assert isinstance(place, VolatileCatalog)
         return _Remembering(list(place.states))
 
     def aside(self, place: SqlPlace) -> list[SqlPlace]:
         assert isinstance(place, _Remembering)
-        return [ForgetfulCatalog(states) for states in place.aside]
+        return [VolatileCatalog(states) for states in place.aside]
 
 
-class _Remembering(ForgetfulCatalog):
+class _Remembering(VolatileCatalog):
     def __init__(self, states: list[bytes] | None = None) -> None:
         super().__init__(states)
         self.aside: list[list[bytes]] = []

@@ -157,7 +157,7 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(transactions=st.integers(0, 12))
     def stop_and_let_sql_forget(self, transactions: int) -> None:
         self.stage.stop()
-        self.stage.forgetful.forget(transactions)
+        self.stage.forgetful.lose(transactions)
         CatalogMachine.forgotten += transactions > 0
         self.catalog = self.stage.begin()
         assert not self.catalog.problems

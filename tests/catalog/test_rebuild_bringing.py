@@ -9,8 +9,8 @@ from sqlalchemy import delete, event, insert, text
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, copy_of, declared, home, names, rows_in_sql
 from tests.catalog.sql_places import SqlPlaces
-from tools.simulator.forgetful_catalog import ForgetfulCatalog
-from tools.simulator.forgetful_store import ForgetfulStore
+from tools.simulator.volatile_catalog import VolatileCatalog
+from tools.simulator.volatile_store import VolatileStore
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, TimelineId
 from warren.base.threads import SystemThreads
@@ -49,7 +49,7 @@ def test_sql_that_lost_its_last_transactions_gets_them_from_the_log(lost: int) -
     stage = CatalogStage()
     seen = busy(stage)
     stage.stop()
-    stage.forgetful.forget(lost)
+    stage.forgetful.lose(lost)
     catalog = stage.begin()
     assert rows_in_sql(catalog) == seen[-1]
     check(catalog, stage.database)
@@ -63,7 +63,7 @@ def test_what_the_store_has_taken_and_what_it_has_not_are_both_seen(mode: Mode) 
     seen = busy(stage)
     stage.database.log.purge()
     stage.stop()
-    stage.place = ForgetfulCatalog()
+    stage.place = VolatileCatalog()
     assert rows_in_sql(stage.begin()) == seen[-1]
     check(stage.catalog, stage.database)
     stage.stop()
@@ -96,7 +96,7 @@ def test_sql_behind_the_log_gets_only_what_is_newer() -> None:
     stage = CatalogStage()
     busy(stage)
     stage.stop()
-    stage.forgetful.forget(1)
+    stage.forgetful.lose(1)
     told = statements_of_bringing(stage)
     written = [each.split()[:2] for each in told if each.split()[0] in ("INSERT", "UPDATE", "DELETE")]
     assert written == [["UPDATE", "vhosts"], ["UPDATE", "applied"]]
@@ -157,7 +157,7 @@ def test_sql_of_a_timeline_that_the_log_has_left_is_made_again(place: SqlPlace) 
     stage.stop()
 
     fork = Database.open(
-        "fork", lambda _, line: ForgetfulStore(line), stage.log_settings, stage.reflection, environment
+        "fork", lambda _, line: VolatileStore(line), stage.log_settings, stage.reflection, environment
     )
     assert fork.log.manifest.state.timeline.ancestry
     catalog = Catalog.open(fork, stage.place, SystemThreads())
@@ -241,7 +241,7 @@ def test_a_log_that_lacks_rows_of_its_catalog_is_refused() -> None:
     session = stage.database.begin()
     session.remove(CATALOG, key_of(RowKind.QUEUE, queue.id))
     session.commit()
-    stage.place = ForgetfulCatalog()
+    stage.place = VolatileCatalog()
     with pytest.raises(Damage, match=r"the log holds 0 rows of kind queue, .* counted 1") as caught:
         stage.again_without_catalog()
     assert "restore a backup" in caught.value.hint
@@ -288,7 +288,7 @@ def test_a_row_that_sql_has_and_the_log_has_not_goes() -> None:
     stage = CatalogStage()
     seen = busy(stage)
     stage.stop()
-    stage.forgetful.forget(1)
+    stage.forgetful.lose(1)
     sql = stage.place.open()
     with sql.transaction() as connection:
         some = dict.fromkeys(("durable", "exclusive", "auto_delete"), False)

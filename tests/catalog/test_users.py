@@ -28,7 +28,7 @@ def test_a_user_is_there_after_a_restart_whatever_sql_forgot() -> None:
     ann = made_user(stage.begin())
     ann = stage.catalog.change(lambda change: users.set_limits(change, ann.id, {"max-channels": 3}))
     stage.stop()
-    stage.forgetful.forget(2)
+    stage.forgetful.lose(2)
     assert found(stage.begin()) == ann
     assert ann == UserRow(ann.id, "ann", "hash", "scrypt", ("administrator",), {"max-channels": 3})
     check(stage.catalog, stage.database)

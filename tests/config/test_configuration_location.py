@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.simulator.forgetful_store import ForgetfulStore
+from tools.simulator.volatile_store import VolatileStore
 from warren.base.errors import Misuse
 from warren.catalog.catalog import Catalog
 from warren.catalog.database import SqlitePlace
@@ -121,7 +121,7 @@ def test_a_catalog_is_opened_where_the_places_say(tmp_path: Path) -> None:
     place = places.sql(environment)
     assert isinstance(place, SqlitePlace)
     log, quick = LogSettings(use_worker_process=False), ReflectionSettings(bulk_bytes=0)
-    database = Database.open(places.directory, lambda _, line: ForgetfulStore(line), log, quick, environment)
+    database = Database.open(places.directory, lambda _, line: VolatileStore(line), log, quick, environment)
     Catalog.open(database, place, environment.threads).close()
     database.close()
     assert (tmp_path / "x.db").is_file()

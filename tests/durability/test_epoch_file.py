@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.simulator.decay import flip_bit
+from tools.simulator.corruption import flip_bit
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.durability.epoch_file import (

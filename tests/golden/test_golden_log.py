@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.simulator.decay import flip_bit
+from tools.simulator.corruption import flip_bit
 from warren.base.errors import WarrenError
 from warren.base.threads import SystemThreads
 from warren.durability.closing_block import read_closing

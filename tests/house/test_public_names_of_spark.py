@@ -111,6 +111,6 @@ def test_names_in_a_target_directory_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", PINNED["error families"]["Spark task"])
 def test_an_error_in_the_trace_of_a_spark_task_keeps_its_family(family: str) -> None:
     """The trace names the class with its module: where errors are defined is part of what is read there."""
-    told_in = import_module("warren.pipeline.session").told_in
+    error_in_trace = import_module("warren.pipeline.session").error_in_trace
     trace = "".join(format_exception_only(error_named(family)))
-    assert type(told_in(f"PythonException: Traceback\n{trace}")).__name__ == family
+    assert type(error_in_trace(f"PythonException: Traceback\n{trace}")).__name__ == family

@@ -1,7 +1,7 @@
 """Every test that asks for `broker` runs once with each of them; `names` keeps tests out of each other's way.
 
     broker   where to connect                           RabbitMQ and Warren, each started once per session
-    names    names.queue("in"), names.exchange("logs")  nobody else has them, and they are deleted after the test
+    names    names.queue("in"), names.exchange("logs")  unique, and deleted after the test
 
 Where RabbitMQ is not installed its half is left out and the summary says so; on CI that is a failure.
 """

@@ -174,14 +174,14 @@ async def test_a_prefetch_limits_each_consumer_and_a_global_one_the_channel(
         assert (await asyncio.wait_for(arrived.get(), SECONDS_MAX)).body == b"%d" % taken
 
 
-async def test_a_consumer_is_told_when_its_queue_is_deleted(broker: Broker, names: Names) -> None:
+async def test_a_consumer_is_notified_when_its_queue_is_deleted(broker: Broker, names: Names) -> None:
     async with opened(broker) as channel, opened(broker) as other:
         queue = await channel.declare_queue(names.queue(), robust=False)
-        told: asyncio.Queue[Any] = asyncio.Queue()
-        (await channel.get_underlay_channel()).on_consumer_cancel_callbacks.add(told.put)
+        result: asyncio.Queue[Any] = asyncio.Queue()
+        (await channel.get_underlay_channel()).on_consumer_cancel_callbacks.add(result.put)
         tag = await queue.consume(ignore)
         await other.queue_delete(queue.name)
-        assert (await asyncio.wait_for(told.get(), SECONDS_MAX)).consumer_tag == tag
+        assert (await asyncio.wait_for(result.get(), SECONDS_MAX)).consumer_tag == tag
 
 
 async def test_queues_of_every_lifetime(broker: Broker, names: Names) -> None:
@@ -328,6 +328,6 @@ async def test_transactions_are_not_there_yet(broker: Broker, names: Names) -> N
         ("amqp://guest:guest@{host}:{port}/nowhere", "InvalidFrameError"),  # a close where aiormq wants open-ok
     ],
 )
-async def test_strangers_are_told_why_they_do_not_get_in(broker: Broker, url: str, error: str) -> None:
+async def test_unknown_users_are_refused_with_a_reason(broker: Broker, url: str, error: str) -> None:
     with pytest.raises(getattr(aiormq.exceptions, error)):
         await aio_pika.connect(url.format(host=broker.host, port=broker.port))

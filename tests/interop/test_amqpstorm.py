@@ -117,7 +117,7 @@ def test_exchanges_are_bound_to_exchanges_and_have_alternates(storm: Any, names:
     assert (bodies_in(storm, wanted), bodies_in(storm, unwanted)) == ([], ["k"])
 
 
-def test_confirms_tell_what_became_of_a_message(storm: Any, names: Names) -> None:
+def test_confirms_report_the_outcome_of_a_message(storm: Any, names: Names) -> None:
     full = declared(storm, names, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     assert storm.basic.publish("fits", full) is True
     assert storm.basic.publish("too much", full) is False
@@ -280,8 +280,8 @@ def test_a_refusal_closes_the_channel_and_leaves_the_connection_usable(
         ),
     ]
     for code, words, action in refusals:
-        told, text = refusal(lambda action=action: action(connection.channel()))  # type: ignore[misc]
-        assert (told, words in text) == (code, True), text
+        result, text = refusal(lambda action=action: action(connection.channel()))  # type: ignore[misc]
+        assert (result, words in text) == (code, True), text
     assert connection.is_open and ready(channel, queue) == 0
 
 
@@ -307,7 +307,7 @@ def test_what_is_not_understood_closes_the_connection(connect: Callable[..., Any
     assert text in refusal(lambda: action(channel), amqpstorm.AMQPConnectionError)[1]
 
 
-def test_strangers_are_told_why_they_do_not_get_in(connect: Callable[..., Any]) -> None:
+def test_unknown_users_are_refused_with_a_reason(connect: Callable[..., Any]) -> None:
     for options, text in (({"password": "wrong"}, "ACCESS_REFUSED"), ({"virtual_host": "nowhere"}, "NOT_ALLOWED")):
         assert text in refusal(lambda options=options: connect(**options), amqpstorm.AMQPConnectionError)[1]  # type: ignore[misc]
 

@@ -1,6 +1,6 @@
 """Celery, unchanged: a real worker in its own process takes tasks from the broker and sends results through it.
 
-    worker `tasks`     two processes, results over rpc://: what most people run
+    worker `tasks`     two processes, results over rpc://: the usual setup
     worker `ordered`   one thread, results in files, since chords need a backend that both sides can read
 
 Each worker lives as long as the session; tests that kill one start their own. Every test runs against RabbitMQ too: it
@@ -186,7 +186,7 @@ def test_what_is_urgent_overtakes_what_came_before_it(ordered_worker: Worker) ->
     assert lines(ordered_worker.app, diary, 6) == ["9", "5", "5", "1", "1", "0"]
 
 
-def test_events_tell_the_life_of_a_task(worker: Worker) -> None:
+def test_events_report_the_states_of_a_task(worker: Worker) -> None:
     seen: list[dict[str, Any]] = []
     with worker.app.connection_for_read() as connection:
         receiver = worker.app.events.Receiver(connection, handlers={"*": seen.append})
@@ -242,7 +242,7 @@ def test_a_queue_is_taken_on_and_given_up_from_afar(worker: Worker) -> None:
     assert ready_count(worker.app, queue) == 1
 
 
-def test_a_worker_shuts_down_when_told_to(broker: Broker, tmp_path: Path) -> None:
+def test_a_worker_shuts_down_on_request(broker: Broker, tmp_path: Path) -> None:
     options = ("--pool=solo",)
     with Worker(broker.url, results="rpc://", queue="brief", directory=tmp_path, options=options) as worker:
         worker.app.control.shutdown(destination=[worker.name])

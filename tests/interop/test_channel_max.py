@@ -27,8 +27,8 @@ def test_one_channel_too_many_ends_the_connection_whatever_its_number(broker: Br
             client.channel(number)
         client.say(numbers[2], methods.ChannelOpen())
         close = client.expect(methods.ConnectionClose)
-        told = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
-        assert (close.reply_code, close.reply_text) == (530, told)
+        result = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
+        assert (close.reply_code, close.reply_text) == (530, result)
 
 
 def test_a_channel_that_was_closed_counts_no_more(broker: Broker) -> None:

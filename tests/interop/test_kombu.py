@@ -203,7 +203,7 @@ def test_a_queue_has_the_limits_that_its_object_says(connection: Any, names: Nam
     assert bodies_in(tight)[:1] == [b"5" * 1000]
 
 
-def test_exclusive_and_auto_delete_queues_go_when_nobody_needs_them(
+def test_exclusive_and_auto_delete_queues_go_when_they_are_unused(
     broker: Broker, connection: Any, names: Names
 ) -> None:
     own = kombu.Queue(f"{names.queue()}.own", exclusive=True, durable=False, channel=connection.default_channel)
@@ -221,7 +221,7 @@ def test_exclusive_and_auto_delete_queues_go_when_nobody_needs_them(
 def test_an_unroutable_message_comes_back_and_a_full_queue_is_an_error(connection: Any, names: Names) -> None:
     full = declared(connection, names, max_length=1, queue_arguments={"x-overflow": "reject-publish"})
     returned: list[Any] = []
-    with connection.Producer(on_return=lambda *told: returned.append(told)) as producer:
+    with connection.Producer(on_return=lambda *result: returned.append(result)) as producer:
         producer.publish("lost", routing_key=f"{full.name}.none", mandatory=True)
         drain(connection, lambda: bool(returned))
         producer.publish("fits", routing_key=full.name)
@@ -307,7 +307,7 @@ def test_what_is_asked_without_waiting_is_done(connection: Any, names: Names) ->
         channel.queue_declare(queue, passive=True)
 
 
-def test_a_consumer_is_told_when_its_queue_is_deleted(broker: Broker, connection: Any, names: Names) -> None:
+def test_a_consumer_is_notified_when_its_queue_is_deleted(broker: Broker, connection: Any, names: Names) -> None:
     queue = declared(connection, names)
     cancelled: list[str] = []
     channel = connection.default_channel

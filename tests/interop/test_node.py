@@ -47,8 +47,8 @@ def outcomes(broker: Broker) -> dict[str, Outcome]:
         check=False,
     )
     assert (walk.returncode, walk.stderr) == (0, "")
-    told = [json.loads(line) for line in walk.stdout.splitlines()]
-    return {step["step"]: Outcome(step["ok"], step["what"]) for step in told}
+    result = [json.loads(line) for line in walk.stdout.splitlines()]
+    return {step["step"]: Outcome(step["ok"], step["what"]) for step in result}
 
 
 @pytest.mark.parametrize("step", steps())

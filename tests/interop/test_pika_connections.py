@@ -32,20 +32,20 @@ def refusal_of(client: Pika, **parameters: Any) -> str:
 
 
 @pytest.mark.parametrize("user", ["guest", "nobody"])
-def test_a_wrong_password_is_told_and_says_nothing_about_the_user(client: Pika, user: str) -> None:
-    told = refusal_of(client, credentials=pika.PlainCredentials(user, "wrong"))
-    assert told.startswith("ProbableAuthenticationError")
-    assert "(403) 'ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN." in told
+def test_a_wrong_password_is_refused_without_a_word_about_the_user(client: Pika, user: str) -> None:
+    result = refusal_of(client, credentials=pika.PlainCredentials(user, "wrong"))
+    assert result.startswith("ProbableAuthenticationError")
+    assert "(403) 'ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN." in result
 
 
-def test_a_vhost_that_is_not_there_is_told(client: Pika) -> None:
+def test_a_vhost_that_is_not_there_is_refused(client: Pika) -> None:
     assert "(530) 'NOT_ALLOWED - vhost nowhere not found'" in refusal_of(client, virtual_host="nowhere")
 
 
 def test_the_broker_names_what_it_can_do(client: Pika) -> None:
-    told = client.connect()._impl.server_properties
-    assert {name for name, can in told["capabilities"].items() if can} >= CAPABILITIES
-    assert {"product", "version", "platform"} <= set(told)
+    result = client.connect()._impl.server_properties
+    assert {name for name, can in result["capabilities"].items() if can} >= CAPABILITIES
+    assert {"product", "version", "platform"} <= set(result)
 
 
 def test_both_sides_agree_on_sizes(client: Pika) -> None:
@@ -63,7 +63,7 @@ def test_an_idle_connection_lives_by_its_heartbeats(client: Pika, names: Names) 
     assert connection.is_open and connection.channel().queue_declare(names.queue()).method.message_count == 0
 
 
-def test_a_client_without_heartbeats_is_let_go(client: Pika, names: Names) -> None:
+def test_a_client_without_heartbeats_is_closed(client: Pika, names: Names) -> None:
     """A client that promised a sign of life and gives none; what it held comes back."""
     queue = names.queue()
     channel = client.channel()

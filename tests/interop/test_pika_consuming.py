@@ -36,7 +36,7 @@ def numbered(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def test_get_tells_what_is_left(channel: Any, queue: str) -> None:
+def test_get_reports_what_is_left(channel: Any, queue: str) -> None:
     assert channel.basic_get(queue) == (None, None, None)
     publish(channel, queue, *numbered(3))
     counts = [get(channel, queue).method.message_count for _ in range(3)]
@@ -340,7 +340,7 @@ def test_a_single_active_consumer_is_followed_by_the_next(channel: Any, client: 
 
 
 def test_a_quorum_queue_counts_deliveries_up_to_its_limit(broker: Broker, channel: Any, names: Names) -> None:
-    """Both count; RabbitMQ tells the consumer how far it is."""
+    """Both count; RabbitMQ sends the count to the consumer."""
     queue, dead = names.queue("quorum"), names.queue("dead")
     channel.queue_declare(dead)
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
@@ -349,8 +349,8 @@ def test_a_quorum_queue_counts_deliveries_up_to_its_limit(broker: Broker, channe
     inbox = consume(channel, queue)
     for times in range(1, 4):
         message = inbox.wait_for(times)[-1]
-        told = (message.properties.headers or {}).get("x-delivery-count", 0)
-        assert told == (0 if broker.is_warren else times - 1)
+        result = (message.properties.headers or {}).get("x-delivery-count", 0)
+        assert result == (0 if broker.is_warren else times - 1)
         channel.basic_nack(message.method.delivery_tag, requeue=True)
     letter = consume(channel, dead).wait_for(1)[0]
     assert letter.properties.headers["x-death"][0]["reason"] == "delivery_limit"

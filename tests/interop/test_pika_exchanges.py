@@ -143,7 +143,7 @@ def test_exchanges_in_a_circle_deliver_once(channel: Any, names: Names) -> None:
     assert routed(channel, one, "", queues) == [0]
 
 
-def test_an_alternate_exchange_gets_what_nobody_wanted(channel: Any, names: Names) -> None:
+def test_an_alternate_exchange_gets_unroutable_messages(channel: Any, names: Names) -> None:
     rest = exchange_of(channel, names, "fanout", "rest")
     front = exchange_of(channel, names, "direct", "front", arguments={"alternate-exchange": rest})
     queues = queues_of(channel, names, "wanted", "unwanted")

@@ -53,7 +53,7 @@ def test_a_message_that_cannot_be_routed_is_returned_before_its_ack(broker: Brok
     assert all(each.is_ack for each in said if isinstance(each, Said))
 
 
-def test_nacks_tell_which_messages_a_full_queue_refused(broker: Broker, channel: Any, names: Names) -> None:
+def test_nacks_name_the_messages_a_full_queue_refused(broker: Broker, channel: Any, names: Names) -> None:
     """QP-08"""
     queue = names.queue("full")
     channel.queue_declare(queue, arguments={"x-max-length": 3, "x-overflow": "reject-publish"})
@@ -63,23 +63,21 @@ def test_nacks_tell_which_messages_a_full_queue_refused(broker: Broker, channel:
     assert bodies_in(channel, queue) == [b"1", b"2", b"3"]
 
 
-def test_of_a_mixed_burst_each_message_is_told_once_what_became_of_it(
-    broker: Broker, channel: Any, names: Names, queue: str
-) -> None:
-    """Acks wait for the disk, nacks do not; neither speaks for what the other has told."""
+def test_of_a_mixed_burst_each_message_has_one_outcome(broker: Broker, channel: Any, names: Names, queue: str) -> None:
+    """Acks wait for the disk, nacks do not; neither includes tags of the other."""
     full, durable = names.queue("full"), names.queue("durable")
     channel.queue_declare(full, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     channel.queue_declare(durable, durable=True)
     publish(channel, full, b"1")
     body = b"x" * 20_000  # so that they do not come in one piece
     wanted = [("", durable if number % 3 else full, body, False) for number in range(300)]
-    told: dict[int, bool] = {}
+    result: dict[int, bool] = {}
     for each in published(broker, wanted, delivery_mode=2):
         assert isinstance(each, Said)
-        tags = [tag for tag in range(1, each.tag + 1) if tag not in told] if each.multiple else [each.tag]
-        assert tags and each.tag not in told
-        told.update(dict.fromkeys(tags, each.is_ack))
-    assert told == {number + 1: bool(number % 3) for number in range(300)}
+        tags = [tag for tag in range(1, each.tag + 1) if tag not in result] if each.multiple else [each.tag]
+        assert tags and each.tag not in result
+        result.update(dict.fromkeys(tags, each.is_ack))
+    assert result == {number + 1: bool(number % 3) for number in range(300)}
 
 
 @pytest.mark.parametrize("size", [0, 1, 131_064, 131_065, MIB, 5 * MIB + 3])

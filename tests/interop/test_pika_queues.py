@@ -51,8 +51,8 @@ def test_a_passive_declare_counts_messages_and_consumers(channel: Any, names: Na
     inbox = consume(channel, queue)
     publish(channel, queue, b"a", b"b", b"c")
     inbox.wait_for(1)
-    told = channel.queue_declare(queue, passive=True).method
-    assert (told.message_count, told.consumer_count) == (2, 1)
+    result = channel.queue_declare(queue, passive=True).method
+    assert (result.message_count, result.consumer_count) == (2, 1)
 
 
 def test_the_broker_names_a_queue_and_the_channel_remembers_it(channel: Any, names: Names) -> None:

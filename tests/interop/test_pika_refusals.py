@@ -103,7 +103,7 @@ CHANNEL_CLOSED: dict[str, tuple[Action, int, str]] = {
         "inequivalent arg 'alternate-exchange' for exchange '{exchange}' in vhost '/': "
         "received the value 'a' of type 'longstr' but current is none",
     ),
-    "a queue type that nobody knows": (
+    "a queue type that is unknown": (
         queue_with(x_queue_type="bogus"),
         406,
         "invalid arg 'x-queue-type' for queue '{queue}.other' in vhost '/': \"unsupported queue type 'bogus'\"",
@@ -125,14 +125,14 @@ CHANNEL_CLOSED: dict[str, tuple[Action, int, str]] = {
     ),
     "reject what never came": (lambda c, q, x: c.basic_reject(17) or c.queue_purge(q), 406, "unknown delivery tag 17"),
     "nack what never came": (lambda c, q, x: c.basic_nack(17) or c.queue_purge(q), 406, "unknown delivery tag 17"),
-    "somebody else's user id": (
+    "another user's id": (
         published(user_id="joe"),
         406,
         "user_id property set to 'joe' but authenticated user was 'guest'",
     ),
     "an expiration in letters": (published(expiration="soon"), 406, "invalid expiration 'soon'"),
     "a CC that is no list": (published(headers={"CC": "x"}), 406, "CC"),
-    "an x-match that nobody knows": (
+    "an x-match that is unknown": (
         lambda c, q, x: c.queue_bind(q, "amq.headers", "", arguments={"x-match": "some"}),
         406,
         "Invalid x-match field",
@@ -145,7 +145,7 @@ CHANNEL_CLOSED: dict[str, tuple[Action, int, str]] = {
 }
 
 CONNECTION_CLOSED: dict[str, tuple[Action, int, str]] = {
-    "a type of exchange that nobody knows": (
+    "a type of exchange that is unknown": (
         lambda c, q, x: c.exchange_declare(f"{x}.other", "nonsense"),
         503,
         "exchange type 'nonsense'",

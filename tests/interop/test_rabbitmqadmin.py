@@ -27,36 +27,36 @@ def admin(stage: ManagementStage, *words: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def told(stage: ManagementStage, *words: str) -> Any:
+def listed(stage: ManagementStage, *words: str) -> Any:
     done = admin(stage, "-f", "raw_json", *words)
     assert done.returncode == 0, done.stderr + done.stdout
     return json.loads(done.stdout)
 
 
 def test_queues_are_listed(stage: ManagementStage) -> None:
-    found = told(stage, "list", "queues", "vhost", "name", "messages", "consumers")
+    found = listed(stage, "list", "queues", "vhost", "name", "messages", "consumers")
     assert [(each["vhost"], each["name"], each["messages"]) for each in found] == [
         ("/", "orders", 2),
         ("a/b", "bills", 1),
     ]
-    (one,) = told(stage, "-V", "a/b", "list", "queues", "name")
+    (one,) = listed(stage, "-V", "a/b", "list", "queues", "name")
     assert one["name"] == "bills"
 
 
 def test_the_server_shows_itself(stage: ManagementStage) -> None:
-    (overview,) = told(stage, "show", "overview")
+    (overview,) = listed(stage, "show", "overview")
     assert (overview["queue_totals"]["messages"], overview["object_totals"]["queues"]) == (3, 2)
-    assert [each["name"] for each in told(stage, "list", "vhosts")] == ["/", "a/b"]
-    assert told(stage, "list", "nodes")[0]["running"] is True
+    assert [each["name"] for each in listed(stage, "list", "vhosts")] == ["/", "a/b"]
+    assert listed(stage, "list", "nodes")[0]["running"] is True
 
 
-def test_a_table_is_drawn_from_what_it_is_told(stage: ManagementStage) -> None:
+def test_a_table_is_drawn(stage: ManagementStage) -> None:
     done = admin(stage, "list", "queues", "name", "messages")
     assert done.returncode == 0
     assert "| orders | 2        |" in done.stdout
 
 
-def test_a_wrong_password_is_told_as_such(stage: ManagementStage) -> None:
+def test_a_wrong_password_is_reported_as_such(stage: ManagementStage) -> None:
     done = admin(stage, "-p", "wrong", "list", "queues")
     assert done.returncode != 0
     assert "Access refused" in done.stdout + done.stderr

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.log.forge import DIRECTORY, QUIET, environment, put, shrink
-from tools.simulator.decay import flip_bit, tear_tail, zero_tail
+from tools.simulator.corruption import flip_bit, tear_tail, zero_tail
 from warren.files.protocol import join
 from warren.log.check.repair import Repair
 from warren.log.check.verify import VerifyReport

@@ -21,7 +21,7 @@ from tests.log.upkeep_stage import (
     rows,
     sealed,
 )
-from tools.simulator.decay import flip_bit
+from tools.simulator.corruption import flip_bit
 from warren.base.environment import SystemRandom
 from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch

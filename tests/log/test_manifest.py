@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.stage import DIRECTORY, opened, put
-from tools.simulator.decay import flip_bit, tear_tail
+from tools.simulator.corruption import flip_bit, tear_tail
 from warren.base.errors import Damage, OutOfRoom, Refused, SyncFailed
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, Lsn, StreamId, TimelineId
 from warren.base.threads import SystemThreads

@@ -23,7 +23,7 @@ from tests.log.stage import (
     rows_of,
     small_disk,
 )
-from tools.simulator.decay import flip_bit
+from tools.simulator.corruption import flip_bit
 from warren.base.environment import SystemClock
 from warren.base.errors import Damage
 from warren.durability.epoch_file import SLOT_BYTES

@@ -24,7 +24,7 @@ from tests.log.stage import (
     rows_of,
     small_disk,
 )
-from tools.simulator.decay import flip_bit, tear_tail
+from tools.simulator.corruption import flip_bit, tear_tail
 from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.upkeep_stage import DIRECTORY, QUIET, Stage, of_storage, put, rows, sealed
-from tools.simulator.decay import flip_bit
+from tools.simulator.corruption import flip_bit
 from warren.base.errors import Damage, Gone, Misuse, Refused
 from warren.base.ids import Lsn, file_of_lsn
 from warren.files.protocol import join

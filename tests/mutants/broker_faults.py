@@ -1,5 +1,5 @@
 """Seeded faults of turns, confirms and topology: what a tired engineer might do to the broker. AMQP clients in the
-simulator must find each (`tools.simulator.broker_simulator`). Named in docs/disasters.md."""
+simulator must find each (`tools.simulator.broker.simulator`). Named in docs/disasters.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.mutants.broker_wrongs import (
     unacked_left_behind,
 )
 from tests.mutants.faults import Fault, Patch
-from tools.simulator.broker_simulator import BROKER
+from tools.simulator.broker.simulator import BROKER
 
 BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(
@@ -68,7 +68,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
         known=("broker:3/1000000/synced/199091",),
     ),
     Fault(
-        "unacked-left-behind", "a channel closes, and what it had not settled is nobody's", (BROKER,),
+        "unacked-left-behind", "a channel closes, and its unsettled messages are lost", (BROKER,),
         (Patch("warren.server.channel:ServerChannel.recover", unacked_left_behind),),
         known=("broker:2/1000000/synced/94473",),
     ),

@@ -1,5 +1,5 @@
 """States in which faults of turns, confirms and topology must show: those that are known, then, seed by seed, the end
-of a life, and cuts where an epoch has just been written: what is told too early is not durable there."""
+of a life, and cuts where an epoch has just been written: what is reported too early is not durable there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 
-from tools.simulator.broker_simulator import BROKER, BrokerSimulator, broker_steps
+from tools.simulator.broker.simulator import BROKER, BrokerSimulator, broker_steps
 from tools.simulator.campaign import NEVER, group_at
 from tools.simulator.simulator import Persistence, Spec
 

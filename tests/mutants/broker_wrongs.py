@@ -130,7 +130,7 @@ def settled_a_turn_late(real: Function) -> Function:
 
 
 def turn_left_open(real: Function) -> Function:
-    """A change overtakes what its client had asked for before: the turn is not run, for nobody seems to be in."""
+    """A change overtakes earlier requests of its client: the batch is not run, as the connection seems to be closed."""
 
     def offload(connection: Any, *arguments: Any, **named: Any) -> None:
         access, connection.access = connection.access, None

@@ -112,7 +112,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "confirm-before-sync", "an epoch is declared durable, and synced with the next one", ("append", "rotate"),
-        (Patch("warren.durability.group_commit:GroupCommit._bring_to_disk", confirm_before_sync),),
+        (Patch("warren.durability.group_commit:GroupCommit._write_and_sync", confirm_before_sync),),
     ),
     Fault(
         "closing-omits-participant", "a closing block names only the first file of its epoch", ("append",),
@@ -120,7 +120,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "witness-before-data", "the epoch file says `durable` before the epoch is synced", ("append", "rotate"),
-        (Patch("warren.durability.group_commit:GroupCommit._bring_to_disk", witness_before_data),),
+        (Patch("warren.durability.group_commit:GroupCommit._write_and_sync", witness_before_data),),
     ),
     Fault(
         "catalog-before-rename", "the manifest names a compacted file before it has its name", ("compact",),
@@ -131,7 +131,7 @@ FAULTS: tuple[Fault, ...] = (
         (Patch("warren.log.compaction.compaction:Compaction.commit", purge_before_commit),),
     ),
     Fault(
-        "reused-epoch", "numbering goes on behind the durable epoch, voided or not", ("append", "recover"),
+        "reused-epoch", "numbering continues after the durable epoch, voided or not", ("append", "recover"),
         (Patch("warren.log.store:recover", reused_epoch),),
         known=("append:37/37/all/52507",),
     ),
@@ -159,14 +159,14 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "checksum-without-header", "a block's checksum covers its body only", ("repair",),
         (
-            Patch("warren.records.block:Draft.place", header_is_not_summed),
+            Patch("warren.records.block:BlockDraft.place", header_is_not_summed),
             Patch("warren.records.block:_is_whole", header_is_not_checked),
         ),
         known=("repair:25/102/all/228661",),
     ),
     Fault(
         "sync-failure-believed", "a sync that failed is done again and believed", ("failing",),
-        (Patch("warren.durability.log_file:Participant.write_through", sync_failure_believed),),
+        (Patch("warren.durability.log_file:LogFile.write_through", sync_failure_believed),),
     ),
     Fault(
         "torn-edit-believed", "a manifest edit is applied although its checksum does not hold", ("rotate", "compact"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.mutants.faults import QUEUES, Fault, Patch
 from tests.mutants.queue_wrongs import (
     ack_row_left_out,
+    answered_before_it_is_durable,
     clean_stop_is_not_due,
     clean_stop_stays,
     counters_left_out,
@@ -14,14 +15,13 @@ from tests.mutants.queue_wrongs import (
     released_before_written_again,
     remove_left_out,
     run_before_bodies,
-    told_before_it_is_durable,
     transients_stay,
 )
 
 QUEUE_FAULTS: tuple[Fault, ...] = (
     Fault(
-        "told-before-durable", "a put is answered, and becomes durable when somebody else waits", (QUEUES,),
-        (Patch("warren.broker.storage:QueueStorage.wait", told_before_it_is_durable),),
+        "told-before-durable", "a put is answered, and becomes durable when another client waits", (QUEUES,),
+        (Patch("warren.broker.storage:QueueStorage.wait", answered_before_it_is_durable),),
         known=("28/244",),
     ),
     Fault(
@@ -65,7 +65,7 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
         known=("17/60",),
     ),
     Fault(
-        "clean-stop-believed", "a clean stop is not taken back by whoever goes on from it", (QUEUES,),
+        "clean-stop-believed", "a clean stop is not revoked by the next start", (QUEUES,),
         (
             Patch("warren.broker.storage:QueueStorage._variable", clean_stop_stays),
             Patch("warren.queues.index_counters:IndexCounters.__init__", clean_stop_is_not_due),

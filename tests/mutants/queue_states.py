@@ -1,7 +1,7 @@
 """States in which faults of the queue side must show: "17/120" is seed 17, the power cut at step 120.
 
 Whatever the crash test finds wrong is a violation; so is a life that does not come to its end without a cut. Steps move
-when the product does: then those behind an edit of the manifest are tried first, where files are let go of.
+when the product does: then those behind an edit of the manifest are tried first, where files are released.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from tests.broker.test_queue_crashes import SEEDS, check_state, played
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 
 STRIDE = 7
 STEPS_MAX = 500

@@ -16,7 +16,7 @@ from warren.queue_index.row_format import ack_key, counters_key, encode_counters
 BODIES = "pwal_0003"  # of the message store's channel, behind two for key-values and one for the queue index
 
 
-def told_before_it_is_durable(real: Function) -> Function:
+def answered_before_it_is_durable(real: Function) -> Function:
     return lambda storage, epoch: None
 
 
@@ -38,7 +38,7 @@ def run_before_bodies(real: Function) -> Function:
 
 
 class WithoutWait(Wrapped):
-    """A log whose epochs nobody waits for."""
+    """A log whose epochs are not waited for."""
 
     def wait(self, epoch: Epoch) -> None:
         pass

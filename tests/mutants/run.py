@@ -31,9 +31,9 @@ from tests.mutants.broker_faults import BROKER_FAULTS
 from tests.mutants.defect_faults import DEFECT_FAULTS
 from tests.mutants.faults import FAULTS, QUEUES, TESTS, Fault, without_target
 from tests.mutants.queue_faults import QUEUE_FAULTS
-from tools.simulator.broker_simulator import BROKER
+from tools.simulator.broker.simulator import BROKER
 from tools.simulator.campaign import round_of
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 from tools.simulator.simulator import Simulator, Spec
 from warren.base.errors import Misuse
 
@@ -104,7 +104,7 @@ def is_sound(fault: Fault, states: int) -> bool:
 
 
 def run_here(name: str) -> None:
-    """The child's part: hunt, then acquit the product; tell the parent in one line."""
+    """The child's part: hunt, then acquit the product; report to the parent in one line."""
     fault = next(fault for fault in EVERY_FAULT if fault.name == name)
     caught_by, states = hunt(fault)
     print(json.dumps({"caught_by": caught_by, "states": states, "is_product_sound": is_sound(fault, states)}))
@@ -127,8 +127,8 @@ def run_apart(fault: Fault) -> Verdict:
 def table_of(verdicts: Sequence[Verdict]) -> Table:
     table = Table("mutant", "caught by", "states", "seconds")
     for verdict in verdicts:
-        told = verdict.caught_by or ("LIVES" if verdict.is_product_sound else "FAILED")
-        table.add_row(verdict.fault.name, told, str(verdict.states), f"{verdict.seconds:.1f}")
+        result = verdict.caught_by or ("LIVES" if verdict.is_product_sound else "FAILED")
+        table.add_row(verdict.fault.name, result, str(verdict.states), f"{verdict.seconds:.1f}")
     return table
 
 

@@ -38,7 +38,7 @@ class Wrapped:
 
 
 class WithoutDirectorySync(Wrapped):
-    """A disk whose directories nobody syncs."""
+    """A disk whose directories are not synced."""
 
     def sync_directory(self, path: str) -> None:
         pass
@@ -252,7 +252,7 @@ def edit_is_not_synced(real: Function) -> Function:
 
 
 class WithoutSync(Wrapped):
-    """A file that nobody syncs."""
+    """A file that is not synced."""
 
     def sync(self) -> None:
         pass
@@ -261,8 +261,8 @@ class WithoutSync(Wrapped):
 def number_given_twice(real: Function) -> Function:
     def apply(state: ManifestState, changes: Iterable[Any]) -> Any:
         changes = list(changes)
-        told = [what["next_file"] for verb, what in changes if verb == "set" and "next_file" in what]
+        result = [what["next_file"] for verb, what in changes if verb == "set" and "next_file" in what]
         made = real(state, changes)
-        return replace(made, next_file=told[-1]) if told else made
+        return replace(made, next_file=result[-1]) if result else made
 
     return apply

@@ -12,7 +12,7 @@ durable once is in the state for ever, though the raw log of it was purged. One 
 overwrites its thread's last: something for a compaction to drop.
 
 Nothing is retained: a purge takes all that is compacted and not pinned. That would outrun a stream whose driver has
-just been killed, which nobody promised to survive. So house is kept in one thread, by turns: compact, wait until the
+just been killed, which is not promised. So house is kept in one thread, by turns: compact, wait until the
 stream has read what that sealed, purge. The stream never falls behind, and what it has read is gone soon.
 """
 
@@ -63,7 +63,7 @@ class Writer:
             thread.join()
         self._store.close()
         os.close(self._acknowledged)
-        assert is_good, "a thread ended by itself"
+        assert is_good, "a thread ended early"
 
     def _append(self, thread: int) -> None:
         number = 0

@@ -1,4 +1,4 @@
-"""Processes of a test that go when they are told to, when the test fails, and even when the test run itself is killed.
+"""Processes of a test that end on request, when the test fails, and even when the test run itself is killed.
 
     with ProcessGroup([python, "-m", …], log) as writer:        a group of its own: everything it starts is in it
         wait_until("ten sessions", lambda: …, writer)           a condition, not a pause; says so if the process ended
@@ -34,12 +34,12 @@ class ProcessGroup:
         self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None, folder: Path = ROOT
     ) -> None:
         self.log = log
-        with log.open("wb") as told:
+        with log.open("wb") as log_file:
             self._process = subprocess.Popen(
                 ["sh", "-c", _GUARDED, "guard", *command],
                 stdin=subprocess.PIPE,
-                stdout=told,
-                stderr=told,
+                stdout=log_file,
+                stderr=log_file,
                 cwd=folder,
                 env={**os.environ, **(env or {})},
                 start_new_session=True,
@@ -70,7 +70,7 @@ class ProcessGroup:
         self._process.stdin.close()
 
     def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
-        """The exit code of a command that ends by itself."""
+        """The exit code of a command that ends on its own."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -108,7 +108,7 @@ def _local_url(folder: Path, token: str, started: list[ProcessGroup]) -> str:
 def _start_cluster(folder: Path, token: str, started: list[ProcessGroup]) -> str:
     """A master and its workers. An application that comes before they have registered waits for them."""
     master = _spark_class(folder, "master", started, _MASTER, *_ANY_PORT)
-    url = _told(master, r"Starting Spark master at (spark://\S+)")
+    url = _logged(master, r"Starting Spark master at (spark://\S+)")
     for number in range(WORKERS):
         name = f"worker-{number}"
         options = ("--cores", "2", "--memory", "2g", "--work-dir", str(folder / name))
@@ -130,7 +130,7 @@ def _start_connect_server(folder: Path, token: str, started: list[ProcessGroup])
     server = _spark_class(
         folder, "connect", started, _SUBMIT, "--class", _CONNECT_SERVER, *master, *options, "spark-internal"
     )
-    port = _told(server, r"Spark Connect server started at: \S+:(\d+)")
+    port = _logged(server, r"Spark Connect server started at: \S+:(\d+)")
     return f"sc://127.0.0.1:{port}"
 
 
@@ -151,7 +151,7 @@ def _spark_class(folder: Path, name: str, started: list[ProcessGroup], *words: s
     return group
 
 
-def _told(group: ProcessGroup, pattern: str) -> str:
+def _logged(group: ProcessGroup, pattern: str) -> str:
     """What a server says of itself when it is ready."""
     wait_until(f"line '{pattern}'", lambda: re.search(pattern, group.text) is not None, group)
     found = re.search(pattern, group.text)

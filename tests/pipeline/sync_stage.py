@@ -2,7 +2,7 @@
 
     python -m tests.pipeline.sync_stage DIR MODE SEED SESSIONS     writes the history, says `ready`, ends with its input
 
-The store is looked at by itself, beside nothing: opening the database would bring in what is missing.
+The store is read without its log: opening the database would bring in what is missing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def written(home: Path, seed: int = 1, sessions: int = 40) -> State:
 
 
 def held_by(store: Any) -> State:
-    """What a store shows by itself."""
+    """Content of a store without its log."""
     view, found = store.view(), State()
     for batch in view.batches():
         columns = (batch.kinds.array().tolist(), batch.storages.array().tolist())

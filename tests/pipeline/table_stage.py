@@ -22,7 +22,7 @@ from warren.files.environment import Environment
 from warren.files.local import LocalFiles
 from warren.files.protocol import Files
 from warren.log.store import LogStore
-from warren.pipeline.jobs.spark_tasks import Told, Work
+from warren.pipeline.jobs.spark_tasks import TaskData, Work
 from warren.testing.memory_files import MemoryFiles
 
 Key = tuple[int, bytes, bytes, tuple[int, int]]
@@ -56,7 +56,7 @@ def inline(
     """Let a job's tasks be done here, `before` them something else; returns a list that grows by each job's tasks."""
     done: list[int] = []
 
-    def run(session: Any, work: Work, tasks: list[Told], *_: Any) -> list[Told]:
+    def run(session: Any, work: Work, tasks: list[TaskData], *_: Any) -> list[TaskData]:
         before()
         done.append(len(tasks))
         return [json.loads(json.dumps(work(json.loads(json.dumps(task))))) for task in tasks]
@@ -95,8 +95,8 @@ def delta(target: str | Path) -> pa.Table:
 
 
 def manifest_in(folder: str | Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(Path(folder, "_MANIFEST.json").read_text(encoding="utf-8"))
-    return told
+    manifest: dict[str, Any] = json.loads(Path(folder, "_MANIFEST.json").read_text(encoding="utf-8"))
+    return manifest
 
 
 def leftovers(target: str | Path) -> list[str]:

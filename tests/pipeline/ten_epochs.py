@@ -1,6 +1,6 @@
 """A small store on the real disk for tests that ask Spark: ten epochs of six entries on two channels, in several files.
 
-Epoch n + 1 is session n: five puts on two storages and a remove. Nothing happens by itself, nothing is purged unless a
+Epoch n + 1 is session n: five puts on two storages and a remove. Nothing runs in background, nothing is purged unless a
 test takes other settings.
 """
 

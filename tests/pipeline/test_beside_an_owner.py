@@ -29,7 +29,7 @@ PATIENT = LogSettings(channel_count=2, use_worker_process=False, compaction_garb
 
 @contextmanager
 def owner_at_work(path: Path) -> Iterator[Callable[[], bool]]:
-    """A store whose every epoch writes all keys, and which tidies up all the time; tells whether it still writes.
+    """A store whose every epoch writes all keys, and which tidies up all the time; reports whether it still writes.
 
     A reader asks that before each of its looks, and the asking lets the owner write its next epochs beside it.
     """
@@ -124,7 +124,7 @@ def test_what_was_planned_too_long_ago_is_gone_or_whole(tmp_path: Path) -> None:
 
 
 def test_a_purge_while_files_are_looked_into_makes_it_plan_again(tmp_path: Path) -> None:
-    """X-06: what was planned was not pinned yet; whoever asks for what is gone for good is told."""
+    """X-06: what was planned was not pinned yet; a request for a purged epoch is refused."""
     LogStore.open(str(tmp_path), PATIENT).close()
     planner = Planner(asked(tmp_path))
     tries: list[int] = []

@@ -69,7 +69,7 @@ def test_small_blocks_are_gathered_and_large_ones_go_alone() -> None:
 
 def test_a_column_that_is_not_asked_for_is_not_decoded() -> None:
     def read() -> EntryColumns:
-        raise AssertionError("nobody asked for it")
+        raise AssertionError("not selected")
 
     header = SimpleNamespace(epoch=7, stream=3)
     block: Any = SimpleNamespace(header=header, number=5, first_lsn=99)
@@ -93,9 +93,9 @@ def test_a_column_that_is_not_asked_for_is_not_decoded() -> None:
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(view: TableView, fields: list[SelectedColumn], words: str) -> None:
-    with pytest.raises(Refused, match=words) as told:
+    with pytest.raises(Refused, match=words) as raised:
         checked(view, fields)
-    assert "its columns are: " in told.value.hint
+    assert "its columns are: " in raised.value.hint
 
 
 def test_every_usual_schema_fits() -> None:

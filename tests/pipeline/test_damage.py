@@ -1,4 +1,4 @@
-"""Damage under a read: named with file and offset, or passed over and told; never shown, never silently missing."""
+"""Damage under a read: named with file and offset, or skipped and listed; never shown, never silently missing."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ def test_a_damaged_block_is_named_with_file_and_offset(view: str, is_sealed: boo
     stage, record = stopped_store(is_sealed)
     offset = block_of_epoch(stage, record, 3)
     spoil(stage, f"{DIRECTORY}/{record.name}", offset + 100)
-    with pytest.raises(Damage) as told:
+    with pytest.raises(Damage) as raised:
         look(stage, view=view)
-    assert (told.value.path, told.value.offset) == (f"{DIRECTORY}/{record.name}", offset)
-    assert "epoch 3" in told.value.what and "verify" in told.value.hint
+    assert (raised.value.path, raised.value.offset) == (f"{DIRECTORY}/{record.name}", offset)
+    assert "epoch 3" in raised.value.what and "verify" in raised.value.hint
 
 
-def test_what_skip_leaves_out_is_told_by_view_damage() -> None:
+def test_what_skip_leaves_out_is_listed_by_view_damage() -> None:
     stage, record = stopped_store()
     offset = block_of_epoch(stage, record, 3)
     spoil(stage, f"{DIRECTORY}/{record.name}", offset + 100)
     rows = look(stage, onDamage="skip")
     assert [row["epoch"] for row in rows] == [1, 1, 2, 2, 4, 4, 5, 5, 6, 6]
     assert (1, b"key-2") not in state(stage, onDamage="skip") and (1, b"key-5") in state(stage, onDamage="skip")
-    [told] = look(stage, view="damage")
-    assert (told["path"], told["offset"]) == (f"{DIRECTORY}/{record.name}", offset)
-    assert (told["first_epoch"], told["last_epoch"], told["entries_max"]) == (3, 3, 2)
-    assert told["length"] > 64 and "checksum" in told["what"]
+    [row] = look(stage, view="damage")
+    assert (row["path"], row["offset"]) == (f"{DIRECTORY}/{record.name}", offset)
+    assert (row["first_epoch"], row["last_epoch"], row["entries_max"]) == (3, 3, 2)
+    assert row["length"] > 64 and "checksum" in row["what"]
 
 
 def test_damage_elsewhere_does_not_disturb_other_epochs() -> None:

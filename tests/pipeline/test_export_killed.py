@@ -26,7 +26,7 @@ def test_an_export_killed_twice_and_run_again_has_each_entry_once(tmp_path: Path
     """X-11, RF-06: killed somewhere in a batch, whatever it was doing; the third is asked to end, and ends well."""
     target = str(tmp_path / "entries")
     table = DeltaExport(Environment.real(), target)
-    told = tmp_path / "told.json"
+    output = tmp_path / "told.json"
     with ten_epochs(str(tmp_path / "log")) as store:
         for turn in range(2):
             aim = exported(table) + 3
@@ -35,7 +35,7 @@ def test_an_export_killed_twice_and_run_again_has_each_entry_once(tmp_path: Path
                 wait_until("two batches more", partial(is_ahead, store, table, aim), exporter)
                 exporter.kill()
             assert exported(table) < store.durable, "there was more to come"
-        with told.open("w") as out, subprocess.Popen(command(store, target, "--json"), stdout=out) as last:
+        with output.open("w") as out, subprocess.Popen(command(store, target, "--json"), stdout=out) as last:
             try:
                 wait_until("everything", lambda: exported(table) >= store.durable)
                 last.send_signal(signal.SIGTERM)
@@ -43,7 +43,7 @@ def test_an_export_killed_twice_and_run_again_has_each_entry_once(tmp_path: Path
             finally:
                 last.kill()
         durable = store.durable
-    assert json.loads(told.read_text())["epoch"] == durable
+    assert json.loads(output.read_text())["epoch"] == durable
     epochs = [entry[0] for entry in entries_in(delta(target))]
     assert epochs == [epoch for epoch in range(1, durable + 1) for _ in range(ENTRIES_PER_EPOCH)]
     assert leftovers(target) == []

@@ -71,7 +71,7 @@ def compacted(store: LogStore) -> list[Row]:
     return found
 
 
-def looked_at(directory: Path) -> tuple[list[Row], list[Row], int]:
+def content_of(directory: Path) -> tuple[list[Row], list[Row], int]:
     """The compacted entries, the state, and how many compacted files there are."""
     with LogStore.open(str(directory), SETTINGS) as store:
         return compacted(store), list(store.refresh().cursor()), len(store.manifest.state.compacted)
@@ -85,15 +85,15 @@ def test_compaction_on_spark_equals_the_one_in_process_entry_for_entry(
     for seed in (1, 2):
         here, there = make_store(tmp_path / f"a{seed}", seed), tmp_path / f"b{seed}"
         shutil.copytree(here, there)
-        before = looked_at(here)[1]
+        before = content_of(here)[1]
         shown: list[float] = []
-        told = compact_stopped(spark, str(here), shown.append, SETTINGS, sizes)
+        result = compact_stopped(spark, str(here), shown.append, SETTINGS, sizes)
         with LogStore.open(str(there), SETTINGS) as store:
             other = store.compact()
-        assert [told[name] for name in ("entries_in", "entries", "epoch")] == [
+        assert [result[name] for name in ("entries_in", "entries", "epoch")] == [
             other[name] for name in ("entries_in", "entries", "epoch")
         ]
-        (mine, state, files), (theirs, other_state, _) = looked_at(here), looked_at(there)
+        (mine, state, files), (theirs, other_state, _) = content_of(here), content_of(there)
         assert mine == theirs
         assert state == other_state == before
         assert files > 2
@@ -105,11 +105,11 @@ def test_a_store_that_runs_orders_the_compaction_and_puts_it_in_force(spark: Any
     """RF-06, CO-06: a process appends and rotates all along; nothing of it is lost, and its log becomes short."""
     directory = make_store(tmp_path / "log")
     with running(directory) as owner:
-        told = compact(spark, str(directory), sizes=SMALL)
-        assert told["status"] == "ok"
-        assert told["entries_in"] >= 1000
+        result = compact(spark, str(directory), sizes=SMALL)
+        assert result["status"] == "ok"
+        assert result["entries_in"] >= 1000
         again = compact_running(spark, str(directory), sizes=DEALT)
-        assert again["epoch"] > told["epoch"]
+        assert again["epoch"] > result["epoch"]
         written = owner.end()
     with LogStore.open(str(directory), SETTINGS) as store:
         assert len(store.manifest.state.compacted) >= 1
@@ -118,7 +118,7 @@ def test_a_store_that_runs_orders_the_compaction_and_puts_it_in_force(spark: Any
 
 
 def test_a_driver_killed_in_the_middle_leaves_the_store_as_it_was(spark: Any, tmp_path: Path) -> None:
-    """X-10: SIGKILL of driver, JVM and workers while tasks run: the running owner goes on, the order is just never
+    """X-10: SIGKILL of driver, JVM and workers while tasks run: the running owner continues, the order is just never
     accepted; the next compaction succeeds."""
     directory = make_store(tmp_path / "log")
     with running(directory) as owner:
@@ -127,8 +127,8 @@ def test_a_driver_killed_in_the_middle_leaves_the_store_as_it_was(spark: Any, tm
         driver.send_signal(signal.SIGKILL)
         subprocess.run(["pkill", "-KILL", "-s", str(driver.pid)], check=False)
         driver.wait()
-        told = compact_running(spark, str(directory), sizes=SMALL)
-        assert told["status"] == "ok"
+        result = compact_running(spark, str(directory), sizes=SMALL)
+        assert result["status"] == "ok"
         written = owner.end()
     with LogStore.open(str(directory), SETTINGS) as store:
         live = [row for row in store.refresh().cursor() if row.storage == 9]
@@ -148,9 +148,9 @@ def test_what_goes_wrong_is_one_clear_error_and_the_order_is_given_up(spark: Any
     raw = bytearray(path.read_bytes())
     raw[newest.end - 300] ^= 1
     path.write_bytes(raw)
-    with pytest.raises(Damage) as told:
+    with pytest.raises(Damage) as raised:
         compact_stopped(spark, str(directory), settings=SETTINGS, sizes=SMALL)
-    assert told.value.path == str(path)
+    assert raised.value.path == str(path)
     assert not list((directory / "staging").iterdir())
 
 
@@ -159,8 +159,8 @@ def test_the_command_compacts_and_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "warren.cli.main", "pipeline", "compact", str(directory), "--master", "local[1]"]
     ended = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    assert (told["status"], told["entries_in"] > told["entries"] > 0) == ("ok", True)
+    result = json.loads(ended.stdout)
+    assert (result["status"], result["entries_in"] > result["entries"] > 0) == ("ok", True)
 
 
 def test_the_engine_is_chosen_by_size_or_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +202,8 @@ class running:
         return self
 
     def end(self) -> int:
-        told, _ = self._process.communicate(timeout=60)
-        return int(told)
+        result, _ = self._process.communicate(timeout=60)
+        return int(result)
 
     def __exit__(self, *error: object) -> None:
         if self._process.poll() is None:
@@ -248,5 +248,5 @@ from warren.log.compaction.ranges import RangePlanSizes
 from warren.pipeline.session import spark_session
 from warren.pipeline.jobs.compact import compact_running
 spark = spark_session("local[2]", config={"spark.ui.enabled": "false"})
-compact_running(spark, sys.argv[1], sizes=Sizes(workers=2, entries_per_range=20, entries_worth_a_task=1))
+compact_running(spark, sys.argv[1], sizes=RangePlanSizes(workers=2, entries_per_range=20, entries_worth_a_task=1))
 """

@@ -61,7 +61,7 @@ def each_once(first: int, last: int) -> list[int]:
 
 
 @FORMATS
-def test_an_export_goes_on_where_the_table_stands(spark: Any, store: LogStore, tmp_path: Path, format: str) -> None:
+def test_an_export_resumes_where_the_table_stands(spark: Any, store: LogStore, tmp_path: Path, format: str) -> None:
     """X-11, RF-06: batch by batch, run by run, while the owner appends, rotates and compacts between."""
     target = str(tmp_path / "deep" / "entries")
     first = export(spark, store.directory, target, format=format, batch_epochs_max=4)
@@ -102,8 +102,8 @@ def test_a_delta_commit_is_a_batch_with_its_position(spark: Any, store: LogStore
     timeline = store.manifest.state.timeline.id
     assert table.transaction_version("warren-export") == 10
     assert table.transaction_version("warren-export.timeline") == timeline
-    told = [(commit["first_epoch"], commit["epoch"], commit["timeline"]) for commit in reversed(table.history())]
-    assert told == [(1, 5, f"{timeline:016x}"), (6, 10, f"{timeline:016x}")]
+    manifest = [(commit["first_epoch"], commit["epoch"], commit["timeline"]) for commit in reversed(table.history())]
+    assert manifest == [(1, 5, f"{timeline:016x}"), (6, 10, f"{timeline:016x}")]
     ranges = table.get_add_actions(flatten=True)
     lows = ranges.column("min.epoch").to_pylist()
     assert min(lows) == 1 and max(ranges.column("max.epoch").to_pylist()) == 10
@@ -115,8 +115,8 @@ def test_a_parquet_batch_is_a_directory_with_a_manifest(spark: Any, store: LogSt
     export(spark, store.directory, str(target), format="parquet", batch_epochs_max=5)
     names = sorted(path.name for path in target.glob("batch-*"))
     assert names == [f"batch-{first:020d}-{last:020d}" for first, last in ((1, 5), (6, 10))]
-    told = manifest_in(target / names[1])
-    assert (told["first_epoch"], told["epoch"], told["rows"]) == (6, 10, 30)
+    manifest = manifest_in(target / names[1])
+    assert (manifest["first_epoch"], manifest["epoch"], manifest["rows"]) == (6, 10, 30)
     assert spark.read.parquet(f"{target}/batch-*").count() == 60
 
 
@@ -129,8 +129,10 @@ def test_a_batch_has_at_most_so_many_bytes(store: LogStore, tmp_path: Path, monk
     assert export(NO_SPARK, store.directory, str(tmp_path / "usual")).batches == 1
 
 
-def test_a_new_table_begins_where_it_is_told(store: LogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An old one goes on where it stands, whatever is told."""
+def test_a_new_table_begins_at_the_given_epoch(
+    store: LogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An existing one resumes at its position, whatever is given."""
     inline(monkeypatch, module)
     target = str(tmp_path / "entries")
     export(NO_SPARK, store.directory, target, from_epoch=4)
@@ -143,7 +145,7 @@ def test_a_new_table_begins_where_it_is_told(store: LogStore, tmp_path: Path, mo
 
 
 @FORMATS
-def test_an_export_slower_than_retention_is_told_the_horizon(
+def test_an_export_slower_than_retention_gets_the_horizon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
     """X-06: what is purged between two runs is never a gap; what a run has planned is not purged."""
@@ -162,9 +164,9 @@ def test_an_export_slower_than_retention_is_told_the_horizon(
         store.purge()
         horizon = store.manifest.state.horizon
         assert horizon >= 11
-        with pytest.raises(Gone, match=f"epoch 11 is gone, horizon is {horizon}") as told:
+        with pytest.raises(Gone, match=f"epoch 11 is gone, horizon is {horizon}") as raised:
             export(NO_SPARK, store.directory, target, format=format)
-        assert "export into a new one" in told.value.hint
+        assert "export into a new one" in raised.value.hint
         with pytest.raises(Gone, match=f"epoch 2 is gone, horizon is {horizon}"):
             export(NO_SPARK, store.directory, f"{target}-2", format=format, from_epoch=2)
         assert not Path(f"{target}-2").exists()
@@ -174,7 +176,7 @@ def test_an_export_slower_than_retention_is_told_the_horizon(
 def test_a_store_of_another_past_is_refused_with_the_fork(
     store: LogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
-    """X-11: a table that stands at or before the fork goes on with the fork; one beyond it is refused."""
+    """X-11: a table that stands at or before the fork continues with the fork; one beyond it is refused."""
     inline(monkeypatch, module)
     before, beyond = str(tmp_path / "before"), str(tmp_path / "beyond")
     environment = store.environment

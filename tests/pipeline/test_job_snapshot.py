@@ -103,16 +103,21 @@ def test_as_of_is_an_epoch_or_a_time(spark: Any, tmp_path: Path, format: str) ->
         ]
 
 
-def test_the_manifest_tells_what_the_snapshot_is(spark: Any, store: LogStore, tmp_path: Path) -> None:
+def test_the_manifest_describes_the_snapshot(spark: Any, store: LogStore, tmp_path: Path) -> None:
     target = tmp_path / "state"
     made = snapshot(spark, store.directory, str(target), as_of=7, buckets=2)
-    told = manifest_in(target)
-    assert (told["what"], told["epoch"], told["as_of"], told["rows"]) == ("warren snapshot", 7, 7, made.rows)
-    assert told["timeline"] == f"{store.manifest.state.timeline.id:016x}"
-    assert {file["name"]: file["bytes"] for file in told["files"]} == {
+    manifest = manifest_in(target)
+    assert (manifest["what"], manifest["epoch"], manifest["as_of"], manifest["rows"]) == (
+        "warren snapshot",
+        7,
+        7,
+        made.rows,
+    )
+    assert manifest["timeline"] == f"{store.manifest.state.timeline.id:016x}"
+    assert {file["name"]: file["bytes"] for file in manifest["files"]} == {
         path.name: path.stat().st_size for path in target.glob("*.parquet")
     }
-    assert spark.read.parquet(str(target)).count() == sum(file["rows"] for file in told["files"]) == made.rows
+    assert spark.read.parquet(str(target)).count() == sum(file["rows"] for file in manifest["files"]) == made.rows
 
 
 def test_a_delta_table_shows_a_state_in_every_version(spark: Any, store: LogStore, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from warren.cli.main import main
 from warren.files.local import LocalFiles
 from warren.log.manifest import read_manifest
 from warren.pipeline.jobs import sync as sync_tables
-from warren.pipeline.jobs.spark_tasks import Told
-from warren.pipeline.jobs.sync import Sync, SyncOptions, accepting, sync
+from warren.pipeline.jobs.spark_tasks import TaskData
+from warren.pipeline.jobs.sync import Sync, SyncOptions, accept_request, sync
 from warren.snapshot.database import LOG
 from warren.snapshot.reflection import Mode
 from warren.snapshot.tables.tasks import RangeSizes, TableFigures, TableResult
@@ -33,21 +33,21 @@ HERE = SyncOptions(sizes=BY_DRIVER, order_seconds=30)  # what is no business of 
 
 
 def test_a_stopped_directory_is_brought_to_its_newest_state(spark: Any, tmp_path: Path) -> None:
-    """RF-02, X-03: twice, the second time onto what is there; the log is told, and nothing is left to do."""
+    """RF-02, X-03: twice, the second time onto what is there; the log gets the mark, and nothing is left to do."""
     model = written(tmp_path)
     shown: list[float] = []
-    told = sync(spark, str(tmp_path), shown.append, OPTIONS)
+    result = sync(spark, str(tmp_path), shown.append, OPTIONS)
     held, epoch = stopped_store(tmp_path)
     assert held == model
-    assert (told["status"], told["rounds"], told["unfit"]) == ("ok", 1, 0)
-    assert told["entries"] > 2000 and told["tables"] > 2 and told["bytes"] > 10_000 and told["seconds"] > 0
-    assert told["epoch"] == told["durable"] == epoch
-    assert read_manifest(LocalFiles(), str(tmp_path / LOG)).reflected >= told["epoch"]
+    assert (result["status"], result["rounds"], result["unfit"]) == ("ok", 1, 0)
+    assert result["entries"] > 2000 and result["tables"] > 2 and result["bytes"] > 10_000 and result["seconds"] > 0
+    assert result["epoch"] == result["durable"] == epoch
+    assert read_manifest(LocalFiles(), str(tmp_path / LOG)).reflected >= result["epoch"]
     with opened(tmp_path, Mode.OFF) as warren:
         write(warren.database, model, seed=2)
     again = sync(spark, str(tmp_path), options=OPTIONS)
     assert stopped_store(tmp_path)[0] == model
-    assert again["epoch"] > told["epoch"] and again["rounds"] == 1
+    assert again["epoch"] > result["epoch"] and again["rounds"] == 1
     assert tables(tmp_path) == []
     assert sync(spark, str(tmp_path), options=OPTIONS)["rounds"] == 0
     assert all(0 <= share <= 1 for share in shown)
@@ -55,13 +55,13 @@ def test_a_stopped_directory_is_brought_to_its_newest_state(spark: Any, tmp_path
 
 def test_a_large_backlog_goes_step_by_step(spark: Any, tmp_path: Path) -> None:
     model = written(tmp_path)
-    told = sync(spark, str(tmp_path), options=SyncOptions(step_bytes=40_000, sizes=SMALL))
-    assert told["rounds"] > 2
+    result = sync(spark, str(tmp_path), options=SyncOptions(step_bytes=40_000, sizes=SMALL))
+    assert result["rounds"] > 2
     assert stopped_store(tmp_path)[0] == model
     with opened(tmp_path) as warren:
         write(warren.database, model, seed=2)
-        told = sync(spark, str(tmp_path), options=SyncOptions(step_bytes=40_000, sizes=SMALL))
-        assert told["rounds"] > 2
+        result = sync(spark, str(tmp_path), options=SyncOptions(step_bytes=40_000, sizes=SMALL))
+        assert result["rounds"] > 2
         assert held_by(warren.database.store) == model
 
 
@@ -79,16 +79,16 @@ def test_a_process_that_owns_the_directory_orders_tables_and_ingests_them(
         for seed in (1, 2):
             write(database, model, seed)
             assert database.store.applied.epoch < database.log.durable
-            told = sync(spark, str(tmp_path), options=OPTIONS)
+            result = sync(spark, str(tmp_path), options=OPTIONS)
             assert held_by(database.store) == model
-            assert told["epoch"] == told["durable"] == database.store.applied.epoch == database.log.durable
-            assert (told["rounds"], told["unfit"]) == (1, 0) and told["tables"] > 2
-            assert database.log.manifest.state.reflected == told["epoch"], "the log may go at once"
+            assert result["epoch"] == result["durable"] == database.store.applied.epoch == database.log.durable
+            assert (result["rounds"], result["unfit"]) == (1, 0) and result["tables"] > 2
+            assert database.log.manifest.state.reflected == result["epoch"], "the log may go at once"
             assert tables(tmp_path) == []
         database.reflection.resume()
         write(database, model, seed=3, sessions=2)
         database.catch_up()
-        assert held_by(database.store) == model, "the owner's own way goes on behind tables"
+        assert held_by(database.store) == model, "the owner's own reflection continues after tables"
     assert stopped_store(tmp_path)[0] == model
 
 
@@ -99,14 +99,14 @@ def test_one_key_in_many_ranges_is_one_table(spark: Any, tmp_path: Path) -> None
             session.put(1, b"the only one", b"%d" % number)
             epoch = session.end()
         warren.database.log.wait(epoch)
-        told = sync(spark, str(tmp_path), options=SyncOptions(sizes=RangeSizes(8, 10, entries_worth_a_task=1)))
-        assert (told["entries"], told["tables"]) == (300, 1)
+        result = sync(spark, str(tmp_path), options=SyncOptions(sizes=RangeSizes(8, 10, entries_worth_a_task=1)))
+        assert (result["entries"], result["tables"]) == (300, 1)
         assert held_by(warren.database.store) == {(1, b"the only one"): b"299"}
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
 def test_versions_that_writers_gave_are_left_to_the_owner(spark: Any, tmp_path: Path, is_running: bool) -> None:
-    """One that is older than the store changes nothing, one that is to come is not seen; and it is told."""
+    """One that is older than the store changes nothing, one that is to come is not seen; both are counted."""
     model = written(tmp_path)
     sync(spark, str(tmp_path), options=OPTIONS)
     (storage, key), value = next(iter(model.items()))
@@ -117,57 +117,57 @@ def test_versions_that_writers_gave_are_left_to_the_owner(spark: Any, tmp_path: 
             session.put(storage, b"fresh %d" % version[0], b"1")
             session.commit()
             model[storage, b"fresh %d" % version[0]] = b"1"
-        told = sync(spark, str(tmp_path), options=OPTIONS) if is_running else {}
+        result = sync(spark, str(tmp_path), options=OPTIONS) if is_running else {}
         if is_running:
             assert held_by(warren.database.store) == model
             assert tables(tmp_path) == [], "what was not taken is gone"
     if not is_running:
-        told = sync(spark, str(tmp_path), options=OPTIONS)
+        result = sync(spark, str(tmp_path), options=OPTIONS)
         assert stopped_store(tmp_path)[0] == model
     assert model[storage, key] == value
-    assert (told["unfit"], told["tables"], told["entries"]) == (1, 0, 0)
-    assert told["epoch"] < told["durable"], "the version to come holds it back"
+    assert (result["unfit"], result["tables"], result["entries"]) == (1, 0, 0)
+    assert result["epoch"] < result["durable"], "the version to come holds it back"
 
 
 def test_a_task_that_fails_is_done_again(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, failed = written(tmp_path / "db"), str(tmp_path)
 
-    def fails_at_first(raw: Told) -> Told:
+    def fails_at_first(raw: TaskData) -> TaskData:
         import os
         from contextlib import suppress
 
         from warren.pipeline.jobs.sync import table_task
 
-        told = table_task(raw)
+        result = table_task(raw)
         low = str(raw["key_range"][0]).encode().hex()[:60]
         with suppress(FileExistsError):
             os.close(os.open(f"{failed}/failed.{low}", os.O_CREAT | os.O_EXCL))
             raise RuntimeError("the first attempt has made its table, and fails")
-        return told
+        return result
 
     monkeypatch.setattr(sync_tables, "table_task", fails_at_first)
-    told = sync(spark, str(tmp_path / "db"), options=OPTIONS)
-    assert len([name for name in os.listdir(tmp_path) if name.startswith("failed.")]) >= told["tables"] > 2
+    result = sync(spark, str(tmp_path / "db"), options=OPTIONS)
+    assert len([name for name in os.listdir(tmp_path) if name.startswith("failed.")]) >= result["tables"] > 2
     assert stopped_store(tmp_path / "db")[0] == model
     assert tables(tmp_path / "db") == [], "what the first attempts made is gone"
 
 
-def test_damage_is_told_with_its_place_and_nothing_has_changed(spark: Any, tmp_path: Path) -> None:
+def test_damage_is_reported_with_its_place_and_nothing_has_changed(spark: Any, tmp_path: Path) -> None:
     model = written(tmp_path)
     state = read_manifest(LocalFiles(), str(tmp_path / LOG))
     record = max((each for each in state.files.values() if each.entries), key=lambda each: each.end)
     path = tmp_path / LOG / record.name
     with spoilt(path, record.end // 2):
         for home in (tmp_path, tmp_path):
-            with pytest.raises(Damage) as told:
+            with pytest.raises(Damage) as raised:
                 sync(spark, str(home), options=OPTIONS)
-            assert told.value.path == str(path) and 0 < told.value.offset <= record.end // 2
+            assert raised.value.path == str(path) and 0 < raised.value.offset <= record.end // 2
             assert stopped_store(tmp_path) == ({}, 0)
     sync(spark, str(tmp_path), options=OPTIONS)
     assert stopped_store(tmp_path)[0] == model
 
 
-def test_damage_beside_an_owner_gives_up_the_order(spark: Any, tmp_path: Path) -> None:
+def test_damage_beside_an_owner_cancels_the_order(spark: Any, tmp_path: Path) -> None:
     """In a sealed file, and in one that is being written: what is durable of it is known."""
     model: State = {}
     with opened(tmp_path) as warren:
@@ -187,7 +187,7 @@ def test_damage_beside_an_owner_gives_up_the_order(spark: Any, tmp_path: Path) -
         assert held_by(database.store) == model
 
 
-def test_an_order_lives_as_long_as_somebody_works_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_lives_as_long_as_it_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model: State = {}
     with opened(tmp_path) as warren:
         write(warren.database, model, seed=1, sessions=5)
@@ -210,7 +210,7 @@ def test_an_order_lives_as_long_as_somebody_works_on_it(tmp_path: Path, monkeypa
         assert held_by(warren.database.store) == model
 
 
-def test_whoever_does_not_take_tables_is_told_by_name(tmp_path: Path) -> None:
+def test_a_mode_without_tables_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="no absolute path"):
         sync(None, "db", options=HERE)
     with pytest.raises(Refused, match="no log directory"):
@@ -223,16 +223,16 @@ def test_whoever_does_not_take_tables_is_told_by_name(tmp_path: Path) -> None:
         Sync(None, str(tmp_path), options=HERE).running()
 
 
-def test_places_are_told_once_and_left_out_if_they_are_too_many() -> None:
+def test_places_are_sent_once_and_left_out_if_they_are_too_many() -> None:
     def made(places: int, cleared: int = 0) -> TableResult:
         figures = TableFigures("/db/tables/a.table.range.1", puts=1, cleared=set(range(cleared)))
         return TableResult(figures, 1, (1, 1), tuple((FileNumber(number), 1 << 20) for number in range(places)))
 
-    few = accepting("sync-1", [made(3), made(3)])
+    few = accept_request("sync-1", [made(3), made(3)])
     assert few is not None and [len(each["places"]) for each in few["made"]] == [3, 0]
-    many = accepting("sync-1", [made(30_000), made(30_000)])
+    many = accept_request("sync-1", [made(30_000), made(30_000)])
     assert many is not None and [len(each["places"]) for each in many["made"]] == [0, 0]
-    assert accepting("sync-1", [made(0, cleared=30_000)]) is None
+    assert accept_request("sync-1", [made(0, cleared=30_000)]) is None
 
 
 def test_a_request_that_would_be_too_long_is_left_to_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,8 +240,8 @@ def test_a_request_that_would_be_too_long_is_left_to_the_owner(tmp_path: Path, m
     monkeypatch.setattr("warren.pipeline.jobs.sync.REQUEST_BYTES_MAX", 100)
     with opened(tmp_path) as warren:
         write(warren.database, model, seed=1, sessions=5)
-        told = sync(None, str(tmp_path), options=HERE)
-        assert (told["tables"], told["unfit"], told["epoch"]) == (0, 1, told["durable"])
+        result = sync(None, str(tmp_path), options=HERE)
+        assert (result["tables"], result["unfit"], result["epoch"]) == (0, 1, result["durable"])
         assert held_by(warren.database.store) == model
         assert tables(tmp_path) == []
 
@@ -251,9 +251,9 @@ def test_the_command_syncs_and_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "warren.cli.main", "pipeline", "sync", str(tmp_path), "--master", "local[1]"]
     ended = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    assert (told["status"], told["rounds"], told["tables"]) == ("ok", 1, 1)
-    assert stopped_store(tmp_path) == (model, told["epoch"])
+    result = json.loads(ended.stdout)
+    assert (result["status"], result["rounds"], result["tables"]) == ("ok", 1, 1)
+    assert stopped_store(tmp_path) == (model, result["epoch"])
 
 
 def test_without_spark_it_says_how_to_get_it(

@@ -23,7 +23,7 @@ from warren.files.local import LocalFiles
 from warren.log.read.read_only import open_for_reading
 from warren.log.store import LogStore
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # every wait in it is bounded by itself
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # every wait in it has its own limit
 Session = tuple[int, int, int]  # run, thread, number
 
 
@@ -48,8 +48,8 @@ class Scene:
         """Sessions with (parts, epoch). A line that a kill cut off acknowledges nothing."""
         path = self.folder / "acknowledged"
         *lines, _ = (path.read_text(encoding="ascii") if path.exists() else "").split("\n")
-        told = [tuple(map(int, line.split())) for line in lines]
-        return {(run, thread, number): (parts, epoch) for run, thread, number, parts, epoch in told}
+        fields = [tuple(map(int, line.split())) for line in lines]
+        return {(run, thread, number): (parts, epoch) for run, thread, number, parts, epoch in fields}
 
     def acknowledged_in(self, run: int) -> int:
         return sum(session[0] == run for session in self.acknowledged())
@@ -82,7 +82,7 @@ class Scene:
 
 def test_a_stream_is_exactly_once_though_driver_and_writer_are_killed(tmp_path: Path) -> None:
     """X-11, RF-06: a writer appends, rotates, compacts and purges; the driver is killed in a batch, and again between
-    a batch's output and its commit; the writer is killed and goes on. Every acknowledged session came whole and once,
+    a batch's output and its commit; the writer is killed and restarts. Every acknowledged session came whole and once,
     and what else came is durable in the log."""
     scene = Scene(tmp_path)
     play(scene)
@@ -128,7 +128,7 @@ def kill_after_output(scene: Scene, driver: ProcessGroup) -> None:
         assert int(scene.held().split()[1]) not in committed(scene.checkpoint)
         (scene.folder / "hold").unlink()
         more = scene.acknowledged_in(2) + 5
-        wait_until("sessions that nobody has read", lambda: scene.acknowledged_in(2) >= more, writer)
+        wait_until("unread sessions", lambda: scene.acknowledged_in(2) >= more, writer)
         (scene.folder / "stop").touch()
         assert writer.ended() == 0, writer.last_words
 

@@ -49,13 +49,13 @@ def test_without_a_java_the_wrapped_one_is_taken(tmp_path: Path, monkeypatch: py
 
 def test_the_wrapper_drops_one_flag_and_passes_the_rest(tmp_path: Path) -> None:
     home = java.write_wrapper(tmp_path / "it's", "/bin/echo")
-    told = subprocess.run(
+    result = subprocess.run(
         [f"{home}/bin/java", "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "--add-modules=x"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout == "-Xmx1g a b --add-modules=x\n"
+    assert result.stdout == "-Xmx1g a b --add-modules=x\n"
 
 
 def test_without_pyspark_the_command_that_installs_it_is_named() -> None:
@@ -68,14 +68,14 @@ def test_without_pyspark_the_command_that_installs_it_is_named() -> None:
         "try: read('x')\n"
         "except WarrenError as error: print(error)\n"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert "needs pyspark" in told and "make setup-spark" in told and "warren[spark]" in told
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "needs pyspark" in result and "make setup-spark" in result and "warren[spark]" in result
 
 
 def test_importing_the_pipeline_imports_no_spark() -> None:
     script = "import sys, warren.pipeline; print('pyspark' in sys.modules, 'pyarrow' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told == "False False\n"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert result == "False False\n"
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_our_own_error_is_taken_out_of_sparks_trace(error: WarrenError) -> None:
     trace = (
         f"[PYTHON_ERROR] Traceback:\n  File x\n{family.__module__}.{family.__name__}: {error}\n SQLSTATE: 38000\n\tat y"
     )
-    with pytest.raises(family) as told, session.clear_errors():
+    with pytest.raises(family) as raised, session.clear_errors():
         raise RuntimeError(trace)
-    assert str(told.value) == str(error) and type(told.value) is family
-    if isinstance(error, Damage) and isinstance(told.value, Damage):
-        assert (told.value.path, told.value.offset) == (error.path, error.offset)
+    assert str(raised.value) == str(error) and type(raised.value) is family
+    if isinstance(error, Damage) and isinstance(raised.value, Damage):
+        assert (raised.value.path, raised.value.offset) == (error.path, error.offset)
 
 
-def test_somebody_elses_error_stays_what_it_is() -> None:
+def test_a_foreign_error_is_not_changed() -> None:
     with pytest.raises(ZeroDivisionError), session.clear_errors():
         raise ZeroDivisionError("by zero")

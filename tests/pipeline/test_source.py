@@ -93,9 +93,9 @@ def test_a_directory_that_may_not_be_written_says_how_to_read_it(path: str, monk
         raise Refused("pins/ is on a read-only file system")
 
     monkeypatch.setattr("warren.log.retention.Pins.take", refuse)
-    with pytest.raises(Refused, match="no pin could be taken: pins/ is on a read-only") as told:
+    with pytest.raises(Refused, match="no pin could be taken: pins/ is on a read-only") as raised:
         WarrenReader(ReadOptions(path), ALL_COLUMNS).partitions()
-    assert "pinSeconds=0" in told.value.hint
+    assert "pinSeconds=0" in raised.value.hint
     assert epochs(WarrenReader(ReadOptions(path, pin_seconds=0), ALL_COLUMNS)) == list(range(1, 10))
 
 

@@ -1,4 +1,4 @@
-"""A process that is told to end with SIGTERM stops its reader first, and ends of the signal all the same."""
+"""A process that gets SIGTERM stops its reader first, and ends of the signal all the same."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CALL = "call_at_sigterm(lambda: print('stopped', flush=True))"
 
 
 def ended(before: str) -> tuple[str, str, int]:
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(before=before)], capture_output=True, text=True, check=False
     )
-    return told.stdout, told.stderr, told.returncode
+    return result.stdout, result.stderr, result.returncode
 
 
 def test_the_reader_is_stopped_and_the_process_ends_of_the_signal() -> None:
-    """X-06: a stream that has ended keeps no file; who waits for the process sees what it would have seen."""
+    """X-06: a stream that has ended keeps no file; the exit status is that of the signal."""
     assert ended(CALL) == ("stopped\n", "", -signal.SIGTERM)
 
 

@@ -51,8 +51,8 @@ def written(store: LogStore, count: int, size: int = 10) -> list[int]:
     return epochs
 
 
-def test_every_durable_epoch_comes_once_while_the_owner_goes_on() -> None:
-    """X-11: through rotation, compaction and purge the stream goes on where it was."""
+def test_every_durable_epoch_comes_once_while_the_owner_runs() -> None:
+    """X-11: through rotation, compaction and purge the stream resumes where it was."""
     stage = Stage()
     stream = reader(stage)
     with stage.store() as store:
@@ -115,7 +115,7 @@ def test_available_now_ends_where_it_began() -> None:
         assert stream.latestOffset(end, ALL) == end
 
 
-def test_a_restart_goes_on_at_the_checkpoint_and_may_repeat_a_batch() -> None:
+def test_a_restart_resumes_at_the_checkpoint_and_may_repeat_a_batch() -> None:
     stage = Stage(retention_seconds=1e6, retention_bytes=1 << 40)
     with stage.store() as store:
         epochs = written(store, 4)
@@ -129,8 +129,8 @@ def test_a_restart_goes_on_at_the_checkpoint_and_may_repeat_a_batch() -> None:
         assert batches(again, end) == [epochs[2:]]
 
 
-def test_a_stream_slower_than_retention_is_told_the_horizon(caplog: pytest.LogCaptureFixture) -> None:
-    """X-06: what is gone is never a gap; with failOnDataLoss=false the stream says where it goes on."""
+def test_a_stream_slower_than_retention_gets_the_horizon(caplog: pytest.LogCaptureFixture) -> None:
+    """X-06: what is gone is never a gap; with failOnDataLoss=false the stream reports where it resumes."""
     stage = Stage()
     with stage.store() as store:
         written(store, 3)
@@ -151,7 +151,7 @@ def test_a_stream_slower_than_retention_is_told_the_horizon(caplog: pytest.LogCa
 
 
 def test_a_store_of_another_past_is_refused_with_the_fork() -> None:
-    """X-11: a restored or forked store must not be taken for the one the checkpoint speaks of."""
+    """X-11: a restored or forked store must not be taken for the one of the checkpoint."""
     stage = Stage()
     with stage.store() as store:
         epochs = written(store, 2)

@@ -1,4 +1,4 @@
-"""Driver or owner killed in the middle of an order; and a driver that follows, until it is told to end."""
+"""Driver or owner killed in the middle of an order; and a driver that follows, until it is stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HERE = SyncOptions(sizes=BY_DRIVER, order_seconds=30)
 
 
 def test_a_driver_killed_in_the_middle_leaves_an_order_that_lapses(spark: Any, tmp_path: Path) -> None:
-    """X-10, X-11: driver, JVM and workers get SIGKILL while tasks write tables; the owner goes on, the store is as it
+    """X-10, X-11: driver, JVM and workers get SIGKILL while tasks write tables; the owner continues, the store is as it
     was, what was made goes, and the next driver waits for the order to lapse."""
     model: State = {}
     home = tmp_path / "db"
@@ -37,8 +37,8 @@ def test_a_driver_killed_in_the_middle_leaves_an_order_that_lapses(spark: Any, t
         assert orders is not None and orders.is_active()
         assert held_by(warren.database.store) == {}
         write(warren.database, model, seed=2, sessions=5)
-        told = sync(spark, str(home), options=OPTIONS)
-        assert told["epoch"] == told["durable"] == warren.database.log.durable
+        result = sync(spark, str(home), options=OPTIONS)
+        assert result["epoch"] == result["durable"] == warren.database.log.durable
         assert held_by(warren.database.store) == model
         assert tables(home) == []
     assert stopped_store(home)[0] == model
@@ -62,9 +62,9 @@ def test_an_owner_killed_in_the_middle_finds_everything_in_its_log(
         monkeypatch.setattr(syncing._tables, "made", made_for_a_dead_one)
         with pytest.raises(NotListening, match=r"reflection\.sock"):
             syncing.once()
-    assert len(tables(home)) > 2, "nobody was there to clear them"
-    told = sync(spark, str(home), options=OPTIONS)
-    assert told["epoch"] == told["durable"] and told["tables"] > 2
+    assert len(tables(home)) > 2, "no process was there to clear them"
+    result = sync(spark, str(home), options=OPTIONS)
+    assert result["epoch"] == result["durable"] and result["tables"] > 2
     assert stopped_store(home)[0] == model
     assert tables(home) == []
 
@@ -74,14 +74,14 @@ def test_an_owner_killed_after_an_ingest_opens_where_the_tables_have_brought_it(
     model = model_of(tmp_path / "model", seed=1)
     home = tmp_path / "db"
     with owned(home, Mode.SPARK, seed=1) as owner:
-        told = sync(spark, str(home), options=OPTIONS)
+        result = sync(spark, str(home), options=OPTIONS)
         owner.kill()
-    assert stopped_store(home) == (model, told["durable"])
+    assert stopped_store(home) == (model, result["durable"])
 
 
 def test_following_syncs_again_whenever_the_log_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RF-05, RF-07: through a restart of the owner, too; a directory that nobody has is left alone then."""
-    model, told, in_vain, ended = State(), list[dict[str, Any]](), list[NotListening](), threading.Event()
+    """RF-05, RF-07: through a restart of the owner, too; a directory that is not in use is left alone then."""
+    model, result, in_vain, ended = State(), list[dict[str, Any]](), list[NotListening](), threading.Event()
     with opened(tmp_path) as warren:
         write(warren.database, model, seed=1, sessions=3)
     syncing = Sync(None, str(tmp_path), options=HERE)
@@ -95,7 +95,7 @@ def test_following_syncs_again_whenever_the_log_grows(tmp_path: Path, monkeypatc
             raise
 
     monkeypatch.setattr(syncing, "running", counted)
-    following = threading.Thread(target=lambda: syncing.follow(ended, told.append))
+    following = threading.Thread(target=lambda: syncing.follow(ended, result.append))
     try:
         for life in range(2):
             with opened(tmp_path) as warren:
@@ -106,14 +106,14 @@ def test_following_syncs_again_whenever_the_log_grows(tmp_path: Path, monkeypatc
                     wait_until("next round", lambda: held_by(warren.database.store) == model)
             in_vain.clear()
             (tmp_path / "log" / "a-change").touch()
-            wait_until("look at a directory that nobody has", lambda: bool(in_vain))
+            wait_until("look at a directory that is not in use", lambda: bool(in_vain))
             (tmp_path / "log" / "a-change").unlink()
             assert following.is_alive()
     finally:
         ended.set()
         following.join(60)
     assert not following.is_alive()
-    assert len([each for each in told if each["rounds"]]) >= 4
+    assert len([each for each in result if each["rounds"]]) >= 4
     assert stopped_store(tmp_path)[0] == model
 
 

@@ -69,7 +69,7 @@ def test_nothing_beyond_the_witness_is_shown() -> None:
         assert [row["epoch"] for row in look(stage)] == [first, second]
 
 
-def test_a_row_tells_where_its_entry_stands() -> None:
+def test_a_row_has_the_position_of_its_entry() -> None:
     stage = Stage()
     with stage.store(channel_count=2) as store:
         epoch = put(store, {b"a": b"1", b"b": b""}, storage=9, channel=1)
@@ -148,7 +148,7 @@ def _iso(wall_ns: int) -> str:
     return datetime.fromtimestamp(wall_ns / 1e9 + 0.001, tz=UTC).isoformat()
 
 
-def test_what_retention_let_go_is_refused_by_name() -> None:
+def test_what_retention_purged_is_refused_by_name() -> None:
     """X-06: before the horizon there is no gap but an error that names it; behind it everything is there."""
     stage = Stage()
     with stage.store() as store:

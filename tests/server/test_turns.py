@@ -10,9 +10,9 @@ import pytest
 
 from tests.mutants.broker_wrongs import confirmed_before_durable, earlier_epochs_forgotten, turn_left_open
 from tests.mutants.faults import Patch
-from tools.simulator.broker_client import BrokerClient
-from tools.simulator.broker_ledger import ExpectedMessages, Fate, PlainQueue
-from tools.simulator.broker_machine import Begin, BrokerEnvironment, BrokerLife
+from tools.simulator.broker.client import BrokerClient
+from tools.simulator.broker.expected_messages import ExpectedMessages, Fate, PlainQueue
+from tools.simulator.broker.environment import Begin, BrokerEnvironment, SimulatedBroker
 from warren.amqp import frames, methods
 from warren.amqp.content import PERSISTENT, Properties, write_content
 from warren.base.ids import Epoch
@@ -21,14 +21,14 @@ from warren.base.messages import WIRE, Origin, Publication
 WAIT_FOR = "warren.server.server:Server._wait_for"
 
 
-def told_in(scenario: Callable[[BrokerLife, BrokerClient], object], seed: int = 1) -> object:
+def told_in(scenario: Callable[[SimulatedBroker, BrokerClient], object], seed: int = 1) -> object:
     """What a client saw that has declared a queue."""
     told: list[object] = []
 
-    def part(incarnation: BrokerLife) -> None:
+    def part(incarnation: SimulatedBroker) -> None:
         client = BrokerClient(incarnation, "p", ExpectedMessages(), random.Random(1))
         client.open()
-        client.ask(methods.QueueDeclare(0, "a", durable=True), methods.QueueDeclareOk)
+        client.call(methods.QueueDeclare(0, "a", durable=True), methods.QueueDeclareOk)
         told.append(scenario(incarnation, client))
 
     def body(begin: Begin) -> None:
@@ -39,7 +39,7 @@ def told_in(scenario: Callable[[BrokerLife, BrokerClient], object], seed: int = 
 
 
 @contextmanager
-def slow_disk(incarnation: BrokerLife) -> Iterator[None]:
+def slow_disk(incarnation: SimulatedBroker) -> Iterator[None]:
     """Nobody hears that an epoch is durable before the `with` ends."""
     gate, real = incarnation.threads.condition(), incarnation.confirms._wait
     is_slow = [True]
@@ -59,10 +59,10 @@ def slow_disk(incarnation: BrokerLife) -> Iterator[None]:
 
 def turn_is_done(client: BrokerClient) -> None:
     for _ in range(3):
-        client.ask(methods.BasicQos(), methods.BasicQosOk)
+        client.call(methods.BasicQos(), methods.BasicQosOk)
 
 
-def confirmed_on_a_slow_disk(incarnation: BrokerLife, client: BrokerClient) -> list[int]:
+def confirmed_on_a_slow_disk(incarnation: SimulatedBroker, client: BrokerClient) -> list[int]:
     """A message for a queue, then one for nobody: which tags are open while the first is not durable."""
     with slow_disk(incarnation):
         client.publish("", "a", 20)
@@ -74,10 +74,10 @@ def confirmed_on_a_slow_disk(incarnation: BrokerLife, client: BrokerClient) -> l
     return waiting
 
 
-def purged_behind_a_publish(incarnation: BrokerLife, client: BrokerClient) -> int:
+def purged_behind_a_publish(incarnation: SimulatedBroker, client: BrokerClient) -> int:
     """Both in one packet: how many messages the purge has found."""
     publish = frames.method_frame(1, methods.BasicPublish(0, "", "a"))
-    sent = client.ledger.publish("p", "", "a", 20, True, False)
+    sent = client.expected.publish("p", "", "a", 20, True, False)
     client.waiting[1] = sent, 0
     content = write_content(Properties(delivery_mode=PERSISTENT), sent.body, 1, 4096)
     client._wire.send(publish + content + frames.method_frame(1, methods.QueuePurge(0, "a")))
@@ -111,18 +111,18 @@ def test_what_a_client_asked_for_before_a_change_comes_before_it() -> None:
         assert 0 in {told_in(purged_behind_a_publish, seed) for seed in range(8)}
 
 
-def delivered_around_a_broken_one(incarnation: BrokerLife, client: BrokerClient) -> tuple[list[int], int]:
+def delivered_around_a_broken_one(incarnation: SimulatedBroker, client: BrokerClient) -> tuple[list[int], int]:
     """Four messages, one of which cannot be read: the tags that the channel holds, and how many the queue waits for."""
     vhost = incarnation.vhosts.find("/")
-    client.ledger.declaring_queue(PlainQueue("a")).fate = Fate.THERE
+    client.expected.declaring_queue(PlainQueue("a")).fate = Fate.THERE
     client.publish("", "a", 20)
     client.wait_for_confirms()
-    more = [client.ledger.publish("p", "", "a", 20, True, False).body for _ in range(2)]
+    more = [client.expected.publish("p", "", "a", 20, True, False).body for _ in range(2)]
     good = [write_content(Properties(delivery_mode=PERSISTENT), body, 1, 4096) for body in more]
     broken = Publication([good[0], b"no frames", good[1]], origin=Origin("", "a", "", WIRE))
     vhost.queue_api.put(broken, [vhost.queues.find("a")])
     client.consume("a")
-    client.wait_until(lambda: len(client.held) == 3, "three are delivered")
+    client.wait_until(lambda: len(client.unacked) == 3, "three are delivered")
     turn_is_done(client)
     [connection] = incarnation.server.connections
     queue = vhost.queues.find("a").serving()

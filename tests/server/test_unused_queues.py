@@ -5,28 +5,28 @@ from __future__ import annotations
 import pytest
 
 from tests.server.test_turns import told_in
-from tools.simulator.broker_client import BrokerClient
-from tools.simulator.broker_ledger import PlainQueue
-from tools.simulator.broker_machine import BrokerLife
+from tools.simulator.broker.client import BrokerClient
+from tools.simulator.broker.expected_messages import PlainQueue
+from tools.simulator.broker.environment import SimulatedBroker
 from warren.amqp import methods
 
 EXPIRES_MS = 1000
 
 
-def pass_seconds(incarnation: BrokerLife, seconds: float) -> None:
+def pass_seconds(incarnation: SimulatedBroker, seconds: float) -> None:
     bell = incarnation.threads.condition()
     with bell:
         bell.wait(seconds)
 
 
-def is_there(incarnation: BrokerLife) -> bool:
+def is_there(incarnation: SimulatedBroker) -> bool:
     return incarnation.vhosts.find("/").queues.known("brief") is not None
 
 
-def consume_for(incarnation: BrokerLife, client: BrokerClient, seconds: float) -> None:
+def consume_for(incarnation: SimulatedBroker, client: BrokerClient, seconds: float) -> None:
     arguments = {"x-expires": EXPIRES_MS}
-    client.ledger.declaring_queue(PlainQueue("brief"))
-    client.ask(methods.QueueDeclare(0, "brief", durable=True, arguments=arguments), methods.QueueDeclareOk)
+    client.expected.declaring_queue(PlainQueue("brief"))
+    client.call(methods.QueueDeclare(0, "brief", durable=True, arguments=arguments), methods.QueueDeclareOk)
     client.consume("brief")
     pass_seconds(incarnation, seconds)
 
@@ -47,7 +47,7 @@ def test_the_time_of_an_unused_queue_begins_when_its_last_consumer_departs(
 ) -> None:
     """Whether the consumer stayed for less than the time or for longer."""
 
-    def scenario(incarnation: BrokerLife, client: BrokerClient) -> list[bool]:
+    def scenario(incarnation: SimulatedBroker, client: BrokerClient) -> list[bool]:
         consume_for(incarnation, client, stayed_seconds)
         before = is_there(incarnation)
         depart(client, departure)
@@ -60,7 +60,7 @@ def test_the_time_of_an_unused_queue_begins_when_its_last_consumer_departs(
 
 
 def test_a_queue_stays_as_long_as_one_of_its_consumers_does() -> None:
-    def scenario(incarnation: BrokerLife, client: BrokerClient) -> list[bool]:
+    def scenario(incarnation: SimulatedBroker, client: BrokerClient) -> list[bool]:
         consume_for(incarnation, client, 0.5)
         client.consume("brief")
         client.cancel()

@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.left_open import remembered
 from tests.log.upkeep_stage import QUIET
-from tools.simulator.forgetful_store import ForgetfulStore
-from tools.simulator.forgetful_tables import ForgetfulTables
+from tools.simulator.volatile_store import VolatileStore, VolatileTables
 from warren.base.ids import TimelineId
 from warren.base.threads import SystemThreads, Threads
 from warren.files.environment import Environment
@@ -36,14 +35,14 @@ class DatabaseStage:
         self.rng = SeededRandom(seed)
         self.log_settings = replace(QUIET, channel_count=2, container_bytes=512 << 10)
         self.reflection = replace(TINY, reflection=mode, **reflection)
-        self.store: ForgetfulStore | None = None
+        self.store: VolatileStore | None = None
 
     def environment(self, files: Files | None = None, threads: Threads | None = None) -> Environment:
         return Environment(files or self.disk, self.clock, threads or SystemThreads(), self.rng)
 
     def open(self, files: Files | None = None, threads: Threads | None = None) -> Database:
         environment = self.environment(files, threads)
-        tables = ForgetfulTables(environment.files, self._present_store)
+        tables = VolatileTables(environment.files, self._present_store)
         opened = Database.open(
             DIRECTORY, self._open_store, self.log_settings, self.reflection, environment, tables=tables
         )
@@ -55,12 +54,12 @@ class DatabaseStage:
         if self.store is not None:
             self.store = self.store.crash(SeededRandom(seed))
 
-    def _present_store(self) -> ForgetfulStore:
+    def _present_store(self) -> VolatileStore:
         assert self.store is not None, "a table is made for a store"
         return self.store
 
     def _open_store(self, path: str, timeline: TimelineId) -> SnapshotStore:
-        self.store = self.store.reopened(timeline) if self.store else ForgetfulStore(timeline)
+        self.store = self.store.reopened(timeline) if self.store else VolatileStore(timeline)
         return self.store
 
 

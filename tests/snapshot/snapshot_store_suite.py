@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.log.merge_model import Entry, columns_of, entries_of, merged_by_hand
-from tools.simulator.forgetful_store import ForgetfulStore
+from tools.simulator.volatile_store import VolatileStore
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, TimelineId
 from warren.log.settings import CLEARING, EntryKind
@@ -140,13 +140,13 @@ class Stage:
         """Stop cleanly and start again."""
         self.store.close()
         old = self.store
-        self.store = old.reopened(timeline) if isinstance(old, ForgetfulStore) else self._opened(timeline)
+        self.store = old.reopened(timeline) if isinstance(old, VolatileStore) else self._opened(timeline)
         return self.store
 
     def crash(self) -> SnapshotStore:
         """Cut the power. RocksDB's files are taken away from under it as they are, as `kill -9` would leave them."""
         old = self.store
-        if isinstance(old, ForgetfulStore):
+        if isinstance(old, VolatileStore):
             self.store = old.crash(self._seed)
             return self.store
         before = self.path
@@ -160,7 +160,7 @@ class Stage:
     def table(self, name: str, entries: Sequence[Entry]) -> tuple[str, set[int]]:
         """A table for `ingest`: its path, and the storages that it clears."""
         path = str(self.directory / name)
-        if isinstance(self.store, ForgetfulStore):
+        if isinstance(self.store, VolatileStore):
             self.store.tables[path] = [columns_of(entries)]
             return path, {entry.storage for entry in entries if entry.kind in CLEARING}
         figures = write_table(path, [columns_of(entries[:3]), columns_of(entries[3:])])
@@ -171,7 +171,7 @@ class Stage:
 
     def _opened(self, timeline: TimelineId) -> SnapshotStore:
         if self.kind == "forgetful":
-            return ForgetfulStore(timeline)
+            return VolatileStore(timeline)
         kind = ReadBesideOwner.opened if self.kind == "secondary" else RocksDbStore.open
         return kind(str(self.path), timeline, self._settings)
 

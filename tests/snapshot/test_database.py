@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.pipeline.histories import SESSIONS, Change, State, Step, changed, fill
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage, put, rows, safe_rows
-from tools.simulator.forgetful_store import ForgetfulStore
+from tools.simulator.volatile_store import VolatileStore
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch
 from warren.log.file_record import FileKind, FileState
@@ -345,13 +345,13 @@ def test_little_is_reflected_when_the_quiet_spell_is_over() -> None:
 def test_a_store_that_is_behind_is_left_alone_unless_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = DatabaseStage()
     with stage.open() as database:
-        monkeypatch.setattr(ForgetfulStore, "is_behind", True)
+        monkeypatch.setattr(VolatileStore, "is_behind", True)
         put(database, {b"a": b"1"})
         time.sleep(0.3)
         assert database.store.applied.epoch < database.log.durable, "what can wait waits"
         assert rows(database) == {(1, b"a"): b"1"}
         put(database, {b"b": b"2"})
-        monkeypatch.setattr(ForgetfulStore, "is_behind", False)
+        monkeypatch.setattr(VolatileStore, "is_behind", False)
         until(lambda: database.store.applied.epoch == database.log.durable)
 
 

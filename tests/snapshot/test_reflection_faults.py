@@ -12,8 +12,8 @@ from tests.snapshot.crash_stage import CrashStage
 from tests.snapshot.database_stage import DatabaseStage, State, put, rows
 from tests.snapshot.test_database import FEEDS, until
 from tests.snapshot.test_database_crashes import SESSIONS, Lives, check_restart
-from tools.simulator.forgetful_store import ForgetfulStore
 from tools.simulator.stepped_threads import SteppedThreads
+from tools.simulator.volatile_store import VolatileStore
 from warren.base.errors import Damage, DiskFailure
 from warren.base.ids import ChannelId, Epoch
 from warren.log.file_record import FileState, Voided, active_name
@@ -111,7 +111,7 @@ def test_a_store_that_is_built_again_holds_the_log_until_it_is_flushed() -> None
     database.log.purge()
     database.abandon()
     store = database.store
-    assert isinstance(store, ForgetfulStore)
+    assert isinstance(store, VolatileStore)
     stage.crash(CrashModel.ALL, 1)
     stage.store = store.reopened(store.applied.timeline)
     with stage.open() as database:

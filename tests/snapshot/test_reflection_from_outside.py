@@ -13,7 +13,7 @@ import pytest
 from tests.house.source_tree import SRC, modules_under
 from tests.snapshot.database_stage import DIRECTORY, TINY, DatabaseStage, State
 from tests.snapshot.test_database import FEEDS, until
-from tools.simulator.forgetful_store import ForgetfulStore
+from tools.simulator.volatile_store import VolatileStore
 from warren.base.ids import Epoch
 from warren.files.protocol import join
 from warren.log.file_record import LOCK, FileKind, FileState
@@ -109,7 +109,7 @@ def test_rf_02_rf_04_an_open_log_is_pulled_into_a_version_buffer_by_any_reader()
     log: Any = Watched(real)
     environment, timeline = stage.environment(), real.manifest.state.timeline.id
     buffer = MemoryBuffer(environment.files, environment.threads, environment.rng, "buffer", timeline)
-    store = ForgetfulStore(timeline)
+    store = VolatileStore(timeline)
     applying = VersionApply(environment.threads, timeline, buffer, store)
     tail = LogTail(environment.files, log.directory, lambda: log.manifest.state, store.applied.epoch)
     feed = PullFeed(tail, applying, 1 << 20)

@@ -12,7 +12,7 @@ from tests.lives import Lives
 from tests.log.merge_model import columns_of
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE, TIMELINE, held_by
 from tests.snapshot.store_to_be_killed import TINY, batch_of
-from tools.simulator.forgetful_store import ForgetfulStore
+from tools.simulator.volatile_store import VolatileStore
 from warren.snapshot.rocksdb.store import RocksDbStore
 
 
@@ -22,7 +22,7 @@ class Killing:
     def __init__(self, directory: Path, seed: int) -> None:
         self._directory = str(directory / "store")
         self._rng = random.Random(seed)
-        self._model = ForgetfulStore(TIMELINE)
+        self._model = VolatileStore(TIMELINE)
         self.batches = 0
         self.lives = Lives("tests.snapshot.store_to_be_killed", self._directory)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tools.simulator.decay import flip_bit, stale_tail, tear_tail, zero_tail
+from tools.simulator.corruption import flip_bit, stale_tail, tear_tail, zero_tail
 from warren.base.errors import DiskFailure, Misuse, OutOfRoom, SyncFailed
 from warren.files.protocol import Files
 from warren.testing.fakes import SeededRandom

@@ -1,4 +1,4 @@
-"""Kill a real process on a real disk, any number of times, and look whether everything it was told is there.
+"""Kill a real process on a real disk, any number of times, and check that everything it confirmed is there.
 
     python -m tests.torture.kill_loop --kills 100 [--seed 7] [--directory D]
 
@@ -9,7 +9,7 @@
     every session that is there is there whole                    nothing half is visible
     what was there after the last kill is there after this one    what opening showed is durable
     a storage whose removal was acknowledged stays empty          nothing comes back
-    the next epoch is greater than every one that was told        no number is used twice
+    the next epoch is greater than every confirmed one        no number is used twice
 
 A kill leaves the page cache as it is, so what a power cut would do is for the simulator (`make simulate`). A failure
 prints the seed and leaves the directory.
@@ -43,7 +43,7 @@ Session = tuple[int, int, int]  # run, thread, number
 
 @dataclass
 class Model:
-    """What must be there, by what was told and what was seen."""
+    """What must be there, by what was confirmed and what was seen."""
 
     sessions: dict[Session, int] = field(default_factory=dict)  # certain ones, with the count of their entries
     gone: set[int] = field(default_factory=set)  # runs whose storage was certainly removed
@@ -54,14 +54,14 @@ class Model:
     def hear(self, line: str) -> None:
         """One line of the writer."""
         verb, *numbers = line.split()
-        told = [int(number) for number in numbers]
-        self.highest_epoch = max(self.highest_epoch, told[-1])
+        numbers_read = [int(number) for number in numbers]
+        self.highest_epoch = max(self.highest_epoch, numbers_read[-1])
         if verb == "put":
-            run, thread, number, parts, _ = told
+            run, thread, number, parts, _ = numbers_read
             self.sessions[run, thread, number] = parts
             self.acknowledged += 1
         elif verb == "gone":
-            self.forget(told[0])
+            self.forget(numbers_read[0])
         elif verb == "compacted":
             self.compactions += 1
 
@@ -110,20 +110,20 @@ def kill_once(directory: str, run: int, rng: random.Random, model: Model) -> boo
     kills_early = rng.random() < 0.15
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as writer:
         assert writer.stdout
-        heard = b""
+        output = b""
         if kills_early:
             time.sleep(rng.uniform(0.1, 0.6))
         else:
-            heard += _first_line(writer)
+            output += _first_line(writer)
             if rng.random() < COMPACTED_SHARE:
-                heard += _heard_up_to(writer, b"compacted")
+                output += _read_up_to(writer, b"compacted")
             seconds = rng.choice([0.002, 0.05, 0.4, 1.0]) * rng.random()
-            heard += _heard_within(writer, seconds)
+            output += _read_within(writer, seconds)
         os.kill(writer.pid, signal.SIGKILL)
-        heard += writer.stdout.read()
+        output += writer.stdout.read()
         writer.wait()
-    assert writer.returncode == -signal.SIGKILL, f"the writer of run {run} ended by itself: {writer.returncode}"
-    *lines, rest = heard.decode().split("\n")
+    assert writer.returncode == -signal.SIGKILL, f"the writer of run {run} ended early: {writer.returncode}"
+    *lines, rest = output.decode().split("\n")
     assert rest == "", "a line is there whole or not at all"
     for line in lines:
         model.hear(line)
@@ -132,34 +132,34 @@ def kill_once(directory: str, run: int, rng: random.Random, model: Model) -> boo
 
 def _first_line(writer: subprocess.Popen[bytes]) -> bytes:
     assert writer.stdout
-    heard = b""
-    while not heard.endswith(b"\n"):
+    output = b""
+    while not output.endswith(b"\n"):
         byte = os.read(writer.stdout.fileno(), 1)
         assert byte, "the writer could not open the directory"
-        heard += byte
-    return heard
+        output += byte
+    return output
 
 
-def _heard_up_to(writer: subprocess.Popen[bytes], word: bytes) -> bytes:
+def _read_up_to(writer: subprocess.Popen[bytes], word: bytes) -> bytes:
     """However long the machine takes for it: a kill behind a compaction is worth more than one before."""
     assert writer.stdout
-    heard = b""
-    while word not in heard:
+    output = b""
+    while word not in output:
         some = os.read(writer.stdout.fileno(), 1 << 16)
         assert some, f"the writer ended before it said {word.decode()}"
-        heard += some
-    return heard
+        output += some
+    return output
 
 
-def _heard_within(writer: subprocess.Popen[bytes], seconds: float) -> bytes:
+def _read_within(writer: subprocess.Popen[bytes], seconds: float) -> bytes:
     """Keep the pipe from filling up."""
     assert writer.stdout
     deadline = time.monotonic() + seconds
-    heard = b""
+    output = b""
     while (left := deadline - time.monotonic()) > 0:
         if select.select([writer.stdout], [], [], left)[0]:
-            heard += os.read(writer.stdout.fileno(), 1 << 16)
-    return heard
+            output += os.read(writer.stdout.fileno(), 1 << 16)
+    return output
 
 
 def check_after_kill(directory: str, run: int, model: Model, is_verified: bool) -> None:

@@ -30,7 +30,7 @@ def state_of(*sessions: tuple[int, int, int, int]) -> State:
     }
 
 
-def told(*lines: str) -> Model:
+def model_of(*lines: str) -> Model:
     model = Model()
     for line in lines:
         model.hear(line)
@@ -41,15 +41,15 @@ ACKNOWLEDGED = ("ready 1", "put 5 0 0 2 7", "put 5 1 0 1 8")
 WHOLE = ((5, 0, 0, 2), (5, 1, 0, 1))
 
 
-def test_what_is_as_it_was_told_is_no_problem_and_more_may_be_there() -> None:
-    model = told(*ACKNOWLEDGED)
+def test_what_is_as_confirmed_is_no_problem_and_more_may_be_there() -> None:
+    model = model_of(*ACKNOWLEDGED)
     assert model.problems(state_of(*WHOLE), 5) == []
     assert model.problems(state_of(*WHOLE, (5, 0, 1, 3)), 5) == []
     assert (model.acknowledged, model.highest_epoch) == (2, 8)
 
 
 def test_a_lost_session_is_seen() -> None:
-    assert told(*ACKNOWLEDGED).problems(state_of(WHOLE[0]), 5) == [
+    assert model_of(*ACKNOWLEDGED).problems(state_of(WHOLE[0]), 5) == [
         "acknowledged session (5, 1, 0) of 1 entries is lost"
     ]
 
@@ -57,23 +57,23 @@ def test_a_lost_session_is_seen() -> None:
 def test_half_a_session_is_seen_whether_it_was_acknowledged_or_not() -> None:
     state = state_of(*WHOLE, (5, 0, 1, 3))
     del state[5, key_of(0, 1, 2)]
-    assert told(*ACKNOWLEDGED).problems(state, 5) == ["session (5, 0, 1) is there in half"]
+    assert model_of(*ACKNOWLEDGED).problems(state, 5) == ["session (5, 0, 1) is there in half"]
 
 
 def test_what_opening_showed_must_stay() -> None:
-    model = told(*ACKNOWLEDGED)
+    model = model_of(*ACKNOWLEDGED)
     model.believe(state_of(*WHOLE, (5, 0, 1, 3)), 5)
     assert model.problems(state_of(*WHOLE), 6) == ["acknowledged session (5, 0, 1) of 3 entries is lost"]
 
 
 def test_a_removed_storage_that_comes_back_is_seen() -> None:
-    model = told(*ACKNOWLEDGED, "gone 5 9")
+    model = model_of(*ACKNOWLEDGED, "gone 5 9")
     assert model.problems(state_of(), 8) == []
     assert model.problems(state_of(WHOLE[1]), 8) == ["session (5, 1, 0) came back"]
 
 
 def test_a_removal_that_was_asked_for_is_there_whole_or_not_at_all() -> None:
-    model = told(*ACKNOWLEDGED)
+    model = model_of(*ACKNOWLEDGED)
     assert model.problems(state_of(*WHOLE), 8) == []
     assert model.problems(state_of(), 8) == []
     assert model.problems(state_of(WHOLE[0]), 8) == ["acknowledged session (5, 1, 0) of 1 entries is lost"]

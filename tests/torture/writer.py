@@ -2,7 +2,7 @@
 
     python -m tests.torture.writer DIRECTORY RUN SEED
 
-What is durable is told on the standard output, one line each, after `commit` has returned and not before:
+What is durable is reported on the standard output, one line each, after `commit` has returned and not before:
 
     ready 17                    opened; epochs up to 17 are durable
     put 3 0 12 4 18             run 3, thread 0, session 12 of 4 entries, in epoch 18
@@ -36,7 +36,7 @@ SETTINGS = LogSettings(
 RUNS_KEPT = 3
 
 
-def tell(*words: object) -> None:
+def report(*words: object) -> None:
     """One write, shorter than a pipe's buffer: a line is there whole or not at all."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
@@ -63,7 +63,7 @@ def write(store: LogStore, run: int, thread: int, seed: int) -> None:
         else:
             keys = [key_of(thread, number, part) for part in range(parts)]
             session.put_many(run, keys, [value_of(thread, number, parts, size)] * parts)
-        tell("put", run, thread, number, parts, session.commit())
+        report("put", run, thread, number, parts, session.commit())
         number += 1
 
 
@@ -74,7 +74,7 @@ def keep_house(store: LogStore, seed: int) -> None:
         if act < 0.3:
             store.rotate()
         elif act < 0.7:
-            tell("compacted", store.compact()["epoch"])
+            report("compacted", store.compact()["epoch"])
         else:
             store.purge()
         threading.Event().wait(rng.random() * 0.03)
@@ -82,11 +82,11 @@ def keep_house(store: LogStore, seed: int) -> None:
 
 def main(directory: str, run: int, seed: int) -> None:
     store = LogStore.open(directory, SETTINGS)
-    tell("ready", store.durable)
+    report("ready", store.durable)
     if run > RUNS_KEPT:
         with store.begin() as session:
             session.remove_storage(run - RUNS_KEPT)
-        tell("gone", run - RUNS_KEPT, session.epoch)
+        report("gone", run - RUNS_KEPT, session.epoch)
     bodies = [partial(write, store, run, thread, seed + thread) for thread in range(2)]
     bodies.append(partial(keep_house, store, seed + 2))
     threads = [threading.Thread(target=body, daemon=True) for body in bodies]

@@ -1,4 +1,4 @@
-"""The machine's disk with its syncs counted at the seam, so that nobody's own books are believed.
+"""The machine's disk with its syncs counted at the seam, independent of the counters of any component.
 
 Only log files count, and of a new one not the first sync, which brings its header: the epoch file, the manifest and
 rotations would else make up for epochs that are not synced.

@@ -55,20 +55,20 @@ def goals_of(suite: str, path: Path | None = None) -> Goals:
 
 
 def parse(suite: str, text: str) -> Goals:
-    return {name: _goal(name, told) for name, told in tomllib.loads(text).get(suite, {}).items()}
+    return {name: _goal(name, spec) for name, spec in tomllib.loads(text).get(suite, {}).items()}
 
 
 def judge(figure: Figure, goals: Goals) -> Measurement:
     goal = goals.get(figure.name)
     holds = goal is None or goal.is_reached_by(figure)
-    told = None if goal is None else str(goal)
+    spec = None if goal is None else str(goal)
     return Measurement(
-        figure.name, figure.value, figure.unit, figure.reference, figure.ratio, told, holds, figure.ratio_range
+        figure.name, figure.value, figure.unit, figure.reference, figure.ratio, spec, holds, figure.ratio_range
     )
 
 
-def _goal(name: str, told: Any) -> Goal:
-    if not isinstance(told, dict) or len(told) != 1 or next(iter(told)) not in _FORMS:
-        raise Misuse(f"the goal of {name} is {told!r}", f"write {name} = {{ FORM = number }}, FORM one of {[*_FORMS]}")
-    [(form, limit)] = told.items()
+def _goal(name: str, spec: Any) -> Goal:
+    if not isinstance(spec, dict) or len(spec) != 1 or next(iter(spec)) not in _FORMS:
+        raise Misuse(f"the goal of {name} is {spec!r}", f"write {name} = {{ FORM = number }}, FORM one of {[*_FORMS]}")
+    [(form, limit)] = spec.items()
     return Goal(*_FORMS[form], float(limit))

@@ -19,38 +19,38 @@ from pathlib import Path
 from warren.base.errors import DiskFailure
 
 _READY, _GO = b"ready\n", b"go\n"
-Told = Mapping[str, float]
+Readings = Mapping[str, float]
 
 
 class Child:
-    """One that is ready, and does nothing before it is told to."""
+    """A child process that is ready and waits for the signal to go."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.pid = process.pid
-        if self._heard() != _READY:
+        if self._read_line() != _READY:
             raise _ended()
 
-    def do(self) -> Told:
-        """Let it do its work; return what it tells when it is done, and waits."""
+    def do(self) -> Readings:
+        """Run the work of the child; returns its readings. The child then waits."""
         self.go()
-        return self.told()
+        return self.readings()
 
     def go(self) -> None:
-        """Let it do its work, beside others perhaps."""
+        """Start the work of the child without waiting."""
         assert self._process.stdin is not None
         self._process.stdin.write(_GO)
         self._process.stdin.flush()
 
-    def told(self) -> Told:
-        """What it tells when it is done."""
-        line = self._heard()
+    def readings(self) -> Readings:
+        """The readings of the child at its end."""
+        line = self._read_line()
         if not line:
             raise _ended()
-        told: Told = json.loads(line)
-        return told
+        readings: Readings = json.loads(line)
+        return readings
 
-    def _heard(self) -> bytes:
+    def _read_line(self) -> bytes:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
@@ -74,21 +74,21 @@ def child(module: str, *arguments: object) -> Iterator[Child]:
 
 
 def get_ready() -> None:
-    """Say so, and wait for the word to go."""
-    _say(_READY)
+    """Report ready, and wait for the signal to go."""
+    _send(_READY)
     sys.stdin.buffer.readline()
 
 
-def done(told: Told | None = None) -> None:
-    """Say so, and wait for the end, or for the word to go on."""
-    _say(json.dumps(told or {}).encode() + b"\n")
+def done(readings: Readings | None = None) -> None:
+    """Report the readings, and wait for the end or another signal."""
+    _send(json.dumps(readings or {}).encode() + b"\n")
     sys.stdin.buffer.readline()
 
 
-def _say(line: bytes) -> None:
+def _send(line: bytes) -> None:
     sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
 
 
 def _ended() -> DiskFailure:
-    return DiskFailure("the process that was to write and be killed ended by itself")
+    return DiskFailure("the process that was to write and be killed ended early")

@@ -58,7 +58,7 @@ def as_object(measurements: Iterable[Measurement]) -> dict[str, Any]:
 
 
 def shown(number: float | None) -> str:
-    """A number for people: four digits that mean something, thousands apart."""
+    """Formatted: four significant digits, thousands separated."""
     if number is None:
         return "–"
     rounded = _significant(number)

@@ -21,7 +21,7 @@ from warren.base.errors import DiskFailure
 
 MERGE_MEMORY_BYTES = 64 << 20
 READY = b"ready\n"
-_LOOK_SECONDS = 0.004
+_POLL_SECONDS = 0.004
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def watch_rebuild(room: Path) -> MemoryPeak:
         while process.poll() is None:
             peak = max(peak, _anonymous(process.pid))
             resident = max(resident, status_mib(process.pid, "VmHWM"))
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
     if process.returncode:
         raise DiskFailure(f"the rebuild whose memory is watched ended with status {process.returncode}")
     return MemoryPeak(base, peak, resident)

@@ -1,7 +1,7 @@
-"""How much memory a process takes together with those it has started, looked at from outside while something runs.
+"""Memory of a process and its descendants, sampled from outside while a workload runs.
 
 *Anonymous* memory is what they allocated. The *resident set* also counts pages of mapped files, which the kernel keeps
-as long as nobody else wants the room; pages that two of them share count twice. Of each the highest sum that was seen:
+as long as memory is free; pages that two of them share count twice. Of each the highest sum that was seen:
 a process that lives shorter than the time between two looks may be missed.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tools.bench.process_tree import status_mib, tree_of
 from warren.base.threads import SystemThreads, repeatedly
 
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 
 
 @dataclass(slots=True)
@@ -40,5 +40,5 @@ class TreePeak:
 def watched_tree(pid: int) -> Iterator[TreePeak]:
     peak = TreePeak(pid)
     peak.look()
-    with repeatedly(SystemThreads(), "memory-watch", _LOOK_SECONDS, peak.look):
+    with repeatedly(SystemThreads(), "memory-watch", _POLL_SECONDS, peak.look):
         yield peak

@@ -9,7 +9,7 @@
         rabbitmq.kill()         SIGKILL to all its processes at once, as a power cut would end them
         rabbitmq.restart()      the same data, the same port
         rabbitmq.pause()        SIGSTOP to all of them: it does nothing, and keeps everything, …
-        rabbitmq.resume()       … until it goes on, and answers
+        rabbitmq.resume()       … until it resumes, and answers
 
 Ports are free ones of 127.0.0.1; data, logs, home and cookie are below the directory. A peer's processes are those
 below the ones we started, and those that have our mark in their environment, which they inherit however they detach
@@ -41,7 +41,7 @@ AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
 _MARK = "WARREN_PEER"
 _START_SECONDS_MAX = 600  # RabbitMQ reads a large queue before it listens
 _STOP_SECONDS_MAX = 60
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 _SETTLE_SECONDS_MAX = 5.0
 _SETTLE_LOOK_SECONDS = 0.3
 _SETTLED_SHARE = 0.1  # of a core
@@ -105,14 +105,14 @@ class Peer:
         """End everything at once, held or not."""
         while alive := self.pids():
             _signal(alive, signal.SIGKILL)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         for started in self._started:
             started.wait()
         self._started = []
 
     def pause(self) -> None:
         """Hold it: when this returns, no thread of it runs. One that is being started by another is found by looking
-        again, since nobody who is held starts any."""
+        again, since a stopped process starts none."""
         while running := [pid for pid in self.pids() if _runs(pid)]:
             _signal(running, signal.SIGSTOP)
             time.sleep(_HOLD_SECONDS)
@@ -135,7 +135,7 @@ class Peer:
             self._await(part, process, "did not go on")
 
     def stop(self) -> None:
-        """Ask it to end, and wait until it has; what helped it is killed then. One that is held goes on first."""
+        """Send SIGTERM and wait for the end; then kill its helper processes. A stopped broker is resumed first."""
         if self._started:
             broker = self._started[-1]
             broker.terminate()
@@ -171,15 +171,15 @@ class Peer:
         end = time.monotonic() + _START_SECONDS_MAX
         while not _answers(part.port, part.hello):
             if process.poll() is not None or time.monotonic() > end:
-                said = (self.directory / f"{self.name}.log").read_text(errors="replace")[-2000:]
+                output = (self.directory / f"{self.name}.log").read_text(errors="replace")[-2000:]
                 self.kill()
-                raise Refused(f"{self.name} {what_failed}: {said}", f"see the logs in {self.directory}")
-            time.sleep(_LOOK_SECONDS)
+                raise Refused(f"{self.name} {what_failed}: {output}", f"see the logs in {self.directory}")
+            time.sleep(_POLL_SECONDS)
 
 
 def start_rabbitmq(directory: Path) -> Peer:
     _require(RABBITMQ_HOME / "rabbitmq-server", "rabbitmq-server")
-    directory = made(directory)
+    directory = make_directory(directory)
     plugins, settings = directory / "enabled_plugins", directory / "rabbitmq.conf"
     plugins.write_text("[].\n")
     settings.write_text("")
@@ -210,7 +210,7 @@ def start_rabbitmq(directory: Path) -> Peer:
 def start_redis(directory: Path, synced: str = "always") -> Peer:
     """`synced` is what Redis calls appendfsync: always, everysec or no."""
     _require(Path("/usr/bin/redis-server"), "redis-server")
-    directory = made(directory)
+    directory = make_directory(directory)
     (port,) = free_ports(1)
     options = {"port": str(port), "bind": HOST, "dir": str(directory), "save": "", "daemonize": "no"}
     options |= {"appendonly": "yes", "appendfsync": synced}
@@ -220,14 +220,14 @@ def start_redis(directory: Path, synced: str = "always") -> Peer:
 
 def start_nats(directory: Path) -> Peer:
     _require(Path("/usr/sbin/nats-server"), "nats-server")
-    directory = made(directory)
+    directory = make_directory(directory)
     (port,) = free_ports(1)
     command = ["/usr/sbin/nats-server", "-a", HOST, "-p", str(port), "-js", "-sd", str(directory)]
     return started(Peer("nats", directory, [PeerProcess(command, port, b"")]))
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at now."""
+    """Ports without a listener."""
     sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -244,7 +244,7 @@ def started(peer: Peer) -> Peer:
     return peer
 
 
-def made(directory: Path) -> Path:
+def make_directory(directory: Path) -> Path:
     """Its full name: a peer has another working directory than we have."""
     directory.mkdir(parents=True, exist_ok=True)
     return directory.resolve()
@@ -276,12 +276,12 @@ def _runs(pid: int) -> bool:
         threads = [task.read_text(errors="replace") for task in Path("/proc", str(pid), "task").glob("*/stat")]
     except OSError:  # one ended meanwhile
         return Path("/proc", str(pid)).exists()
-    return any(told.rpartition(")")[2].split()[0] not in _NOT_RUNNING for told in threads)
+    return any(stat.rpartition(")")[2].split()[0] not in _NOT_RUNNING for stat in threads)
 
 
 def _marked(mark: str) -> set[int]:
     """Processes with this mark in their environment, wherever they went. One that ended has no environment left, though
-    nobody may have waited for it yet."""
+    it may not have been reaped yet."""
     wanted = f"{_MARK}={mark}".encode()
     found = set()
     for entry in os.listdir("/proc"):

@@ -4,7 +4,7 @@
 
 CPU seconds of those that have ended are their parents' (a process that is waited for adds its times to its parent's
 account), so the sum over the living is that of all. *Anonymous* memory is what a process allocated; pages of mapped
-log files are not in it, which the kernel keeps only as long as nobody wants the room.
+log files are not in it, which the kernel keeps only as long as memory is free.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from warren.base.threads import SystemThreads, repeatedly
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _STAT = re.compile(r"^(\d+) \((.*)\) \S ([0-9 -]*)", re.DOTALL)
 _PARENT, _USER, _CHILDREN_SYSTEM = 0, 10, 13  # of the numbers behind the state
 
@@ -68,10 +68,10 @@ def spark_workers(pid: int) -> list[Process]:
 def status_mib(pid: int, name: str) -> float:
     """A number of /proc/PID/status in MiB; 0 once the process has ended, or where there is no such file."""
     try:
-        told = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+        text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
-    found = re.search(rf"^{name}:\s*(\d+) kB", told, re.MULTILINE)
+    found = re.search(rf"^{name}:\s*(\d+) kB", text, re.MULTILINE)
     return int(found[1]) / 1024 if found else 0.0
 
 
@@ -92,17 +92,17 @@ class WorkerMemoryPeak:
 @contextmanager
 def watched_workers() -> Iterator[WorkerMemoryPeak]:
     peak = WorkerMemoryPeak()
-    with repeatedly(SystemThreads(), "memory-watch", _LOOK_SECONDS, peak.look):
+    with repeatedly(SystemThreads(), "memory-watch", _POLL_SECONDS, peak.look):
         yield peak
     peak.look()
 
 
 def _process(entry: str) -> Process | None:
     try:
-        told = Path("/proc", entry, "stat").read_text(encoding="utf-8", errors="replace")
+        text = Path("/proc", entry, "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    found = _STAT.match(told)
+    found = _STAT.match(text)
     assert found is not None, "the kernel writes a line of this form"
     numbers = [int(number) for number in found[3].split()]
     ticks = sum(numbers[_USER : _CHILDREN_SYSTEM + 1])

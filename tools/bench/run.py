@@ -1,8 +1,7 @@
-"""One run of a benchmark: how much of it, where, and who is told.
+"""One run of a benchmark: its size, its directory, and its progress report.
 
-A scenario is a generator of figures. It asks the run for room on the disk, says which row it is at and how far it has
-come, and yields figures in the order it gets them. Whoever drives it may stop it once the rows that were asked for are
-there; its rooms are emptied either way.
+A scenario is a generator of figures. It takes directories from the run, reports its row and progress, and yields
+figures in order. The caller may stop it after the last wanted row; its directories are emptied either way.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ROOM_BYTES_PER_ENTRY = 800  # log, snapshot, staged output and references of the
 
 
 class Watcher(Protocol):
-    """Who is told how far it has come."""
+    """Receives progress."""
 
     def began(self, row: str) -> None: ...
 

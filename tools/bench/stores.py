@@ -1,6 +1,6 @@
 """How the benchmark uses a log store: as a program would, through `LogStore` and its sessions.
 
-Settings are the defaults but one: compaction does not start by itself, so that each row measures one thing. (The row
+Default settings but one: compaction does not start automatically, so that each row measures one thing. (The row
 `append_while_compacting` is the exception, and says so.) What a store answers is compared with what was written: a
 benchmark that is fast and wrong ends here.
 """

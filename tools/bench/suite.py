@@ -1,7 +1,7 @@
 """A suite of rows: which scenario makes which of them, and how they are measured and held against their goals.
 
-A scenario is a generator of figures (tools/bench/run) and yields its rows in the order that the suite names them. It runs no
-longer than for the rows that are wanted.
+A scenario is a generator of figures (`run`) that yields its rows in the order of the suite. It stops after the last
+wanted row.
 """
 
 from __future__ import annotations

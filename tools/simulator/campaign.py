@@ -1,16 +1,16 @@
-"""Campaigns: as many crash states as asked for, on all cores. `make simulate N=…`
+"""Campaigns: a given number of crash states, on all cores. `make simulate N=…`
 
     python -m tools.simulator.campaign --states 20000 [--seed S] [--workload NAME] [--repro SPEC] [--script FILE]
 
-Workloads are scripts for the log store (`workload_shapes`), and `broker`: AMQP clients at work on the whole broker
-(`broker_simulator`), of which a round takes every tenth step, for its states take longer.
+Workloads are scripts for the log store (`workload_shapes`), and `broker`: AMQP clients of the whole broker
+(`broker.simulator`). A round takes every tenth step of it, since its states take longer.
 
 A round takes one script of every workload and every operation of it that changes the disk — write, sync, rename, link,
 remove, allocate, create — and crashes there in every model of persistence: `all`, `synced`, `killed` once, `reordered`
 twice. The next round does the same with the next seed. Groups of states are shuffled, so that a campaign which ends in
-mid-round has looked at a bit of everything.
+mid-round has covered some of everything.
 
-It ends with 0 if no promise was broken, else with 1 and a line per violation, whose beginning is a spec for `--repro`.
+The exit code is 0 if no promise was broken, else 1, with a line per violation that begins with a spec for `--repro`.
 That prints the script; saved and shrunk by hand it is run again with `--script FILE`: all its steps, or one of them
 with `--repro FILE-NAME:0/STEP/MODEL/CHANCE`.
 """
@@ -32,15 +32,15 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tools.simulator.broker_simulator import BROKER, BrokerSimulator, broker_steps
-from tools.simulator.evidence import Violation
+from tools.simulator.broker.simulator import BROKER, BrokerSimulator, broker_steps
+from tools.simulator.observations import Violation
 from tools.simulator.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
 from tools.simulator.workload import parse, text
 from tools.simulator.workload_shapes import SAVED, SHAPES, generate
 from warren.base.errors import Misuse
 
 PROGRESS_SECONDS = 5.0
-VIOLATIONS_MAX = 20  # enough to see what is wrong
+VIOLATIONS_MAX = 20  # enough for a diagnosis
 NEVER = 10**6
 PER_STEP = (*Persistence, Persistence.REORDERED)
 BROKER_STRIDE = 10
@@ -56,8 +56,8 @@ class CampaignTally:
 
     def __str__(self) -> str:
         rate = self.states / self.seconds if self.seconds else 0.0
-        told = f"{len(self.violations)} violations" if self.violations else "no violation"
-        return f"{self.states} states of {len(self.workloads)} workloads, {rate:.0f} states/s, {told}"
+        summary = f"{len(self.violations)} violations" if self.violations else "no violation"
+        return f"{self.states} states of {len(self.workloads)} workloads, {rate:.0f} states/s, {summary}"
 
 
 def round_of(workloads: Sequence[str], seed: int) -> list[list[Spec]]:
@@ -68,7 +68,7 @@ def round_of(workloads: Sequence[str], seed: int) -> list[list[Spec]]:
 
 
 def _steps_to_crash(workload: str, seed: int) -> Iterable[int]:
-    """Each one, and the end. A workload that fails without any crash shall run to where it fails, and say so."""
+    """Each step, and the end. A workload that fails without any crash runs up to its failure, which is reported."""
     try:
         if workload == BROKER:
             return range(seed % BROKER_STRIDE, len(broker_steps(seed)) + 1, BROKER_STRIDE)
@@ -81,7 +81,7 @@ def group_at(workload: str, seed: int, step: int) -> list[Spec]:
     rng = random.Random(f"{workload} {seed} {step}")
     variant = rng.randrange(len(CUT_FRACTIONS))
     chances = [len(CUT_FRACTIONS) * rng.randrange(1 << 16) + variant for _ in PER_STEP]
-    # `killed` comes last: it uses the run-up up.
+    # `killed` comes last: it consumes the run-up.
     pairs = sorted(zip(PER_STEP, chances, strict=True), key=lambda pair: pair[0] is Persistence.KILLED)
     return [Spec(workload, seed, step, persistence, number) for persistence, number in pairs]
 
@@ -100,21 +100,21 @@ def limited(groups: Iterable[list[Spec]], states: int) -> Iterator[list[Spec]]:
 
 
 def run_group(group: list[Spec]) -> list[tuple[Spec, str]]:
-    """Each state, and what was wrong with it, if anything was."""
+    """Each state and its violation, empty if there is none."""
     simulator = BrokerSimulator() if group and group[0].workload == BROKER else Simulator()
-    told = []
+    results = []
     for spec in group:
         try:
             simulator.run_state(spec)
         except Violation as violation:
-            told.append((spec, str(violation)))
+            results.append((spec, str(violation)))
         else:
-            told.append((spec, ""))
-    return told
+            results.append((spec, ""))
+    return results
 
 
-def _end_when_told() -> None:
-    """A pool ends its processes by SIGTERM. Whoever forked us may listen to that, and not want to end of it."""
+def _default_sigterm() -> None:
+    """A pool ends its processes by SIGTERM, but the parent process may have a handler that ignores it."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -122,11 +122,11 @@ def run(groups: Iterable[list[Spec]], processes: int | None = None) -> Iterator[
     """Run the groups on all cores; the tally after each."""
     tally = CampaignTally()
     start = time.monotonic()
-    with multiprocessing.get_context("fork").Pool(processes or os.cpu_count(), _end_when_told) as pool:
-        for told in pool.imap_unordered(run_group, groups, chunksize=2):
-            tally.states += len(told)
-            tally.workloads |= {spec.workload for spec, _ in told}
-            tally.violations += [what for _, what in told if what]
+    with multiprocessing.get_context("fork").Pool(processes or os.cpu_count(), _default_sigterm) as pool:
+        for results in pool.imap_unordered(run_group, groups, chunksize=2):
+            tally.states += len(results)
+            tally.workloads |= {spec.workload for spec, _ in results}
+            tally.violations += [what for _, what in results if what]
             tally.seconds = time.monotonic() - start
             yield tally
             if len(tally.violations) >= VIOLATIONS_MAX:
@@ -134,22 +134,22 @@ def run(groups: Iterable[list[Spec]], processes: int | None = None) -> Iterator[
 
 
 def watched(tallies: Iterable[CampaignTally], states: int) -> CampaignTally:
-    """Show the way the tally goes: a bar on a terminal, else a line now and then."""
+    """Show progress: a bar on a terminal, else a line every PROGRESS_SECONDS."""
     tally = CampaignTally()
     columns = (TextColumn("crash states"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
         task = bar.add_task("states", total=states)
-        told_at = 0.0
+        printed_at = 0.0
         for tally in tallies:
             bar.update(task, completed=tally.states)
-            if bar.disable and tally.seconds - told_at >= PROGRESS_SECONDS:
-                told_at = tally.seconds
+            if bar.disable and tally.seconds - printed_at >= PROGRESS_SECONDS:
+                printed_at = tally.seconds
                 print(f"  … {tally}", flush=True)
     return tally
 
 
 def reproduce(spec: Spec) -> int:
-    """Show a state: its script, the step it stops at, and what goes wrong."""
+    """Show a state: its script, the step at which it stops, and the violation."""
     is_broker = spec.workload == BROKER
     steps = broker_steps(spec.seed) if is_broker else steps_of(spec.workload, spec.seed)
     if not is_broker:
@@ -175,14 +175,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--repro", metavar="SPEC", help="show one state, as a violation names it")
     parser.add_argument("--script", type=Path, help="a saved script instead of the workloads")
-    asked = parser.parse_args(arguments)
-    if asked.script:
-        SAVED[asked.script.name] = parse(asked.script.read_text())
-    if asked.repro:
-        return reproduce(Spec.parse(asked.repro))
-    workloads = [asked.script.name] if asked.script else asked.workload or list(WORKLOADS)
-    groups = limited(rounds(workloads, asked.seed), asked.states)
-    tally = watched(run(groups), asked.states)
+    options = parser.parse_args(arguments)
+    if options.script:
+        SAVED[options.script.name] = parse(options.script.read_text())
+    if options.repro:
+        return reproduce(Spec.parse(options.repro))
+    workloads = [options.script.name] if options.script else options.workload or list(WORKLOADS)
+    groups = limited(rounds(workloads, options.seed), options.states)
+    tally = watched(run(groups), options.states)
     print(tally)
     for violation in tally.violations:
         print(f"  {violation}")

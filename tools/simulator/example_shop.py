@@ -1,10 +1,10 @@
-"""Ten minutes in the life of a small shop, as a log: something to look at, the same on every machine.
+"""Example data: ten minutes of a small shop as a log, the same on every machine.
 
     storage 1   stock     300 articles, counted down with every order, filled up now and then      overwritten often
     storage 2   carts     come, change and go; all are cleared in the seventh minute                 many removes
     storage 3   orders    one more at a time, never changed                                          only grows
 
-An epoch is a second of simulated time. `docs/notebook.md` reads what stands here; nothing of the product uses it.
+An epoch is a second of simulated time. Used by `docs/notebook.md` only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make_shop(directory: str, seconds: int = SECONDS, seed: int = 7) -> None:
         for second in range(seconds):
             clock.advance_ns(10**9)
             with store.begin() as session:
-                shop.live(session, second)
+                shop.run_second(session, second)
             if second % ROTATED_EVERY == ROTATED_EVERY - 1:
                 store.rotate()
 
@@ -48,11 +48,11 @@ def make_shop(directory: str, seconds: int = SECONDS, seed: int = 7) -> None:
 @dataclass(slots=True)
 class _Shop:
     rng: random.Random
-    carts: dict[int, int] = field(default_factory=dict)  # how much is in each
+    carts: dict[int, int] = field(default_factory=dict)  # articles in each
     carts_ever: int = 0
     orders_ever: int = 0
 
-    def live(self, session: Session, second: int) -> None:
+    def run_second(self, session: Session, second: int) -> None:
         """One second."""
         if second == 0:
             for article in range(ARTICLES):
@@ -70,7 +70,7 @@ class _Shop:
                 self._count(session, article)
 
     def _take(self, session: Session) -> None:
-        """Somebody takes a cart, or puts something into the one they have."""
+        """A new cart, or one more article in an existing one."""
         is_new = not self.carts or self.rng.random() < 0.5
         cart = self.carts_ever if is_new else self.rng.choice(list(self.carts))
         self.carts_ever += is_new
@@ -78,13 +78,13 @@ class _Shop:
         session.put(CARTS, b"cart-%06d" % cart, b"article," * self.carts[cart])
 
     def _leave(self, session: Session, cart: int) -> None:
-        """With an order or without, the cart goes."""
-        held = self.carts.pop(cart)
+        """Remove a cart, with an order or without."""
+        count = self.carts.pop(cart)
         session.remove(CARTS, b"cart-%06d" % cart)
         if self.rng.random() < 0.6:
-            session.put(ORDERS, b"order-%06d" % self.orders_ever, b"paid,sent,%d articles;" % held * 4)
+            session.put(ORDERS, b"order-%06d" % self.orders_ever, b"paid,sent,%d articles;" % count * 4)
             self.orders_ever += 1
-            for _ in range(held):
+            for _ in range(count):
                 self._count(session, self.rng.randrange(ARTICLES))
 
     def _count(self, session: Session, article: int) -> None:

@@ -1,18 +1,18 @@
-"""What must be there: the oracle of the simulator.
+"""Reference model of the log store: the oracle of the simulator.
 
     begin ──▶ OPEN ──end called──▶ ENDING ──end returned──▶ UNCERTAIN ──wait returned, callback, close──▶ CERTAIN
                │ abort, crash         │ crash: is it there?     │ crash: is it there?
                ▼                      ▼ no        yes ▶ CERTAIN  ▼ no       yes ▶ CERTAIN
               GONE ◀──────────────────┴──────────────────────────┘            and CERTAIN stays, for ever
 
-A session is there whole or not at all, and sessions are there in order: if one of epoch e is, so is every one that
-ended in an epoch below. So what a reopened store shows must be the state after *all sessions up to one epoch*, the
-store's own `durable`; this epoch must be at least as high as anything that was confirmed, and as the horizon that other
-processes may have read. What was not there once is gone for good.
+A session is present whole or not at all, and in order: if a session of epoch e is present, so is every one that ended
+in a lower epoch. So a reopened store must show the state after *all sessions up to one epoch*, its own `durable`; this
+epoch must not be below any confirmed one, nor below the horizon that other processes may have read. A session that was
+missing once must never reappear.
 
-Always true of epochs: a number stands for one content; new ones begin above every number found on the disk.
+Invariants of epochs: a number stands for one content; new numbers start above every number found on the disk.
 
-Not here: how a disk is read (`reading`), how a store is driven (`life`, `world`).
+Elsewhere: reading a disk (`log_inspection`), driving a store (`simulated_process`, `simulated_machine`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from tools.simulator.evidence import UNIQUE, RecoveredEntry, ReopenedState, State, Violation, Write, apply, short
+from tools.simulator.observations import UNIQUE, RecoveredEntry, ReopenedState, State, Violation, Write, apply, short
 from warren.log.settings import EntryKind
 
 
@@ -44,26 +44,26 @@ class SessionNote:
     writes: list[Write] = field(default_factory=list)
     standing: ModelState = ModelState.OPEN
     epoch: int = 0
-    order: int = 0  # among all sessions: who ended first
+    order: int = 0  # among all sessions, by their end
 
 
 class Model:
-    """Is told what is done and what was promised; judges what is seen."""
+    """Records operations and promises; checks observations against them."""
 
     def __init__(self) -> None:
         self.sessions: dict[int, SessionNote] = {}
-        self.confirmed = 0  # highest epoch that somebody was told to be durable
+        self.confirmed = 0  # highest epoch reported as durable
         self.horizon = 0  # highest epoch that another process may have read in the epoch file
         self.decayed: set[int] = set()  # sessions in damaged blocks: a repair may lose them, nothing else may
         self.is_repaired = False  # a repair was begun
-        self.taken: dict[str, bytes] = {}  # files that somebody has linked, and must find unchanged
+        self.taken: dict[str, bytes] = {}  # linked files, which must stay unchanged
         self.is_purged = False  # old entries may be missing from the log; their effect may not
         self._ended = 0
         self._bases: dict[str, list[int]] = {}  # of a stream: where it may be, as the order of a session
         self._contents: dict[tuple[int, int], bytes] = {}
 
     def copy(self) -> Model:
-        """A model that goes on from here on its own."""
+        """An independent copy."""
         other = copy(self)
         other.sessions = {n: replace(session, writes=list(session.writes)) for n, session in self.sessions.items()}
         other._contents = dict(self._contents)
@@ -71,7 +71,7 @@ class Model:
         other.decayed, other.taken = set(self.decayed), dict(self.taken)
         return other
 
-    # -- what is done --------------------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------------
 
     def begin(self, number: int, stream: str = "") -> None:
         self.sessions[number] = SessionNote(number, stream)
@@ -89,7 +89,7 @@ class Model:
         self.sessions[number].standing = ModelState.GONE
 
     def confirm(self, epoch: int) -> None:
-        """Somebody was told that this epoch is durable, and with it everything before."""
+        """This epoch was reported as durable, and with it everything before."""
         self.confirmed = max(self.confirmed, epoch)
         for session in self._of(ModelState.UNCERTAIN):
             if session.epoch <= epoch:
@@ -110,7 +110,7 @@ class Model:
         self.horizon = max(self.horizon, horizon)
 
     def decay(self, writes: Iterable[Write]) -> None:
-        """A block with these entries is damaged. A small session lies in one block, and its puts tell which it is."""
+        """A block with these entries is damaged. A small session is in one block; its puts identify it."""
         hit = {write for write in writes if write.kind is EntryKind.PUT}
         self.decayed |= {session.number for session in self.sessions.values() if hit.intersection(session.writes)}
 
@@ -118,32 +118,32 @@ class Model:
         for session in self._of(ModelState.OPEN):
             session.standing = ModelState.GONE
 
-    # -- what is seen --------------------------------------------------------------------------------------------
+    # -- observations --------------------------------------------------------------------------------------------
 
     def compare(self, seen: ReopenedState) -> None:
-        """Judge a reopened store. What was uncertain is certain or gone from now on."""
-        self._judge_epochs(seen)
-        self._judge_confirmed(seen)
+        """Check a reopened store. Uncertain sessions become certain or gone."""
+        self._check_epochs(seen)
+        self._check_confirmed(seen)
         self._learn_epochs(seen.entries)
         for session in self._of(*THERE_PERHAPS):
             is_there = session.standing is ModelState.UNCERTAIN and session.epoch <= seen.durable
             session.standing = ModelState.CERTAIN if is_there else ModelState.GONE
-        self._judge_entries(seen.entries)
-        self.judge_state(seen.state)
-        self._judge_records(seen.records)
+        self._check_entries(seen.entries)
+        self.check_state(seen.state)
+        self._check_records(seen.records)
         self.confirmed = self.horizon = seen.durable
 
-    def judge_state(self, state: State) -> None:
+    def check_state(self, state: State) -> None:
         """Is this the state after everything that is certain?"""
         expected = self.expected()
         if state == expected:
             return
         if self.is_repaired and state == self.expected(without=self.decayed):
-            self._forget_decayed()
+            self._drop_decayed()
             return
         wrong = sorted(place for place in expected.keys() | state.keys() if expected.get(place) != state.get(place))
-        told = "; ".join(f"{p} is {short(state.get(p))} instead of {short(expected.get(p))}" for p in wrong[:4])
-        raise Violation(f"the state read back is wrong in {len(wrong)} places: {told}")
+        differences = "; ".join(f"{p} is {short(state.get(p))} instead of {short(expected.get(p))}" for p in wrong[:4])
+        raise Violation(f"the state read back is wrong in {len(wrong)} places: {differences}")
 
     def expected(self, without: Container[int] = ()) -> State:
         """The state after everything that is certain."""
@@ -154,7 +154,7 @@ class Model:
                     apply(state, write)
         return state
 
-    def _judge_epochs(self, seen: ReopenedState) -> None:
+    def _check_epochs(self, seen: ReopenedState) -> None:
         if seen.first_epoch <= max(seen.highest_on_disk, seen.durable):
             raise Violation(
                 f"epoch {seen.first_epoch} is used again: blocks of epoch {seen.highest_on_disk} are on the disk, "
@@ -164,7 +164,7 @@ class Model:
             if self._contents.setdefault((timeline, epoch), digest) != digest:
                 raise Violation(f"epoch {epoch} was used twice: its closing block is not the one seen before")
 
-    def _judge_confirmed(self, seen: ReopenedState) -> None:
+    def _check_confirmed(self, seen: ReopenedState) -> None:
         if seen.durable < self.confirmed:
             lost = [s.number for s in self._of(ModelState.CERTAIN) if s.epoch > seen.durable]
             raise Violation(
@@ -174,13 +174,13 @@ class Model:
             raise Violation(f"the epoch file showed others epoch {self.horizon}, only {seen.durable} is durable")
 
     def _learn_epochs(self, entries: Iterable[RecoveredEntry]) -> None:
-        """A session whose `end` never returned may be there all the same: then the log says in which epoch."""
+        """A session whose `end` never returned may be present nevertheless: then the log has its epoch."""
         ending = {session.writes[0]: session for session in self._of(ModelState.ENDING) if session.writes}
         for found in entries:
             if (session := ending.pop(found.write, None)) is not None:
                 self._end(session, found.epoch, ModelState.UNCERTAIN)
 
-    def _judge_entries(self, entries: Iterable[RecoveredEntry]) -> None:
+    def _check_entries(self, entries: Iterable[RecoveredEntry]) -> None:
         """Nothing in the log that was never written or is gone, and no session by halves."""
         owners = {w: s for s in self.sessions.values() for w in s.writes if w.kind in UNIQUE}
         found_puts: dict[int, int] = {}
@@ -189,7 +189,7 @@ class Model:
                 continue
             owner = owners.get(found.write)
             if owner is None:
-                raise Violation(f"the log has {found.write} in epoch {found.epoch}, which nobody wrote")
+                raise Violation(f"the log has {found.write} in epoch {found.epoch}, which no session wrote")
             if owner.standing is not ModelState.CERTAIN or owner.epoch != found.epoch:
                 raise Violation(
                     f"session {owner.number} of epoch {owner.epoch} is {owner.standing.value}, "
@@ -197,9 +197,9 @@ class Model:
                 )
             found_puts[owner.number] = found_puts.get(owner.number, 0) + 1
         if not self.is_purged:
-            self._judge_whole(found_puts)
+            self._check_whole(found_puts)
 
-    def _judge_records(self, records: Mapping[str, list[bytes]]) -> None:
+    def _check_records(self, records: Mapping[str, list[bytes]]) -> None:
         """Each stream has all its records from where its base is, or may be, on."""
         for name in {session.stream for session in self._of(ModelState.CERTAIN)} - {""} | records.keys():
             mine = [session for session in self._in_order() if session.stream == name]
@@ -214,7 +214,7 @@ class Model:
     def _in_order(self) -> list[SessionNote]:
         return sorted(self._of(ModelState.CERTAIN), key=lambda session: (session.epoch, session.order))
 
-    def _judge_whole(self, found_puts: Mapping[int, int]) -> None:
+    def _check_whole(self, found_puts: Mapping[int, int]) -> None:
         for session in self._of(ModelState.CERTAIN):
             wanted = sum(write.kind in UNIQUE for write in session.writes)
             found = found_puts.get(session.number, 0)
@@ -228,8 +228,8 @@ class Model:
     def _of(self, *standings: ModelState) -> list[SessionNote]:
         return [session for session in self.sessions.values() if session.standing in standings]
 
-    def _forget_decayed(self) -> None:
-        """They were lost, and said to be: from now on they were never there."""
+    def _drop_decayed(self) -> None:
+        """Drop sessions whose loss was reported: from now on they count as never written."""
         for number in self.decayed:
             self.sessions[number].standing = ModelState.GONE
         self.decayed = set()

@@ -1,15 +1,15 @@
-"""The simulator: one workload, one moment, one kind of crash — and what becomes of it.
+"""The simulator: one workload, one step, one kind of crash, and the recovery from it.
 
-    run-up      the workload runs on a simulated disk until the power goes (or the process is killed) at step n
-    aftermath   what is left is opened, compared with the model, worked on; the power goes again, in half of the states
-                in the midst of the recovery; it is opened, compared, worked on, closed; opened and compared once more
+    run-up      the workload runs on a simulated disk until the power cut (or the kill) at step n
+    aftermath   the disk is opened, compared with the model, written to; a second power cut, in half of the states
+                during recovery; it is opened, compared, written to, closed; opened and compared once more
 
 A *state* is named by its spec, `workload:seed/step/model/chance`, and a spec is a repro: everything else follows from
 it. The models of persistence are those of `memory_crash` and `killed`: the process dies, the machine does not, so that
-the next process reads what was never synced, and loses it if the power goes after that.
+the next process reads unsynced bytes, and loses them in a later power cut.
 
-The chance says how much of the step is done (by its remainder by 4), where the power goes again, what a reordering disk
-keeps. `Simulator` keeps the last run-up, since states that differ only in what is kept share it.
+The chance number selects how much of the step is done (modulo 4), the step of the second power cut, and what a
+reordering disk keeps. `Simulator` caches the last run-up: states that differ only in what the disk keeps share it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from tools.simulator.evidence import Violation
-from tools.simulator.life import DIRECTORY
 from tools.simulator.model import Model
+from tools.simulator.observations import Violation
+from tools.simulator.simulated_machine import SimulatedMachine, crashed
+from tools.simulator.simulated_process import DIRECTORY
 from tools.simulator.stepped_threads import SteppedThreads
 from tools.simulator.workload import Script, ScriptOperation
-from tools.simulator.workload_draft import ScriptDraft
-from tools.simulator.workload_shapes import generate
-from tools.simulator.world import SimulatedMachine, crashed
+from tools.simulator.workload_shapes import ScriptDraft, generate
 from warren.base.errors import Misuse
 from warren.base.ids import ChannelId, StreamId, TimelineId
 from warren.durability.timeline import Timeline
@@ -101,9 +100,9 @@ def run_state(spec: Spec) -> None:
 @lru_cache(maxsize=64)
 def steps_of(workload: str, seed: int) -> tuple[FaultStep, ...]:
     """Every operation that changes the disk when the workload runs undisturbed."""
-    world = _world(generate(workload, seed))
-    _play(world, generate(workload, seed))
-    return tuple(world.files.steps)
+    machine = _machine(generate(workload, seed))
+    _play(machine, generate(workload, seed))
+    return tuple(machine.files.steps)
 
 
 class Simulator:
@@ -111,7 +110,7 @@ class Simulator:
 
     def __init__(self) -> None:
         self._run_up: tuple[str, int, int, float | None] | None = None
-        self._world: SimulatedMachine | None = None
+        self._machine: SimulatedMachine | None = None
 
     def run_state(self, spec: Spec) -> None:
         try:
@@ -119,103 +118,103 @@ class Simulator:
                 self._run_state(spec)
         except (Exception, PowerCut) as error:
             self._run_up = None
-            told = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
-            raise Violation(f"{spec}: {told}{error}") from error
+            prefix = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
+            raise Violation(f"{spec}: {prefix}{error}") from error
 
     def _run_state(self, spec: Spec) -> None:
         rng = random.Random(f"{spec}")
-        world = self._world_at(spec)
+        machine = self._world_at(spec)
         if spec.persistence is Persistence.KILLED:
             self._run_up = None  # the next process changes this very disk
         else:
-            world = _after(world, spec, rng)
+            machine = _after(machine, spec, rng)
         if spec.verifies:
-            world.verify()
-        _aftermath(world, rng, rng.randrange(RECOVERY_STEPS) if spec.cuts_recovery else None)
+            machine.verify()
+        _aftermath(machine, rng, rng.randrange(RECOVERY_STEPS) if spec.cuts_recovery else None)
         if spec.verifies:
-            world.verify()
+            machine.verify()
 
     def _world_at(self, spec: Spec) -> SimulatedMachine:
-        if self._run_up != spec.run_up or self._world is None:
+        if self._run_up != spec.run_up or self._machine is None:
             script = generate(spec.workload, spec.seed)
-            self._world = _world(script)
-            self._world.files.cut_at, self._world.files.cut_fraction = spec.step, spec.cut_fraction
+            self._machine = _machine(script)
+            self._machine.files.cut_at, self._machine.files.cut_fraction = spec.step, spec.cut_fraction
             with suppress(PowerCut):
-                _play(self._world, script)
+                _play(self._machine, script)
             self._run_up = spec.run_up
-        return self._world
+        return self._machine
 
 
 @contextmanager
 def _quiet_generators() -> Iterator[None]:
     """A generator that was running when the power went is closed when it is collected: then the power is still gone,
-    which is nobody's news."""
-    tell = sys.unraisablehook
-    sys.unraisablehook = lambda told: None if isinstance(told.exc_value, PowerCut) else tell(told)
+    which needs no report."""
+    default_hook = sys.unraisablehook
+    sys.unraisablehook = lambda prefix: None if isinstance(prefix.exc_value, PowerCut) else default_hook(prefix)
     try:
         yield
     finally:
-        sys.unraisablehook = tell
+        sys.unraisablehook = default_hook
 
 
-def _play(world: SimulatedMachine, script: Script) -> None:
-    for life in script.lives():
-        world.live(life)
-        match life[-1]:
+def _play(machine: SimulatedMachine, script: Script) -> None:
+    for lines in script.processes():
+        machine.run_process(lines)
+        match lines[-1]:
             case ScriptOperation(verb="power-cut", arguments=(model, rng)):
-                world.lose_power(CrashModel(model), int(rng))
+                machine.lose_power(CrashModel(model), int(rng))
             case ScriptOperation(verb="decay", arguments=(rng,)):
-                world.decay(int(rng))
+                machine.decay(int(rng))
 
 
-def _after(world: SimulatedMachine, spec: Spec, rng: random.Random) -> SimulatedMachine:
+def _after(machine: SimulatedMachine, spec: Spec, rng: random.Random) -> SimulatedMachine:
     """A world of its own that begins with what the crash left."""
-    disk = crashed(world.disk, CrashModel(spec.persistence.value), spec.rng)
-    return SimulatedMachine(disk, world.model.copy(), world.settings, rng.randrange(1 << 30))
+    disk = crashed(machine.disk, CrashModel(spec.persistence.value), spec.rng)
+    return SimulatedMachine(disk, machine.model.copy(), machine.settings, rng.randrange(1 << 30))
 
 
-def _aftermath(world: SimulatedMachine, rng: random.Random, cut_at: int | None) -> None:
-    """Open, compare, go on; crash, at a step of this if told so; open, compare, go on; close; open, compare."""
-    world.restore_power(cut_at)
+def _aftermath(machine: SimulatedMachine, rng: random.Random, cut_at: int | None) -> None:
+    """Open, compare, write; crash, at a given step of this; open, compare, write; close; open, compare."""
+    machine.restore_power(cut_at)
     with suppress(PowerCut):
-        world.live(_more_lines(world, rng, "kill"))
-    world.lose_power(rng.choice(list(CrashModel)), rng.randrange(1 << 30))
-    world.live(_more_lines(world, rng, "reopen"))
-    world.live([])
+        machine.run_process(_more_lines(machine, rng, "kill"))
+    machine.lose_power(rng.choice(list(CrashModel)), rng.randrange(1 << 30))
+    machine.run_process(_more_lines(machine, rng, "reopen"))
+    machine.run_process([])
 
 
-def _more_lines(world: SimulatedMachine, rng: random.Random, ending: str) -> Sequence[ScriptOperation]:
-    channels = world.settings.channel_count
-    draft = ScriptDraft(str(rng.random()), channels, sessions=max(world.model.sessions, default=0))
+def _more_lines(machine: SimulatedMachine, rng: random.Random, ending: str) -> Sequence[ScriptOperation]:
+    channels = machine.settings.channel_count
+    draft = ScriptDraft(str(rng.random()), channels, sessions=max(machine.model.sessions, default=0))
     draft.sessions("xy", 1)
-    if any(session.stream for session in world.model.sessions.values()):
+    if any(session.stream for session in machine.model.sessions.values()):
         draft.stream_session("x", "own", "end")
     if rng.random() < 0.5:
         for verb in rng.choice((["rotate"], ["compact"], ["compact", "purge"])):
-            draft.say("x", verb)
+            draft.add("x", verb)
         draft.session("x", ("end",))
     draft.all_clients(ending)
     return draft.operations
 
 
-def _world(script: Script) -> SimulatedMachine:
-    said = script.settings
+def _machine(script: Script) -> SimulatedMachine:
+    given = script.settings
     settings = LogSettings(
-        channel_count=said.get("channels", 1),
-        max_write_buffers=said.get("buffers", 10),
-        block_bytes=said.get("block", 1 << 20),
-        merge_memory_bytes=said.get("memory", 512 << 20),
-        rotate_bytes=said.get("rotate_bytes", 64 << 20),
-        recycle_files=bool(said.get("recycle", 0)),
+        channel_count=given.get("channels", 1),
+        max_write_buffers=given.get("buffers", 10),
+        block_bytes=given.get("block", 1 << 20),
+        merge_memory_bytes=given.get("memory", 512 << 20),
+        rotate_bytes=given.get("rotate_bytes", 64 << 20),
+        recycle_files=bool(given.get("recycle", 0)),
         retention_seconds=0.0,
-        snapshot_at_stop=bool(said.get("snapshot", 0)),
+        snapshot_at_stop=bool(given.get("snapshot", 0)),
         compaction_garbage_ratio=0.0,
         use_worker_process=False,
     )
     disk = MemoryFiles()
-    if not said.get("fresh", 0):
+    if not given.get("fresh", 0):
         _lay_out(disk)
-    return SimulatedMachine(disk, Model(), settings, said.get("seed", 0))
+    return SimulatedMachine(disk, Model(), settings, given.get("seed", 0))
 
 
 def _lay_out(disk: MemoryFiles) -> None:

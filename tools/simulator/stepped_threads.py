@@ -1,21 +1,21 @@
-"""Threads that take turns: one seed is one run, whatever the interleaving.
+"""Threads scheduled deterministically: one seed is one run, whatever the interleaving.
 
     threads = SteppedThreads(seed=7, clock=clock)
     disk = FaultyFiles(MemoryFiles(), pause=threads.pause, on_cut=threads.cut_power)
     threads.run(lambda: workload(disk, threads))
 
-A *seam* is a place where the turn may change: entering, waiting on and notifying a condition, starting, joining,
-running together, and `pause`, which the test disks call before each file operation. At a seam the seed says whether to
-change, and to whom. An actor that can not go on hands over to one that can. When none can, time passes: the manual
-clock jumps to the earliest deadline of a wait. Without a deadline the run ends in `Deadlock`, which lists who waits.
+A *seam* is a point where another actor may be scheduled: entering, waiting on and notifying a condition, starting,
+joining, running together, and `pause`, which the test disks call before each file operation. At a seam the seed decides
+whether to switch, and to which actor. A blocked actor switches to a ready one. If none is ready, the manual clock
+advances to the earliest deadline of a wait. Without a deadline the run ends in `Deadlock`, which lists the actors.
 
-When one actor ends in `PowerCut`, or in an error that it should have kept to itself, all others are ended: each gets
-`PowerCut` at its next seam, unwinds, and `run` raises the first cause. `cut_power` begins this at once, so that nobody
-runs on while the first one still unwinds. Actors left over when the main body returns are ended likewise. After `run`
-no operating-system thread remains.
+When an actor ends in `PowerCut`, or in an error that escapes it, all others are ended: each gets `PowerCut` at its next
+seam, unwinds, and `run` raises the first cause. `cut_power` starts this at once, so that no actor runs on while the
+first one still unwinds. Actors left over when the main body returns are ended likewise. After `run` no operating-system
+thread remains.
 
-Always true: between two seams nobody else runs, so the sequence of choices depends on the seed alone.
-Not here: races inside one Python statement. Outside a run a condition may be entered (nobody else is there), no more.
+Invariant: between two seams only one actor runs, so the sequence of choices depends on the seed alone.
+Not covered: races inside one Python statement. Outside a run a condition may be entered, but not waited on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-from tools.simulator.turns import Actor, ActorSchedule, Deadlock
+from tools.simulator.actor_schedule import Actor, ActorSchedule, Deadlock
 from warren.base.errors import Misuse
 from warren.testing.fakes import ManualClock
 from warren.testing.memory_files import PowerCut
@@ -52,17 +52,17 @@ class SteppedThreads:
 
     @property
     def choices(self) -> list[str]:
-        """Who got each turn, in order: two runs of one seed have the same list."""
+        """The scheduled actors, in order: two runs of one seed have the same list."""
         return self._turns.choices
 
     def run(self, main_body: Callable[[], Result]) -> Result:
-        """Run the main actor to its end and return what it returns, or raise what ended the run."""
+        """Run the main actor to its end and return its result, or raise the error that ended the run."""
         results: list[Result] = []
         self._turns.run(lambda: results.append(main_body()))
         return results[0]
 
     def pause(self) -> None:
-        """A seam of its own, for whoever wants to give others a turn."""
+        """An explicit seam."""
         self._turns.pause()
 
     def cut_power(self) -> None:
@@ -120,13 +120,13 @@ class SteppedRunning:
 class SteppedCondition:
     """Is a `base.threads.Condition`."""
 
-    __slots__ = ("_at_the_door", "_is_held", "_owner", "_turns", "_waiting")
+    __slots__ = ("_entering", "_is_locked", "_owner", "_turns", "_waiting")
 
     def __init__(self, turns: ActorSchedule) -> None:
         self._turns = turns
-        self._is_held = False
-        self._owner: Actor | None = None  # None while held: by whoever is outside a run
-        self._at_the_door: list[Actor] = []
+        self._is_locked = False
+        self._owner: Actor | None = None  # None while locked: entered outside a run
+        self._entering: list[Actor] = []
         self._waiting: list[Actor] = []
 
     def __enter__(self) -> object:
@@ -137,7 +137,7 @@ class SteppedCondition:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        self._release()  # also when a wait was ended before it had the lock again: by then nobody can take it
+        self._release()  # also if a wait ended before it had the lock again: no actor can take it by then
 
     def wait(self, timeout: float | None = None) -> bool:
         self._must_be_mine("wait on")
@@ -158,25 +158,25 @@ class SteppedCondition:
         self._turns.pause()
 
     def _take(self) -> None:
-        while self._is_held:
+        while self._is_locked:
             if self._is_mine():
-                raise Misuse("a condition is not reentrant: it is held here already")
-            holder = self._owner.name if self._owner else "somebody outside the run"
-            self._at_the_door.append(self._turns.here())
+                raise Misuse("a condition is not reentrant: this actor has entered it already")
+            holder = self._owner.name if self._owner else "code outside the run"
+            self._entering.append(self._turns.here())
             self._turns.block(f"a lock that {holder} holds")
-        self._is_held = True
+        self._is_locked = True
         self._owner = self._turns.current
 
     def _release(self) -> None:
-        self._is_held = False
+        self._is_locked = False
         self._owner = None
-        for actor in self._at_the_door:
+        for actor in self._entering:
             self._turns.on_ready(actor)
-        self._at_the_door.clear()
+        self._entering.clear()
 
     def _is_mine(self) -> bool:
-        return self._is_held and self._owner is self._turns.current
+        return self._is_locked and self._owner is self._turns.current
 
     def _must_be_mine(self, verb: str) -> None:
         if not self._is_mine():
-            raise Misuse(f"cannot {verb} a condition that is not held here", "do it inside `with condition:`")
+            raise Misuse(f"cannot {verb} a condition that was not entered here", "do it inside `with condition:`")

@@ -12,20 +12,20 @@
     a record 3 s3.0
     a commit 3
     a base 3                             the stream's base moves up to this session's first record
-    . advance 150                        everybody: first all clients come to the end of their lines; then 150 ms pass
-    a rotate                             likewise: compact, purge; link: somebody takes hard links of all sealed files
-    . kill                               the process dies; what it wrote is still in the page cache; it is started again
+    . advance 150                        all clients: first they finish their lines; then 150 ms pass
+    a rotate                             likewise: compact, purge; link: hard links of all sealed files are made
+    . kill                               the process dies; its page cache stays; it is started again
     . power-cut reordered 7              … or only what the disk happened to have (`memory_crash`, seed 7)
     . decay 7                            … or it dies, and one bit flips in a block of the durable log
     . fail io-error sync *pwal_* clean 1 from here on operations fail (`testing.faults`)
     # a remark
 
 Lines of one client run in order. Lines of different clients run beside each other, as the seed of the threads has it,
-up to the next line of `.`, which is done when all clients are done. A client may also say `kill`: then the process dies
-in the midst of what the others do.
+up to the next line of `.`, which is done when all clients are done. A client may also have `kill`: then the process
+dies while the other clients work.
 
-Always true: `parse(text(script)) == script`. Every session has at least one put, and no two puts of a script have the
-same value, so that what is read back tells who wrote it. Scripts come from seeds in `workload_shapes`.
+Invariants: `parse(text(script)) == script`. Every session has at least one put, and no two puts of a script have the
+same value, so that a value read back identifies its session. Scripts come from seeds in `workload_shapes`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from warren.base.errors import Misuse
 
 ALL_CLIENTS = "."
 
-# verb → its arguments. A client's verbs and everybody's verbs; `kill` is both.
+# verb → its arguments. Verbs of a client and verbs of all clients; `kill` is both.
 CLIENT_VERBS: dict[str, tuple[str, ...]] = {
     "begin": ("session", "channel"),
     "stream": ("session", "name"),
@@ -90,7 +90,7 @@ class Script:
     operations: tuple[ScriptOperation, ...]
     settings: dict[str, int] = field(default_factory=dict)
 
-    def lives(self) -> Iterator[list[ScriptOperation]]:
+    def processes(self) -> Iterator[list[ScriptOperation]]:
         """The operations of each process, the line which ends it included."""
         life: list[ScriptOperation] = []
         for operation in self.operations:
@@ -103,7 +103,7 @@ class Script:
 
 
 def phases(operations: list[ScriptOperation]) -> Iterator[tuple[bool, list[ScriptOperation]]]:
-    """Runs of lines of clients, and runs of lines of everybody (True)."""
+    """Runs of lines of clients, and runs of lines of all clients (True)."""
     for is_everybodys, group in groupby(operations, lambda operation: operation.client == ALL_CLIENTS):
         yield is_everybodys, list(group)
 

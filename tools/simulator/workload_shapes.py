@@ -1,21 +1,88 @@
-"""Workloads from seeds: a shape and a number make a script, the same one every time.
+"""Workloads from seeds: a shape and a seed make a script, the same one every time.
 
-A shape says what a workload is about; the seed says how it goes in detail (`workload_draft`).
+A shape defines what a workload exercises; `ScriptDraft` draws the details from the seed. Keys and storages are few, so
+that puts, removes and clears overlap. Some values are larger than a sector or a container, so that writes can be torn
+and files must grow.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
-from tools.simulator.workload import Script
-from tools.simulator.workload_draft import STORAGES, ScriptDraft
+from tools.simulator.workload import ALL_CLIENTS, Script, ScriptOperation
 from warren.base.errors import Misuse
+
+KEYS = 5
+STORAGES = (1, 2)
+SIZES = ("", "", "", "*700", "*1600", "*5000")
+
+
+class ScriptDraft:
+    """A script being written."""
+
+    def __init__(self, seed: str, channels: int, keys_apart: bool = False, sessions: int = 0) -> None:
+        self.rng = random.Random(seed)
+        self.operations: list[ScriptOperation] = []
+        self._channels = channels
+        self._keys_apart = keys_apart  # each client has keys of its own
+        self._sessions = sessions  # numbers used so far
+
+    def add(self, client: str, verb: str, *arguments: object) -> None:
+        self.operations.append(ScriptOperation(client, verb, tuple(map(str, arguments))))
+
+    def all_clients(self, verb: str, *arguments: object) -> None:
+        self.add(ALL_CLIENTS, verb, *arguments)
+
+    def open_session(self, client: str) -> int:
+        """Begin a session and put something into it."""
+        self._sessions += 1
+        number = self._sessions
+        self.add(client, "begin", number, self.rng.randrange(self._channels))
+        self._put(client, number, 0)
+        for index in range(1, self.rng.choice((1, 1, 2, 3))):
+            match self.rng.randrange(6):
+                case 0:
+                    self.add(client, "clear", number, self._storage())
+                case 1 | 2:
+                    self.add(client, "remove", number, self._storage(), self._key(client))
+                case _:
+                    self._put(client, number, index)
+        return number
+
+    def stream_session(self, client: str, name: str, ending: str) -> int:
+        self._sessions += 1
+        self.add(client, "stream", self._sessions, name)
+        for index in range(self.rng.choice((1, 2))):
+            self.add(client, "record", self._sessions, f"s{self._sessions}.{index}" + self.rng.choice(SIZES))
+        self.add(client, ending, self._sessions)
+        return self._sessions
+
+    def session(self, client: str, endings: tuple[str, ...] = ("commit", "commit", "end", "abort")) -> None:
+        number = self.open_session(client)
+        self.add(client, self.rng.choice(endings), number)
+
+    def sessions(self, clients: str, rounds: int, endings: tuple[str, ...] = ("commit", "commit", "end")) -> None:
+        """A few sessions of several clients beside each other."""
+        for _ in range(rounds):
+            for client in clients:
+                self.session(client, endings)
+
+    def _put(self, client: str, number: int, index: int) -> None:
+        value = f"s{number}.{index}" + self.rng.choice(SIZES)
+        self.add(client, "put", number, self._storage(), self._key(client), value)
+
+    def _storage(self) -> int:
+        return self.rng.choice(STORAGES)
+
+    def _key(self, client: str) -> str:
+        return (client if self._keys_apart else "k") + str(self.rng.randrange(KEYS))
 
 
 def append(draft: ScriptDraft) -> None:
-    """Several clients on several channels; some wait, some do not, some change their minds."""
+    """Several clients on several channels; some wait, some do not, some abort."""
     draft.sessions("abc", 3, ("commit", "end", "end", "abort"))
-    draft.say("a", "flush")
+    draft.add("a", "flush")
     draft.all_clients("advance", 150)
     draft.sessions("ab", 1)
 
@@ -24,18 +91,18 @@ def rotate(draft: ScriptDraft) -> None:
     """Rotations between and beside sessions, one of them open all the while."""
     draft.sessions("ab", 1)
     open_session = draft.open_session("a")
-    draft.say("b", "rotate")
+    draft.add("b", "rotate")
     draft.session("b")
-    draft.say("a", "commit", open_session)
+    draft.add("a", "commit", open_session)
     draft.all_clients("advance", draft.rng.choice((0, 150)))
     draft.sessions("a", 1)
-    draft.say("a", "rotate")
+    draft.add("a", "rotate")
     draft.session("a", ("end",))
-    draft.say("b", "rotate")
+    draft.add("b", "rotate")
 
 
 def recover(draft: ScriptDraft) -> None:
-    """Short lives, ended in every way, one after the other."""
+    """Short processes, ended in every way, one after the other."""
     for _ in range(4):
         draft.sessions("ab", 1)
         draft.session("a", ("end", "abort"))
@@ -45,7 +112,7 @@ def recover(draft: ScriptDraft) -> None:
             case 1:
                 draft.all_clients("kill")
             case 2:
-                draft.say("c", "kill")
+                draft.add("c", "kill")
                 draft.all_clients("kill")
             case _:
                 model = draft.rng.choice(("all", "synced", "reordered"))
@@ -54,40 +121,40 @@ def recover(draft: ScriptDraft) -> None:
 
 
 def compact(draft: ScriptDraft) -> None:
-    """Compactions, also while sessions come and go, and over what an earlier one has made."""
+    """Compactions, also during sessions, and over the output of an earlier one."""
     draft.sessions("ab", 1)
-    draft.say("a", "compact")
+    draft.add("a", "compact")
     draft.session("b", ("commit",))
     draft.all_clients("check")
     draft.sessions("ab", 1)
-    draft.say("b", "compact")
+    draft.add("b", "compact")
     draft.session("a", ("commit",))
 
 
 def purge(draft: ScriptDraft) -> None:
-    """What was compacted goes, and nothing of it comes back."""
+    """Compacted files are purged, and nothing of them reappears."""
     draft.sessions("ab", 1, ("commit",))
-    draft.say("a", "compact")
-    draft.say("a", "purge")
+    draft.add("a", "compact")
+    draft.add("a", "purge")
     draft.session("b", ("commit",))
     draft.all_clients("reopen")
     draft.sessions("ab", 1, ("commit",))
-    draft.say("a", "compact")
-    draft.say("a", "purge")
+    draft.add("a", "compact")
+    draft.add("a", "purge")
 
 
 def recycle(draft: ScriptDraft) -> None:
-    """Log files get a second life: not those that somebody holds on to, and nothing of the first is read."""
+    """Log files are recycled: not linked ones, and nothing of the first use is read."""
     draft.sessions("ab", 1, ("commit",))
     if draft.rng.random() < 0.5:
-        draft.say("a", "rotate")
-        draft.say("a", "link")
+        draft.add("a", "rotate")
+        draft.add("a", "link")
     for _ in range(2):
-        draft.say("a", "compact")
-        draft.say("a", "purge")
-        draft.say("a", "rotate")
+        draft.add("a", "compact")
+        draft.add("a", "purge")
+        draft.add("a", "rotate")
         draft.sessions("ab", 1, ("commit", "end"))
-    draft.say("a", "rotate")
+    draft.add("a", "rotate")
 
 
 def busy(draft: ScriptDraft) -> None:
@@ -96,7 +163,7 @@ def busy(draft: ScriptDraft) -> None:
     for _ in range(2):
         for client in "abc":
             draft.session(client)
-            draft.say(client, "compact" if client == "a" else "rotate")
+            draft.add(client, "compact" if client == "a" else "rotate")
 
 
 def stream(draft: ScriptDraft) -> None:
@@ -105,28 +172,28 @@ def stream(draft: ScriptDraft) -> None:
         draft.session("a")
         draft.stream_session("a", "shared", draft.rng.choice(("end", "commit")))
         draft.stream_session("b", "own", draft.rng.choice(("end", "commit")))
-        draft.say("a", "rotate")
-        draft.say("b", "base", draft.stream_session("b", "own", "commit"))
-        draft.say("b", "purge")
+        draft.add("a", "rotate")
+        draft.add("b", "base", draft.stream_session("b", "own", "commit"))
+        draft.add("b", "purge")
     draft.all_clients(draft.rng.choice(("kill", "reopen")))
-    draft.say("b", "base", draft.stream_session("b", "own", "commit"))
-    draft.say("a", "compact")
-    draft.say("a", "purge")
+    draft.add("b", "base", draft.stream_session("b", "own", "commit"))
+    draft.add("a", "compact")
+    draft.add("a", "purge")
 
 
 def crowd(draft: ScriptDraft) -> None:
-    """Many clients, who lead and follow each other; files that grow until they are rotated."""
+    """Many clients that lead and follow each other; files that grow until they are rotated."""
     draft.sessions("abcd", 3, ("end", "end", "commit"))
 
 
 def bulk(draft: ScriptDraft) -> None:
-    """Sessions of several blocks, more than the buffers hold: the store flushes by itself, and holds writers back."""
+    """Sessions of several blocks, more than the buffers hold: the store flushes and throttles writers."""
     for _ in range(2):
         for client in "abc":
             number = draft.open_session(client)
-            draft.say(client, "many", number, draft.rng.choice(STORAGES), client, f"s{number}.m", 12)
-            draft.say(client, draft.rng.choice(("end", "commit")), number)
-    draft.say("a", "compact")
+            draft.add(client, "many", number, draft.rng.choice(STORAGES), client, f"s{number}.m", 12)
+            draft.add(client, draft.rng.choice(("end", "commit")), number)
+    draft.add("a", "compact")
 
 
 def create(draft: ScriptDraft) -> None:
@@ -144,7 +211,7 @@ def failing(draft: ScriptDraft) -> None:
     draft.all_clients("fail", kind, operation, path, draft.rng.choice(("clean", "clean", "dropped", "dirty")), 1)
     draft.sessions("ab", 2)
     if draft.rng.random() < 0.5:
-        draft.say("a", "rotate")
+        draft.add("a", "rotate")
     draft.all_clients("kill")
     draft.sessions("a", 2, ("commit",))
 
@@ -155,7 +222,7 @@ def full(draft: ScriptDraft) -> None:
     operation, path = draft.rng.choice((("allocate", "*"), ("write", "*pwal_*"), ("write", "*"), ("create", "*")))
     draft.all_clients("fail", "no-space", operation, path, "dirty", draft.rng.randrange(1, 6))
     draft.sessions("ab", 1)
-    draft.say("a", draft.rng.choice(("rotate", "compact")))
+    draft.add("a", draft.rng.choice(("rotate", "compact")))
     draft.session("b")
 
 
@@ -163,7 +230,7 @@ def repair(draft: ScriptDraft) -> None:
     """A durable block decays: the start stops there, and a repair loses that block and no other."""
     draft.sessions("ab", 1)
     if draft.rng.random() < 0.5:
-        draft.say("a", "rotate")
+        draft.add("a", "rotate")
     draft.sessions("ab", 1, ("commit",))
     draft.all_clients("advance", 150)
     draft.all_clients("decay", draft.rng.randrange(1000))

@@ -22,8 +22,8 @@ def read(
     spark: SparkSession | None = None,
     **options: Any,
 ) -> DataFrame:
-    """A view of a log directory, for notebooks. `columns` names those that are wanted: nothing else is decoded.
-    What is wrong with the path, the options or the columns is said at once."""
+    """A view of a log directory, for notebooks. Only the named `columns` are decoded. Errors in the path,
+    the options or the columns are raised here, before Spark runs anything."""
     from warren.pipeline.options import ReadOptions, text_of
     from warren.pipeline.planning import Planner
     from warren.pipeline.schema import COLUMNS, SelectedColumn, checked
@@ -32,16 +32,16 @@ def read(
     require_pyspark()
     moment = as_of.isoformat() if isinstance(as_of, datetime) else as_of
     given = text_of({"path": path, "view": view, "asOf": moment, **options})
-    asked = ReadOptions.of(given)
-    types = {column.name: column.types[0] for column in COLUMNS[asked.view]}
+    read_options = ReadOptions.of(given)
+    types = {column.name: column.types[0] for column in COLUMNS[read_options.view]}
     fields = (
-        checked(asked.view, [SelectedColumn(name, types.get(name, "")) for name in columns])
+        checked(read_options.view, [SelectedColumn(name, types.get(name, "")) for name in columns])
         if columns is not None
         else []
     )
     session = spark or spark_session()
-    if hasattr(session, "_jsparkSession"):  # with Connect the path is the server's, not ours to look at
-        planner = Planner(asked)
+    if hasattr(session, "_jsparkSession"):  # with Spark Connect the path is on the server
+        planner = Planner(read_options)
         planner.last_epoch(planner.open())
     reader = session.read.format("warren").options(**given)
     if fields:

@@ -3,9 +3,9 @@
     block     Numbers (constant, sequence, base + narrow deltas)       Texts: heap + offsets
     Arrow     int64 / int32 / int8                                     binary: the same heap, offsets as int32
 
-A large block becomes a batch whose keys and values are the mapped bytes of the file themselves. Small ones — an epoch
-may be one entry — are gathered until a batch is worth its way to the JVM; columns of several blocks are joined with the
-merge's own tools. Only the columns that were asked for are looked at.
+A large block becomes a batch whose keys and values are the mapped bytes of the file (zero copy). Small blocks (an
+epoch may be one entry) are gathered until a batch is large enough for the JVM; their columns are joined with the
+functions of the merge. Only the selected columns are decoded.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _KINDS = pa.array([_KIND_NAMES.get(number, f"kind {number}") for number in range
 
 @dataclass(slots=True)
 class Chunk:
-    """Some entries and where they stand; their columns are read when the first of them is asked for."""
+    """Some entries and their block; the columns are decoded on first use."""
 
     count: int
     read: Callable[[], EntryColumns]
-    block: EntryBlock | None = None  # None: they come out of a merge
+    block: EntryBlock | None = None  # None: output of a merge
     _columns: EntryColumns | None = None
 
     @classmethod
     def of_block(cls, block: EntryBlock, shown: Callable[[EntryColumns], EntryColumns]) -> Chunk:
-        """`shown` makes of the block's columns those that are shown."""
+        """`shown` maps the columns of the block to the visible ones."""
         return cls(block.count, lambda: shown(block.columns()), block)
 
     @classmethod
@@ -59,13 +59,13 @@ def _epochs(chunk: Chunk) -> NumberColumn:
     if chunk.block is not None:
         return NumberColumn.constant(chunk.count, chunk.block.header.epoch)
     epochs = chunk.columns.epochs
-    assert epochs is not None, "a merge knows the epochs of what it merged"
+    assert epochs is not None, "a merge sets the epochs of its output"
     return epochs
 
 
 def _of_block(value: Callable[[EntryBlock], int], step: int = 0) -> Callable[[Chunk], NumberColumn]:
     def numbers(chunk: Chunk) -> NumberColumn:
-        assert chunk.block is not None, "only entries of the raw log have a place in it"
+        assert chunk.block is not None, "only entries of the raw log have a position in it"
         return NumberColumn(chunk.count, value(chunk.block), step)
 
     return numbers
@@ -90,13 +90,13 @@ _TEXTS: dict[str, Callable[[Chunk], Texts]] = {
 
 
 def batches_of(chunks: Iterable[Chunk], fields: Sequence[SelectedColumn], schema: Any) -> Iterator[Any]:
-    """Arrow batches of this schema, none of them tiny but the last."""
-    asks_for_values = any(field.name == "value" for field in fields)
+    """Arrow batches of this schema, each of at least BATCH_ROWS_MIN rows or BATCH_BYTES_MIN bytes, except the last."""
+    has_values = any(field.name == "value" for field in fields)
     waiting, rows, size_bytes = list[Chunk](), 0, 0
     for chunk in chunks:
         waiting.append(chunk)
         rows += chunk.count
-        size_bytes += chunk.columns.values.size_bytes if asks_for_values else 0
+        size_bytes += chunk.columns.values.size_bytes if has_values else 0
         if rows >= BATCH_ROWS_MIN or size_bytes >= BATCH_BYTES_MIN:
             yield _batch(waiting, fields, schema)
             waiting, rows, size_bytes = [], 0, 0
@@ -130,7 +130,7 @@ def _words(kinds: NumberColumn) -> Any:
 
 
 def binary_array(parts: Sequence[Texts]) -> Any:
-    """The strings of all parts; those of a single part stay where they are."""
+    """The strings of all parts; those of a single part are not copied."""
     texts = parts[0] if len(parts) == 1 else _gathered(parts)
     offsets = _offsets(texts.offsets, texts.start)
     heap = np.ascontiguousarray(texts.heap[texts.start : texts.end])

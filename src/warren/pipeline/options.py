@@ -1,7 +1,7 @@
-"""What can be said about a read, checked before anything is opened. docs/pipeline.md has the table; a test compares.
+"""Options of a read, checked before anything is opened. docs/pipeline.md has the table; a test compares.
 
-Names are those of Spark's own sources (camel case, case does not count), values are text. What is not an option is
-refused by name, so that a slip of the pen is not a read of something else.
+Names follow Spark's own sources (camel case, case-insensitive); values are text. Unknown options are refused by name,
+so that a typing error does not silently read something else.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from warren.base.errors import Misuse
 from warren.base.ids import UINT64_MAX, Epoch
 from warren.pipeline.schema import TableView
 
-OPTIONS: dict[str, str] = {  # name → what it means, one line of the table each
+OPTIONS: dict[str, str] = {  # name → meaning: one row of the table each
     "path": "the log directory, or the data directory it is in, as the driver and every executor see it",
     "view": "`entries` (the raw log, the default), `kv` (the newest value of every key) or `damage`",
     "asOf": "an epoch, or a time in ISO 8601 (without a zone: UTC); the last epoch that counts",
     "fromEpoch": "the first epoch that counts (`entries`); a stream begins with it",
     "toEpoch": "the last epoch that counts (`entries`)",
-    "onDamage": "`fail` (the default) or `skip`: leave out what is damaged; view `damage` tells what that was",
-    "pinSeconds": "how long the files stay for this read without a sign of life; 3600, `0`: no pin is taken",
+    "onDamage": "`fail` (the default) or `skip`: leave out what is damaged; view `damage` lists it",
+    "pinSeconds": "how long the pin of this read holds its files without renewal; 3600, `0`: no pin is taken",
     "partitionBytes": "about how much of a file one task reads (`entries`); 134217728",
-    "buckets": "into how many tasks the keys are dealt (`kv`); by itself one for every two million entries",
+    "buckets": "number of tasks the keys are partitioned into (`kv`); default: one for every two million entries",
     "pushdown": "`true`: take filters on `epoch` from Spark, which must have `spark.sql.python.filterPushdown.enabled`",
     "maxEpochsPerTrigger": "most epochs of one micro-batch (streams)",
     "maxBytesPerTrigger": "about how many bytes one micro-batch has at most (streams); one epoch always goes whole",
     "credentials": "`false` (the default): rows of users are shown without their password hashes; `true`: with them",
-    "failOnDataLoss": "`true` (the default): a stream that fell behind the horizon fails; `false`: it goes on there",
+    "failOnDataLoss": "`true` (the default): a stream behind the horizon fails; `false`: it resumes at the horizon",
 }
 ENTRIES_PER_BUCKET = 2_000_000
 
@@ -51,7 +51,7 @@ class ReadOptions:
     bytes_per_trigger_max: int = 0
     fails_on_data_loss: bool = True
     shows_credentials: bool = False
-    only_from: Epoch = Epoch(0)  # what Spark's filters leave of the range that was asked for
+    only_from: Epoch = Epoch(0)  # the part of the requested range that Spark's filters leave
     only_to: Epoch = Epoch(UINT64_MAX)
 
     @classmethod
@@ -72,7 +72,7 @@ class _Reader:
         if not path:
             raise Misuse("format warren needs a path", "name a log directory: .load('/var/lib/app/log')")
         as_of_epoch, as_of_ns = self._as_of()
-        made = ReadOptions(
+        options = ReadOptions(
             path.removeprefix("file://"),
             TableView(self._choice("view", [view.value for view in TableView], TableView.ENTRIES)),
             as_of_epoch,
@@ -89,20 +89,20 @@ class _Reader:
             self._choice("failOnDataLoss", ["true", "false"], "true") == "true",
             self._choice("credentials", ["true", "false"], "false") == "true",
         )
-        _check_together(made)
-        return made
+        _check_together(options)
+        return options
 
     def _as_of(self) -> tuple[Epoch | None, int | None]:
-        told = self._given.get("asOf")
-        if told is None:
+        text = self._given.get("asOf")
+        if text is None:
             return None, None
-        if told.isdecimal():
-            return Epoch(int(told)), None
+        if text.isdecimal():
+            return Epoch(int(text)), None
         try:
-            moment = datetime.fromisoformat(told)
+            moment = datetime.fromisoformat(text)
         except ValueError:
             raise Misuse(
-                f"asOf is neither an epoch nor a time: '{told}'", "as in 4711 or 2026-01-31T12:00:00Z"
+                f"asOf is neither an epoch nor a time: '{text}'", "as in 4711 or 2026-01-31T12:00:00Z"
             ) from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         since = moment - datetime(1970, 1, 1, tzinfo=UTC)
@@ -112,16 +112,16 @@ class _Reader:
         return Epoch(self._number(name, 0)) if name in self._given else None
 
     def _number(self, name: str, usual: int, least: int = 0) -> int:
-        told = self._given.get(name, str(usual))
-        if not told.isdecimal() or int(told) < least:
-            raise Misuse(f"{name} is not a whole number from {least} on: '{told}'")
-        return int(told)
+        text = self._given.get(name, str(usual))
+        if not text.isdecimal() or int(text) < least:
+            raise Misuse(f"{name} is not a whole number from {least} on: '{text}'")
+        return int(text)
 
     def _choice(self, name: str, choices: list[str], usual: str) -> str:
-        told = self._given.get(name, usual).lower()
-        if told not in choices:
-            raise Misuse(f"{name} is '{told}'", f"it may be {' or '.join(choices)}")
-        return told
+        text = self._given.get(name, usual).lower()
+        if text not in choices:
+            raise Misuse(f"{name} is '{text}'", f"it may be {' or '.join(choices)}")
+        return text
 
 
 def _check_together(options: ReadOptions) -> None:
@@ -133,6 +133,6 @@ def _check_together(options: ReadOptions) -> None:
 
 
 def text_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as Spark wants them: text, and nothing where nothing was said."""
-    told = {name: value for name, value in options.items() if value is not None}
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in told.items()}
+    """Options as Spark expects them: values as text, unset ones left out."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}

@@ -1,28 +1,26 @@
-"""Planning a read on the driver: which epochs, which files, cut into tasks that executors can do by themselves.
+"""Planning a read on the driver: which epochs, which files, split into tasks that executors run independently.
 
     open (manifest, witness) ─▶ epochs ─▶ files and parts ─▶ pin ─▶ tasks
           ▲                                                  │
-          └────────── a purge was quicker: look again ───────┘
+          └────────── a purge came first: plan again ────────┘
 
-Planning touches headers only (`log/file_parts`); tasks check every block they read. The pin taken here holds the files
-until each task takes one of its own, which it renews while it lives and releases when it is done; the last task of a
-batch read releases the plan's pin as well (pipeline/planning). A pin that is not renewed lapses: a dead reader holds
-nothing for long, and one that was too slow gets "gone, horizon is H".
+Planning reads block headers only (`log/read/parts`); tasks check every block they read. A pin that is not renewed
+lapses: a dead reader does not hold files for long, and one that was too slow gets "gone, horizon is H".
 
-Always true: nothing beyond the durable witness is in a plan, and no entry is in two tasks.
-
-The pin of a batch read: one for the whole plan, renewed while tasks run, released by the last of them.
+The pin of the plan holds the files for tasks that have not started. It is shared by all tasks of a batch read:
 
     driver      share        pins/<id>.json of all files, and beside it pins/<id>.parts: a zero byte for each task
     executors   shared_pin   renew every third of LINGER_SECONDS while the task runs; at its end write 1 to its byte;
-                             whoever then reads ones only has ended last, and releases the pin
+                             the task that then reads only ones is the last, and releases the pin
 
-Spark plans a batch read in a process that ends before the first task begins, and calls nothing when a job is over: no
-part of the driver can release the pin. So the tasks do. A pin holds `pinSeconds` until the first task begins, and from
-then on LINGER_SECONDS behind the last sign of life: where tasks failed, or were never wanted (`limit`), it lapses.
+Spark plans a batch read in a process that ends before the first task starts, and has no callback for the end of a job:
+the driver cannot release the pin, so the tasks do. The pin holds `pinSeconds` until the first task starts, and after
+that LINGER_SECONDS beyond the last renewal: if tasks failed or were never run (`limit`), it lapses.
 
-Always true: a task has a pin of its own on what it reads (pipeline/tasks), so no read depends on this one; it holds the
-files for tasks that have not begun. A lost write of a byte costs LINGER_SECONDS and nothing else.
+Invariants
+* Nothing beyond the durable witness is in a plan; no entry is in two tasks.
+* A task takes its own pin on the files it reads (pipeline/tasks), renews it while it runs and releases it at its end.
+  No read depends on the shared pin. A lost write to the byte of a task costs LINGER_SECONDS and nothing else.
 """
 
 from __future__ import annotations
@@ -67,8 +65,8 @@ class Task:
     pin_seconds: float
     bucket: int = 0
     buckets: int = 1
-    plan_pin: str = ""  # id of the pin that it shares with the other tasks of a batch read (pipeline/planning) …
-    part: int = 0  # … and its number among them
+    plan_pin: str = ""  # id of the pin shared by the tasks of a batch read …
+    part: int = 0  # … and the number of this task among them
     shows_credentials: bool = False
 
     @property
@@ -96,7 +94,7 @@ class Planner:
         self.environment = environment or Environment.real()
         self.options = replace(options, path=log_directory(self.environment.files, options.path))
         self.pins = pins_of(self.environment, self.options.path)
-        self.borders: dict[FileNumber, Border] = {}  # a stream goes on where its last plan ended
+        self.borders: dict[FileNumber, Border] = {}  # a stream resumes where its last plan ended
 
     def open(self) -> ReadOnlyLog:
         return open_for_reading(self.environment.files, self.options.path)
@@ -109,10 +107,10 @@ class Planner:
         return self.pinned(make)
 
     def pinned(self, make: Callable[[ReadOnlyLog], list[Task]]) -> Plan:
-        """Plan, then pin what is planned; if a purge came between, plan again."""
+        """Plan, then pin the planned files; plan again if a purge came between."""
         for left in reversed(range(TRIES)):
             try:
-                tasks = make(self.open())  # which looks into files that nobody has pinned yet
+                tasks = make(self.open())  # reads files that are not pinned yet
                 if not self.options.pin_seconds or not tasks:
                     return Plan(tasks, None)
                 numbers = sorted({number for task in tasks for number in task.numbers})
@@ -123,14 +121,14 @@ class Planner:
         raise AssertionError("the last try returns or raises")
 
     def last_epoch(self, log: ReadOnlyLog) -> Epoch | None:
-        """The last epoch that was asked for; None: the newest there is."""
+        """The last epoch requested; None: the newest one."""
         options = self.options
         if options.as_of_ns is not None:
             return epoch_at_time(self.environment.files, options.path, log.state, log.durable, options.as_of_ns)
-        asked = options.as_of_epoch if options.as_of_epoch is not None else options.to_epoch
-        if asked is not None and asked > log.durable:
-            raise Refused(f"epoch {asked} is not durable", f"the newest is {log.durable}")
-        return asked
+        wanted = options.as_of_epoch if options.as_of_epoch is not None else options.to_epoch
+        if wanted is not None and wanted > log.durable:
+            raise Refused(f"epoch {wanted} is not durable", f"the newest is {log.durable}")
+        return wanted
 
     def tasks_between(self, log: ReadOnlyLog, first: Epoch, last: Epoch) -> list[Task]:
         """The raw log of these epochs, a task for each part of a file."""
@@ -139,9 +137,9 @@ class Planner:
         return [self._task(TableView.ENTRIES, (part,), first, last) for part in parts]
 
     def tasks_of_state(self, log: ReadOnlyLog) -> list[Task]:
-        """The state that was asked for: every task reads all files, and of them the keys of its own bucket."""
-        asked = self.last_epoch(log)
-        epoch = _newest(log) if asked is None else asked
+        """The requested state: every task reads all files and keeps the keys of its own bucket."""
+        wanted = self.last_epoch(log)
+        epoch = _newest(log) if wanted is None else wanted
         parts = tuple(_whole(log, record) for record in _files_of_state(log, epoch))
         if not parts:
             return []
@@ -149,7 +147,7 @@ class Planner:
         return [self._task(TableView.KV, parts, Epoch(0), epoch, number, buckets) for number in range(buckets)]
 
     def epoch_within(self, log: ReadOnlyLog, after: Epoch, bytes_max: int) -> Epoch:
-        """The last epoch such that those behind `after` come to at most so many bytes; always at least one epoch."""
+        """The last epoch such that the epochs after `after` have at most `bytes_max` bytes; at least one epoch."""
         sizes: dict[Epoch, int] = {}
         for record in log.records():
             if record.purpose is not FileKind.LOG or (record.state is FileState.SEALED and record.last_epoch <= after):
@@ -167,14 +165,14 @@ class Planner:
         return self.tasks_between(log, first, last) if first <= last else []
 
     def _range(self, log: ReadOnlyLog) -> tuple[Epoch, Epoch]:
-        asked = self.last_epoch(log)
-        check_not_gone(log.state, asked, ())
+        wanted = self.last_epoch(log)
+        check_not_gone(log.state, wanted, ())
         first = self.options.from_epoch
         if first is None:
             first = Epoch(log.state.horizon + 1)
         first = Epoch(max(first, 1))
         check_not_gone(log.state, first, ())
-        return first, log.durable if asked is None else asked
+        return first, log.durable if wanted is None else wanted
 
     def _parts(self, log: ReadOnlyLog, record: FileRecord, first: Epoch, last: Epoch) -> list[FilePart]:
         if record.state is FileState.SEALED and (record.last_epoch < first or record.first_epoch > last):
@@ -186,7 +184,7 @@ class Planner:
             raise
         except (Damage, Refused):
             if self.options.skips_damage or self.options.view is TableView.DAMAGE:
-                return [whole]  # the task tells what is wrong with it
+                return [whole]  # the task reports the damage
             raise
         border = self.borders.get(record.number, Border())
         if border.epoch >= first:
@@ -229,7 +227,9 @@ def take_pin(pins: Pins, who: str, seconds: float, numbers: list[FileNumber]) ->
     except Gone:
         raise
     except Refused as error:
-        raise Refused(f"no pin could be taken: {error.what}", "for a copy that nobody purges: pinSeconds=0") from error
+        raise Refused(
+            f"no pin could be taken: {error.what}", "for a copy that no process purges: pinSeconds=0"
+        ) from error
 
 
 def _whole(log: ReadOnlyLog, record: FileRecord) -> FilePart:
@@ -237,12 +237,12 @@ def _whole(log: ReadOnlyLog, record: FileRecord) -> FilePart:
 
 
 def _newest(log: ReadOnlyLog) -> Epoch:
-    """The newest epoch known to be durable. A sealed file's last one is, even if the witness was read just before."""
+    """The newest epoch known to be durable: the last one of a sealed file may be newer than the witness read before."""
     return Epoch(max([log.durable, *(record.last_epoch for record in log.state.of_state(FileState.SEALED))]))
 
 
 def _files_of_state(log: ReadOnlyLog, epoch: Epoch) -> list[FileRecord]:
-    """The compacted files to begin with and the logs behind them that are not in them, active ones too."""
+    """The compacted files, and the log files after them that are not among their sources, active ones included."""
     chosen = choose_files(log.state, epoch)
     bases = [record for record in chosen if record.purpose is FileKind.COMPACTED]
     within = {number for base in bases for number in base.sources}
@@ -261,7 +261,7 @@ _log = logging.getLogger("warren.pipeline")
 
 
 def share(environment: Environment, plan: Plan) -> list[Task]:
-    """The tasks of a plan, which release its pin together."""
+    """The tasks of a plan, sharing its pin: the last one releases it."""
     if plan.pin is None:
         return plan.tasks
     pins = pins_of(environment, plan.tasks[0].directory)
@@ -279,7 +279,7 @@ def share(environment: Environment, plan: Plan) -> list[Task]:
 
 @contextmanager
 def shared_pin(environment: Environment, task: Task) -> Iterator[None]:
-    """Keep the plan's pin while the body runs. A body that raises leaves it to lapse: the task may be tried again."""
+    """Renew the plan's pin while the body runs. If the body raises, the pin lapses later: Spark may retry the task."""
     if not task.plan_pin:
         yield
         return
@@ -288,14 +288,14 @@ def shared_pin(environment: Environment, task: Task) -> Iterator[None]:
     def renew() -> None:
         try:
             _renew(pins, task.plan_pin, seconds)
-        except WarrenError as error:  # the tasks to come take pins of their own, and get `Gone` if they are too late
-            _log.warning("pin of the plan not renewed: %s", error.what)
+        except WarrenError as error:  # later tasks take their own pins, and get `Gone` if they are too late
+            _log.warning("plan pin not renewed: %s", error.what)
 
     renew()
     try:
         with repeatedly(environment.threads, "warren-plan-pin", seconds / 3, renew):
             yield
-    except GeneratorExit:  # Spark has all rows it wants
+    except GeneratorExit:  # Spark needs no more rows
         _end(environment, pins, task)
         raise
     _end(environment, pins, task)

@@ -1,12 +1,12 @@
-"""The columns of each view, and whether a schema that somebody asks for fits.
+"""The columns of each view, and the check of a requested schema.
 
-Spark does not tell a Python source which columns a query uses. So any subset of a view's columns, in any order, is a
-schema of it, and only what is asked for is decoded:
+Spark does not pass the columns of a query to a Python source. So any subset of a view's columns, in any order, is a
+valid schema, and only the selected columns are decoded:
 
     spark.read.format("warren").schema("epoch long, key binary").load(path)
 
-Numbers of 64 bits are `long`, which Spark has with a sign only: a storage number from 2^63 on shows as a negative one.
-`kind` is a word ("put", "remove", …); asked for as `byte` it is the number that stands in the log.
+64-bit numbers are `long`, which is signed in Spark: a storage number from 2^63 on appears negative. `kind` is a word
+("put", "remove", …); selected as `byte` it is the number stored in the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TableView(StrEnum):
 class Column:
     name: str
     types: tuple[str, ...]  # as Spark spells them; the first is the usual one
-    is_usual: bool = True  # False: only if it is asked for by name
+    is_usual: bool = True  # False: only if selected by name
 
 
 _LONG = ("bigint",)
@@ -64,7 +64,7 @@ COLUMNS: dict[TableView, tuple[Column, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class SelectedColumn:
-    """A column that was asked for."""
+    """A column of the requested schema."""
 
     name: str
     type: str

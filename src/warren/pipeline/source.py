@@ -1,30 +1,27 @@
-"""`spark.read.format("warren")`: the log as a DataFrame, through Spark's own interface for sources in Python.
+"""`spark.read.format("warren")` and `spark.readStream.format("warren")`: the log as a DataFrame or a stream, through
+Spark's interface for data sources in Python.
 
     driver      WarrenSource ─▶ WarrenReader.partitions()     options and schema checked, a plan made and pinned
     executors   WarrenReader.read(partition)                  one task of the plan, as Arrow batches; the last one
                                                               releases the pin (pipeline/planning)
 
-Spark refuses a reader that knows `pushFilters` unless its own setting allows that, so filters are a class apart, made
+Spark refuses a reader with `pushFilters` unless its own setting allows that, so such readers are a separate class, used
 with option `pushdown=true`. Filters on `epoch` narrow the plan; Spark still applies every filter to the rows.
 
-`spark.readStream.format("warren")`: the raw log as it becomes durable.
+A stream reads the raw log as it becomes durable:
 
     offset    {"timeline": "9f3c…", "epoch": 4711}        everything up to this epoch has been read
 
-An offset names a past, not a place in a file: files rotate, are compacted and go, and the offset still says the same. A
-micro-batch is the epochs behind its start up to its end, each whole. Replayed after a crash it is the same again, so a
-sink that is idempotent by batch gets every durable entry exactly once.
+An offset names a timeline and an epoch, not a file position: it stays valid when files are rotated, compacted and
+purged. A micro-batch is the epochs after its start up to its end, each whole. Replayed after a crash it is the same, so
+a sink that is idempotent by batch gets every durable entry exactly once. A stream behind the horizon fails, or resumes
+at the horizon and logs a warning (`failOnDataLoss`). A stream on a timeline that the store left (restore, fork) fails
+with the epoch of the fork.
 
-A stream that fell behind the horizon is told so, or goes on at the horizon and says that it did (`failOnDataLoss`). One
-that stands on a past which this store left — it was restored, or forked — is told the fork's epoch.
-
-Each micro-batch has a pin on the files it reads. Only what is planned is held: a stream that is slower than retention
-must not fill the disk. Spark's `commit` may come late or never, so nothing but the pin's early release depends on it.
-At the end of a query the last pin is released too (`ending`).
-
-How the process of a stream's reader ends. Spark does not call `stop` when a query ends, though its protocol has it:
-the process that plans the batches gets a SIGTERM and is gone, with its last pin left to lapse, an hour by default. So
-the reader is stopped when the signal comes, and then the process ends of it as it would have.
+Each micro-batch pins the files it reads. Only planned files are held: a stream slower than retention must not fill the
+disk. Spark's `commit` may come late or never; only the early release of the pin depends on it. Spark does not call
+`stop` when a query ends, although its protocol defines it: the process that plans the batches gets a SIGTERM, which
+would leave its last pin to lapse, after an hour by default. So the reader stops on SIGTERM (`call_at_sigterm`).
 """
 
 from __future__ import annotations
@@ -64,7 +61,7 @@ from warren.pipeline.tasks import run
 
 
 def call_at_sigterm(stop: Callable[[], None]) -> None:
-    """Have this called before SIGTERM ends the process; only where nobody else listens to that signal."""
+    """Call `stop` before SIGTERM ends the process, unless the process has a handler of its own."""
 
     def end(number: int, frame: object) -> None:
         stop()
@@ -80,7 +77,7 @@ FORMAT = "warren"
 
 
 class WarrenSource(DataSource):
-    """The format. `pyspark_warren` makes Spark find it by itself."""
+    """The format. Spark finds it through the module `pyspark_warren`."""
 
     @classmethod
     def name(cls) -> str:
@@ -95,7 +92,6 @@ class WarrenSource(DataSource):
         return (FilteringReader if takes_filters else WarrenReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-
         reader = WarrenStreamReader(ReadOptions.of(self.options), schema)
         call_at_sigterm(reader.stop)
         return reader
@@ -113,7 +109,7 @@ class WarrenReader(DataSourceReader):
         return [InputPartition(task) for task in tasks] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if partition.value is None:  # Spark asks for at least one partition; here is nothing to read
+        if partition.value is None:  # Spark needs at least one partition; this one is empty
             return iter(())
         return run(partition.value, self._fields, to_arrow_schema(self._schema))
 
@@ -125,17 +121,17 @@ class FilteringReader(WarrenReader):
             yield each
 
 
-def narrowed(options: ReadOptions, told: Filter) -> ReadOptions:
-    """The options with a smaller range of epochs, if this filter is about them. A range that was asked for stays the
-    widest: what lies outside of it is still an error, not an empty result."""
-    if getattr(told, "attribute", None) != ("epoch",) or not isinstance(getattr(told, "value", None), int):
+def narrowed(options: ReadOptions, filter_: Filter) -> ReadOptions:
+    """The options with a smaller range of epochs if the filter is on `epoch`. The requested range stays as it is: an
+    epoch outside of it is still an error, not an empty result."""
+    if getattr(filter_, "attribute", None) != ("epoch",) or not isinstance(getattr(filter_, "value", None), int):
         return options
-    value = told.value
-    if isinstance(told, EqualTo | GreaterThan | GreaterThanOrEqual):
-        low = value + 1 if isinstance(told, GreaterThan) else value
+    value = filter_.value
+    if isinstance(filter_, EqualTo | GreaterThan | GreaterThanOrEqual):
+        low = value + 1 if isinstance(filter_, GreaterThan) else value
         options = replace(options, only_from=Epoch(max(options.only_from, low, 0)))
-    if isinstance(told, EqualTo | LessThan | LessThanOrEqual):
-        high = value - 1 if isinstance(told, LessThan) else value
+    if isinstance(filter_, EqualTo | LessThan | LessThanOrEqual):
+        high = value - 1 if isinstance(filter_, LessThan) else value
         options = replace(options, only_to=Epoch(max(min(options.only_to, high), 0)))
     return options
 
@@ -159,19 +155,19 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pin: Pin | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Executors get what was asked for, nothing of what the driver holds."""
+        """Executors get options and schema, not the state of the driver."""
         return {"_options": self._options, "_schema": self._schema, "_fields": self._fields}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._begin()
 
-    # -- what Spark asks on the driver ---------------------------------------------------------------------------
+    # -- called by Spark on the driver ---------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:
         log = self._planner.open()
-        asked = self._options.from_epoch
-        return _offset(log, log.state.horizon if asked is None else Epoch(max(asked, 1) - 1))
+        first = self._options.from_epoch
+        return _offset(log, log.state.horizon if first is None else Epoch(max(first, 1) - 1))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -196,17 +192,17 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         plan = self._planner.pinned(lambda log: self._between(log, start, end))
-        self._release()  # Spark plans a batch when the one before it is done
+        self._release()  # Spark plans a batch after the previous one is done
         self._pin = plan.pin
         return [InputPartition(task) for task in plan.tasks]
 
     def commit(self, end: Offset) -> None:
-        """A hint that nothing up to here is asked for again; the batch under way has the pin that stands."""
+        """Nothing up to `end` is read again. The current pin belongs to the batch in progress and stays."""
 
     def stop(self) -> None:
         self._release()
 
-    # -- what executors do ---------------------------------------------------------------------------------------
+    # -- called on executors ---------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return run(partition.value, self._fields, to_arrow_schema(self._schema), self._planner.environment)
@@ -223,13 +219,13 @@ class WarrenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.tasks_between(log, Epoch(after + 1), last) if after < last else []
 
     def _position(self, log: ReadOnlyLog, start: Offset) -> Epoch:
-        """The epoch behind which the stream goes on."""
+        """The epoch after which the stream resumes."""
         after = _admitted(log, start)
         horizon = log.state.horizon
         if self._options.fails_on_data_loss:
             check_not_gone(log.state, Epoch(after + 1), ())
         elif after < horizon:
-            _log.warning("epochs %d … %d are gone: the stream goes on at the horizon", after + 1, horizon)
+            _log.warning("epochs %d … %d are gone: the stream resumes at the horizon", after + 1, horizon)
             return horizon
         return after
 
@@ -258,7 +254,7 @@ def _offset(log: ReadOnlyLog, epoch: Epoch) -> Offset:
 
 
 def _admitted(log: ReadOnlyLog, offset: Offset) -> Epoch:
-    """The epoch of an offset, if it belongs to the past of this store."""
+    """The epoch of an offset, if its timeline belongs to the history of this store."""
     try:
         timeline, epoch = TimelineId(int(offset["timeline"], 16)), Epoch(int(offset["epoch"]))
     except (KeyError, ValueError, TypeError):

@@ -1,7 +1,7 @@
-"""What an executor does with a task: check its parts, then show them as Arrow batches.
+"""Execution of a task on an executor: check its parts, then return them as Arrow batches.
 
-Checking, decoding and merging are `log/`'s; here stands only which of them a view calls, and what becomes of damage:
-`fail` raises it with file and offset, `skip` passes over the damaged blocks, which view `damage` lists.
+Checking, decoding and merging are in `log/`. This module chooses among them by view, and handles damage: `fail` raises
+it with file and offset, `skip` leaves out the damaged blocks, which view `damage` lists.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ def run(
     """The task's rows as batches of this Arrow schema."""
     work = {TableView.ENTRIES: _entries, TableView.KV: _state, TableView.DAMAGE: _damage}[task.view]
     environment = environment or Environment.real()
-    with shared_pin(environment, task), _held(environment, task) as hold_on:
+    with shared_pin(environment, task), _task_pin(environment, task) as renew:
         for batch in work(environment, task, fields, schema):
-            hold_on()
+            renew()
             yield batch
 
 
 @contextmanager
-def _held(environment: Environment, task: Task) -> Iterator[Callable[[], None]]:
-    """A pin of the task's own for as long as it runs; what is yielded renews it when a third of its time is over."""
+def _task_pin(environment: Environment, task: Task) -> Iterator[Callable[[], None]]:
+    """A pin for the task while it runs; the yielded function renews it once a third of its time is over."""
     if not task.pin_seconds:
         yield lambda: None
         return
     pins, seconds = pins_of(environment, task.directory), task.pin_seconds
     pin = take_pin(pins, "task", seconds, task.numbers)
 
-    def hold_on() -> None:
+    def renew() -> None:
         nonlocal pin
         if pins.seconds_left(pin) < seconds * 2 / 3:
             pin = pins.renew(pin, seconds)
 
     try:
-        yield hold_on
+        yield renew
     finally:
         pins.release(pin)
 
@@ -85,12 +85,12 @@ def _shown(task: Task) -> Callable[[EntryColumns], EntryColumns]:
 
 
 def _input(environment: Environment, task: Task, part: FilePart) -> PartInput:
-    pass_over = (lambda damage: None) if task.skips_damage else None
-    return PartInput(lambda: _scanned(environment, task, part), part, task.last, (KV_STREAM,), pass_over)
+    on_damage = (lambda damage: None) if task.skips_damage else None
+    return PartInput(lambda: _scanned(environment, task, part), part, task.last, (KV_STREAM,), on_damage)
 
 
 def _scanned(environment: Environment, task: Task, part: FilePart) -> FileScan:
-    """A checked part. Damage is an error, unless it is to be skipped; what a purge took is an error always."""
+    """A checked part. Damage is an error unless it is skipped; a purged file is always an error."""
     try:
         scan = scan_part(environment.files, task.directory, part)
     except Gone:
@@ -126,7 +126,7 @@ def _problems(scan: FileScan) -> Iterator[Problem]:
 
 
 def _undecodable(block: EntryBlock) -> Damage | None:
-    """Why the columns of a block make no sense although its checksum holds."""
+    """The damage if the columns of a block cannot be decoded although its checksum holds."""
     try:
         block.columns()
     except Damage as damage:

@@ -61,7 +61,7 @@ def note(task: Any, diary: str, line: str) -> None:
 
 
 def hold(task: Any, gate: str) -> bool:
-    """Say that it has begun, wait for the gate, and tell whether the broker had delivered this task before."""
+    """Say that it has begun, wait for the gate, and return whether the broker had delivered this task before."""
     note(task, f"{gate}.begun", task.request.id)
     with task.app.connection_for_read() as connection, connection.SimpleQueue(gate) as queue:
         queue.get(timeout=HOLD_SECONDS_MAX).ack()

@@ -78,7 +78,7 @@ class Worker:
         self.kill()
         results: Any = getattr(self.app.backend, "result_consumer", None)
         if getattr(results, "_connection", None):
-            with suppress(OSError):  # the broker lets go of who is silent for long
+            with suppress(OSError):  # the broker closes silent connections
                 results.stop()  # closing the application leaves the connection open by which results came
         self.app.close()
 

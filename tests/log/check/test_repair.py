@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, environment, put, small_store, stored
-from tools.simulator.decay import flip_bit
+from tools.simulator.corruption import flip_bit
 from warren.base.errors import Damage, Gone, Refused, WarrenError
 from warren.base.ids import Epoch
 from warren.base.threads import SystemThreads

@@ -23,7 +23,7 @@ from tests.log.upkeep_stage import (
     sealed,
     watch,
 )
-from tools.simulator.decay import flip_bit
+from tools.simulator.corruption import flip_bit
 from warren.base.errors import Damage, OutOfRoom, Refused, WarrenError
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
 from warren.durability.epoch_file import read_witness

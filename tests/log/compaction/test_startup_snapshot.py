@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.upkeep_stage import DIRECTORY, Stage, State, numbers, of_storage, put, remove, rows, sealed, watch
-from tools.simulator.decay import flip_bit
+from tools.simulator.corruption import flip_bit
 from warren.base.errors import Damage, OutOfRoom
 from warren.base.ids import Epoch
 from warren.files.protocol import join

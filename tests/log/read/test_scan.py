@@ -10,7 +10,7 @@ from itertools import permutations
 import pytest
 
 from tests.log.forge import DIRECTORY, EVERYTHING, QUIET, STORAGE, Forge, environment, put, small_store, stored
-from tools.simulator.decay import flip_bit
+from tools.simulator.corruption import flip_bit
 from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.errors import Damage, DiskFailure, Gone, Refused
 from warren.base.ids import Epoch, StreamId

@@ -1,5 +1,5 @@
 """The core suite: what must be right on every kind of Spark. A test is a plain function that takes `spark`, the session
-of the kind that was chosen, and if it must know, `kind`; `store` is an open store that nobody else uses.
+of the kind that was chosen, and if it must know, `kind`; `store` is an open store that only this test uses.
 
 WARREN_SPARK=connect .venv/bin/python -m pytest tests/pipeline/core        local, standalone or connect
 """

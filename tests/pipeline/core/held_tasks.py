@@ -1,4 +1,4 @@
-"""Tasks that stand still in the middle of their work until they are told to go on, so that a test can look at the
+"""Tasks that stand still in the middle of their work until the test releases them, so that it can inspect the
 processes that do them, or kill one.
 
     with held(frame, folder, tasks=2) as result:      two tasks have read their rows' first batch and wait

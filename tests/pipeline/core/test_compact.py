@@ -21,8 +21,8 @@ pytestmark = pytest.mark.spark
 def test_a_running_store_is_compacted_by_order(spark: Any, store: LogStore) -> None:
     """CO-09, CO-10, SO-02, ST-04: in one pass, then, with more in it, in two; the store reads the same behind each."""
     wanted = list(store.refresh().cursor())
-    told = compact(spark, store.directory, sizes=TINY)
-    assert (told["status"], told["entries"]) == ("ok", len(wanted))
+    result = compact(spark, store.directory, sizes=TINY)
+    assert (result["status"], result["entries"]) == ("ok", len(wanted))
     assert len(store.manifest.state.compacted) > 1
     assert list(store.refresh().cursor()) == wanted
     with store.begin() as session:

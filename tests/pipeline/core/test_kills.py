@@ -18,7 +18,7 @@ from tests.pipeline.ten_epochs import ENTRIES_PER_EPOCH, EPOCHS, write
 from warren.log.store import LogStore
 from warren.pipeline import read
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # every wait in it is bounded by itself
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # every wait in it has its own limit
 MORE_EPOCHS = 90
 
 
@@ -35,9 +35,9 @@ def test_a_task_whose_process_is_killed_is_done_again(spark: Any, kind: str, sto
     assert set(worker_pids(tasks)) - {worker}, "another process did it again"
 
 
-def test_a_stream_whose_client_is_killed_goes_on(spark: Any, place: Place, store: LogStore, tmp_path: Path) -> None:
+def test_a_stream_whose_client_is_killed_resumes(spark: Any, place: Place, store: LogStore, tmp_path: Path) -> None:
     """X-11, RF-06: the client of a stream, with its JVM if it has one, is killed between batches or in one; another
-    goes on at its checkpoint, and every durable entry is in the table once. (With Connect the server may still run the
+    resumes at its checkpoint, and every durable entry is in the table once. (With Connect the server may still run the
     killed client's query: the new one takes the checkpoint over.)"""
     last = [write(store, number) for number in range(MORE_EPOCHS)][-1]
     store.witness()

@@ -44,6 +44,6 @@ def test_damage_that_a_task_finds_is_named_and_nothing_is_made(spark: Any, store
     raw = bytearray(path.read_bytes())
     raw[record.end - 300] ^= 1
     path.write_bytes(raw)
-    with pytest.raises(Damage) as told:
+    with pytest.raises(Damage) as raised:
         snapshot(spark, store.directory, str(tmp_path / "state"))
-    assert told.value.path == str(path) and not (tmp_path / "state").exists()
+    assert raised.value.path == str(path) and not (tmp_path / "state").exists()

@@ -47,7 +47,7 @@ def test_a_stream_reads_what_is_there_and_ends(spark: Any, store: LogStore, tmp_
     assert committed(tmp_path / "checkpoint") == {0, 1, 2}
 
 
-def test_a_restarted_stream_goes_on_at_its_checkpoint(spark: Any, store: LogStore, tmp_path: Path) -> None:
+def test_a_restarted_stream_resumes_at_its_checkpoint(spark: Any, store: LogStore, tmp_path: Path) -> None:
     """X-11: two runs of one checkpoint, between which the owner rotates, compacts and writes on."""
     stream_to_end(spark, store.directory, tmp_path, fromEpoch=3)
     store.rotate()
@@ -59,9 +59,9 @@ def test_a_restarted_stream_goes_on_at_its_checkpoint(spark: Any, store: LogStor
     assert committed(tmp_path / "checkpoint") == {0, 1}
 
 
-def test_a_stream_behind_the_horizon_is_told_so(spark: Any, purging_store: LogStore, tmp_path: Path) -> None:
+def test_a_stream_behind_the_horizon_is_refused(spark: Any, purging_store: LogStore, tmp_path: Path) -> None:
     """X-06: what a purge took behind a stream that had ended is said, with the horizon, and no row comes; only with
-    failOnDataLoss=false it goes on there, with whole epochs."""
+    failOnDataLoss=false it resumes there, with whole epochs."""
     stream_to_end(spark, purging_store.directory, tmp_path)
     horizon = leave_behind(purging_store)
     last = write(purging_store, 30)

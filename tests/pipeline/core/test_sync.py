@@ -21,14 +21,14 @@ def test_a_stopped_directory_and_a_running_owner_get_their_tables(
     """RF-02, RF-06: with as many ranges as this kind of Spark has workers; every entry of them goes through a task."""
     monkeypatch.setattr(sync_tables, "RangeSizes", lambda: RangeSizes(entries_worth_a_task=1))
     model = written(tmp_path / "stopped")
-    told = sync(spark, str(tmp_path / "stopped"))
-    assert stopped_store(tmp_path / "stopped") == (model, told["durable"])
-    assert (told["rounds"], told["unfit"]) == (1, 0) and told["tables"] >= 1
+    result = sync(spark, str(tmp_path / "stopped"))
+    assert stopped_store(tmp_path / "stopped") == (model, result["durable"])
+    assert (result["rounds"], result["unfit"]) == (1, 0) and result["tables"] >= 1
     live: State = {}
     with opened(tmp_path / "running") as warren:
         for seed in (1, 2):
             write(warren.database, live, seed)
-            told = sync(spark, str(tmp_path / "running"))
+            result = sync(spark, str(tmp_path / "running"))
             assert held_by(warren.database.store) == live
-            assert told["epoch"] == told["durable"] and told["rounds"] == 1
+            assert result["epoch"] == result["durable"] and result["rounds"] == 1
         assert tables(tmp_path / "running") == []

@@ -61,9 +61,9 @@ BAD: dict[str, tuple[type[WarrenError], str, Ask]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_python_error(spark: Any, store: LogStore, case: str) -> None:
     family, words, ask = BAD[case]
-    with pytest.raises(family, match=words) as told, clear_errors():
+    with pytest.raises(family, match=words) as raised, clear_errors():
         ask(spark, store)
-    assert type(told.value) is family and "Traceback" not in str(told.value)
+    assert type(raised.value) is family and "Traceback" not in str(raised.value)
 
 
 def test_damage_is_named_and_can_be_skipped(spark: Any, store: LogStore) -> None:
@@ -73,9 +73,9 @@ def test_damage_is_named_and_can_be_skipped(spark: Any, store: LogStore) -> None
     raw = bytearray(path.read_bytes())
     raw[record.end - 300] ^= 1
     path.write_bytes(raw)
-    with pytest.raises(Damage, match=re.escape(str(path))) as told, clear_errors():
+    with pytest.raises(Damage, match=re.escape(str(path))) as raised, clear_errors():
         read(store.directory, spark=spark).count()
     [row] = read(store.directory, view="damage", spark=spark).collect()
-    assert (row.path, row.offset) == (told.value.path, told.value.offset)
+    assert (row.path, row.offset) == (raised.value.path, raised.value.offset)
     left = read(store.directory, spark=spark, onDamage="skip").count()
     assert (EPOCHS - 1) * ENTRIES_PER_EPOCH <= left <= EPOCHS * ENTRIES_PER_EPOCH

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.snapshot.database_stage import DatabaseStage, put, rows
-from tools.simulator.forgetful_tables import ForgetfulTables
+from tools.simulator.volatile_store import VolatileTables
 from warren.base.errors import Locked, Refused
 from warren.snapshot.database import Database
 from warren.snapshot.reflection import Mode
@@ -24,7 +24,7 @@ def opened(stage: DatabaseStage) -> tuple[Database, SyncJobs]:
 
 
 def results_for(stage: DatabaseStage, order: dict[str, Any]) -> list[dict[str, Any]]:
-    tables = ForgetfulTables(stage.disk, stage._present_store)
+    tables = VolatileTables(stage.disk, stage._present_store)
     return [TableResult.to_json(each) for each in tables.make(TableTask.from_json(order["task"]))]
 
 

@@ -40,23 +40,23 @@ def depth(order: LoadOrder) -> int:
 
 
 def at_once() -> None:
-    """Nobody is waited for."""
+    """No waiting."""
 
 
 @pytest.mark.parametrize(("count", "size", "window"), [(3000, 100, 1000), (7, 16, 1), (40, 300_000, 8)])
 def test_what_was_published_was_confirmed_and_comes_out_once(
     order: LoadOrder, count: int, size: int, window: int
 ) -> None:
-    told = generated(order.but(count=count, size=size, window=window))
-    assert told["confirmed"] == count == depth(order)
-    assert told["rate"] == pytest.approx(count / told["seconds"])
+    readings = generated(order.but(count=count, size=size, window=window))
+    assert readings["confirmed"] == count == depth(order)
+    assert readings["rate"] == pytest.approx(count / readings["seconds"])
     assert generated(order.but(shape="drain", count=count))["received"] == count
     assert depth(order) == 0
 
 
 def test_a_publisher_stops_when_its_time_is_up_and_all_is_confirmed(order: LoadOrder) -> None:
-    told = generated(order.but(seconds=0.2))
-    assert told["confirmed"] == depth(order) > 0 and told["seconds"] >= 0.2
+    readings = generated(order.but(seconds=0.2))
+    assert readings["confirmed"] == depth(order) > 0 and readings["seconds"] >= 0.2
 
 
 @pytest.mark.parametrize("how", [{"shape": "publish"}, {"shape": "paced", "rate": 2000.0}])
@@ -66,21 +66,21 @@ def test_a_consumer_follows_to_the_message_that_says_it_is_the_last(order: LoadO
         generator(order.but(seconds=0.3, marks_end=True, **how)) as publisher,
     ):
         consumer.go()
-        told, came = publisher.do(), consumer.told()
-    assert told["confirmed"] == came["received"] > 1 and depth(order) == 0
+        readings, came = publisher.do(), consumer.readings()
+    assert readings["confirmed"] == came["received"] > 1 and depth(order) == 0
     assert 0 < came["p50"] <= came["p99"]
 
 
 def test_one_in_flight_is_measured_in_turns_with_the_bare_disk(order: LoadOrder, tmp_path: Path) -> None:
-    told = generated(order.but(shape="one_in_flight", window=1, count=120, bare=str(tmp_path / "bare")))
-    assert told["confirmed"] == 120 == depth(order)
-    assert 0 < told["p50"] <= told["p99"] and 0 < told["bare_p50"] <= told["bare_p99"]
+    readings = generated(order.but(shape="one_in_flight", window=1, count=120, bare=str(tmp_path / "bare")))
+    assert readings["confirmed"] == 120 == depth(order)
+    assert 0 < readings["p50"] <= readings["p99"] and 0 < readings["bare_p50"] <= readings["bare_p99"]
     assert "bare_p50" not in generated(order.but(shape="one_in_flight", window=1, count=10))
 
 
 def test_many_connections_have_one_message_each(order: LoadOrder) -> None:
-    told = generated(order.but(shape="many", connections=7, seconds=0.2))
-    assert told["confirmed"] == depth(order) >= 7
+    readings = generated(order.but(shape="many", connections=7, seconds=0.2))
+    assert readings["confirmed"] == depth(order) >= 7
 
 
 def test_a_consumer_that_holds_its_messages_gives_them_back_when_it_is_killed(order: LoadOrder) -> None:
@@ -107,10 +107,10 @@ def test_a_message_that_comes_again_is_seen(order: LoadOrder) -> None:
         consume.drain(order.but(count=10), at_once)
 
 
-def test_a_broker_s_refusal_is_told_in_its_own_words(order: LoadOrder) -> None:
+def test_a_broker_s_refusal_is_reported_in_its_own_words(order: LoadOrder) -> None:
     with pytest.raises(BrokerFailed, match="404 NOT_FOUND - no queue 'nowhere'"):
         consume.drain(order.but(queue="nowhere", count=1), at_once)
-    with pytest.raises(DiskFailure, match="ended by itself"):
+    with pytest.raises(DiskFailure, match="ended early"):
         generated(order.but(queue="nowhere", shape="drain", count=1))
 
 
@@ -119,7 +119,7 @@ def test_a_publish_to_a_broker_that_is_not_there_fails() -> None:
         publish.full_speed(LoadOrder("publish", 1), at_once)
 
 
-def test_a_broker_that_was_held_goes_on_where_it_stood(rabbitmq: Peer, order: LoadOrder) -> None:
+def test_a_broker_that_was_held_resumes_where_it_stood(rabbitmq: Peer, order: LoadOrder) -> None:
     generated(order.but(count=1000))
     rabbitmq.pause()
     rabbitmq.resume()
@@ -136,9 +136,9 @@ def test_an_id_of_redis_that_is_cut_is_no_error_and_an_error_is() -> None:
 @pytest.mark.parametrize("synced", ["always", "everysec"])
 def test_redis_has_every_entry_and_gives_each_once(tmp_path: Path, synced: str) -> None:
     with start_redis(tmp_path / "redis", synced) as peer:
-        told = generated(LoadOrder("redis_publish", peer.port, count=1000))
-        assert told["confirmed"] >= 1000
-        count = int(told["confirmed"])
+        readings = generated(LoadOrder("redis_publish", peer.port, count=1000))
+        assert readings["confirmed"] >= 1000
+        count = int(readings["confirmed"])
         assert generated(LoadOrder("redis_drain", peer.port, count=count))["received"] == count
         redis.delete(peer.port, "bench")
         count = int(generated(LoadOrder("redis_publish", peer.port, count=1000))["confirmed"])
@@ -147,9 +147,9 @@ def test_redis_has_every_entry_and_gives_each_once(tmp_path: Path, synced: str) 
 
 def test_nats_has_every_message_and_gives_each_once(tmp_path: Path) -> None:
     with start_nats(tmp_path / "nats") as peer:
-        told = generated(LoadOrder("nats_publish", peer.port, count=1000))
-        assert told["confirmed"] >= 1000
-        count = int(told["confirmed"])
+        readings = generated(LoadOrder("nats_publish", peer.port, count=1000))
+        assert readings["confirmed"] >= 1000
+        count = int(readings["confirmed"])
         assert generated(LoadOrder("nats_drain", peer.port, count=count))["received"] == count
         assert list(tmp_path.rglob("streams/bench"))
         nats.delete(peer.port, "bench")
@@ -189,7 +189,7 @@ HEARTBEAT = wire.frame(wire.HEARTBEAT, b"", 0)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "frames",
     [
         [acked(tag) for tag in range(1, 11)],
         [acked(10, True)],
@@ -198,8 +198,8 @@ HEARTBEAT = wire.frame(wire.HEARTBEAT, b"", 0)
     ],
 )
 @pytest.mark.parametrize("step", [1, 20, 21, 50, 10_000])
-def test_each_publish_is_confirmed_once_however_it_is_told_and_cut(told: list[bytes], step: int) -> None:
-    confirms, received = ConfirmCounter(), b"".join(told)
+def test_each_publish_is_confirmed_once_however_it_is_sent_and_cut(frames: list[bytes], step: int) -> None:
+    confirms, received = ConfirmCounter(), b"".join(frames)
     confirms.send(10)
     for at in range(0, len(received), step):
         confirms.feed(received[at : at + step])
@@ -207,20 +207,20 @@ def test_each_publish_is_confirmed_once_however_it_is_told_and_cut(told: list[by
 
 
 @pytest.mark.parametrize(
-    ("told", "match"),
+    ("frames", "match"),
     [
         (acked(3), "publish 3 was confirmed, and 2 were sent"),
         (acked(3, True), "publish 3 was confirmed, and 2 were sent"),
         (acked(1) + acked(1), "publish 1 was confirmed twice"),
-        (wire.method(wire.NACK, struct.pack(">QB", 1, 0)), "could not take"),
+        (wire.method(wire.NACK, struct.pack(">QB", 1, 0)), "nacked a publish"),
         (wire.method(wire.CHANNEL_CLOSE, struct.pack(">H", 404) + wire.short("gone") + bytes(4)), "404 gone"),
     ],
 )
-def test_a_confirm_that_cannot_be_is_seen(told: bytes, match: str) -> None:
+def test_a_confirm_that_cannot_be_is_seen(frames: bytes, match: str) -> None:
     confirms = ConfirmCounter()
     confirms.send(2)
     with pytest.raises(BrokerFailed, match=match):
-        confirms.feed(told)
+        confirms.feed(frames)
 
 
 def delivery(tag: int, number: int, size: int = 40) -> bytes:
@@ -245,7 +245,7 @@ def test_deliveries_are_found_however_they_are_cut_and_whatever_stands_between(s
     assert np.concatenate([some.is_redelivered for some in found]).tolist() == [tag % 2 for tag in tags]
 
 
-def test_a_client_gives_up_on_a_broker_that_says_nothing_or_takes_nothing() -> None:
+def test_a_client_times_out_on_a_silent_or_blocked_broker() -> None:
     with socket.create_server((HOST, 0)) as silent:
         plug = Plug(silent.getsockname()[1], silence_seconds_max=1)
         with pytest.raises(BrokerFailed, match="said nothing for 1 s"):

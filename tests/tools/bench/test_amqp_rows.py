@@ -16,10 +16,10 @@ import pytest
 from tests.tools.bench.test_bench_log import FIELDS, Silent
 from tools.bench.amqp import shapes as amqp_shapes
 from tools.bench.amqp.backlog import BACKLOG_READINGS, _scaled
-from tools.bench.amqp.others import OTHER_SHAPES
 from tools.bench.amqp.rows import AMQP, ROWS
 from tools.bench.amqp.run import QUICK, QUICK_BACKLOG, amqp_run, chosen
 from tools.bench.amqp.shapes import AMQP_SHAPES, ROUNDS
+from tools.bench.amqp.stream_shapes import OTHER_SHAPES
 from tools.bench.amqp.subjects import CLASSIC, OURS, SUBJECTS, Subject
 from tools.bench.goals import goals_of
 from tools.bench.measurement import Measurement
@@ -31,7 +31,7 @@ ONE_SLICE = replace(QUICK, slices=1, seconds=0.2)
 
 @pytest.fixture
 def lent(rabbitmq: Peer) -> Callable[[str], Subject]:
-    """RabbitMQ, which runs already and goes on afterwards, under some name."""
+    """RabbitMQ, which runs already and stays, under some name."""
 
     @contextmanager
     def start(directory: Path) -> Iterator[Peer]:

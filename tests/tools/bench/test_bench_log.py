@@ -21,11 +21,11 @@ FIELDS = {"name", "value", "unit", "reference", "ratio", "goal", "holds"}
 
 
 class Silent:
-    """Keeps what it is told."""
+    """Records measurements."""
 
     def __init__(self) -> None:
         self.rows: list[str] = []
-        self.told: list[Measurement] = []
+        self.measurements: list[Measurement] = []
 
     def began(self, row: str) -> None:
         self.rows.append(row)
@@ -34,7 +34,7 @@ class Silent:
         assert 0 <= share <= 1
 
     def measured(self, measurement: Measurement) -> None:
-        self.told.append(measurement)
+        self.measurements.append(measurement)
 
 
 def bench(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,10 +52,10 @@ def measured(directory: Path, goals: str, row: str) -> Measurement:
 def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None:
     done = bench(tmp_path, "--json", "--entries", "20000")
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    rows = {row["name"]: row for row in told["measurements"]}
-    assert list(told) == ["measurements"]
-    assert set(rows) == set(LOG.rows) and len(told["measurements"]) == len(LOG.rows)
+    result: dict[str, Any] = json.loads(done.stdout)
+    rows = {row["name"]: row for row in result["measurements"]}
+    assert list(result) == ["measurements"]
+    assert set(rows) == set(LOG.rows) and len(result["measurements"]) == len(LOG.rows)
     for row in rows.values():
         assert set(row) == FIELDS
         assert row["value"] > 0 and isinstance(row["holds"], bool)
@@ -82,7 +82,7 @@ def test_a_row_that_is_asked_for_runs_alone_and_ends_its_scenario(tmp_path: Path
     with run_in(tmp_path, 2000, watcher) as run:
         [row] = LOG.measure(run, {}, {"clean_start"})
     assert watcher.rows == ["stop", "clean_start"]
-    assert watcher.told == [row]
+    assert watcher.measurements == [row]
     assert row.goal is None and row.holds
     assert not list(tmp_path.iterdir())
 

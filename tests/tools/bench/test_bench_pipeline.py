@@ -38,12 +38,12 @@ def bench(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None:
-    """RF-11: a puller that is no part of the store, in processes of its own, measured by itself."""
+    """RF-11: a puller that is no part of the store, in processes of its own, measured alone."""
     done = bench(tmp_path, "--json", "--entries", str(ENTRIES))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    rows = {row["name"]: row for row in told["measurements"]}
-    assert [row["name"] for row in told["measurements"]] == list(PIPELINE.rows)
+    result = json.loads(done.stdout)
+    rows = {row["name"]: row for row in result["measurements"]}
+    assert [row["name"] for row in result["measurements"]] == list(PIPELINE.rows)
     assert all(set(row) == FIELDS and row["value"] > 0 for row in rows.values())
     assert {name: str(goal) for name, goal in goals_of("pipeline").items()} == {
         name: row["goal"] for name, row in rows.items() if row["goal"] is not None
@@ -123,9 +123,9 @@ def test_what_a_jvm_started_is_a_worker(tmp_path: Path) -> None:
 
 
 def test_only_workers_that_did_something_count_for_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = [[Process(1, "python", 0, 5.0), Process(2, "python", 0, 1.0)], [Process(1, "python", 0, 5.0)]]
-    told[1] += [Process(2, "python", 0, 1.5), Process(3, "python", 0, 0.1)]
-    monkeypatch.setattr(process_tree, "spark_workers", lambda pid: told.pop(0))
+    result = [[Process(1, "python", 0, 5.0), Process(2, "python", 0, 1.0)], [Process(1, "python", 0, 5.0)]]
+    result[1] += [Process(2, "python", 0, 1.5), Process(3, "python", 0, 0.1)]
+    monkeypatch.setattr(process_tree, "spark_workers", lambda pid: result.pop(0))
     monkeypatch.setattr(process_tree, "status_mib", lambda pid, name: {1: 100.0, 2: 20.0, 3: 3.0}[pid])
     peak = process_tree.WorkerMemoryPeak()
     peak.look()

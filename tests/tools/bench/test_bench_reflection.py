@@ -41,9 +41,9 @@ def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None
     command = [sys.executable, "-m", "warren.cli.main", "bench", "reflection", "--directory", str(tmp_path), "--json"]
     done = subprocess.run([*command, "--entries", str(ENTRIES)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    rows = {row["name"]: row for row in told["measurements"]}
-    assert [row["name"] for row in told["measurements"]] == list(REFLECTION.rows)
+    result = json.loads(done.stdout)
+    rows = {row["name"]: row for row in result["measurements"]}
+    assert [row["name"] for row in result["measurements"]] == list(REFLECTION.rows)
     assert all(set(row) == FIELDS for row in rows.values())
     for mode in (Mode.OFF, *modes_inside()):
         assert all(rows[f"{name_of(mode)}_{kind}"]["ratio"] > 0 for kind in ("writer", "cpu"))
@@ -60,7 +60,7 @@ def test_every_goal_is_a_row_s() -> None:
 
 
 def test_pushing_reads_less_of_the_log_than_pulling(tmp_path: Path) -> None:
-    """RF-14: the puller reads every byte that was written once more, whoever is pushed to reads none."""
+    """RF-14: the puller reads every byte that was written once more, a pushed store reads none."""
     read, written = bytes_read(tmp_path / "notify", Mode.NOTIFY)
     assert ENTRIES * 116 < read <= written
     for mode in (Mode.PUSH, Mode.PUSH_THREADED):

@@ -43,9 +43,9 @@ def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None
     home.mkdir()
     done = bench(home, "--json", "--entries", str(ENTRIES), "--plot", str(picture))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    rows = {row["name"]: row for row in told["measurements"]}
-    assert [row["name"] for row in told["measurements"]] == list(snapshot_suite(ENTRIES).rows)
+    result = json.loads(done.stdout)
+    rows = {row["name"]: row for row in result["measurements"]}
+    assert [row["name"] for row in result["measurements"]] == list(snapshot_suite(ENTRIES).rows)
     assert all(set(row) == FIELDS for row in rows.values())
     assert all(row["value"] > 0 for name, row in rows.items() if not name.endswith("_backlog"))
     for shape in Shape:
@@ -118,9 +118,9 @@ def test_what_a_killed_child_wrote_is_there(tmp_path: Path, how: str) -> None:
         assert (database.store.get(STORAGE, keys_of(MORE_FROM)[0]) is not None) == (how == SETTLED)
 
 
-def test_a_child_that_ends_by_itself_ends_the_run(tmp_path: Path) -> None:
+def test_a_child_that_ends_early_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "database").write_text("no directory")
-    with pytest.raises(DiskFailure, match="ended by itself"), child(tmp_path, 1000, SETTLED) as process:
+    with pytest.raises(DiskFailure, match="ended early"), child(tmp_path, 1000, SETTLED) as process:
         process.do()
 
 
@@ -134,9 +134,9 @@ def test_memory_is_that_of_a_process_and_those_below_it() -> None:
             process.stdin.write(b"\n")
             process.stdin.close()
     assert peak.resident > peak.anonymous > 64 > peak.own > peak.own_anonymous > 0
-    with watched_tree(process.pid) as of_nobody:
+    with watched_tree(process.pid) as of_none:
         pass
-    assert of_nobody.resident == 0
+    assert of_none.resident == 0
 
 
 def test_the_disk_counts_what_is_allocated(tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ def test_a_figure_without_a_goal_has_none_to_miss() -> None:
     assert row.holds and row.goal is None and row.ratio is None
 
 
-@pytest.mark.parametrize("told", ["12", "{ at_lest = 12 }", "{ at_least = 1, at_most = 2 }", "{}"])
-def test_a_goal_that_is_not_understood_is_misuse(told: str) -> None:
+@pytest.mark.parametrize("text", ["12", "{ at_lest = 12 }", "{ at_least = 1, at_most = 2 }", "{}"])
+def test_a_goal_that_is_not_understood_is_misuse(text: str) -> None:
     with pytest.raises(Misuse, match="the goal of row"):
-        parse("log", f"[log]\nrow = {told}")
+        parse("log", f"[log]\nrow = {text}")
 
 
 def test_measurements_are_one_object_with_four_digits_each() -> None:
@@ -67,12 +67,12 @@ def test_measurements_are_one_object_with_four_digits_each() -> None:
     }
 
 
-def test_the_middle_ratio_of_several_runs_counts_and_how_far_they_lie_apart_is_told() -> None:
+def test_the_middle_ratio_of_several_runs_counts_and_their_range_is_reported() -> None:
     goals = parse("log", "[log]\nrow = { ratio_at_least = 3 }")
     row = judge(Figure("row", 10, "µs", 5, (3.00001, 1.0, 9.0)), goals)
     assert row.holds and row.ratio == 3.00001, "value / reference would be 2"
-    [told] = as_object([row])["measurements"]
-    assert told["ratio"] == 3.0 and told["ratio_range"] == [1.0, 9.0]
+    [text] = as_object([row])["measurements"]
+    assert text["ratio"] == 3.0 and text["ratio_range"] == [1.0, 9.0]
     assert judge(Figure("row", 10, "µs", 5, (3.5,)), goals).ratio_range is None, "one lies apart from nothing"
 
 

@@ -30,7 +30,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "talking"
 
 
-def test_it_works_when_it_is_told_to_tells_what_it_found_and_is_killed(tmp_path: Path, module: str) -> None:
+def test_it_works_on_a_signal_reports_its_readings_and_is_killed(tmp_path: Path, module: str) -> None:
     trace = tmp_path / "trace"
     with child(module, trace) as process:
         assert not trace.exists(), "it waits for the word"
@@ -42,17 +42,17 @@ def test_it_works_when_it_is_told_to_tells_what_it_found_and_is_killed(tmp_path:
         os.kill(process.pid, 0)
 
 
-def test_one_that_is_told_to_go_on_does(tmp_path: Path, module: str) -> None:
+def test_a_second_signal_starts_it_again(tmp_path: Path, module: str) -> None:
     trace = tmp_path / "trace"
     with child(module, trace) as process:
         process.do()
-        with pytest.raises(DiskFailure, match="ended by itself"):
+        with pytest.raises(DiskFailure, match="ended early"):
             process.do()
     assert trace.read_text() == "went on"
 
 
-def test_one_that_ends_by_itself_ends_the_run(tmp_path: Path, module: str) -> None:
-    with pytest.raises(DiskFailure, match="ended by itself"), child("silent"):
+def test_one_that_ends_early_ends_the_run(tmp_path: Path, module: str) -> None:
+    with pytest.raises(DiskFailure, match="ended early"), child("silent"):
         pass
-    with pytest.raises(DiskFailure, match="ended by itself"), child("failing", tmp_path / "trace") as process:
+    with pytest.raises(DiskFailure, match="ended early"), child("failing", tmp_path / "trace") as process:
         process.do()

@@ -31,7 +31,7 @@ CONNECTION_START = b"\x00\x0a\x00\x0a"
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Iterator[Peer]:
-    """A peer that computes for a second after somebody has spoken to it."""
+    """A peer that computes for a second after a request."""
     (port,) = free_ports(1)
     program = """
 import socket, sys, time
@@ -82,7 +82,7 @@ def test_rabbitmq_answers_the_header_is_killed_at_once_and_comes_back_at_the_sam
 
 
 @pytest.mark.parametrize("start", [start_redis, start_nats])
-def test_a_peer_that_is_held_does_nothing_and_then_goes_on(start: Callable[[Path], Peer], tmp_path: Path) -> None:
+def test_a_peer_that_is_stopped_does_nothing_and_then_resumes(start: Callable[[Path], Peer], tmp_path: Path) -> None:
     hello = b"PING\r\n"
     with start(tmp_path / "peer") as peer:
         peer.pause()

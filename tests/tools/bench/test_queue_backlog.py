@@ -64,12 +64,12 @@ def test_another_first_message_ends_the_run(tmp_path: Path) -> None:
 
 def test_what_is_drained_is_counted_compared_and_nothing_may_be_left() -> None:
     good = tally(100)
-    told = {"count": good.count, "checksum": good.checksum, "seconds": 1.0, "left": 0}
-    queue_backlog._check(told, 100)
+    result = {"count": good.count, "checksum": good.checksum, "seconds": 1.0, "left": 0}
+    queue_backlog._check(result, 100)
     for wrong, said in (
         ({"count": 99}, "100 bodies should have come out, 99 did"),
         ({"checksum": good.checksum ^ 1}, "other bodies came out"),
         ({"left": 1}, "it says that 1 are left"),
     ):
         with pytest.raises(Damage, match=said):
-            queue_backlog._check(told | wrong, 100)
+            queue_backlog._check(result | wrong, 100)

@@ -1,4 +1,4 @@
-"""Contenders are measured by one code, which looks at what they give back: one that cheats ends the run."""
+"""Contenders are measured by one code, which checks what they return: one that cheats ends the run."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ def test_every_row_is_measured_and_printed_as_one_object(tmp_path: Path) -> None
     home.mkdir()
     done = bench(home, "--json", "--messages", str(MESSAGES), "--plot", str(picture))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    rows = {row["name"]: row for row in told["measurements"]}
-    assert [row["name"] for row in told["measurements"]] == list(queue_suite(MESSAGES).rows)
+    result = json.loads(done.stdout)
+    rows = {row["name"]: row for row in result["measurements"]}
+    assert [row["name"] for row in result["measurements"]] == list(queue_suite(MESSAGES).rows)
     assert all(set(row) == FIELDS for row in rows.values())
     assert all(row["value"] > 0 for row in rows.values() if row["name"] not in WATERMARK_ROW_NAMES)
     assert all(rows[name]["ratio"] is not None for name in rows if "_beside_" in name), "beside others, always"

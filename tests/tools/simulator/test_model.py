@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tools.simulator.evidence import RecoveredEntry, ReopenedState, State, Violation, Write
 from tools.simulator.model import Model, ModelState
+from tools.simulator.observations import RecoveredEntry, ReopenedState, State, Violation, Write
 from warren.log.settings import EntryKind
 
 PUT = EntryKind.PUT
@@ -102,8 +102,8 @@ def test_open_and_aborted_sessions_must_not_be_there() -> None:
             model.compare(seen(1, (1, 1)))
 
 
-def test_what_nobody_wrote_is_a_violation() -> None:
-    with pytest.raises(Violation, match="which nobody wrote"):
+def test_an_entry_that_no_session_wrote_is_a_violation() -> None:
+    with pytest.raises(Violation, match="which no session wrote"):
         model_with().compare(seen(1, (9, 1)))
 
 

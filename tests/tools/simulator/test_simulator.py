@@ -10,11 +10,11 @@ import pytest
 
 from tests.mutants.faults import FAULTS, Fault, Patch
 from tools.simulator import campaign
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
+from tools.simulator.simulated_machine import SimulatedMachine
 from tools.simulator.simulator import CUT_FRACTIONS, Persistence, Simulator, Spec, run_state, steps_of
 from tools.simulator.workload import ScriptOperation
 from tools.simulator.workload_shapes import SAVED, SHAPES
-from tools.simulator.world import SimulatedMachine
 from warren.base.errors import Misuse
 from warren.durability.group_commit import GroupCommit
 from warren.durability.log_file import EpochWrite, LogFile
@@ -53,7 +53,7 @@ def test_a_run_up_that_is_used_again_gives_what_a_fresh_one_gives(monkeypatch: p
     kept: list[list[str]] = []
     for simulators in ([Simulator()] * len(group), [Simulator() for _ in group]):
         traces: list[str] = []
-        monkeypatch.setattr(SimulatedMachine, "live", _tracing(SimulatedMachine.live, traces))
+        monkeypatch.setattr(SimulatedMachine, "run_process", _tracing(SimulatedMachine.run_process, traces))
         for simulator, spec in zip(simulators, group, strict=True):
             traces.append("--")
             simulator.run_state(spec)
@@ -62,13 +62,13 @@ def test_a_run_up_that_is_used_again_gives_what_a_fresh_one_gives(monkeypatch: p
     assert kept[0] == kept[1]
 
 
-def _tracing(live: Callable[[SimulatedMachine, Sequence[ScriptOperation]], None], traces: list[str]) -> object:
-    def traced(world: SimulatedMachine, operations: Sequence[ScriptOperation]) -> None:
+def _tracing(run_process: Callable[[SimulatedMachine, Sequence[ScriptOperation]], None], traces: list[str]) -> object:
+    def traced(machine: SimulatedMachine, operations: Sequence[ScriptOperation]) -> None:
         is_run_up = any(operation.client in "ab" for operation in operations)
         try:
-            live(world, operations)
+            run_process(machine, operations)
         finally:
-            model = {n: (s.standing.value, s.epoch) for n, s in world.model.sessions.items()}
+            model = {n: (s.standing.value, s.epoch) for n, s in machine.model.sessions.items()}
             traces.append(f"{'run-up' if is_run_up else 'after'} {model}")
 
     return traced
@@ -82,7 +82,7 @@ def test_a_group_of_a_campaign_shares_its_run_up_and_has_every_model() -> None:
 
 
 def test_a_planted_bug_is_found_and_named_by_its_spec() -> None:
-    target = f"{LogFile.__module__}:Participant.write_through"
+    target = f"{LogFile.__module__}:{LogFile.__name__}.write_through"
     lying = Fault("lying sync", "", (), (Patch(target, lambda real: _lie),))
     spec = Spec("append", 1, 10**6, Persistence.SYNCED, 8)
     run_state(spec)
@@ -125,7 +125,7 @@ def test_a_saved_script_runs_like_a_workload(tmp_path: Path, capsys: pytest.Capt
     SAVED.clear()
 
 
-def test_a_campaign_of_a_workload_that_fails_by_itself_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_of_a_workload_that_fails_without_a_crash_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(commit: GroupCommit, parts: list[EpochWrite]) -> None:
         raise KeyError("oops")
 
@@ -165,7 +165,7 @@ def test_the_cut_comes_before_the_step_or_in_it() -> None:
     assert [Spec("append", 1, 0, Persistence.ALL, 4 * n).cuts_recovery for n in range(3)] == [False, True, False]
 
 
-def test_a_campaign_ends_where_somebody_listens_to_sigterm_and_does_not_end_of_it() -> None:
+def test_a_campaign_ends_in_a_process_with_its_own_handler_for_sigterm() -> None:
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
         tallies = campaign.run([campaign.group_at("append", 1, step) for step in range(40)], processes=2)

@@ -1,4 +1,4 @@
-"""Threads that take turns: the seed alone decides, nobody is left behind, and a power cut ends everybody."""
+"""Threads that take turns: the seed alone decides, no thread is left behind, and a power cut ends all of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tools.simulator.actor_schedule import Deadlock
 from tools.simulator.stepped_threads import SteppedThreads
-from tools.simulator.turns import Deadlock
 from warren.base.errors import Misuse
 from warren.base.threads import SystemThreads, Threads
 from warren.testing.fakes import ManualClock
@@ -81,7 +81,7 @@ def test_a_lost_update_between_seams_is_found_by_some_seed_and_a_lock_prevents_i
     assert {total(seed, is_locked=False) for seed in range(50)} > {6}
 
 
-def test_a_waiter_goes_on_when_it_is_notified_and_holds_the_lock_again() -> None:
+def test_a_waiter_resumes_when_it_is_notified_and_holds_the_lock_again() -> None:
     def once(seed: int) -> None:
         threads = SteppedThreads(seed)
         condition = threads.condition()
@@ -110,7 +110,7 @@ def test_a_waiter_goes_on_when_it_is_notified_and_holds_the_lock_again() -> None
         once(seed)
 
 
-def test_time_passes_only_when_nobody_can_go_on() -> None:
+def test_time_passes_only_when_no_actor_can_run() -> None:
     clock = ManualClock()
     threads = SteppedThreads(3, clock)
     condition = threads.condition()
@@ -176,7 +176,7 @@ def test_a_deadline_that_the_test_passes_by_hand_counts_too() -> None:
     assert answers == [False]
 
 
-def test_a_join_with_a_timeout_gives_up_and_is_not_woken_by_the_late_end() -> None:
+def test_a_join_with_a_timeout_ends_and_is_not_woken_by_the_late_end() -> None:
     clock = ManualClock()
     threads = SteppedThreads(1, clock)
     condition = threads.condition()
@@ -209,7 +209,7 @@ def test_a_deadlock_is_reported_with_who_waits_for_what() -> None:
         while True:
             threads.together([lambda: cross(first, second), lambda: cross(second, first)])
 
-    with pytest.raises(Deadlock, match="nobody can go on") as caught:
+    with pytest.raises(Deadlock, match="no actor can run") as caught:
         threads.run(main)
     assert "main waits for a lock that job 1 holds" in str(caught.value)
     assert "job 1 waits for a lock that main holds" in str(caught.value)
@@ -319,7 +319,7 @@ def test_a_wait_that_timed_out_is_forgotten_by_its_condition() -> None:
     assert clock.monotonic_ns() >= 11 * SECOND_NS
 
 
-def test_nobody_runs_on_while_the_first_one_unwinds() -> None:
+def test_no_actor_runs_on_while_the_first_one_unwinds() -> None:
     def once(seed: int) -> None:
         threads = SteppedThreads(seed, switch_probability=1)
         inner = MemoryFiles()
@@ -454,14 +454,14 @@ def test_what_breaks_the_contract_is_misuse() -> None:
         with pytest.raises(Misuse):
             threads.run(attempt)
     with pytest.raises(Misuse, match="outside a run"):
-        threads.start("nobody", lambda: None)
+        threads.start("unused", lambda: None)
 
 
 def test_outside_a_run_a_condition_can_be_entered_and_notified() -> None:
     condition = SteppedThreads(1).condition()
     with condition:
         condition.notify_all()
-    with condition, pytest.raises(Misuse, match="outside a run"):
+    with condition, pytest.raises(Misuse, match="inside a run"):
         condition.wait()
 
 

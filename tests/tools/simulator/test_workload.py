@@ -68,9 +68,9 @@ def test_every_session_has_a_put_and_no_two_puts_have_the_same_value(shape: str,
     ],
 )
 def test_a_mistake_is_named_with_its_line(line: str, reason: str) -> None:
-    with pytest.raises(Misuse, match="line 2: ") as told:
+    with pytest.raises(Misuse, match="line 2: ") as raised:
         parse(f"# first\n{line}\n")
-    assert reason in told.value.what
+    assert reason in raised.value.what
 
 
 def test_an_unknown_workload_is_answered_with_those_there_are() -> None:
@@ -79,11 +79,11 @@ def test_an_unknown_workload_is_answered_with_those_there_are() -> None:
 
 
 def test_a_life_ends_with_the_line_that_ends_it() -> None:
-    lives = [[str(operation) for operation in life] for life in parse(SCRIPT).lives()]
-    assert lives == [["a begin 1 0", "a put 1 7 k3 s1.0*9", "a commit 1", ". kill"], ["b flush"]]
+    processes = [[str(operation) for operation in life] for life in parse(SCRIPT).processes()]
+    assert processes == [["a begin 1 0", "a put 1 7 k3 s1.0*9", "a commit 1", ". kill"], ["b flush"]]
 
 
-def test_lines_of_everybody_part_the_phases() -> None:
+def test_lines_of_all_clients_part_the_phases() -> None:
     lines = [
         ScriptOperation("a", "flush"),
         ScriptOperation("b", "flush"),

@@ -1,7 +1,7 @@
 """A long backlog over AMQP: how long it takes to fill, what memory the broker needs for it, how soon it is back.
 
     fill      window 1000, bodies of 100 bytes           seconds
-    memory    of all its processes, looked at meanwhile  MB, pages of mapped files included
+    memory    of all its processes, sampled meanwhile    MB, pages of mapped files included
     kill      SIGKILL to all of them
     restart   started again, to the first delivery       seconds
 
@@ -17,7 +17,7 @@ from time import perf_counter
 from tools.bench.amqp.run import Bench
 from tools.bench.amqp.shapes import check_depth
 from tools.bench.generators.order import generated, generator
-from tools.bench.killed_child import Told
+from tools.bench.killed_child import Readings
 from tools.bench.memory_watch import watched_tree
 
 QUEUE = "backlog"
@@ -25,8 +25,8 @@ BACKLOG_READINGS = ("backlog_fill", "backlog_memory", "backlog_restart")
 _MEGABYTES_A_MIB = (1 << 20) / 1_000_000
 
 
-def backlog(bench: Bench) -> Told:
-    """It needs a broker that has done nothing yet."""
+def backlog(bench: Bench) -> Readings:
+    """Needs a broker without earlier load."""
     bench.declare(QUEUE)
     with watched_tree(bench.peer.pid) as peak:
         empty = peak.resident
@@ -51,5 +51,5 @@ def _restart(bench: Bench) -> float:
 
 
 def _scaled(measured: float, empty: float, factor: float) -> float:
-    """What lies above an empty broker's, so many times."""
+    """Scale the part above that of an empty broker."""
     return measured if factor == 1 else empty + max(0.0, measured - empty) * factor

@@ -103,8 +103,8 @@ def _measure(run: AmqpRun) -> dict[str, Readings]:
     needed = {name: readings_needed(run, subject) for name, subject in run.subjects.items()}
     found: dict[str, Readings] = {}
     for number in range(run.runs):
-        for name, told in measured_side_by_side(run, needed, f"run {number + 1} of {run.runs}").items():
-            for reading, value in told.items():
+        for name, readings in measured_side_by_side(run, needed, f"run {number + 1} of {run.runs}").items():
+            for reading, value in readings.items():
                 found.setdefault(name, {}).setdefault(reading, []).append(value)
     return found
 

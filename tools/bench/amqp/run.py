@@ -1,7 +1,7 @@
 """One run of `warren bench amqp`: which brokers, how many times, how much of everything, and which rows are wanted.
 
-Every run has brokers of its own, started on empty directories (tools/bench/amqp/stage); a broker gets the seconds of a row in
-slices, between those of the others.
+Every run starts its own brokers on empty directories (amqp/stage); a broker gets the seconds of a row in slices,
+between those of the others.
 
 A broker that is not installed is left out and named; goals about it are missed.
 """
@@ -120,7 +120,7 @@ def amqp_run(
 
 
 def chosen(names: Sequence[str]) -> dict[str, Subject]:
-    """The brokers of these names, all if there are none; one that can be measured by itself has to be among them."""
+    """The brokers of these names, all if there are none; at least one must have every row."""
     if unknown := sorted(set(names) - set(SUBJECTS)):
         raise Refused(f"there is no broker {unknown[0]}", f"brokers are {', '.join(SUBJECTS)}")
     found = {name: subject for name, subject in SUBJECTS.items() if not names or name in names}

@@ -1,4 +1,4 @@
-"""What is done with a broker that speaks AMQP, shape by shape, and the readings that come of it.
+"""Workload shapes for brokers that speak AMQP, and their readings.
 
     publish_SIZE      window 1000, one connection                          messages/s up to the last confirm
     publish_limited   the same into a queue with a TTL, a maximum length and a consumer that keeps up …
@@ -24,7 +24,7 @@ from tools.bench.amqp.run import Bench
 from tools.bench.amqp.slices import Rate, Shape, Slice, rate_of, times_of
 from tools.bench.generators.order import LoadOrder, generated, generator
 from tools.bench.generators.wire import Table
-from tools.bench.killed_child import Told
+from tools.bench.killed_child import Readings
 from tools.bench.references import bare_seconds
 from warren.base.errors import Damage
 
@@ -32,15 +32,16 @@ SIZES = {"100": 100, "1k": 1024, "64k": 65_536}
 LIMITS: Table = {"x-message-ttl": 3_600_000, "x-max-length": 100_000_000}  # neither is reached: all must come out
 DISK_WRITE_BYTES = 4 << 20
 _DEPTH_SECONDS_MAX = 10.0  # RabbitMQ's counts follow a little later
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 def publish_of(size: str) -> Shape:
     def publish(bench: Bench) -> Slice:
         with _queue(bench) as queue:
-            told = generated(bench.order("publish").but(queue=queue, size=SIZES[size], seconds=bench.effort.seconds))
-            check_depth(bench, queue, told["confirmed"])
-        return {f"publish_{size}": rate_of(told)}
+            order = bench.order("publish").but(queue=queue, size=SIZES[size], seconds=bench.effort.seconds)
+            readings = generated(order)
+            check_depth(bench, queue, readings["confirmed"])
+        return {f"publish_{size}": rate_of(readings)}
 
     return publish
 
@@ -55,17 +56,17 @@ def publish_held(bench: Bench) -> Slice:
     with _queue(bench, LIMITS) as queue:
         with generator(bench.order("hold").but(queue=queue)) as holder:
             holder.go()
-            told = generated(bench.order("publish").but(queue=queue, seconds=bench.effort.seconds))
-        check_depth(bench, queue, told["confirmed"])
-    return {"publish_held": rate_of(told)}
+            readings = generated(bench.order("publish").but(queue=queue, seconds=bench.effort.seconds))
+        check_depth(bench, queue, readings["confirmed"])
+    return {"publish_held": rate_of(readings)}
 
 
 def many_connections(bench: Bench) -> Slice:
     with _queue(bench) as queue:
         order = bench.order("many").but(queue=queue, seconds=bench.effort.seconds, connections=bench.effort.connections)
-        told = generated(order)
-        check_depth(bench, queue, told["confirmed"])
-    return {"many_connections": rate_of(told), **times_of(told, "many_connections")}
+        readings = generated(order)
+        check_depth(bench, queue, readings["confirmed"])
+    return {"many_connections": rate_of(readings), **times_of(readings, "many_connections")}
 
 
 def drain(bench: Bench) -> Slice:
@@ -74,9 +75,9 @@ def drain(bench: Bench) -> Slice:
         fill = bench.order("publish").but(queue=queue, count=effort.drain_messages, seconds=effort.fill_seconds)
         filled = generated(fill)
         check_depth(bench, queue, filled["confirmed"])
-        told = generated(bench.order("drain").but(queue=queue, count=int(filled["confirmed"])))
+        readings = generated(bench.order("drain").but(queue=queue, count=int(filled["confirmed"])))
         check_depth(bench, queue, 0)
-    return {"drain": rate_of(told, "received")}
+    return {"drain": rate_of(readings, "received")}
 
 
 def end_to_end(bench: Bench) -> Slice:
@@ -96,10 +97,10 @@ def one_in_flight(bench: Bench) -> Slice:
     bare = bench.room / "bare"
     with _queue(bench) as queue:
         order = bench.order("one_in_flight").but(queue=queue, window=1, count=bench.effort.singles, bare=str(bare))
-        told = generated(order)
-        check_depth(bench, queue, told["confirmed"])
+        readings = generated(order)
+        check_depth(bench, queue, readings["confirmed"])
     bare.unlink()
-    return {**times_of(told, "one_in_flight"), **times_of(told, "bare_sync", "bare_")}
+    return {**times_of(readings, "one_in_flight"), **times_of(readings, "bare_sync", "bare_")}
 
 
 def disk(bench: Bench) -> Slice:
@@ -141,8 +142,8 @@ def check_depth(bench: Bench, queue: str, expected: float) -> None:
         while (found := line.depth(queue)) != expected:
             if time.monotonic() > end:
                 what = f"{bench.subject.name} has {found} messages in a queue, {expected:.0f} should be there"
-                raise Damage(what, hint="its figures mean nothing; look at its log")
-            time.sleep(_LOOK_SECONDS)
+                raise Damage(what, hint="its figures mean nothing; check its log")
+            time.sleep(_POLL_SECONDS)
 
 
 @contextmanager
@@ -152,17 +153,17 @@ def _queue(bench: Bench, arguments: Table | None = None) -> Iterator[str]:
     bench.delete("bench")
 
 
-def _both(bench: Bench, queue: str, publish: LoadOrder) -> tuple[Told, Told]:
-    """A publisher and a consumer at once; what each has told."""
+def _both(bench: Bench, queue: str, publish: LoadOrder) -> tuple[Readings, Readings]:
+    """A publisher and a consumer at once; the readings of each."""
     with (
         generator(bench.order("follow").but(queue=queue)) as consumer,
         generator(publish.but(queue=queue, marks_end=True)) as publisher,
     ):
         consumer.go()
         publisher.go()
-        sent, came = publisher.told(), consumer.told()
+        sent, came = publisher.readings(), consumer.readings()
     if sent["confirmed"] != came["received"]:
         what = f"{sent['confirmed']:.0f} messages were confirmed, {came['received']:.0f} came"
-        raise Damage(f"{bench.subject.name}: {what}", hint="its figures mean nothing; look at its log")
+        raise Damage(f"{bench.subject.name}: {what}", hint="its figures mean nothing; check its log")
     check_depth(bench, queue, 0)
     return sent, came

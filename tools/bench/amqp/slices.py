@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tools.bench.amqp.run import Bench
-from tools.bench.generators.times import percentile, times_told
-from tools.bench.killed_child import Told
+from tools.bench.generators.times import percentile, times_from_readings
+from tools.bench.killed_child import Readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ Slice = Mapping[str, Rate | Times]  # by reading
 Shape = Callable[[Bench], Slice]  # one slice of it
 
 
-def rate_of(told: Told, counted: str = "confirmed") -> Rate:
-    return Rate(told[counted], told["seconds"])
+def rate_of(readings: Readings, counted: str = "confirmed") -> Rate:
+    return Rate(readings[counted], readings["seconds"])
 
 
-def times_of(told: Told, name: str, prefix: str = "") -> Slice:
+def times_of(readings: Readings, name: str, prefix: str = "") -> Slice:
     """The middle and the slowest in a hundred."""
-    counts = times_told(told, prefix)
+    counts = times_from_readings(readings, prefix)
     return {f"{name}_p50": Times(counts, 50), f"{name}_p99": Times(counts, 99)}
 
 
-def joined(slices: Sequence[Slice]) -> Told:
+def joined(slices: Sequence[Slice]) -> Readings:
     """The readings of all slices of one shape together."""
     return {name: _joined([each[name] for each in slices]) for name in slices[0]}
 

@@ -4,7 +4,7 @@ be measured within seconds too.
     start     one broker after the other, each on an empty directory; once it answers it is held (SIGSTOP)
     round     shapes that are compared with each other; one slice of each broker there, and one back:
               rabbitmq · warren · quorum · redis · redis_everysec · nats │ nats · redis_everysec · … · warren · rabbitmq
-    slice     what others wrote is synced · the broker goes on (SIGCONT) · its shape is measured · it may finish what
+    slice     what others wrote is synced · the broker resumes (SIGCONT) · its shape is measured · it may finish what
               it has left to do (the queue is deleted by then), for five seconds at most · it is held again
     backlog   when all these are gone: one broker after the other, each started anew
 
@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from tools.bench.amqp.backlog import BACKLOG_READINGS, backlog
-from tools.bench.amqp.others import OTHER_SHAPES
 from tools.bench.amqp.run import AmqpRun, Bench
 from tools.bench.amqp.shapes import AMQP_SHAPES, ROUNDS
 from tools.bench.amqp.slices import Shape, Slice, joined
+from tools.bench.amqp.stream_shapes import OTHER_SHAPES
 from tools.bench.amqp.subjects import OURS, Subject
 from tools.bench.generators.order import BrokerFailed
 from tools.bench.peers import NotInstalled
@@ -139,7 +139,7 @@ def _if_installed(run: AmqpRun, subject: Subject) -> Iterator[None]:
 
 @contextmanager
 def _named(subject: Subject, what: str) -> Iterator[None]:
-    """Whatever goes wrong says of which broker it is, and at what."""
+    """Errors name the broker and the operation."""
     try:
         yield
     except NotInstalled:

@@ -25,7 +25,7 @@ from tools.bench.peers import (
     Peer,
     PeerProcess,
     free_ports,
-    made,
+    make_directory,
     start_nats,
     start_rabbitmq,
     start_redis,
@@ -44,7 +44,7 @@ class Subject:
 
 
 def start_warren(directory: Path) -> Peer:
-    directory = made(directory)
+    directory = make_directory(directory)
     port, management_port, prometheus_port = free_ports(3)
     options = {
         "data-dir": str(directory / "data"),
@@ -55,8 +55,8 @@ def start_warren(directory: Path) -> Peer:
     }
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     command = [sys.executable, "-m", "warren.cli.main", "serve", *words]
-    kept = {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "WARREN_"))}
-    return started(Peer(OURS, directory, [PeerProcess(command, port, AMQP_HEADER, kept)]))
+    environment = {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "WARREN_"))}
+    return started(Peer(OURS, directory, [PeerProcess(command, port, AMQP_HEADER, environment)]))
 
 
 SUBJECTS: Mapping[str, Subject] = {

@@ -1,8 +1,8 @@
-"""Which publishes were confirmed: exactly, each tag once, whether told one by one or many at once.
+"""Which publishes were confirmed: exactly, each tag once, whether confirmed one by one or many at once.
 
-Acknowledgements are frames of 21 bytes, and mostly arrive with nothing between them: then one look at the columns that
-mark them tells so, and only the tags are unpacked. Anything else goes the slow way, frame by frame. A tag that was
-never sent, or confirmed twice by itself, and a negative acknowledgement end the run.
+Acknowledgements are frames of 21 bytes, and mostly arrive with nothing between them: then the marker columns are
+compared at once, and only the tags are unpacked. Anything else is parsed frame by frame. A tag that was never sent, or
+confirmed twice singly, and a negative acknowledgement end the run.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class ConfirmCounter:
             self._is_confirmed[self.sent] = 1
             self.confirmed += 1
             return
-        held = self._unread + received if self._unread else received
-        end = len(held) // _ACK_BYTES * _ACK_BYTES
-        if _are_acks(held, end):
-            for tag, is_multiple in _TAGS.iter_unpack(memoryview(held)[:end]):
+        data = self._unread + received if self._unread else received
+        end = len(data) // _ACK_BYTES * _ACK_BYTES
+        if _are_acks(data, end):
+            for tag, is_multiple in _TAGS.iter_unpack(memoryview(data)[:end]):
                 self._confirm(tag, is_multiple)
-            self._unread = held[end:]
+            self._unread = data[end:]
         else:
-            self._unread = held[self._walk(held) :]
+            self._unread = data[self._walk(data) :]
 
     def _is_the_last(self, received: bytes) -> bool:
-        """The one message under way, confirmed by itself: all that a client hears who waits for each."""
+        """The confirm of the only message in flight, for a client that waits for each."""
         return (
             self.confirmed + 1 == self.sent
             and not self._unread
@@ -77,15 +77,15 @@ class ConfirmCounter:
             self._is_confirmed[tag] = 1
             self.confirmed += 1
 
-    def _walk(self, held: bytes) -> int:
+    def _walk(self, data: bytes) -> int:
         """Frame by frame; how far there were whole ones."""
         at = 0
-        while len(held) - at >= wire.FRAME_EXTRA:
-            kind, _, size = wire.FRAME.unpack_from(held, at)
-            if len(held) - at < size + wire.FRAME_EXTRA:
+        while len(data) - at >= wire.FRAME_EXTRA:
+            kind, _, size = wire.FRAME.unpack_from(data, at)
+            if len(data) - at < size + wire.FRAME_EXTRA:
                 break
             if kind == wire.METHOD:
-                self._method(held[at + wire.FRAME.size : at + wire.FRAME.size + size])
+                self._method(data[at + wire.FRAME.size : at + wire.FRAME.size + size])
             at += size + wire.FRAME_EXTRA
         return at
 
@@ -94,10 +94,10 @@ class ConfirmCounter:
         if which == wire.ACK:
             self._confirm(*struct.unpack_from(">QB", payload, 4))
         elif which == wire.NACK:
-            raise BrokerFailed("the broker says that it could not take a publish")
+            raise BrokerFailed("the broker nacked a publish")
         refuse_close(which, payload[4:])
 
 
-def _are_acks(held: bytes, end: int) -> bool:
+def _are_acks(data: bytes, end: int) -> bool:
     count = end // _ACK_BYTES
-    return count > 0 and all(held[place:end:_ACK_BYTES] == bytes([value]) * count for place, value in _MARKS)
+    return count > 0 and all(data[place:end:_ACK_BYTES] == bytes([value]) * count for place, value in _MARKS)

@@ -3,7 +3,7 @@
     drain    until a count has come                      rate from the consume to the last message
     follow   until the message that says it is the last  the same, and how long each message took to come
     hold     takes what its prefetch allows and keeps it, until it is killed
-    first    waits for the first delivery; it goes back, since nobody acknowledges it
+    first    waits for the first delivery; it is requeued, since it is not acknowledged
 
 Acknowledged are all up to a tag, every `ack_every` messages, and the rest at the end. Then the consumer is cancelled,
 and the answer waited for: acknowledgements before it have been taken by then.
@@ -21,8 +21,8 @@ from tools.bench.generators import wire
 from tools.bench.generators.deliveries import Deliveries, ReceivedMessages
 from tools.bench.generators.line import BrokerConnection
 from tools.bench.generators.order import BrokerFailed, LoadOrder
-from tools.bench.generators.times import told_times
-from tools.bench.killed_child import Told
+from tools.bench.generators.times import times_to_readings
+from tools.bench.killed_child import Readings
 
 
 class _Received:
@@ -49,31 +49,31 @@ class _Received:
 
 class _Acks:
     def __init__(self, line: BrokerConnection, every: int) -> None:
-        self._line, self._every, self._told = line, every, 0
+        self._line, self._every, self._acked = line, every, 0
 
     def come(self, count: int) -> None:
         if not self._every:
             return
-        tags = range(self._told + self._every, count + 1, self._every)
+        tags = range(self._acked + self._every, count + 1, self._every)
         if tags:
             self._line.send(b"".join(map(wire.ack, tags)))
-            self._told = tags[-1]
+            self._acked = tags[-1]
 
     def finish(self, count: int) -> None:
-        if count > self._told:
+        if count > self._acked:
             self._line.send(wire.ack(count))
         self._line.call(wire.CANCEL, wire.short("bench") + b"\0", wire.CANCEL_OK)
 
 
-def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     return _consume(order, get_ready, lambda received: received.count >= order.count)
 
 
-def follow(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def follow(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     return _consume(order, get_ready, lambda received: received.is_last_there, waits_ready=True)
 
 
-def hold(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def hold(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     with BrokerConnection(order.port) as line:
         line.consume(order.queue, order.prefetch)
         get_ready()
@@ -81,7 +81,7 @@ def hold(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
             line.receive()
 
 
-def first(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def first(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     get_ready()
     with BrokerConnection(order.port) as line:
         line.consume(order.queue, 1)
@@ -91,7 +91,7 @@ def first(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
 
 def _consume(
     order: LoadOrder, get_ready: Callable[[], None], is_over: Callable[[_Received], bool], waits_ready: bool = False
-) -> Told:
+) -> Readings:
     """One that waits ready is at the queue before it says so; the other begins with the word to go."""
     received, deliveries, taken = _Received(), Deliveries(), [np.empty(0)]
     with BrokerConnection(order.port) as line:
@@ -118,7 +118,7 @@ def _consume(
         "received": received.count,
         "seconds": seconds,
         "rate": received.count / seconds,
-        **told_times(np.concatenate(taken)),
+        **times_to_readings(np.concatenate(taken)),
     }
 
 

@@ -1,6 +1,6 @@
 """Deliveries found in what was received: as columns, while they all look like the one before.
 
-The first message is taken apart frame by frame, and tells how long one is and where its tag and its body lie. As long
+The first message is parsed frame by frame, which gives the length of a message and the offsets of tag and body. As long
 as the bytes that mark frames repeat at that distance, whole runs are viewed as one array and nothing is looped over. A
 message of another length, or another frame in between, is learnt anew.
 """
@@ -42,8 +42,8 @@ class _Form:
     body_at: int
     marks: tuple[tuple[int, int], ...]
 
-    def view(self, held: bytes, at: int, count: int) -> ReceivedMessages:
-        rows = np.frombuffer(held, np.uint8, count * self.length, at).reshape(count, self.length)
+    def view(self, data: bytes, at: int, count: int) -> ReceivedMessages:
+        rows = np.frombuffer(data, np.uint8, count * self.length, at).reshape(count, self.length)
         return ReceivedMessages(
             _big_endian(rows, self.tag_at),
             rows[:, self.tag_at + 8],
@@ -51,11 +51,11 @@ class _Form:
             _big_endian(rows, self.body_at + 8),
         )
 
-    def repeats(self, held: bytes, at: int) -> int:
-        """How many like it stand there, one behind the other; some may be told one by one instead."""
-        count = (len(held) - at) // self.length
+    def repeats(self, data: bytes, at: int) -> int:
+        """How many messages of this form follow each other; some may be yielded one by one instead."""
+        count = (len(data) - at) // self.length
         end = at + count * self.length
-        are_all = all(held[at + place : end : self.length] == bytes([value]) * count for place, value in self.marks)
+        are_all = all(data[at + place : end : self.length] == bytes([value]) * count for place, value in self.marks)
         return count if are_all else 0
 
 
@@ -65,61 +65,61 @@ class Deliveries:
         self._form: _Form | None = None
 
     def feed(self, received: bytes) -> Iterator[ReceivedMessages]:
-        held = self._unread + received if self._unread else received
+        data = self._unread + received if self._unread else received
         at = 0
-        while at < len(held):
-            if self._form is not None and (count := self._form.repeats(held, at)):
-                yield self._form.view(held, at, count)
+        while at < len(data):
+            if self._form is not None and (count := self._form.repeats(data, at)):
+                yield self._form.view(data, at, count)
                 at += count * self._form.length
                 continue
-            length, form = _learn(held, at)
+            length, form = _learn(data, at)
             if not length:
                 break
             if form is not None:
                 self._form = form
-                yield form.view(held, at, 1)
+                yield form.view(data, at, 1)
             at += length
-        self._unread = held[at:]
+        self._unread = data[at:]
 
 
-def _learn(held: bytes, at: int) -> tuple[int, _Form | None]:
+def _learn(data: bytes, at: int) -> tuple[int, _Form | None]:
     """How long what stands here is, 0 while it is not whole, and its form if it is a message."""
-    size = _frame_bytes(held, at)
-    if not size or held[at] != wire.METHOD:
+    size = _frame_bytes(data, at)
+    if not size or data[at] != wire.METHOD:
         return size, None
-    which = struct.unpack_from(">HH", held, at + 7)
-    refuse_close(which, held[at + 11 : at + size])
+    which = struct.unpack_from(">HH", data, at + 7)
+    refuse_close(which, data[at + 11 : at + size])
     if which != wire.DELIVER:
         return size, None
     header_at = at + size
-    header = _frame_bytes(held, header_at)
+    header = _frame_bytes(data, header_at)
     if not header:
         return 0, None
-    (body_bytes,) = struct.unpack_from(">Q", held, header_at + 11)
+    (body_bytes,) = struct.unpack_from(">Q", data, header_at + 11)
     body_at = end = header_at + header
     while body_bytes > 0:
-        part = _frame_bytes(held, end)
+        part = _frame_bytes(data, end)
         if not part:
             return 0, None
         body_bytes -= part - wire.FRAME_EXTRA
         end += part
-    return end - at, _form(held, at, header_at, body_at, end)
+    return end - at, _form(data, at, header_at, body_at, end)
 
 
-def _form(held: bytes, at: int, header_at: int, body_at: int, end: int) -> _Form:
+def _form(data: bytes, at: int, header_at: int, body_at: int, end: int) -> _Form:
     sizes = range(header_at + 11, header_at + 19)
     fixed = [*range(at, at + 12), header_at - 1, *range(header_at, header_at + 7), *sizes, body_at, end - 1]
-    marks = tuple((place - at, held[place]) for place in fixed)
-    tag_at = 12 + held[at + 11]  # behind the consumer's tag
+    marks = tuple((place - at, data[place]) for place in fixed)
+    tag_at = 12 + data[at + 11]  # behind the consumer's tag
     return _Form(end - at, tag_at, body_at + wire.FRAME.size - at, marks)
 
 
-def _frame_bytes(held: bytes, at: int) -> int:
+def _frame_bytes(data: bytes, at: int) -> int:
     """The whole frame here, 0 while it is not there."""
-    if len(held) - at < wire.FRAME_EXTRA:
+    if len(data) - at < wire.FRAME_EXTRA:
         return 0
-    size = int(wire.FRAME.unpack_from(held, at)[2]) + wire.FRAME_EXTRA
-    return size if len(held) - at >= size else 0
+    size = int(wire.FRAME.unpack_from(data, at)[2]) + wire.FRAME_EXTRA
+    return size if len(data) - at >= size else 0
 
 
 def _big_endian(rows: NDArray[np.uint8], at: int) -> Numbers:

@@ -79,17 +79,17 @@ class BrokerConnection(Plug):
 
     def _next_frame(self) -> tuple[int, bytes]:
         while True:
-            held = self.unread
-            if len(held) >= wire.FRAME_EXTRA:
-                kind, _, size = wire.FRAME.unpack_from(held)
-                if len(held) >= size + wire.FRAME_EXTRA:
-                    self.unread = held[size + wire.FRAME_EXTRA :]
-                    return kind, held[wire.FRAME.size : wire.FRAME.size + size]
-            self.unread = held + self.receive()
+            data = self.unread
+            if len(data) >= wire.FRAME_EXTRA:
+                kind, _, size = wire.FRAME.unpack_from(data)
+                if len(data) >= size + wire.FRAME_EXTRA:
+                    self.unread = data[size + wire.FRAME_EXTRA :]
+                    return kind, data[wire.FRAME.size : wire.FRAME.size + size]
+            self.unread = data + self.receive()
 
     def _declare(self, queue: str, bits: int, arguments: Table) -> int:
-        told = self.call(wire.DECLARE, b"\0\0" + short(queue) + bytes([bits]) + table(arguments), wire.DECLARE_OK)
-        ready: int = struct.unpack_from(">I", told, 1 + told[0])[0]
+        answer = self.call(wire.DECLARE, b"\0\0" + short(queue) + bytes([bits]) + table(arguments), wire.DECLARE_OK)
+        ready: int = struct.unpack_from(">I", answer, 1 + answer[0])[0]
         return ready
 
     def _log_in(self) -> int:

@@ -1,4 +1,4 @@
-"""A generator's process: one order, done at the word, and what it found told as one line."""
+"""Process of a generator: one order, executed on a signal, its readings printed as one line."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tools.bench import killed_child
 from tools.bench.generators import consume, nats, publish, redis
 from tools.bench.generators.many import many
 from tools.bench.generators.order import LoadOrder, order_of
-from tools.bench.killed_child import Told
+from tools.bench.killed_child import Readings
 
-SHAPES: Mapping[str, Callable[[LoadOrder, Callable[[], None]], Told]] = {
+SHAPES: Mapping[str, Callable[[LoadOrder, Callable[[], None]], Readings]] = {
     "publish": publish.full_speed,
     "paced": publish.paced,
     "one_in_flight": publish.one_in_flight,

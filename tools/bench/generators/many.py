@@ -1,4 +1,4 @@
-"""A hundred ordinary clients: each has one message unconfirmed, and sends the next when it is told that one is safe.
+"""A hundred ordinary clients: each has one message unconfirmed, and sends the next when that one is confirmed.
 
 One process plays them all with one poll over their sockets, so the generator stays cheaper than the broker. Connections
 are opened before the clock starts.
@@ -15,8 +15,8 @@ from tools.bench.generators.batch import SinglePublish
 from tools.bench.generators.confirms import ConfirmCounter
 from tools.bench.generators.line import BrokerConnection
 from tools.bench.generators.order import SILENCE_SECONDS_MAX, BrokerFailed, LoadOrder
-from tools.bench.generators.times import told_times
-from tools.bench.killed_child import Told
+from tools.bench.generators.times import times_to_readings
+from tools.bench.killed_child import Readings
 
 
 class _Client:
@@ -31,13 +31,13 @@ class _Client:
         self._sent_ns = monotonic_ns()
         self.line.send(self._wire)
 
-    def hear(self) -> float | None:
+    def receive_confirm(self) -> float | None:
         """Microseconds that the message took, once it is confirmed."""
         self.confirms.feed(self.line.receive())
         return None if self.confirms.open else (monotonic_ns() - self._sent_ns) / 1000
 
 
-def many(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def many(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     """For so many seconds, or until the count is reached; then until all are confirmed."""
     with ExitStack() as lines:
         clients: dict[int, _Client] = {}
@@ -52,7 +52,7 @@ def many(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
         start = monotonic_ns()
         taken = _exchange(order, clients, arrivals, start)
         seconds = (monotonic_ns() - start) / 1e9
-    return {"confirmed": len(taken), "seconds": seconds, "rate": len(taken) / seconds, **told_times(taken)}
+    return {"confirmed": len(taken), "seconds": seconds, "rate": len(taken) / seconds, **times_to_readings(taken)}
 
 
 def _exchange(order: LoadOrder, clients: dict[int, _Client], arrivals: select.epoll, start: int) -> list[float]:
@@ -62,12 +62,12 @@ def _exchange(order: LoadOrder, clients: dict[int, _Client], arrivals: select.ep
         client.send()
     left = len(clients)
     while left:
-        heard = arrivals.poll(SILENCE_SECONDS_MAX)
-        if not heard:
+        events = arrivals.poll(SILENCE_SECONDS_MAX)
+        if not events:
             raise BrokerFailed("a publish was not confirmed")
-        for descriptor, _ in heard:
+        for descriptor, _ in events:
             client = clients[descriptor]
-            microseconds = client.hear()
+            microseconds = client.receive_confirm()
             if microseconds is None:
                 continue
             taken.append(microseconds)

@@ -17,8 +17,8 @@ from typing import Any
 from tools.bench.generators.batch import batch_count, body_of
 from tools.bench.generators.order import BrokerFailed, LoadOrder
 from tools.bench.generators.plug import Plug
-from tools.bench.generators.times import told_times
-from tools.bench.killed_child import Told
+from tools.bench.generators.times import times_to_readings
+from tools.bench.killed_child import Readings
 
 CONSUMER = "one"
 _ANSWERED = b'"seq":'
@@ -42,16 +42,16 @@ class _Line(Plug):
 
     def ask(self, subject: str, about: dict[str, Any]) -> None:
         self.send(_published(f"$JS.API.{subject}", "inbox.x", json.dumps(about).encode()))
-        held = self.receive()
-        while b'"type"' not in held or not held.endswith(b"\r\n"):
-            held += self.receive()
+        data = self.receive()
+        while b'"type"' not in data or not data.endswith(b"\r\n"):
+            data += self.receive()
 
 
 def _published(subject: str, answer_to: str, body: bytes) -> bytes:
     return f"PUB {subject} {answer_to} {len(body)}\r\n".encode() + body + b"\r\n"
 
 
-def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     """Into a stream that has the queue's name, and is made first."""
     line = _Line(order.port)
     line.ask(f"STREAM.CREATE.{order.queue}", {"name": order.queue, "subjects": [order.queue], "storage": "file"})
@@ -66,13 +66,13 @@ def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
         while is_on and sent - answered + together <= order.window:
             line.send(many)
             sent += together
-        held = tail + line.receive()
-        answered += held.count(_ANSWERED)
-        tail = held[-(len(_ANSWERED) - 1) :]
+        data = tail + line.receive()
+        answered += data.count(_ANSWERED)
+        tail = data[-(len(_ANSWERED) - 1) :]
         taken.append((monotonic_ns() - began) / 1000)
     seconds = (monotonic_ns() - start) / 1e9
     line.close()
-    return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **told_times(taken)}
+    return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **times_to_readings(taken)}
 
 
 def delete(port: int, queue: str) -> None:
@@ -81,36 +81,36 @@ def delete(port: int, queue: str) -> None:
     line.close()
 
 
-def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     line = _Line(order.port)
     about = {"durable_name": CONSUMER, "ack_policy": "all", "max_ack_pending": 4 * order.prefetch}
     line.ask(f"CONSUMER.DURABLE.CREATE.{order.queue}.{CONSUMER}", {"stream_name": order.queue, "config": about})
     batch = json.dumps({"batch": order.prefetch}).encode()
     request = _published(f"$JS.API.CONSUMER.MSG.NEXT.{order.queue}.{CONSUMER}", "inbox.d", batch)
-    count, asked, held = 0, 0, b""
+    count, asked, data = 0, 0, b""
     get_ready()
     start = monotonic_ns()
     while count < order.count:
         while asked - count < _REQUESTS_UNDER_WAY * order.prefetch:
             line.send(request)
             asked += order.prefetch
-        held += line.receive()
-        answers, at = _whole(held)
+        data += line.receive()
+        answers, at = _whole(data)
         first = order.ack_every - 1 - count % order.ack_every
         acked = [*answers[first :: order.ack_every], *(answers[-1:] if count + len(answers) >= order.count else ())]
         line.send(b"".join(b"PUB %s 4\r\n+ACK\r\n" % answer for answer in acked))
-        count, held = count + len(answers), held[at:]
+        count, data = count + len(answers), data[at:]
     seconds = (monotonic_ns() - start) / 1e9
     line.close()
     return {"received": count, "seconds": seconds, "rate": count / seconds}
 
 
-def _whole(held: bytes) -> tuple[list[bytes], int]:
+def _whole(data: bytes) -> tuple[list[bytes], int]:
     """Where the messages that are whole want to be acknowledged, and how far they go."""
     answers, at = [], 0
-    for found in _DELIVERED.finditer(held):
+    for found in _DELIVERED.finditer(data):
         end = found.end() + int(found[2]) + 2
-        if end > len(held):
+        if end > len(data):
             break
         answers.append(found[1])
         at = end

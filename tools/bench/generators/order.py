@@ -1,4 +1,4 @@
-"""What a generator is asked to do: one order a process, as one argument of JSON. It tells numbers by name.
+"""Order of a generator: one per process, as a JSON argument. The readings are numbers by name.
 
 A body is a sequence number (8 bytes, big-endian), the time it was sent (8 bytes, nanoseconds of the machine's monotonic
 clock, which all processes share), and letters. Time 0 marks the last message of a stream.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
-from tools.bench.killed_child import Child, Told, child
+from tools.bench.killed_child import Child, Readings, child
 from warren.base.errors import Refused
 
 MODULE = "tools.bench.generators.main"
@@ -57,6 +57,6 @@ def generator(order: LoadOrder) -> Iterator[Child]:
         yield process
 
 
-def generated(order: LoadOrder) -> Told:
+def generated(order: LoadOrder) -> Readings:
     with generator(order) as process:
         return process.do()

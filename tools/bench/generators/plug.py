@@ -1,7 +1,7 @@
 """A generator's socket: as few system calls and as little memory for each message as a client in C would need.
 
-The system itself gives up on a broker that says nothing: with a timeout of Python's every call would first ask whether
-it may. Received is into one buffer: to allocate a megabyte for an answer of twenty bytes cost more than the answer, and
+The kernel ends the wait for a silent broker: a Python timeout costs a poll before every call.
+Data is received into one buffer: allocating a megabyte for an answer of twenty bytes cost more than the answer, and
 made a hundred clients with a message each twice as slow as the broker.
 """
 
@@ -42,4 +42,4 @@ class Plug:
         self.socket.close()
 
     def _silent(self, what: str) -> BrokerFailed:
-        return BrokerFailed(f"the broker {what} for {self._silence_seconds_max} s", "look at its log")
+        return BrokerFailed(f"the broker {what} for {self._silence_seconds_max} s", "check its log")

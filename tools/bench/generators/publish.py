@@ -19,18 +19,18 @@ from tools.bench.generators.batch import PublishBatch, SinglePublish, batch_coun
 from tools.bench.generators.confirms import ConfirmCounter
 from tools.bench.generators.line import BrokerConnection
 from tools.bench.generators.order import LoadOrder
-from tools.bench.generators.times import told_times
-from tools.bench.killed_child import Told
+from tools.bench.generators.times import times_to_readings
+from tools.bench.killed_child import Readings
 from tools.bench.references import BareFile
 
 _ENDLESS = 1 << 60
 _TICK_NS = 1_000_000
-_SPIN_NS = 200_000  # so near to a tick nobody goes to sleep
+_SPIN_NS = 200_000  # no sleep when the next tick is this close
 TURN = 100  # one in flight: so many of each, in turns
 BARE_BYTES = 160  # a message of 100 bytes with what a log keeps around it
 
 
-def full_speed(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def full_speed(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     with BrokerConnection(order.port) as line:
         line.select_confirms()
         batch = PublishBatch(order.queue, order.size, batch_count(order), line.frame_bytes_max)
@@ -69,7 +69,7 @@ def _settle(line: BrokerConnection, confirms: ConfirmCounter) -> None:
         confirms.feed(line.receive())
 
 
-def paced(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def paced(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     total = int(order.seconds * order.rate)
     with BrokerConnection(order.port) as line:
         line.select_confirms()
@@ -98,7 +98,7 @@ def _wait_until(due: int, line: BrokerConnection, confirms: ConfirmCounter) -> N
             confirms.feed(line.receive())
 
 
-def one_in_flight(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def one_in_flight(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     """Until the count is reached; times are in microseconds."""
     bare = BareFile(Path(order.bare), BARE_BYTES, order.count + TURN) if order.bare else None
     taken: list[float] = []
@@ -118,7 +118,7 @@ def one_in_flight(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
             taken += _timed(publish, min(TURN, order.count - confirms.sent))
             if bare is not None:
                 of_bare += _timed(bare.append, TURN)
-    return {"confirmed": confirms.confirmed, **told_times(taken), **told_times(of_bare, "bare_")}
+    return {"confirmed": confirms.confirmed, **times_to_readings(taken), **times_to_readings(of_bare, "bare_")}
 
 
 def _timed(work: Callable[[], None], count: int) -> list[float]:

@@ -15,8 +15,8 @@ from time import monotonic_ns
 from tools.bench.generators.batch import batch_count, body_of
 from tools.bench.generators.order import BrokerFailed, LoadOrder
 from tools.bench.generators.plug import Plug
-from tools.bench.generators.times import told_times
-from tools.bench.killed_child import Told
+from tools.bench.generators.times import times_to_readings
+from tools.bench.killed_child import Readings
 
 _LINE = b"\r\n"
 _ID = re.compile(rb"\n(\d+-\d+)\r")
@@ -44,7 +44,7 @@ def command(*words: bytes) -> bytes:
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
 
-def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     """As many unanswered as the window allows; with a window of 1 the times are those of single ones."""
     line = _Line(order.port)
     letters = body_of(order.size).replace(b"\0", b"0")
@@ -63,7 +63,7 @@ def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
         taken.append((monotonic_ns() - began) / 1000)
     seconds = (monotonic_ns() - start) / 1e9
     line.close()
-    return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **told_times(taken)}
+    return {"confirmed": sent, "seconds": seconds, "rate": sent / seconds, **times_to_readings(taken)}
 
 
 def _is_on(order: LoadOrder, sent: int, end: int) -> bool:
@@ -76,7 +76,7 @@ def delete(port: int, queue: str) -> None:
     line.close()
 
 
-def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
+def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     line, queue = _Line(order.port), order.queue.encode()
     line.ask(b"XGROUP", b"CREATE", queue, _GROUP, b"0")
     prefetch = b"%d" % order.prefetch
@@ -100,11 +100,11 @@ def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Told:
 
 def _entries(line: _Line) -> list[bytes]:
     """The ids of one answer, once it is whole."""
-    held = line.receive()
+    data = line.receive()
     while True:
-        if held == _NOTHING:
+        if data == _NOTHING:
             raise BrokerFailed("Redis has fewer entries than were added")
-        head = _HEAD.match(held)
-        if head is not None and held.count(_LINE) >= _HEAD_LINES + _ENTRY_LINES * int(head[1]):
-            return _ID.findall(held)
-        held += line.receive()
+        head = _HEAD.match(data)
+        if head is not None and data.count(_LINE) >= _HEAD_LINES + _ENTRY_LINES * int(head[1]):
+            return _ID.findall(data)
+        data += line.receive()

@@ -1,8 +1,8 @@
 """How long things took: the middle, what one in a hundred exceeds, and all of them in a form that can be put together.
 
-    told_times([0.41237, 0.41204, 3.07])   p50 0.412… · p99 3.01… · "times 0.412": 2 · "times 3.07": 1
+    times_to_readings([0.41237, 0.41204, 3.07])   p50 0.412… · p99 3.01… · "times 0.412": 2 · "times 3.07": 1
 
-A time is told in three digits with how often it came, so a million of them are some hundred numbers. Slices of one
+A time is reported in three digits with its count, so a million of them are some hundred numbers. Slices of one
 measurement are joined by adding these up; percentiles cannot be joined.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.bench.killed_child import Told
+from tools.bench.killed_child import Readings
 
 _WORD = "times "
 _DIGITS = 3
 
 
-def told_times(taken: Sequence[float] | NDArray[np.float64], prefix: str = "") -> Told:
+def times_to_readings(taken: Sequence[float] | NDArray[np.float64], prefix: str = "") -> Readings:
     """In whatever unit they came; nothing of nothing."""
     if len(taken) == 0:
         return {}
@@ -29,10 +29,10 @@ def told_times(taken: Sequence[float] | NDArray[np.float64], prefix: str = "") -
     return {f"{prefix}p50": float(p50), f"{prefix}p99": float(p99), **counts}
 
 
-def times_told(told: Told, prefix: str = "") -> Counter[float]:
+def times_from_readings(readings: Readings, prefix: str = "") -> Counter[float]:
     """How often each time came."""
     word = prefix + _WORD
-    return Counter({float(name.removeprefix(word)): int(n) for name, n in told.items() if name.startswith(word)})
+    return Counter({float(name.removeprefix(word)): int(n) for name, n in readings.items() if name.startswith(word)})
 
 
 def percentile(counts: Counter[float], share: float) -> float:

@@ -76,7 +76,7 @@ def versioned_rows(run: BenchRun) -> Figures:
 
 
 def compacting_rows(run: BenchRun) -> Figures:
-    """With all settings at their defaults: compaction starts by itself, beside the appends."""
+    """With all settings at their defaults: compaction runs automatically, beside the appends."""
     work = workload.make(run.entries)
     run.began("append_while_compacting")
     with run.room() as room, opened(room, LogSettings()) as store:

@@ -88,7 +88,7 @@ def _compact(run: BenchRun, store: LogStore) -> float:
 
 @contextmanager
 def _slow_writer(store: LogStore) -> Iterator[None]:
-    """Somebody who commits an entry every few milliseconds."""
+    """A writer that commits an entry every few milliseconds."""
     is_over = Event()
 
     def write() -> None:

@@ -1,4 +1,4 @@
-"""Rows about a store that was stopped cleanly, and about reading it: start, scan, look up; and compaction by itself.
+"""Rows about a store that was stopped cleanly, and about reading it: start, scan, look up; and compaction alone.
 
 What a scan touches, of every batch: all eight columns as arrays (kinds, storages, majors, minors, epochs, both undo
 numbers, value lengths), where each key starts, and each key's first byte out of the heap. The first scan verifies every
@@ -42,13 +42,13 @@ def stopped_rows(run: BenchRun) -> Figures:
 
 
 def touch(batch: EntryColumns) -> int:
-    """Look at every column of a batch; a number that depends on all of them."""
+    """Read every column of a batch; returns a number that depends on all of them."""
     assert batch.epochs is not None
     columns = (batch.kinds, batch.storages, batch.majors, batch.minors, batch.epochs, batch.undo_prev, batch.undo_next)
-    told = sum(int(column.array().sum()) for column in columns)
+    checksum = sum(int(column.array().sum()) for column in columns)
     starts, _ = batch.keys.bounds()
     _, value_lengths = batch.values.bounds()
-    return told + int(value_lengths.sum()) + int(batch.keys.heap[starts].sum())
+    return checksum + int(value_lengths.sum()) + int(batch.keys.heap[starts].sum())
 
 
 def _stop(run: BenchRun, room: Path, work: LogWorkload) -> Figure:
@@ -65,19 +65,19 @@ def _scans(run: BenchRun, snapshot: StartupSnapshot, path: Path) -> Figures:
     run.began("scan_batches")
     rows = len(snapshot)
     checksummed = rows / references.checksum_seconds(path)
-    first, told = _scan(snapshot)
+    first, checksum = _scan(snapshot)
     yield Figure("scan_batches", rows / first, "rows/s", checksummed)
     run.began("scan_batches_warm")
-    warm, told_again = _scan(snapshot)
-    if told != told_again:
+    warm, checksum_again = _scan(snapshot)
+    if checksum != checksum_again:
         raise Damage("two scans of one snapshot differ", str(path))
     yield Figure("scan_batches_warm", rows / warm, "rows/s")
 
 
 def _scan(snapshot: StartupSnapshot) -> tuple[float, int]:
     start = perf_counter()
-    told = sum(map(touch, snapshot.batches()))
-    return perf_counter() - start, told
+    checksum = sum(map(touch, snapshot.batches()))
+    return perf_counter() - start, checksum
 
 
 def _lookups(run: BenchRun, snapshot: StartupSnapshot, work: LogWorkload) -> Figure:
@@ -95,7 +95,7 @@ def _lookups(run: BenchRun, snapshot: StartupSnapshot, work: LogWorkload) -> Fig
 
 
 def _compact(run: BenchRun, store: LogStore, room: Path) -> Figure:
-    """Nobody writes meanwhile: as `warren log compact DIR` has it."""
+    """Without a writer, as with `warren log compact DIR`."""
     run.began("compaction_offline")
     copied = references.copy_seconds(log_files(room), room / "copy")
     start = perf_counter()

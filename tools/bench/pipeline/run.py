@@ -23,7 +23,7 @@ from tools.bench.stores import STORAGE, opened
 from tools.bench.workload import KEYS_FIXED, SESSION_ENTRIES
 
 MASTER = "local[2]"
-FILES = 8  # at least; the store rotates by itself as well
+FILES = 8  # at least; the store rotates automatically as well
 TIMES = 3
 WARM_UP_ENTRIES = 200_000
 ROOM_BYTES_PER_ENTRY = 2400  # the largest store has four times the entries: log, snapshot, runs, compacted file

@@ -2,7 +2,7 @@
 
     sync           a stopped database whose store is empty: opened, tables made by tasks, ingested, closed
     sync_filled    the same, with as many new keys, into the store that the first has filled
-    sync_visible   a running owner (`reflection = spark`) beside somebody who follows: from `begin` to seen in the store
+    sync_visible   a running owner (`reflection = spark`) and a following driver: from `begin` to seen in the store
 
 Keys and values are those of `warren bench snapshot`. The owner of the last row runs in this process, and so does the
 driver that follows; each change is a session of one key, made when the one before it was seen.
@@ -28,7 +28,7 @@ from warren.snapshot.reflection import Mode, ReflectionSettings
 
 SEEN_TIMES = 21
 PATIENCE_SECONDS = 60.0
-_LOOK_SECONDS = 0.001
+_POLL_SECONDS = 0.001
 
 
 def sync_rows(run: SparkRun) -> Figures:
@@ -82,7 +82,7 @@ def _opened(room: Path, mode: Mode) -> Iterator[Warren]:
 
 @contextmanager
 def _followed(run: SparkRun, room: Path) -> Iterator[None]:
-    """Somebody follows the room's log, as `warren pipeline sync --follow` does."""
+    """A driver that follows the log, like `warren pipeline sync --follow`."""
     from warren.pipeline.jobs.sync import Sync
 
     ended, syncing = Event(), Sync(run.session, directory_of(room))
@@ -96,13 +96,13 @@ def _followed(run: SparkRun, room: Path) -> Iterator[None]:
 
 
 def _seen_after(owner: Warren, key: bytes) -> float:
-    """How long a change takes from its beginning until the store has it, which nobody has asked to hurry."""
+    """Time from the begin of a change until the store has it, without a request to flush."""
     database, pause, begun = owner.database, Event(), perf_counter()
     session = database.begin()
     session.put(STORAGE, key, key)
     epoch = session.commit()
     while database.store.applied.epoch < epoch:
-        pause.wait(_LOOK_SECONDS)
+        pause.wait(_POLL_SECONDS)
         if perf_counter() - begun > PATIENCE_SECONDS:
             raise Damage(f"epoch {epoch} was not seen in the store within {PATIENCE_SECONDS:g} s", database.directory)
     seconds = perf_counter() - begun

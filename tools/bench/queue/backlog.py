@@ -6,7 +6,7 @@
     drain     another process gets and acknowledges all of it, watched as well; nothing may be missing or out of turn
 
 Memory is that of the process and those it starts, pages of mapped files included, in MB of a million bytes. The store
-is killed at full speed: whatever was not reflected by then has to be looked at in the log.
+is killed at full speed: what was not reflected by then has to be read from the log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from tools.bench.killed_child import Told, child
+from tools.bench.killed_child import Readings, child
 from tools.bench.measurement import Figure
 from tools.bench.memory_watch import TreePeak, watched_tree
 from tools.bench.queue.bodies import BodyTally, bodies, tally
@@ -66,14 +66,14 @@ def backlog_rows(run: BenchRun) -> Figures:
         backlog = measure(run, size)
         measured.append(backlog)
         yield from backlog.figures()
-    asked, larger = measured[-2:]
-    yield Figure("backlog_fill", asked.fill, UNIT)
-    yield Figure("backlog_memory", asked.memory, "MB")
-    yield Figure("backlog_restart", asked.restart, "s")
-    yield Figure("backlog_drain_memory", asked.memory_drain, "MB")
-    yield Figure("backlog_memory_growth", larger.memory, "MB", asked.memory)
-    yield Figure("backlog_drain_memory_growth", larger.memory_drain, "MB", asked.memory_drain)
-    yield Figure("backlog_restart_larger", larger.restart, "s", asked.restart)
+    measured_size, larger = measured[-2:]
+    yield Figure("backlog_fill", measured_size.fill, UNIT)
+    yield Figure("backlog_memory", measured_size.memory, "MB")
+    yield Figure("backlog_restart", measured_size.restart, "s")
+    yield Figure("backlog_drain_memory", measured_size.memory_drain, "MB")
+    yield Figure("backlog_memory_growth", larger.memory, "MB", measured_size.memory)
+    yield Figure("backlog_drain_memory_growth", larger.memory_drain, "MB", measured_size.memory_drain)
+    yield Figure("backlog_restart_larger", larger.restart, "s", measured_size.restart)
 
 
 def measure(run: BenchRun, size: int) -> Backlog:
@@ -101,10 +101,10 @@ def _warm_up(run: BenchRun) -> None:
         db.queue(QUEUE).put(b"warm")
 
 
-def _watched(what: str, room: Path, *arguments: int) -> tuple[Told, TreePeak]:
+def _watched(what: str, room: Path, *arguments: int) -> tuple[Readings, TreePeak]:
     with child(MODULE, what, room, *arguments) as process, watched_tree(process.pid) as peak:
-        told = process.do()
-    return told, peak
+        readings = process.do()
+    return readings, peak
 
 
 def _restart(room: Path, size: int) -> float:
@@ -122,7 +122,7 @@ def _restart(room: Path, size: int) -> float:
     return seconds
 
 
-def _check(emptied: Told, size: int) -> None:
+def _check(emptied: Readings, size: int) -> None:
     found = BodyTally()
     found.count, found.checksum = int(emptied["count"]), int(emptied["checksum"])
     found.check("a backlog of before a kill", tally(size))

@@ -1,7 +1,7 @@
 """A process that fills or drains a queue, under watch, and is killed: `python -m tools.bench.queue.child WHAT ROOM …`.
 
-    fill ROOM COUNT       puts so many bodies durably, 10,000 a call, made as they are put; tells the seconds that took
-    drain ROOM            gets and acknowledges all there is, 10,000 a call; tells how many, their checksum, and seconds
+    fill ROOM COUNT       puts so many bodies durably, 10,000 a call, made as they are put; reports the seconds
+    drain ROOM            gets and acknowledges all there is, 10,000 a call; reports count, checksum, and seconds
     watermark ROOM QUEUES LIMIT_BYTES TIMES     see queue_watermark
 
 How they talk: killed_child. What is drained is counted and summed while it comes, for it need not fit into memory; the

@@ -42,7 +42,7 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """No phase of a measurement has more messages, or goes on for longer."""
+    """Limits of a phase: messages and seconds."""
 
     messages: int
     seconds: float

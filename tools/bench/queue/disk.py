@@ -3,7 +3,7 @@
     live      a quarter of --messages, of 100 bytes or as many bytes of 8 KiB bodies, put first
     one old   the very first message is got and never acknowledged: it holds on to the file it lies in
     churn     a piece is put, as many are got and acknowledged, until eleven times the live bytes have been put
-    seen      the whole directory (log, store, catalog), looked at every 20 ms and after every piece: the largest
+    seen      the whole directory (log, store, catalog), sampled every 20 ms and after every piece: the largest
 
 The goal is 2.5 × live + 2 containers at every moment. The figure's reference is live + 0.8 containers: 2.5 times as
 much is the goal. Live are bodies alone.
@@ -34,7 +34,7 @@ LIVE_ONE_IN = 4  # of --messages
 TURNS = 11  # times the live bytes are put in all: ten of churn
 PIECES_A_TURN = 8
 DISK_ROW_NAMES = ("disk", "disk_8k")
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 _MEGABYTE = 1_000_000
 
 
@@ -49,7 +49,7 @@ def disk_rows(run: BenchRun) -> Figures:
 def churned(run: BenchRun, room: Path, name: str, live: int, size_bytes: int) -> Figure:
     seen = _Seen(directory_of(room))
     with opened_queues(room, **nothing_retained()) as db:
-        with repeatedly(SystemThreads(), "disk-watch", _LOOK_SECONDS, seen.look):
+        with repeatedly(SystemThreads(), "disk-watch", _POLL_SECONDS, seen.look):
             _churn(run, db, seen, live, size_bytes)
         allowed = live * size_bytes + CONTAINERS_ALLOWED * container_bytes_of(db) / LIVE_TIMES
     return Figure(name, seen.most_bytes / _MEGABYTE, "MB", allowed / _MEGABYTE)

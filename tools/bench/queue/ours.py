@@ -1,4 +1,4 @@
-"""Our queues, as a program uses them: `warren.open`, with the settings it has if nobody says otherwise.
+"""Our queues, as a program uses them: `warren.open`, with default settings.
 
     warren      the variable queue                         put is durable when it returns; an ack a moment later
     warren_sql  the queue kept in SQL (HS-03, HS-04)       the same API, another kind behind it
@@ -113,7 +113,7 @@ class Ours:
         self._queue.sync()
 
     def close(self) -> None:
-        """The database is closed by whoever has opened it."""
+        """The database is closed by the code that opened it."""
 
 
 def with_watermark(limit_bytes: int) -> dict[str, Any]:

@@ -23,12 +23,12 @@ def draw(measurements: Iterable[Measurement], path: Path) -> None:
     start.plot(*series(measured, "restart"), marker="o", label="after kill -9")
     start.axhline(2, color="grey", linestyle=":", label="goal, 2 s")
     start.set(title="from opening to the first delivery", ylabel="seconds", ylim=(0, None))
-    for kind, told in (("memory", "while it is put"), ("memory_drain", "while it is got")):
-        memory.plot(*series(measured, kind), marker="o", label=told)
+    for kind, label in (("memory", "while it is put"), ("memory_drain", "while it is got")):
+        memory.plot(*series(measured, kind), marker="o", label=label)
     memory.axhline(300, color="grey", linestyle=":", label="goal")
     memory.set(title="resident memory, all processes", ylabel="MB", ylim=(0, None))
-    for kind, told in (("fill", "put"), ("drain", "got and acknowledged")):
-        rates.plot(*series(measured, kind), marker="o", label=told)
+    for kind, label in (("fill", "put"), ("drain", "got and acknowledged")):
+        rates.plot(*series(measured, kind), marker="o", label=label)
     rates.set(title="messages of 100 bytes a second", ylim=(0, None))
     for axes, kind in ((start, "restart"), (memory, "memory"), (rates, "fill")):
         axes.set(xscale=scale(measured, kind), xlabel="messages in the queue")

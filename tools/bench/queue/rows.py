@@ -1,6 +1,6 @@
 """`warren bench queue`: which rows there are, and which scenario makes them; docs/benchmarks.md says what they mean.
 
-Rows that tell of a size of backlog have it in their name, so which rows there are depends on `--messages`. Goals are
+Rows about a size of backlog have it in their name, so which rows there are depends on `--messages`. Goals are
 only of rows that are always there.
 """
 

@@ -32,11 +32,11 @@ def watermark_rows(run: BenchRun) -> Figures:
     with run.room() as room, child(MODULE, "watermark", room, queues, limit, TIMES) as process:
         with watched_tree(process.pid) as peak:
             base, anonymous_base = peak.own, peak.own_anonymous
-            told = process.do()
-        assert process.do()["compared"] > 0, "it ends by itself if anything is wrong"
+            readings = process.do()
+        assert process.do()["compared"] > 0, "the process ends if a check fails"
     megabytes = limit / _MEGABYTE
-    yield Figure("watermark_high", told["high"] / _MEGABYTE, "MB", megabytes)
-    yield Figure("watermark_low", told["low"] / _MEGABYTE, "MB", megabytes)
+    yield Figure("watermark_high", readings["high"] / _MEGABYTE, "MB", megabytes)
+    yield Figure("watermark_low", readings["low"] / _MEGABYTE, "MB", megabytes)
     yield Figure("watermark_resident", (peak.own - base) * _MEGABYTES_A_MIB, "MB", megabytes)
     anonymous = (peak.own_anonymous - anonymous_base) * _MEGABYTES_A_MIB
     yield Figure("watermark_anonymous", anonymous, "MB", megabytes)

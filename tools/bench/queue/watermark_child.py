@@ -4,7 +4,7 @@
     looks    behind every piece: what the queues say that their messages take, together
     least    from the moment when the sum is less than it was: something was paged. Before, there was nothing to page
 
-Then, when nobody watches its memory any more, every queue must have as many messages as were put into it, and some are
+Then, after its memory has been measured, every queue must have as many messages as were put into it, and some are
 drained and compared.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.bench.killed_child import Told, done, get_ready
+from tools.bench.killed_child import Readings, done, get_ready
 from tools.bench.queue.bodies import bodies, check_bodies
 from tools.bench.queue.ours import drained, opened_queues, ram_bytes_of, with_watermark
 from warren.base.errors import Damage
@@ -36,7 +36,7 @@ def hold_watermark(room: Path, queue_count: str, limit_bytes: str, times: str) -
         done({"compared": _compare(queues, 1 + rounds * PIECE)})
 
 
-def _put(db: Warren, queues: list[Queue], rounds: int) -> Told:
+def _put(db: Warren, queues: list[Queue], rounds: int) -> Readings:
     low, high, has_paged = float("inf"), 0, False
     for turn in range(rounds):
         for queue in queues:  # each gets bodies of its own: shared ones would take memory once

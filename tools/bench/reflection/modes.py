@@ -9,8 +9,8 @@ The store is RocksDB; tables of a large backlog are left out, so that every mode
 and only the hand-over differs. Which modes there are is asked of `Mode`.
 
 What was read is counted where it is read: the tail checks every block's checksum, so it touches each byte between two
-places at which it stands. System calls would not tell, for the tail maps the files, and the disk's own counters would
-tell of nothing, for what was just written still lies in the page cache.
+places at which it stands. System calls do not show it, since the tail maps the files, nor do the
+counters of the disk, since new data is still in the page cache.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KEYS_MAX = 1_000_000
 LAG_SESSIONS = 200
 LAG_SESSION_SECONDS = 0.005
 LAG_SESSION_KEYS = 100
-_LOOK_SECONDS = 0.001
+_POLL_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _cpu_us(handed: Handed) -> float:
 
 
 def _lags(run: BenchRun, mode: Mode) -> list[float]:
-    """Seconds from each session's being durable until the store had it, looked at every millisecond."""
+    """Seconds from each session's being durable until the store had it, sampled every millisecond."""
     waiting: deque[tuple[Epoch, float]] = deque()
     lags: list[float] = []
 
@@ -152,7 +152,7 @@ def _lags(run: BenchRun, mode: Mode) -> list[float]:
         while (now := perf_counter()) < end:
             while waiting and waiting[0][0] <= database.store.applied.epoch:
                 lags.append(now - waiting.popleft()[1])
-            sleep(_LOOK_SECONDS)
+            sleep(_POLL_SECONDS)
 
     with run.room() as room, counted_database(room, mode) as database:
         for number in range(LAG_SESSIONS):

@@ -1,4 +1,4 @@
-"""Rows about filling the store: all of it from the log, and the steps of which that is made, each by itself.
+"""Rows about filling the store: all of it from the log, and each of its steps alone.
 
 rebuild        opening a database whose store is missing: the log is read, and every row goes into a new store
 apply          the batches of the reflection's own thread: collapsed to one entry a key, written, flushed at the end

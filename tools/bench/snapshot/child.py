@@ -21,7 +21,7 @@ from warren.snapshot.database import Database
 
 SETTLED, BEHIND = "settled", "behind"
 MORE_SESSIONS = 10
-MORE_FROM = 1 << 40  # sessions whose keys nobody else writes
+MORE_FROM = 1 << 40  # sessions whose keys are written only here
 LOOKUPS = 1000
 
 

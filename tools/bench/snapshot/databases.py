@@ -1,9 +1,9 @@
 """How the benchmark uses a database: as a program would that calls `warren.open`, with the log and RocksDB on the disk.
 
-    keys     16 random bytes each, 1000 a session, told by the session's number: nobody has to keep them to ask again
+    keys     16 random bytes each, 1000 a session, derived from the session number, so they need not be stored
     values   100 random bytes each, sixteen thousand of them in turn
 
-Settings are the defaults but one: the log does not compact by itself, with reflection or without, so that both sides of
+Default settings but one: the log does not compact automatically, with reflection or without, so that both sides of
 a ratio do the same but for it. A writer sends sessions and waits for the one eight sessions back: so many commits are
 on their way for a program that does not wait for each.
 """
@@ -107,10 +107,10 @@ def write(database: Database, steps: Iterable[SessionStep]) -> list[tuple[Epoch,
 
 
 def flush(database: Database) -> None:
-    """Let the store have everything, on its disk, as it has now and then by itself."""
+    """Reflect and flush everything, as the store does periodically."""
     database.settle()
     database.catch_up()
-    assert database.reflection is not None, "somebody has to"
+    assert database.reflection is not None, "reflection is on"
     database.reflection.flush()
 
 

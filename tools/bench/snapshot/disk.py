@@ -5,7 +5,7 @@
     live        keys and values that are there at the end, and nothing else
 
 The goal is 2.5 × live + 2 containers. The figure's reference is live + 0.8 containers: 2.5 times as much is the goal.
-Nobody rotates the log or compacts RocksDB for it: what they leave lying is what a program would find.
+The log is not rotated and RocksDB is not compacted for it: the sizes are those that a program would find.
 """
 
 from __future__ import annotations

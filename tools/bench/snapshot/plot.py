@@ -32,11 +32,11 @@ def draw(measurements: Iterable[Measurement], path: Path) -> None:
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     start, memory, disk = figure.subplots(1, 3)
-    for kind, told in (("restart_clean", "after a clean stop"), ("restart_killed", "after kill -9")):
-        start.plot(*series(measured, kind), marker="o", label=told)
+    for kind, label in (("restart_clean", "after a clean stop"), ("restart_killed", "after kill -9")):
+        start.plot(*series(measured, kind), marker="o", label=label)
     start.set(title="start-up, until a key is read", ylabel="seconds", ylim=(0, None))
-    for kind, told in (("memory", "resident"), ("memory_anonymous", "allocated")):
-        memory.plot(*series(measured, kind), marker="o", label=told)
+    for kind, label in (("memory", "resident"), ("memory_anonymous", "allocated")):
+        memory.plot(*series(measured, kind), marker="o", label=label)
     memory.axhline(286, color="grey", linestyle=":", label="goal, 300 MB")
     memory.set(title="memory while writing and reading", ylabel="MiB", ylim=(0, None))
     disk.plot(*series(measured, "disk"), marker="o", label="log + store")

@@ -1,6 +1,6 @@
 """`warren bench snapshot`: which rows there are, and which scenario makes them; docs/benchmarks.md says what they mean.
 
-Rows that tell of a number of keys have it in their name, so which rows there are depends on `--entries`. Goals are only
+Rows about a number of keys have it in their name, so which rows there are depends on `--entries`. Goals are only
 of rows that are always there.
 """
 

@@ -1,1 +1,1 @@
-"""What is done with a whole log at once, spread over Spark's tasks: compact, snapshot, export, verify."""
+"""Jobs on a whole log, distributed over Spark tasks: compact, snapshot, export, sync, verify."""

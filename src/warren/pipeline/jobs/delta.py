@@ -1,15 +1,15 @@
 """Delta tables, written through delta-rs: tasks write the files, the driver commits them, no jar is needed.
 
-    txn  warren-export           42                 the last epoch that the table shows …
-    txn  warren-export.timeline  7306…              … and the past it belongs to
+    txn  warren-export           42                 the last epoch in the table …
+    txn  warren-export.timeline  7306…              … and its timeline
     add  batch-…31-…42/part-00000.parquet …         relative to the table
 
-Files and position are one commit, so a batch is in the table together with the word that it is, or neither is. Delta
-keeps app transactions through checkpoints and clean-ups of its log, and refuses a commit if another one of the same
-application came between: two writers cannot both go on from one place.
+Files and position are one commit: either both are in the table or neither is. Delta keeps app transactions through
+checkpoints and clean-ups of its log, and refuses a commit if another one of the same application came between: two
+writers cannot both continue from one position.
 
-What a job that died had renamed but not committed is no part of the table. An export clears it away when it goes on
-(its epochs lie behind the table's position), a snapshot's is left to Delta's own VACUUM.
+Files that a dead job renamed but did not commit are not part of the table. The next export removes them (their epochs
+are after the table's position); those of a snapshot are left to Delta's VACUUM.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from warren.pipeline.session import INSTALL
 
 
 class DeltaTableOf:
-    """A Delta table that one application of ours writes."""
+    """A Delta table written by one Warren application."""
 
     def __init__(self, environment: Environment, target: str, application: str, view: TableView) -> None:
         if find_spec("deltalake") is None:
@@ -58,7 +58,7 @@ class DeltaTableOf:
         self._view = view
 
     def position(self) -> Position | None:
-        """None: there is no table yet."""
+        """None if the table does not exist yet."""
         if not is_table(self._files, self._target):
             return None
         with _deltas_errors(self._target):
@@ -70,14 +70,14 @@ class DeltaTableOf:
             raise Refused(f"the Delta table {self._target} was not made by {self._application}", hint)
         return Position(TimelineId(timeline), Epoch(epoch))
 
-    def commit(self, batch: TableBatch, folder: str, mode: str, told: dict[str, Any]) -> None:
-        """One transaction: these files of `folder`, instead of what was there or beside it, and the new position."""
+    def commit(self, batch: TableBatch, folder: str, mode: str, metadata: dict[str, Any]) -> None:
+        """One transaction: these files of `folder`, added or replacing all others (`mode`), and the new position."""
         from deltalake import CommitProperties, Schema, Transaction
         from deltalake.transaction import create_table_with_add_actions
 
         position, schema = batch.position, Schema.from_arrow(table_schema(self._view))
         properties = CommitProperties(
-            custom_metadata={**position.to_json(), **told},
+            custom_metadata={**position.to_json(), **metadata},
             app_transactions=[
                 Transaction(self._application, position.epoch),
                 Transaction(f"{self._application}.timeline", position.timeline),
@@ -107,7 +107,7 @@ class DeltaTableOf:
 
 
 class DeltaSnapshot:
-    """A table of which every version shows one state."""
+    """A table of which every version is one state."""
 
     def __init__(self, environment: Environment, target: str) -> None:
         self._environment = environment
@@ -136,12 +136,12 @@ class DeltaSnapshot:
         with staging(self._environment, join(self._target, STAGING)) as made:
             yield made
 
-    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None:
+    def commit(self, made: Staging, batch: TableBatch, metadata: dict[str, Any]) -> None:
         folder = f"epoch-{batch.last:020d}-{made.id}"
         self._files.rename(made.whole, join(self._target, folder))
         self._files.sync_directory(self._target)
         try:
-            self._table.commit(batch, folder, "overwrite", told)
+            self._table.commit(batch, folder, "overwrite", metadata)
         except Refused:
             clear_staging(self._files, join(self._target, folder))
             raise
@@ -160,11 +160,11 @@ class DeltaExport:
         if not is_table(self._files, self._target):
             _check_empty(self._target, names, "batch-", "Delta export")
             if any(self._files.exists(join(self._target, name, MANIFEST)) for name in names):
-                raise Refused(f"{self._target} is a Parquet export", "go on with --format parquet")
+                raise Refused(f"{self._target} is a Parquet export", "continue with --format parquet")
         self._table.position()
 
     def tidy(self) -> None:
-        """Remove what an export that died had renamed and not committed."""
+        """Remove the files that a dead export renamed but did not commit."""
         there = self._table.position()
         for name in names_in(self._files, self._target):
             last = last_of_name(name)
@@ -174,20 +174,20 @@ class DeltaExport:
     def position(self) -> Position | None:
         return self._table.position()
 
-    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None:
+    def commit(self, made: Staging, batch: TableBatch, metadata: dict[str, Any]) -> None:
         folder = batch_name(batch.first, batch.last)
         self._files.rename(made.whole, join(self._target, folder))
         self._files.sync_directory(self._target)
-        self._table.commit(batch, folder, "append", told)
+        self._table.commit(batch, folder, "append", metadata)
 
 
 def is_table(files: Files, target: str) -> bool:
-    """Is there a first commit? A creation that died may leave an empty log."""
+    """True if there is a first commit: an interrupted creation may leave an empty log."""
     return any(name[:1].isdigit() for name in names_in(files, join(target, DELTA_LOG)))
 
 
 def _check_empty(target: str, names: list[str], prefix: str, what: str) -> None:
-    """Only what jobs of this kind leave behind may stand where a table begins."""
+    """A new table may only contain leftovers of jobs of this kind."""
     left = (f"{STAGING}-", prefix)
     others = [name for name in names if name not in (LOCK, DELTA_LOG) and not name.startswith(left)]
     if others:
@@ -201,7 +201,7 @@ def _load(target: str) -> Any:
 
 
 def _sync(files: Files, folder: str, name: str) -> None:
-    """delta-rs leaves it to the system when a commit reaches the disk; we do not."""
+    """Sync a commit: delta-rs leaves that to the operating system."""
     file = files.open(join(folder, name), writable=True)
     try:
         file.sync()
@@ -220,4 +220,4 @@ def _deltas_errors(target: str) -> Iterator[None]:
         hint = "another job wrote to it at the same time: run this one again"
         raise Refused(f"the commit to the Delta table {target} failed: {error}", hint) from error
     except (DeltaError, OSError) as error:
-        raise Refused(f"the Delta table {target} cannot be used: {error}", "look at its _delta_log") from error
+        raise Refused(f"the Delta table {target} cannot be used: {error}", "check its _delta_log") from error

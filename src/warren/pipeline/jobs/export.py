@@ -1,17 +1,18 @@
-"""The raw log as a table that grows: every durable entry of the log, exactly once, a batch of epochs at a time.
+"""Export: the raw log as a growing table, every durable entry exactly once, a batch of epochs at a time.
 
-    the table says where it stands ─▶ the next epochs, up to the durable witness ─▶ a Parquet file a task ─▶ one commit
+    position of the table          ─▶ the next epochs, up to the durable witness ─▶ a Parquet file a task ─▶ one commit
               ▲                                                                                              │
               └──────────────────────────────────────────────────────────────────────────────────────────────┘
 
-No checkpoint is kept anywhere else: position and rows are committed together, so a job that is killed at any point and
-run again goes on where the table says it stands. What it had written and not committed is cleared away.
+There is no other checkpoint: position and rows are committed together, so a job that is killed at any point resumes at
+the position of the table. Files that it wrote and did not commit are removed.
 
-A table stands on a past. A store that left this past before the table's epoch — it was restored or forked — is refused
-with the epoch of the fork; one whose horizon has passed the table is refused with the horizon: a table has no gaps.
+A table belongs to a timeline. A store that left this timeline before the table's epoch (restore, fork) is refused with
+the epoch of the fork; one whose horizon has passed the table is refused with the horizon: a table has no gaps.
 
-Always true: a table shows whole epochs, from its first one up to its position, each once; two exports into one table
-at the same time do not happen (a lock in the target).
+Invariants
+* A table has whole epochs, from its first one up to its position, each once.
+* Only one export writes to a table at a time (a lock in the target).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from warren.log.read.read_only import ReadOnlyLog
 from warren.log.retention import check_not_gone
 from warren.pipeline.jobs.delta import DeltaExport
 from warren.pipeline.jobs.parquet import ParquetExport
-from warren.pipeline.jobs.spark_tasks import held, run_tasks
+from warren.pipeline.jobs.spark_tasks import renewed_pin, run_tasks
 from warren.pipeline.jobs.tables import (
     LOCK,
     STAGING,
@@ -56,7 +57,7 @@ BATCH_BYTES = 1 << 30
 
 
 class ExportTable(Protocol):
-    """Where an export goes."""
+    """The target of an export."""
 
     def check(self) -> None: ...
 
@@ -64,7 +65,7 @@ class ExportTable(Protocol):
 
     def position(self) -> Position | None: ...
 
-    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None: ...
+    def commit(self, made: Staging, batch: TableBatch, metadata: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +73,16 @@ class ExportOptions:
     directory: str
     target: str
     format: TableFormat = TableFormat.DELTA
-    from_epoch: Epoch | None = None  # where a new table begins; None: behind the horizon
+    from_epoch: Epoch | None = None  # first epoch of a new table; None: the first after the horizon
     batch_epochs_max: int = 0  # 0: no limit
-    batch_bytes_max: int = BATCH_BYTES  # of the log; one epoch always goes whole
+    batch_bytes_max: int = BATCH_BYTES  # of the log; an epoch is never split
     pin_seconds: float = 3600.0
     credentials: bool = False  # True: with password hashes of users
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What came of it; `position` is where the table stands now, None if there was nothing to begin with."""
+    """Result of an export; `position` is the new position of the table, None if it is still empty."""
 
     position: Position | None
     batches: int = 0
@@ -109,7 +110,7 @@ class Exported:
 
 
 def export(session: SparkSession, directory: str, target: str, **options: Any) -> Exported:
-    """Bring the table up to what is durable now. Options are those of `ExportOptions`."""
+    """Export everything that is durable now. Options are those of `ExportOptions`."""
     with opened_export(session, ExportOptions(directory, target, **options)) as opened:
         return opened.catch_up()
 
@@ -118,14 +119,14 @@ def export(session: SparkSession, directory: str, target: str, **options: Any) -
 def opened_export(
     session: SparkSession, options: ExportOptions, environment: Environment | None = None
 ) -> Iterator[Export]:
-    """An export that may catch up again and again; it holds the target's lock."""
+    """An export that can catch up repeatedly; it holds the target's lock."""
     environment = environment or Environment.real()
     options = replace(options, format=TableFormat(options.format))
     check_paths(options.directory, options.target)
     if options.batch_epochs_max < 0 or options.batch_bytes_max < 0:
-        raise Misuse("a batch cannot be smaller than nothing", "0 means no limit")
-    made = DeltaExport if options.format is TableFormat.DELTA else ParquetExport
-    table: ExportTable = made(environment, options.target)
+        raise Misuse("a batch limit cannot be negative", "0 means no limit")
+    make_table = DeltaExport if options.format is TableFormat.DELTA else ParquetExport
+    table: ExportTable = make_table(environment, options.target)
     table.check()
     opened = Export(session, options, table, environment)
     opened.check_store()
@@ -156,18 +157,18 @@ class Export:
         self._planner = Planner(read, environment)
 
     def check_store(self) -> None:
-        """Say at once what is wrong with the store, or with this table for it."""
+        """Raise at once if the store is unusable or does not fit this table."""
         self._after(self._planner.open())
 
     def epochs_left(self) -> int:
-        """How far the table is behind the store."""
+        """By how many epochs the table is behind the store."""
         log = self._planner.open()
         return max(log.durable - self._after(log), 0)
 
     def catch_up(
         self, is_over: Callable[[], bool] = lambda: False, on_batch: Callable[[TableBatch], None] = lambda batch: None
     ) -> Exported:
-        """Batch after batch, up to what is durable at the beginning, or until `is_over` between two of them."""
+        """Export batch by batch, up to what is durable at the beginning; stops between batches when `is_over`."""
         newest = self._planner.open().durable
         done = Exported(self._table.position())
         while not is_over():
@@ -180,11 +181,11 @@ class Export:
         return done
 
     def _after(self, log: ReadOnlyLog) -> Epoch:
-        """The epoch behind which the table goes on, if this store can."""
+        """The epoch after which the table continues, if this store has the next one."""
         state, there = log.state, self._table.position()
         if there is None:
-            asked = self._options.from_epoch
-            after = state.horizon if asked is None else Epoch(max(asked, 1) - 1)
+            wanted = self._options.from_epoch
+            after = state.horizon if wanted is None else Epoch(max(wanted, 1) - 1)
             check_not_gone(state, Epoch(after + 1), ())
             return after
         state.timeline.admit(there.timeline, there.epoch)
@@ -196,7 +197,7 @@ class Export:
         try:
             check_not_gone(state, Epoch(there.epoch + 1), ())
         except Gone as gone:
-            raise Gone(gone.what, "this table cannot go on without a gap: export into a new one") from None
+            raise Gone(gone.what, "this table cannot continue without a gap: export into a new one") from None
         return there.epoch
 
     def _limited(self, log: ReadOnlyLog, after: Epoch, newest: Epoch) -> Epoch:
@@ -215,15 +216,15 @@ class Export:
             self._after(log)
             check_not_gone(log.state, first, ())
             if last > log.durable:
-                raise Refused(f"epoch {last} is no longer durable: another store stands here now", "run it again")
+                raise Refused(f"epoch {last} is no longer durable: another store is here now", "run it again")
             return self._planner.tasks_between(log, first, last)
 
         plan = self._planner.pinned(make)
         options = self._options
-        with held(self._planner, plan), staging(self._environment, join(options.target, STAGING)) as made:
+        with renewed_pin(self._planner, plan), staging(self._environment, join(options.target, STAGING)) as made:
             tasks = [task_of(task, made.attempts, number) for number, task in enumerate(plan.tasks)]
             written = [TablePart.from_json(answer) for answer in run_tasks(self._session, write_rows, tasks)]
             batch = TableBatch(seen[-1].state.timeline.id, first, last, made.gather(written, TableView.ENTRIES))
-            told = {"view": TableView.ENTRIES, "first_epoch": first, "source": options.directory}
-            self._table.commit(made, batch, told)
+            metadata = {"view": TableView.ENTRIES, "first_epoch": first, "source": options.directory}
+            self._table.commit(made, batch, metadata)
         return batch

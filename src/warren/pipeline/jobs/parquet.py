@@ -1,14 +1,14 @@
-"""Tables of plain Parquet: directories that appear whole, by one rename, with a manifest in them.
+"""Tables of plain Parquet: directories with a manifest that appear by one rename.
 
     snapshot    TARGET/part-00000.parquet …  TARGET/_MANIFEST.json
     export      TARGET/batch-<first>-<last>/part-00000.parquet …  and _MANIFEST.json in each
 
-Both are made in a staging directory and renamed when every byte of them is synced. So any reader, also one that knows
-nothing of manifests, sees all of a snapshot or of a batch, or nothing of it. The newest batch says where an export
-stands: its name has the epochs, its manifest the timeline.
+Both are written in a staging directory and renamed after every byte is synced. So any reader, also one that ignores
+manifests, sees all of a snapshot or batch, or nothing of it. The newest batch is the position of an export: its name
+has the epochs, its manifest the timeline.
 
-A snapshot is staged beside its target, which it becomes. One that is overwritten leaves its name a moment before the
-new one takes it; if a job dies just then, the next one puts the old snapshot back before it does anything else.
+A snapshot is staged beside its target and renamed to it. An overwritten snapshot is renamed away just before; if the
+job dies in between, the next job restores the old snapshot first.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def batch_name(first: Epoch, last: Epoch) -> str:
 
 
 def last_of_name(name: str) -> Epoch | None:
-    """The last epoch of a batch, None if this is no batch's name."""
+    """The last epoch in the name of a batch; None for other names."""
     found = _BATCH.fullmatch(name)
     return Epoch(int(found[2])) if found else None
 
@@ -62,35 +62,35 @@ class ParquetSnapshot:
         self._overwrite = overwrite
 
     def check(self) -> None:
-        """Refuse a target that holds anything but a snapshot, or one that shall stay."""
+        """Refuse a target with anything but a snapshot, or with one that may not be overwritten."""
         names = names_in(self._files, self._target)
         if not names:
             return
         if MANIFEST not in names:
             raise not_ours(self._target, names, "snapshot")
-        told = read_manifest(self._files, self._target, SNAPSHOT)
+        manifest = read_manifest(self._files, self._target, SNAPSHOT)
         if not self._overwrite:
             raise Refused(
-                f"{self._target} has the snapshot of epoch {told['epoch']} already",
+                f"{self._target} has the snapshot of epoch {manifest['epoch']} already",
                 "choose another target, or replace it with --overwrite",
             )
 
     def admit(self, timeline: Timeline) -> None:
-        """A snapshot that is replaced may have been any store's."""
+        """A snapshot may replace that of any store."""
 
     def position(self) -> Position | None:
-        """None: what is there does not spare making it anew."""
+        """None: an existing snapshot is always written again."""
         return None
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:
-        with staging(self._environment, f"{self._target}.staging", self._put_back) as made:
+        with staging(self._environment, f"{self._target}.staging", self._restore_old) as made:
             self.check()
             yield made
 
-    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None:
+    def commit(self, made: Staging, batch: TableBatch, metadata: dict[str, Any]) -> None:
         files, target, old = self._files, self._target, join(made.home, _OLD)
-        write_manifest(files, made.whole, SNAPSHOT, batch, told)
+        write_manifest(files, made.whole, SNAPSHOT, batch, metadata)
         is_replaced = bool(names_in(files, target))
         if is_replaced:
             self.check()
@@ -103,7 +103,7 @@ class ParquetSnapshot:
             raise
         files.sync_directory(parent(target))
 
-    def _put_back(self, home: str) -> None:
+    def _restore_old(self, home: str) -> None:
         old = join(home, _OLD)
         if self._files.exists(old) and not names_in(self._files, self._target):
             self._files.rename(old, self._target)
@@ -123,30 +123,30 @@ class ParquetExport:
             raise not_ours(self._target, [name for name in names if name not in ours], "Parquet export")
 
     def tidy(self) -> None:
-        """Nothing is left over here: what was renamed is committed."""
+        """Nothing to remove: a renamed batch is committed."""
 
     def position(self) -> Position | None:
         batches = [(last, name) for name in names_in(self._files, self._target) if (last := last_of_name(name))]
         if not batches:
             return None
         last, name = max(batches)
-        told = Position.from_json(read_manifest(self._files, join(self._target, name), EXPORT))
-        if told.epoch != last:
-            raise Refused(f"{join(self._target, name)} says that it ends with epoch {told.epoch}", "it was renamed")
-        return told
+        position = Position.from_json(read_manifest(self._files, join(self._target, name), EXPORT))
+        if position.epoch != last:
+            raise Refused(f"{join(self._target, name)} ends with epoch {position.epoch}", "it was renamed")
+        return position
 
-    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None:
-        write_manifest(self._files, made.whole, EXPORT, batch, told)
+    def commit(self, made: Staging, batch: TableBatch, metadata: dict[str, Any]) -> None:
+        write_manifest(self._files, made.whole, EXPORT, batch, metadata)
         self._files.rename(made.whole, join(self._target, batch_name(batch.first, batch.last)))
         self._files.sync_directory(self._target)
 
 
-def write_manifest(files: Files, folder: str, what: str, batch: TableBatch, told: dict[str, Any]) -> None:
+def write_manifest(files: Files, folder: str, what: str, batch: TableBatch, metadata: dict[str, Any]) -> None:
     manifest = {
         "what": what,
         "version": _VERSION,
         **batch.position.to_json(),
-        **told,
+        **metadata,
         "rows": batch.rows,
         "bytes": batch.size_bytes,
         "files": [part.to_json() for part in batch.parts],
@@ -155,7 +155,7 @@ def write_manifest(files: Files, folder: str, what: str, batch: TableBatch, told
 
 
 def read_manifest(files: Files, folder: str, what: str) -> dict[str, Any]:
-    """The manifest in a directory, if it is one of this kind."""
+    """The manifest in a directory; refused if it is of another kind or version."""
     path = join(folder, MANIFEST)
     file = files.open(path)
     try:
@@ -163,10 +163,10 @@ def read_manifest(files: Files, folder: str, what: str) -> dict[str, Any]:
     finally:
         file.close()
     try:
-        told: dict[str, Any] = json.loads(raw)
-        if (kind := told["what"], version := told["version"]) == (what, _VERSION):
-            Position.from_json(told)
-            return told
+        manifest: dict[str, Any] = json.loads(raw)
+        if (kind := manifest["what"], version := manifest["version"]) == (what, _VERSION):
+            Position.from_json(manifest)
+            return manifest
     except (ValueError, TypeError, KeyError) as error:
         raise Refused(f"{path} is no manifest of warren: {error!r}", "name an empty directory, or a new one") from None
-    raise Refused(f"{path} is that of a {kind}, version {version}", f"a {what}, version {_VERSION}, was looked for")
+    raise Refused(f"{path} is that of a {kind}, version {version}", f"expected: a {what}, version {_VERSION}")

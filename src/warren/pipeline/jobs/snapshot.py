@@ -1,14 +1,15 @@
-"""The state of a store, as of an epoch or a time, as a table.
+"""Snapshot: the state of a store, as of an epoch or a time, as a table.
 
     driver      plan (view kv), pinned ─▶ a task for each bucket of the keys
-    executors   merge the bucket as the start-up snapshot would, write it as one Parquet file
+    executors   merge the bucket like the start-up snapshot, write it as one Parquet file
     driver      one commit: a directory with a manifest (Parquet), or a version of the table (Delta)
 
-The log directory and the target are paths that this process and every executor see, under the same name: planning and
-committing are done here, also with Spark Connect.
+The log directory and the target must have the same path for this process and every executor: planning and committing
+happen in this process, also with Spark Connect.
 
-Always true: a table shows one epoch's state, whole; nothing of it is seen before the commit. A job that failed or died
-leaves the target as it was.
+Invariants
+* A table has the whole state of one epoch; nothing of it is visible before the commit.
+* A job that failed or died leaves the target as it was.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from warren.files.environment import Environment
 from warren.log.read.read_only import ReadOnlyLog
 from warren.pipeline.jobs.delta import DeltaSnapshot
 from warren.pipeline.jobs.parquet import ParquetSnapshot
-from warren.pipeline.jobs.spark_tasks import Progress, held, no_owner, run_tasks
+from warren.pipeline.jobs.spark_tasks import Progress, ignore_progress, renewed_pin, run_tasks
 from warren.pipeline.jobs.tables import (
     Position,
     Staging,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class SnapshotTable(Protocol):
-    """Where a snapshot goes."""
+    """The target of a snapshot."""
 
     def check(self) -> None: ...
 
@@ -55,12 +56,12 @@ class SnapshotTable(Protocol):
 
     def staging(self) -> AbstractContextManager[Staging]: ...
 
-    def commit(self, made: Staging, batch: TableBatch, told: dict[str, Any]) -> None: ...
+    def commit(self, made: Staging, batch: TableBatch, metadata: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMade:
-    """What came of it. `is_new` False: the table showed this very state already, and nothing was done."""
+    """Result of a snapshot. `is_new` False: the table has this state already, nothing was written."""
 
     position: Position
     is_new: bool
@@ -78,16 +79,16 @@ def snapshot(
     buckets: int = 0,
     overwrite: bool = False,
     pin_seconds: int = 3600,
-    progress: Progress = no_owner,
+    progress: Progress = ignore_progress,
     environment: Environment | None = None,
     credentials: bool = False,
 ) -> SnapshotMade:
     """Write the state as a table. `overwrite` replaces a Parquet snapshot; in a Delta table it is a new version."""
     check_paths(directory, target)
     environment = environment or Environment.real()
-    asked = as_of.isoformat() if isinstance(as_of, datetime) else as_of
-    told = {"path": directory, "view": TableView.KV, "asOf": asked, "buckets": buckets, "pinSeconds": pin_seconds}
-    planner = Planner(ReadOptions.of(text_of({**told, "credentials": credentials})), environment)
+    moment = as_of.isoformat() if isinstance(as_of, datetime) else as_of
+    options = {"path": directory, "view": TableView.KV, "asOf": moment, "buckets": buckets, "pinSeconds": pin_seconds}
+    planner = Planner(ReadOptions.of(text_of({**options, "credentials": credentials})), environment)
     table: SnapshotTable
     if TableFormat(format) is TableFormat.DELTA:
         table = DeltaSnapshot(environment, target)
@@ -95,7 +96,7 @@ def snapshot(
         table = ParquetSnapshot(environment, target, overwrite)
     table.check()
     plan, log = _planned(planner)
-    with held(planner, plan):
+    with renewed_pin(planner, plan):
         table.admit(log.state.timeline)
         position = Position(log.state.timeline.id, _epoch_of(planner, plan, log))
         with table.staging() as staging:
@@ -104,12 +105,12 @@ def snapshot(
             tasks = [task_of(task, staging.attempts, number) for number, task in enumerate(plan.tasks)]
             written = [TablePart.from_json(answer) for answer in run_tasks(session, write_rows, tasks, progress)]
             batch = TableBatch(position.timeline, Epoch(0), position.epoch, staging.gather(written, TableView.KV))
-            table.commit(staging, batch, {"view": TableView.KV, "as_of": asked, "source": directory})
+            table.commit(staging, batch, {"view": TableView.KV, "as_of": moment, "source": directory})
     return SnapshotMade(position, True, batch.rows, batch.size_bytes, len(batch.parts))
 
 
 def _planned(planner: Planner) -> tuple[Plan, ReadOnlyLog]:
-    """A plan, and the log as it was when the plan was made."""
+    """A plan, and the log from which it was made."""
     seen: list[ReadOnlyLog] = []
 
     def make(log: ReadOnlyLog) -> list[Task]:
@@ -122,5 +123,5 @@ def _planned(planner: Planner) -> tuple[Plan, ReadOnlyLog]:
 def _epoch_of(planner: Planner, plan: Plan, log: ReadOnlyLog) -> Epoch:
     if plan.tasks:
         return plan.tasks[0].last
-    asked = planner.last_epoch(log)
-    return log.durable if asked is None else asked
+    wanted = planner.last_epoch(log)
+    return log.durable if wanted is None else wanted

@@ -1,30 +1,27 @@
-"""What snapshots and exports say about the tables they make: words that both formats and both jobs share.
+"""Tables that snapshots and exports write: positions and parts, Parquet files written by tasks, the staging directory.
 
-    Position    how far a table has come: a timeline, and the last epoch of it that the table shows
-    Part        one Parquet file of it, as the task that wrote it told
-    Batch       what one commit adds: parts, the epochs they cover, the past they were read from
+    Position      how far a table has come: a timeline, and its last epoch in the table
+    TablePart     one Parquet file, as described by the task that wrote it
+    TableBatch    the content of one commit: parts, their epochs, the timeline they were read from
 
-Nothing here touches a file or knows Arrow, so that the command line can name a format without loading either.
-
-A task's rows as one Parquet file, written where the task runs: no row of it passes the JVM or the driver.
+A task writes its rows as one Parquet file where it runs; no row passes the JVM or the driver:
 
     driver      task_of(task, folder, number)     plain data
-    executors   write_rows(told)                  reads its part of the log as the source does, writes, syncs, answers
+    executors   write_rows(data)                  reads its part of the log like the source, writes, syncs, answers
 
-The file has a name of the attempt's own. Spark may run a task twice, and an attempt that is given up may still write:
-the driver takes only the files that the answers name. Row groups are large enough to be worth reading one by one.
+The file has a name of the attempt: Spark may run a task twice, and an abandoned attempt may still write. The driver
+takes only files named in answers. Row groups are large enough to be read one by one.
 
-Where files of a table stand until a commit takes them: nobody reads them there, and nobody misses them.
+Files are staged until a commit makes them visible:
 
-    <prefix>-<id>/lock           held while the job lives
-    <prefix>-<id>/attempts/      tasks write here, each attempt under a name of its own
-    <prefix>-<id>/whole/         the files that count, under their last names: the commit renames this directory
+    <prefix>-<id>/lock           locked while the job runs
+    <prefix>-<id>/attempts/      tasks write here, each attempt under its own name
+    <prefix>-<id>/whole/         the committed files under their final names: the commit renames this directory
 
-An attempt that was given up may go on writing after the job is done. It never reaches `whole`, so what a commit made
-visible stays as it is. A job that died leaves its directory behind; the next one sees that nobody holds the lock and
-clears it away.
+An abandoned attempt may write after the job is done, but never to `whole`, so committed files do not change. The next
+job removes the directory of a job that died: its lock is free.
 
-Always true: `whole` is complete and synced, names too, before a commit begins.
+Invariant: `whole` is complete and synced, names included, before a commit begins.
 """
 
 from __future__ import annotations
@@ -49,12 +46,12 @@ from warren.files.environment import Environment
 from warren.files.local import this_process, translated
 from warren.files.protocol import Files, base_name, join, parent
 from warren.log.compaction.jobs import clear_staging
-from warren.pipeline.jobs.spark_tasks import Told, attempt_name
+from warren.pipeline.jobs.spark_tasks import TaskData, attempt_name
 from warren.pipeline.planning import Task
 from warren.pipeline.schema import COLUMNS, SelectedColumn, TableView
 from warren.pipeline.tasks import run
 
-MANIFEST = "_MANIFEST.json"  # Spark and Delta pass over names that begin with an underscore
+MANIFEST = "_MANIFEST.json"  # Spark and Delta ignore names that begin with an underscore
 LOCK = "_lock"
 STAGING = "_staging"
 DELTA_LOG = "_delta_log"
@@ -78,7 +75,7 @@ class Position:
         return cls(TimelineId(int(raw["timeline"], 16)), Epoch(int(raw["epoch"])))
 
     def is_of(self, timeline: Timeline) -> bool:
-        """Does the store with this timeline come from the same beginning?"""
+        """True if this position is on the timeline or one of its ancestors."""
         return self.timeline in (timeline.id, *(ancestor.timeline for ancestor in timeline.ancestry))
 
 
@@ -87,7 +84,7 @@ class TablePart:
     name: str
     rows: int
     size_bytes: int
-    first_epoch: Epoch | None = None  # None: it has no rows
+    first_epoch: Epoch | None = None  # None: no rows
     last_epoch: Epoch | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -125,7 +122,7 @@ class TableBatch:
 
 
 def check_paths(directory: str, target: str) -> None:
-    """Before anything is done: can every node mean the same by these two names?"""
+    """Refuse relative paths, and a target inside the log directory."""
     for path in (directory, target):
         if not os.path.isabs(path):
             raise Misuse(f"'{path}' is no absolute path", "every node must find it under the same name")
@@ -134,11 +131,11 @@ def check_paths(directory: str, target: str) -> None:
 
 
 def names_in(files: Files, target: str) -> list[str]:
-    """What stands in a directory that may not be there yet."""
+    """The names in a directory; none if it does not exist yet."""
     if not files.exists(target):
         return []
     if not files.stat(target).is_directory:
-        raise Refused(f"{target} is a file", "name a directory, or a path where nothing is yet")
+        raise Refused(f"{target} is a file", "name a directory, or a path that does not exist yet")
     return files.list(target)
 
 
@@ -156,20 +153,20 @@ def usual_fields(view: TableView) -> list[SelectedColumn]:
 
 
 def table_schema(view: TableView) -> Any:
-    """The Arrow schema of a table that shows this view."""
+    """The Arrow schema of a table of this view."""
     return pa.schema([(field.name, _TYPES[field.type]) for field in usual_fields(view)])
 
 
-def task_of(task: Task, folder: str, number: int) -> Told:
+def task_of(task: Task, folder: str, number: int) -> TaskData:
     return {"task": task.to_json(), "folder": folder, "number": number}
 
 
-def write_rows(told: Told) -> Told:
-    """What a Spark task does."""
-    task, environment = Task.from_json(told["task"]), Environment.real()
-    name = attempt_name(f"part-{told['number']:05d}") + ".parquet"
+def write_rows(data: TaskData) -> TaskData:
+    """Body of a Spark task."""
+    task, environment = Task.from_json(data["task"]), Environment.real()
+    name = attempt_name(f"part-{data['number']:05d}") + ".parquet"
     batches = run(task, usual_fields(task.view), table_schema(task.view), environment)
-    return write_file(environment.files, told["folder"], name, task.view, batches).to_json()
+    return write_file(environment.files, data["folder"], name, task.view, batches).to_json()
 
 
 def write_file(files: Files, folder: str, name: str, view: TableView, batches: Iterable[Any]) -> TablePart:
@@ -180,7 +177,7 @@ def write_file(files: Files, folder: str, name: str, view: TableView, batches: I
         pa.OSFile(path, "wb") as sink,
         pq.ParquetWriter(sink, table_schema(view), compression="zstd") as writer,
     ):
-        for group in _groups(epochs.seen_in(batches)):
+        for group in _groups(epochs.counted(batches)):
             writer.write_table(pa.Table.from_batches(group))
     file = files.open(path, writable=True)
     try:
@@ -191,25 +188,25 @@ def write_file(files: Files, folder: str, name: str, view: TableView, batches: I
 
 
 class _Epochs:
-    """How many rows went by, and of which epochs."""
+    """Counts rows and tracks their first and last epoch."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.first: Epoch | None = None
         self.last: Epoch | None = None
 
-    def seen_in(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
             if batch.num_rows:
-                told = pc.min_max(batch.column("epoch")).as_py()
-                self.first = told["min"] if self.first is None else min(self.first, told["min"])
-                self.last = told["max"] if self.last is None else max(self.last, told["max"])
+                bounds = pc.min_max(batch.column("epoch")).as_py()
+                self.first = bounds["min"] if self.first is None else min(self.first, bounds["min"])
+                self.last = bounds["max"] if self.last is None else max(self.last, bounds["max"])
                 self.rows += batch.num_rows
             yield batch
 
 
 def _groups(batches: Iterable[Any]) -> Iterator[Sequence[Any]]:
-    """Batches that make up a row group together."""
+    """Batches grouped into row groups."""
     waiting, rows, size_bytes = list[Any](), 0, 0
     for batch in batches:
         waiting.append(batch)
@@ -238,7 +235,7 @@ class Staging:
         return self.home.rpartition("-")[2]
 
     def gather(self, written: Sequence[TablePart], view: TableView) -> tuple[TablePart, ...]:
-        """Bring together what counts. There is always a file, if only to tell a reader the columns."""
+        """Move the written parts to `whole`. There is always a file, so that a reader finds the columns."""
         files = self.files
         files.make_directories(self.whole)
         parts: list[TablePart] = []
@@ -257,7 +254,7 @@ class Staging:
 def staging(
     environment: Environment, prefix: str, rescue: Callable[[str], None] = lambda home: None
 ) -> Iterator[Staging]:
-    """A place for one job. Dead ones' places are cleared first; `rescue` may take something out of each before."""
+    """A staging directory for one job. Those of dead jobs are removed first, after `rescue` was called for each."""
     files = environment.files
     files.make_directories(parent(prefix))
     sweep(files, prefix, rescue)
@@ -273,7 +270,7 @@ def staging(
 
 
 def sweep(files: Files, prefix: str, rescue: Callable[[str], None] = lambda home: None) -> None:
-    """Clear away the places of jobs that died."""
+    """Remove the staging directories of jobs that died."""
     ours = re.compile(re.escape(base_name(prefix)) + "-[0-9a-f]{16}")
     for name in files.list(parent(prefix)):
         if ours.fullmatch(name):
@@ -281,15 +278,15 @@ def sweep(files: Files, prefix: str, rescue: Callable[[str], None] = lambda home
             try:
                 lock = files.lock(join(home, _LOCK), "a job that clears up")
             except Refused:
-                continue  # it lives, or somebody else clears it away
+                continue  # its job runs, or another job removes it
             rescue(home)
             lock.release()
             _clear(files, home)
 
 
 def _clear(files: Files, home: str) -> None:
-    """What cannot be cleared now — an attempt still writes — is left to the next job."""
+    """A directory that cannot be removed now, as an attempt still writes, is left to the next job."""
     try:
         clear_staging(files, home)
     except WarrenError as error:
-        _log.warning("%s is left behind: %s", home, error.what)
+        _log.warning("staging directory left behind: %s: %s", home, error.what)

@@ -1,10 +1,10 @@
-"""`verify` with its files checked by Spark's tasks: the same findings as `warren log verify`, found on many machines.
+"""`verify` with files checked by Spark tasks: the same findings as `warren log verify`, found on many machines.
 
-    driver      manifest, epoch files ─▶ which files there are
-    executors   a file each, the largest first: every block's checksum, every block decoded, its closing blocks gathered
-    driver      the verdicts of all, the chain of epochs from the horizon to the witness, what else lies about
+    driver      manifest, epoch files ─▶ list of files
+    executors   a file each, the largest first: every block's checksum, every block decoded, closing blocks collected
+    driver      all verdicts, the chain of epochs from the horizon to the witness, unknown files
 
-Takes no lock and no pin and changes nothing. A file that a running store purges meanwhile is no damage.
+Takes no lock and no pin and changes nothing. A file purged by a running store meanwhile is not damage.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from warren.log.check.verify import (
     checks_to_plain,
     verify_with,
 )
-from warren.pipeline.jobs.spark_tasks import Progress, Told, no_owner, run_tasks
+from warren.pipeline.jobs.spark_tasks import Progress, TaskData, ignore_progress, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def verify(session: SparkSession, directory: str, progress: Progress = no_owner) -> VerifyReport:
-    """Check a log directory, which this process and every executor see under the same name."""
+def verify(session: SparkSession, directory: str, progress: Progress = ignore_progress) -> VerifyReport:
+    """Check a log directory, which has the same path for this process and every executor."""
 
     def check(checks: FileChecks) -> list[CheckedFile]:
         largest_first = sorted(checks.each(), key=lambda each: -each.records[0].end)
@@ -42,8 +42,8 @@ def verify(session: SparkSession, directory: str, progress: Progress = no_owner)
     return verify_with(Environment.real().files, directory, check)
 
 
-def check_some(task: Told) -> Told:
-    """What a task does."""
+def check_some(task: TaskData) -> TaskData:
+    """Body of a Spark task."""
     environment = Environment.real()
     checked = check_files(environment.files, checks_of_plain(task), environment.threads)
     return {"files": [checked_to_plain(file) for file in checked]}

@@ -1,4 +1,4 @@
-"""What is written and what is seen: the words in which the simulator's parts tell each other about a store."""
+"""Data exchanged between the parts of the simulator: writes, recovered entries, the observed state of a store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from warren.log.settings import EntryKind
 
 State = dict[tuple[int, bytes], bytes]  # (storage, key) → value
-UNIQUE = (EntryKind.PUT, EntryKind.RECORD)  # entries whose values tell who wrote them
+UNIQUE = (EntryKind.PUT, EntryKind.RECORD)  # entries whose values identify the session that wrote them
 
 
 class Violation(AssertionError):
@@ -36,7 +36,7 @@ class RecoveredEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReopenedState:
-    """What a reopened store shows."""
+    """Observed state of a reopened store."""
 
     durable: int
     first_epoch: int  # the next new one

@@ -1,8 +1,8 @@
-"""A simulated machine: a disk, a clock, and the model of what must be there; processes come and go.
+"""A simulated machine: a disk, a clock, and the model of the expected state; it runs one process after another.
 
-Always true: after `SimulatedMachine.live` no thread of the process is left, its locks are free, and `SimulatedMachine.disk` is what the next
+Invariants: after `run_process` no thread of the process is left, its locks are free, and `disk` is what the next
 process finds. A killed process leaves its page cache behind, synced or not; a power cut leaves what the model of
-persistence leaves; decay flips a bit of what is surely on the disk.
+persistence leaves; decay flips a bit of a block that is certainly on the disk.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tools.simulator.decay import flip_bit
-from tools.simulator.evidence import Violation
-from tools.simulator.life import DIRECTORY, Killed, SimulatedProcess
+from tools.simulator.corruption import flip_bit
+from tools.simulator.log_inspection import durable_blocks, horizon, newest_witness
 from tools.simulator.model import Model
-from tools.simulator.reading import durable_blocks, horizon, newest_witness
+from tools.simulator.observations import Violation
+from tools.simulator.simulated_process import DIRECTORY, Killed, SimulatedProcess
 from tools.simulator.stepped_threads import SteppedThreads
 from tools.simulator.workload import ScriptOperation
 from warren.files.protocol import join
@@ -41,7 +41,7 @@ class SimulatedMachine:
         self.rng = SeededRandom(seed)
         self.files = FaultyFiles(disk)
 
-    def live(self, operations: Sequence[ScriptOperation]) -> None:
+    def run_process(self, operations: Sequence[ScriptOperation]) -> None:
         """Let one process do these lines, from opening to its end. Raises `PowerCut` if the power goes meanwhile."""
         switching, starving = TEMPERS[self.rng.id64() % len(TEMPERS)]
         threads = SteppedThreads(self.rng.id64(), self.clock, switching, starving)
@@ -57,7 +57,7 @@ class SimulatedMachine:
             self.model.process_died()
 
     def verify(self) -> None:
-        """What a crash has left is no damage, nor is what opening has made of it: ask the store's own judge."""
+        """Leftovers of a crash are not damage, nor are changes by opening: decided by the store's own recovery."""
         threads = SteppedThreads(0, self.clock)
         if self.disk.exists(join(DIRECTORY, MANIFEST)) and not self.model.decayed and not self.model.is_repaired:
             report = threads.run(lambda: verify(self.disk, DIRECTORY, threads))
@@ -65,7 +65,7 @@ class SimulatedMachine:
                 raise Violation(f"verify finds damage: {report.first_damage}")
 
     def lose_power(self, model: CrashModel, rng: int) -> None:
-        """The machine stops and starts again with what is left."""
+        """Stop the machine and start it again with the remaining disk."""
         self.disk = crashed(self.disk, model, rng)
         self.files.inner = self.disk
         self.restore_power()

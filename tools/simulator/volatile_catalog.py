@@ -1,10 +1,10 @@
-"""An SQL database in memory that forgets its last transactions: SQLite's part in the simulator. Is an `SqlPlace`.
+"""SQL database in memory that loses its last transactions: stands in for SQLite in the simulator. An `SqlPlace`.
 
-    commit    state 4 → state 5                 the bytes of the whole database; the old ones stay for the crash
-    crash     as it is found afterwards         at any state from the first one on: SQLite syncs when it likes
+    commit    state 4 → state 5                 the bytes of the whole database; older ones stay for the crash
+    crash     the database after a power cut    any state from the first one on: SQLite syncs at any time
 
-The engine is SQLite itself, so constraints and savepoints are the real ones; only its file is not. Stricter than the
-real one in what it may lose: everything, if chance will have it. `is_broken`: the next commit fails, as on a full disk.
+The engine is SQLite itself, so constraints and savepoints are the real ones; only its file is not. It may lose more
+than the real one: everything, depending on the random choice. `is_broken`: the next commit fails, as on a full disk.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from warren.base.environment import Random
 from warren.catalog.database import prepare
 from warren.catalog.sql import SqlDatabase, sql_error
 
-_STATES_MAX = 12  # so many are kept: what is older is on disk for sure
+_STATES_MAX = 12  # states that are kept; older ones count as on disk
 
 AsStep = Callable[[str, Callable[[], None]], None]
 
 
-class ForgetfulCatalog:
+class VolatileCatalog:
     where = "in memory"
 
     def __init__(self, states: list[bytes] | None = None) -> None:
-        self.states = states if states is not None else [b""]  # the last one is what is there
+        self.states = states if states is not None else [b""]  # the last one is the current one
         self.is_broken = False
-        self.as_step: AsStep = lambda name, call: call()  # in the simulator a commit is a step among the disk's
+        self.as_step: AsStep = lambda name, call: call()  # in the simulator a commit is a step like those of the disk
 
     def open(self) -> SqlDatabase:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
@@ -45,18 +45,18 @@ class ForgetfulCatalog:
     def set_aside(self) -> None:
         self.states = [b""]
 
-    def crash(self, rng: Random) -> ForgetfulCatalog:
-        """As it is found after a power cut. This one stays as it is."""
-        kept = random.Random(rng.id64()).randrange(len(self.states)) + 1
-        return ForgetfulCatalog(self.states[:kept])
+    def crash(self, rng: Random) -> VolatileCatalog:
+        """The database after a power cut. This one does not change."""
+        count = random.Random(rng.id64()).randrange(len(self.states)) + 1
+        return VolatileCatalog(self.states[:count])
 
-    def forget(self, transactions: int) -> None:
-        """Lose the last ones, or all that are remembered."""
+    def lose(self, transactions: int) -> None:
+        """Lose the last transactions, at most all that are kept."""
         del self.states[max(1, len(self.states) - transactions) :]
 
 
 class _Remembered(SqlDatabase):
-    def __init__(self, place: ForgetfulCatalog, *arguments: Any) -> None:
+    def __init__(self, place: VolatileCatalog, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._place = place
 

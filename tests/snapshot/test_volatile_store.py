@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.snapshot.snapshot_store_suite import TIMELINE, about, apply, mark, put
-from tools.simulator.forgetful_store import ForgetfulStore
+from tools.simulator.volatile_store import VolatileStore
 from warren.base.errors import DiskFailure, Misuse
 from warren.log.settings import EntryKind
 from warren.testing.fakes import SeededRandom
 
 
-def three_batches_behind_a_flush() -> ForgetfulStore:
-    store = ForgetfulStore(TIMELINE)
+def three_batches_behind_a_flush() -> VolatileStore:
+    store = VolatileStore(TIMELINE)
     apply(store, put((1, 1), b"1"))
     store.flush()
     for n in (2, 3, 4):
@@ -49,7 +49,7 @@ def test_after_a_failure_it_takes_nothing_until_it_is_resumed_at_what_was_flushe
 
 
 def test_an_entry_that_is_late_and_was_not_announced_is_the_callers_fault() -> None:
-    store = ForgetfulStore(TIMELINE)
+    store = VolatileStore(TIMELINE)
     apply(store, put((5, 1)))
     with pytest.raises(Misuse, match="late"):
         apply(store, put((4, 1)))
@@ -58,7 +58,7 @@ def test_an_entry_that_is_late_and_was_not_announced_is_the_callers_fault() -> N
 
 
 def test_clears_in_tables_must_be_named() -> None:
-    store = ForgetfulStore(TIMELINE)
+    store = VolatileStore(TIMELINE)
     store.tables["t"] = []
     apply(store, about(EntryKind.CLEAR_STORAGE, (1, 1)))
     with pytest.raises(Misuse, match="were named"):

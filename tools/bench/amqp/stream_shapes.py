@@ -20,8 +20,8 @@ _DELETE: Mapping[str, Callable[[int, str], None]] = {"redis": redis.delete, "nat
 def publish_of(size: str) -> Shape:
     def publish(bench: Bench) -> Slice:
         with _stream(bench, f"publish{size}") as order_of:
-            told = generated(order_of("publish").but(size=SIZES[size], seconds=bench.effort.seconds))
-        return {f"publish_{size}": rate_of(told)}
+            readings = generated(order_of("publish").but(size=SIZES[size], seconds=bench.effort.seconds))
+        return {f"publish_{size}": rate_of(readings)}
 
     return publish
 
@@ -30,14 +30,14 @@ def drain(bench: Bench) -> Slice:
     effort = bench.effort
     with _stream(bench, "drain") as order_of:
         filled = generated(order_of("publish").but(count=effort.drain_messages, seconds=effort.fill_seconds))
-        told = generated(order_of("drain").but(count=int(filled["confirmed"])))
-    return {"drain": rate_of(told, "received")}
+        readings = generated(order_of("drain").but(count=int(filled["confirmed"])))
+    return {"drain": rate_of(readings, "received")}
 
 
 def one_in_flight(bench: Bench) -> Slice:
     with _stream(bench, "single") as order_of:
-        told = generated(order_of("publish").but(window=1, count=bench.effort.singles))
-    return times_of(told, "one_in_flight")
+        readings = generated(order_of("publish").but(window=1, count=bench.effort.singles))
+    return times_of(readings, "one_in_flight")
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""Reading a simulated disk beside the store: the simulator's own eyes.
+"""Inspection of a simulated disk, independent of the store.
 
-The state is read through the store, as a user would. Everything else is read here, from the bytes: what the log files
-the manifest names hold up to their valid ends, which epochs have left any block at all, and how far the epoch file lets
-other processes read. It knows the block format (records) and the manifest, and nothing of scan, merge and recovery: an
-oracle which shares the product's code shares its faults.
+The state is read through the store, like a user does. Everything else is read here from the bytes: the entries of the
+log files in the manifest up to their valid ends, the epochs that left any block at all, and the epoch up to which the
+epoch file lets other processes read. This module uses the block format (records) and the manifest, but no code of scan,
+merge and recovery: an oracle that shares the product's code shares its faults.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from tools.simulator.evidence import RecoveredEntry, State, Violation, Write
+from tools.simulator.observations import RecoveredEntry, State, Violation, Write
 from warren.durability.epoch_file import read_witness
 from warren.files.protocol import join
 from warren.log.compaction.startup_snapshot import StartupSnapshot
@@ -39,7 +39,7 @@ def horizon(disk: MemoryFiles, directory: str) -> int:
 
 
 def newest_witness(disk: MemoryFiles, directory: str) -> int:
-    """The highest epoch that any epoch file, also a rotated one, says to be durable."""
+    """The highest epoch that any epoch file, also a rotated one, names as durable."""
     names = disk.list(directory) if disk.exists(directory) else []
     paths = [join(directory, name) for name in names if name == EPOCH or epoch_of_name(name) is not None]
     return max((witness.durable for path in paths if (witness := read_witness(disk, path)[0])), default=0)
@@ -63,7 +63,7 @@ def check_numbers(disk: MemoryFiles, directory: str) -> None:
     if disk.exists(join(directory, MANIFEST)):
         state = read_manifest(disk, directory)
         if again := [number for number in state.files if number >= state.next_file]:
-            raise Violation(f"file number {again[0]} may be given twice: the manifest says {state.next_file} is next")
+            raise Violation(f"file number {again[0]} may be given twice: next in the manifest is {state.next_file}")
 
 
 def entries_of(
@@ -89,9 +89,9 @@ def records_of(store: LogStore) -> dict[str, list[bytes]]:
 
 
 def durable_blocks(disk: MemoryFiles, directory: str) -> list[tuple[str, Header, list[Write]]]:
-    """Blocks of entries that must be there, since the epoch file says so, on the disk and not in the page cache only;
-    with their paths and entries. Damage behind that, together with a crash, is where a torn tail can no longer be told
-    from damage (docs/decisions/0002-witness-off-the-path.md)."""
+    """Blocks of entries that must be on the disk, since the epoch file confirms them there and not only in the page
+    cache; with their paths and entries. Beyond that, after a crash, a torn tail cannot be distinguished from damage
+    (docs/decisions/0002-witness-off-the-path.md)."""
     durable = horizon(disk.crash(CrashModel.SYNCED, SeededRandom(0)), directory)
     found = []
     for name in disk.list(directory):

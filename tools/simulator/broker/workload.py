@@ -1,13 +1,13 @@
-"""Clients at work on the simulated broker, by a seed.
+"""Clients of the simulated broker, by a seed.
 
-    founder    declares what all use: exchanges, queues, bindings; the others come when it is done
-    producers  publish to one queue, to several, to a queue that is full, to nobody; some wait for confirms, some do not
-    workers    consume and get; acknowledge, reject, requeue one or many; cancel, close, hang up, come again
-    clerk      declares queues and exchanges, binds, publishes, unbinds, deletes: all its own, but others publish there
-    operator   seals files, and clears away what nobody wants
-    auditor    cuts everybody off at the end, and compares what is ready then with the ledger
+    setup      declares the shared exchanges, queues and bindings; the others start when it is done
+    producers  publish to one queue, to several, to a full queue, unroutable; some wait for confirms, some do not
+    workers    consume and get; acknowledge, reject, requeue one or many; cancel, close, disconnect, reconnect
+    declaring  declares queues and exchanges, binds, publishes, unbinds, deletes: all its own, but others publish there
+    management seals files, and collects garbage
+    auditor    closes all clients at the end, and compares the ready messages with the expected ones
 
-Two lives, the first ended by a stop that cuts clients off. What they know is in the ledger.
+Two processes, the first ended by a stop with open clients. `ExpectedMessages` records what the clients know.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from tools.simulator.broker_client import BrokerClient
-from tools.simulator.broker_judge import Inspector, judge
-from tools.simulator.broker_ledger import ExpectedMessages, Fate, PlainQueue
-from tools.simulator.broker_machine import Begin, BrokerLife
-from tools.simulator.broker_machine import Part as Act
+from tools.simulator.broker.checker import Inspector, check_restarted
+from tools.simulator.broker.client import BrokerClient
+from tools.simulator.broker.environment import Begin, SimulatedBroker
+from tools.simulator.broker.environment import Part as Act
+from tools.simulator.broker.expected_messages import ExpectedMessages, Fate, PlainQueue
 from warren.amqp import methods
 
 SIZES = (20, 60, 90, 150, 400, 1300)  # from 100 on they go to the message store
@@ -29,19 +29,19 @@ FLEETING = ("v0", "v1")
 
 
 class BrokerWorkload:
-    """Two lives of one broker, and what all clients of it know."""
+    """Two processes of one broker, and the expected messages of its clients."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self.ledger = ExpectedMessages()
-        self.ledger.fleeting = set(FLEETING)
+        self.expected = ExpectedMessages()
+        self.expected.fleeting = set(FLEETING)
         self.clients: list[BrokerClient] = []  # that are connected
         self.done: Counter[str] = Counter()
 
     def body(self, begin: Begin) -> None:
         for number in range(2):
             incarnation = begin()
-            self.ledger.restarted()
+            self.expected.restarted()
             self.clients.clear()
             rng = random.Random(f"{self._seed} {number}")
             parts: list[Act] = [Producer(self, "p", rng), Producer(self, "q", rng)]
@@ -56,20 +56,20 @@ class BrokerWorkload:
 
 
 class ClientScript:
-    """What one client does. Called in a thread of its own."""
+    """The work of one client, in its own thread."""
 
     owns = False
     tries = 8  # in each life
 
     def __init__(self, workload: BrokerWorkload, name: str, rng: random.Random) -> None:
         self.workload = workload
-        self.ledger = workload.ledger
+        self.expected = workload.expected
         self.name = name
         self.rng = random.Random(f"{name} {rng.random()}")
 
-    def __call__(self, incarnation: BrokerLife) -> None:
+    def __call__(self, incarnation: SimulatedBroker) -> None:
         self.incarnation = incarnation
-        self.client = BrokerClient(incarnation, self.name, self.ledger, self.rng, self.owns)
+        self.client = BrokerClient(incarnation, self.name, self.expected, self.rng, self.owns)
         self.workload.clients.append(self.client)
         self.client.open()
         self.work()
@@ -81,13 +81,13 @@ class ClientScript:
                 self.workload.done[f"{type(self).__name__.lower()}: {doing.__name__}"] += 1
 
     def doings(self) -> list[Callable[[], bool]]:
-        """What it chooses from; nothing for one whose work is always the same."""
+        """Its random actions; none for a client with a fixed script."""
         return []
 
     # -- changes of the topology ---------------------------------------------------------------------------------
 
     def declare_queue(self, queue: PlainQueue, **arguments: object) -> None:
-        known = self.ledger.declaring_queue(queue)
+        known = self.expected.declaring_queue(queue)
         more = dict(arguments)
         if queue.dead_letters_to:
             more |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue.dead_letters_to}
@@ -95,16 +95,16 @@ class ClientScript:
         def there() -> None:
             known.fate = Fate.THERE
 
-        asked = methods.QueueDeclare(0, queue.name, durable=queue.is_durable, arguments=more)
-        self.client.change(asked, methods.QueueDeclareOk, there)
+        method = methods.QueueDeclare(0, queue.name, durable=queue.is_durable, arguments=more)
+        self.client.change(method, methods.QueueDeclareOk, there)
 
     def delete_queue(self, name: str) -> None:
-        self.ledger.queues[name].fate = Fate.GOING
-        asked = methods.QueueDelete(0, name)
-        self.client.change(asked, methods.QueueDeleteOk, lambda: self.ledger.queue_deleted(name))
+        self.expected.queues[name].fate = Fate.GOING
+        method = methods.QueueDelete(0, name)
+        self.client.change(method, methods.QueueDeleteOk, lambda: self.expected.queue_deleted(name))
 
     def declare_exchange(self, name: str, type_: str) -> None:
-        known = self.ledger.exchanges
+        known = self.expected.exchanges
         known.setdefault(name, (type_, Fate.COMING))
         if known[name][1] is Fate.ABSENT:
             known[name] = type_, Fate.COMING
@@ -112,13 +112,13 @@ class ClientScript:
         def there() -> None:
             known[name] = type_, Fate.THERE
 
-        asked = methods.ExchangeDeclare(0, name, type_, durable=True)
-        self.client.change(asked, methods.ExchangeDeclareOk, there)
+        method = methods.ExchangeDeclare(0, name, type_, durable=True)
+        self.client.change(method, methods.ExchangeDeclareOk, there)
 
     def delete_exchange(self, name: str) -> None:
-        self.ledger.exchanges[name] = self.ledger.exchanges[name][0], Fate.GOING
-        asked = methods.ExchangeDelete(0, name)
-        self.client.change(asked, methods.ExchangeDeleteOk, lambda: self.ledger.exchange_deleted(name))
+        self.expected.exchanges[name] = self.expected.exchanges[name][0], Fate.GOING
+        method = methods.ExchangeDelete(0, name)
+        self.client.change(method, methods.ExchangeDeleteOk, lambda: self.expected.exchange_deleted(name))
 
     def bind(self, exchange: str, key: str, queue: str) -> None:
         self._rebind((exchange, key, queue), Fate.COMING, Fate.THERE)
@@ -128,11 +128,11 @@ class ClientScript:
 
     def _rebind(self, binding: tuple[str, str, str], meanwhile: Fate, then: Fate) -> None:
         exchange, key, queue = binding
-        if self.ledger.bindings.get(binding) is not then:
-            self.ledger.bindings[binding] = meanwhile
+        if self.expected.bindings.get(binding) is not then:
+            self.expected.bindings[binding] = meanwhile
 
         def done() -> None:
-            self.ledger.bindings[binding] = then
+            self.expected.bindings[binding] = then
 
         if then is Fate.THERE:
             self.client.change(methods.QueueBind(0, queue, exchange, key), methods.QueueBindOk, done)
@@ -160,7 +160,7 @@ class SetupClient(ClientScript):
 
 class Producer(ClientScript):
     def doings(self) -> list[Callable[[], bool]]:
-        return [self.publish, self.publish, self.publish, self.wait, self.publish_to_nobody]
+        return [self.publish, self.publish, self.publish, self.wait, self.publish_unroutable]
 
     def publish(self) -> bool:
         for _ in range(self.rng.randrange(1, 5)):
@@ -173,8 +173,8 @@ class Producer(ClientScript):
         self.client.wait_for_confirms()
         return was_waiting
 
-    def publish_to_nobody(self) -> bool:
-        """It comes back, and then it is confirmed."""
+    def publish_unroutable(self) -> bool:
+        """The message is returned, then confirmed."""
         sent = self.client.publish("orders", "nowhere", 30, mandatory=True)
         self.client.wait_for_confirms()
         assert sent.body in self.client.returned, f"{sent} was not returned before it was confirmed"
@@ -199,12 +199,12 @@ class WorkerClient(ClientScript):
 
     def settle(self) -> bool:
         client = self.client
-        if not client.listen(lambda: bool(client.held)):
+        if not client.listen(lambda: bool(client.unacked)):
             return False
-        for _ in range(min(self.rng.randrange(1, 4), len(client.held))):
+        for _ in range(min(self.rng.randrange(1, 4), len(client.unacked))):
             settlement = self.rng.choice(["ack", "ack", "reject", "requeue"])
-            if client.held:
-                client.settle(settlement, self.rng.choice(client.held), self.rng.random() < 0.3)
+            if client.unacked:
+                client.settle(settlement, self.rng.choice(client.unacked), self.rng.random() < 0.3)
         return self.rng.random() < 0.4 or self.mark()
 
     def get(self) -> bool:
@@ -212,8 +212,8 @@ class WorkerClient(ClientScript):
         return self.client.get(queue, queue == "news")
 
     def mark(self) -> bool:
-        """What was settled before is durable when this is confirmed."""
-        self.workload.done["worker: mark"] += 1
+        """Earlier settlements are durable when this message is confirmed."""
+        self.workload.done["workerclient: mark"] += 1
         self.client.publish("", self.rng.choice(["a", "b"]), 25)
         self.client.wait_for_confirms()
         return True
@@ -249,7 +249,7 @@ class DeclaringClient(ClientScript):
         return [self.declare, self.join, self.join, self.leave, self.publish, self.publish, self.settle, self.delete]
 
     def _there(self) -> list[str]:
-        known = self.ledger.queues
+        known = self.expected.queues
         return [name for name in FLEETING if name in known and known[name].fate is Fate.THERE]
 
     def declare(self) -> bool:
@@ -268,7 +268,7 @@ class DeclaringClient(ClientScript):
         return True
 
     def leave(self) -> bool:
-        own = [binding for binding in self.ledger.there() if binding[2] in FLEETING]
+        own = [binding for binding in self.expected.there() if binding[2] in FLEETING]
         if not own:
             return False
         self.unbind(*self.rng.choice(own))
@@ -288,11 +288,11 @@ class DeclaringClient(ClientScript):
         there = self._there()
         if not there or not self.client.get(self.rng.choice(there)):
             return False
-        self.client.settle(self.rng.choice(["ack", "requeue"]), self.client.held[-1], False)
+        self.client.settle(self.rng.choice(["ack", "requeue"]), self.client.unacked[-1], False)
         return True
 
     def delete(self) -> bool:
-        """Whatever of its own there is; messages that were in a queue are gone with it."""
+        """Delete one of its own objects; messages of a queue are gone with it."""
         there = self._there()
         if self._has_exchange() and self.rng.random() < 0.5:
             self.delete_exchange("x")
@@ -303,11 +303,11 @@ class DeclaringClient(ClientScript):
         return True
 
     def _has_exchange(self) -> bool:
-        return self.ledger.exchanges.get("x", ("", Fate.ABSENT))[1] is Fate.THERE
+        return self.expected.exchanges.get("x", ("", Fate.ABSENT))[1] is Fate.THERE
 
 
 class ManagementClient(ClientScript):
-    def __call__(self, incarnation: BrokerLife) -> None:
+    def __call__(self, incarnation: SimulatedBroker) -> None:
         self.incarnation = incarnation
         for _ in range(3):
             self.rng.choice([incarnation.seal, incarnation.tidy])()
@@ -315,11 +315,11 @@ class ManagementClient(ClientScript):
 
 
 class Auditor(ClientScript):
-    """Whatever nobody has settled is ready again when everybody has gone, also what no restart would find."""
+    """Unsettled messages are ready again when all clients are closed, including transient ones."""
 
-    def __call__(self, incarnation: BrokerLife) -> None:
+    def __call__(self, incarnation: SimulatedBroker) -> None:
         for client in self.workload.clients:
             client.leave()
         inspector = Inspector(incarnation)
-        judge(self.ledger, inspector.look(self.ledger), is_live=True)
+        check_restarted(self.expected, inspector.inspect(self.expected), is_live=True)
         inspector.leave()

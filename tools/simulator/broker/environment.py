@@ -1,13 +1,13 @@
-"""A machine with a whole broker on it, whose power can be cut at any step: all but sockets is the product's own.
+"""A machine with a whole broker on it, whose power can be cut at any step: all but sockets is the product's code.
 
-    machine = BrokerMachine()
-    steps = machine.play(7, life_after_life)             threads, loop and clients take turns by the seed
-    machine.play(7, life_after_life, cut_at=20)          the same again, and the power goes before step 20
-    after = machine.crashed(REORDERED, 20)               what is left; `environment.kill()`: the process alone is dead
+    environment = BrokerEnvironment()
+    steps = environment.play(7, process_after_process)       threads, loop and clients are scheduled by the seed
+    environment.play(7, process_after_process, cut_at=20)    the same again, with a power cut before step 20
+    after = environment.crashed(REORDERED, 20)               the remaining machine; `kill()`: only the process is dead
 
-Files are of 4 KiB, runs of four messages, contents from 100 bytes on go to the message store. SQL and the snapshot
-store forget what was not synced; their commits and batches are steps like those of the disk. Nothing is cleared away by
-itself: that is an operator's part (`BrokerLife.tidy`). Passwords are not looked at, for hashing takes long.
+Files have 4 KiB, runs four messages; contents from 100 bytes on go to the message store. The SQL database and the
+snapshot store lose unsynced data; their commits and batches are steps like those of the disk. Garbage is collected only
+on request of the operator client (`SimulatedBroker.tidy`). Passwords are not checked, since hashing takes long.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from tools.simulator.broker_loop import SteppedLoop
-from tools.simulator.forgetful_catalog import ForgetfulCatalog
-from tools.simulator.forgetful_store import ForgetfulStore
-from tools.simulator.forgetful_tables import ForgetfulTables
+from tools.simulator.broker.loop import SteppedLoop
 from tools.simulator.stepped_threads import SteppedThreads
+from tools.simulator.volatile_catalog import VolatileCatalog
+from tools.simulator.volatile_store import VolatileStore, VolatileTables
 from warren.base.errors import WarrenError
 from warren.base.ids import ChannelId, StreamId, TimelineId
 from warren.base.threads import Background, Threads
@@ -90,8 +89,8 @@ STORES = MessageStoreSettings(read_cache_bytes=0, transient_file_bytes=600)
 SERVER = ServerSettings(drain_seconds=0.0, unsafe_bytes_max=2000)
 
 Body = Callable[["Begin"], None]
-Begin = Callable[[], "BrokerLife"]
-Part = Callable[["BrokerLife"], None]  # of a life: what one client does
+Begin = Callable[[], "SimulatedBroker"]
+Part = Callable[["SimulatedBroker"], None]  # of a life: what one client does
 
 
 class BrokerEnvironment:
@@ -99,21 +98,21 @@ class BrokerEnvironment:
         self.disk = MemoryFiles()
         self.clock = ManualClock()
         self.rng = SeededRandom(1)
-        self.store: ForgetfulStore | None = None
-        self.sql = ForgetfulCatalog()
+        self.store: VolatileStore | None = None
+        self.sql = VolatileCatalog()
         self._files: FaultyFiles | None = None
         _lay_out(self.disk)
 
     def play(self, seed: int, body: Body, cut_at: int | None = None, fraction: float | None = None) -> list[FaultStep]:
-        """Run the body among threads that take turns, to its end or to the power cut."""
+        """Run the body with scheduled threads, to its end or to the power cut."""
         threads = SteppedThreads(seed, self.clock)
         files = self._files = FaultyFiles(self.disk, cut_at=cut_at, cut_fraction=fraction)
         files.pause, files.on_cut = threads.pause, threads.cut_power
         loops: list[SteppedLoop] = []
 
-        def begin() -> BrokerLife:
+        def begin() -> SimulatedBroker:
             loops.append(SteppedLoop(threads, self.clock, seed + len(loops)))
-            return BrokerLife(self, files, threads, loops[-1])
+            return SimulatedBroker(self, files, threads, loops[-1])
 
         try:
             threads.run(lambda: body(begin))
@@ -128,7 +127,7 @@ class BrokerEnvironment:
         return files.steps
 
     def crashed(self, model: CrashModel, seed: int) -> BrokerEnvironment:
-        """Another machine, with what the power cut leaves: what was synced, and perhaps more."""
+        """Another machine with the disk after a power cut: synced data, and perhaps more."""
         other = copy.copy(self)
         other.clock = ManualClock(self.clock.wall_ns(), self.clock.monotonic_ns())
         other.rng = SeededRandom(seed)
@@ -145,7 +144,7 @@ class BrokerEnvironment:
     # -- what a life is opened over ------------------------------------------------------------------------------
 
     def open_database(self, environment: Environment) -> Database:
-        tables = ForgetfulTables(environment.files, self._present_store)
+        tables = VolatileTables(environment.files, self._present_store)
         return Database.open(DIRECTORY, self._open_store, LOG_SETTINGS, REFLECTION, environment, tables=tables)
 
     def open_catalog(self, database: Database, threads: Threads) -> Catalog:
@@ -153,13 +152,13 @@ class BrokerEnvironment:
         return Catalog.open(database, self.sql, threads)
 
     def _open_store(self, path: str, timeline: TimelineId) -> SnapshotStore:
-        store = self.store = self.store.reopened(timeline) if self.store else ForgetfulStore(timeline)
+        store = self.store = self.store.reopened(timeline) if self.store else VolatileStore(timeline)
         for name in ("apply", "flush", "ingest"):
             setattr(store, name, self._as_step(name, getattr(store, name)))
         return store
 
-    def _present_store(self) -> ForgetfulStore:
-        assert self.store is not None, "a table is made for a store"
+    def _present_store(self) -> VolatileStore:
+        assert self.store is not None, "tables need a store"
         return self.store
 
     def _as_step(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,7 +168,7 @@ class BrokerEnvironment:
         return call() if self._files is None else self._files._change(name, (where,), call)
 
 
-class BrokerLife:
+class SimulatedBroker:
     """One process: opened, served, and stopped or not."""
 
     def __init__(
@@ -194,8 +193,7 @@ class BrokerLife:
         )
 
     def serve(self, acts: Sequence[Sequence[Part]], stops: bool) -> None:
-        """Act by act, let clients in, each in a thread of its own, until all have done their part; then stop cleanly,
-        or not."""
+        """Act by act, run clients, each in its own thread, until all are done; then stop cleanly, or not."""
         try:
             self.loop.run_until_complete(self._serve(acts, stops))
         finally:
@@ -241,7 +239,7 @@ class BrokerLife:
     # -- what an operator, or time, does -------------------------------------------------------------------------
 
     def seal(self) -> None:
-        """What is written so far is in sealed files, and the store has it on its disk."""
+        """Seal the files written so far, and flush the store."""
         self.database.make_durable()
         self.database.log.rotate()
         self.database.catch_up()
@@ -249,7 +247,7 @@ class BrokerLife:
         self.database.reflection.flush()
 
     def tidy(self) -> None:
-        """Clear away what nobody wants any more."""
+        """Collect garbage."""
         self.seal()
         self.storage.cleaning.run()
         self.storage.stores.collector.run()
@@ -257,17 +255,17 @@ class BrokerLife:
         self.database.log.purge()
 
     def problems(self) -> list[str]:
-        """What anybody has to complain about."""
-        told = [*self.vhosts.problems(), *self.catalog.problems, *self.storage.alarms(), *self.database.problems]
-        return [*told, *self.storage.stores.collector.alarms(), *self._background.alarms()]
+        """Problems reported by any component."""
+        found = [*self.vhosts.problems(), *self.catalog.problems, *self.storage.alarms(), *self.database.problems]
+        return [*found, *self.storage.stores.collector.alarms(), *self._background.alarms()]
 
 
 class SimulatedAuthentication(UserAuthentication):
-    """Lets everybody in whom the catalog knows."""
+    """Accepts every user in the catalog without a password."""
 
     def check(self, login: Login, peer: str) -> UserRow:
         user = self.find(login.user)
-        assert user is not None, "clients of the simulator say who they are"
+        assert user is not None, "clients of the simulator send a user name"
         return user
 
 
@@ -279,7 +277,7 @@ def _first_user(change: Change) -> None:
 
 
 def _lay_out(disk: MemoryFiles) -> None:
-    """A log whose containers are small, as no setting would allow."""
+    """A log with containers smaller than any setting allows."""
     directory = join(DIRECTORY, LOG)
     for name in DIRECTORIES:
         disk.make_directories(join(directory, name))

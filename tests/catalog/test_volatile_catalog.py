@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from tools.simulator.forgetful_catalog import ForgetfulCatalog
+from tools.simulator.volatile_catalog import VolatileCatalog
 from warren.base.errors import OutOfRoom
 from warren.catalog.sql import SqlDatabase
 from warren.testing.fakes import SeededRandom
@@ -18,7 +18,7 @@ def commit(sql: SqlDatabase, number: int) -> None:
         connection.execute(text(f"INSERT INTO held VALUES ({number})"))
 
 
-def held(place: ForgetfulCatalog) -> list[int]:
+def held(place: VolatileCatalog) -> list[int]:
     sql = place.open()
     try:
         with sql.reading() as connection:
@@ -29,8 +29,8 @@ def held(place: ForgetfulCatalog) -> list[int]:
         sql.close()
 
 
-def three_transactions() -> ForgetfulCatalog:
-    place = ForgetfulCatalog()
+def three_transactions() -> VolatileCatalog:
+    place = VolatileCatalog()
     sql = place.open()
     for number in (1, 2, 3):
         commit(sql, number)
@@ -51,7 +51,7 @@ def test_a_crash_leaves_any_whole_transaction_or_none() -> None:
 @pytest.mark.parametrize(("lost", "left"), [(0, [1, 2, 3]), (1, [1, 2]), (3, []), (9, [])])
 def test_it_forgets_as_many_transactions_as_it_is_told_to(lost: int, left: list[int]) -> None:
     place = three_transactions()
-    place.forget(lost)
+    place.lose(lost)
     assert held(place) == left
 
 

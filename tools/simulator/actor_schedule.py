@@ -1,15 +1,15 @@
-"""Whose turn it is: the baton behind `stepped_threads`.
+"""Scheduler of the actors behind `stepped_threads`: which one runs.
 
     current   the actor that runs
-    ready     actors that could
+    ready     actors that can run
     blocked   actors that wait for a wake-up or for a deadline
 
-Exactly one actor runs; every other one sleeps on its worker's lock. A change of turns is: choose, release the chosen
-one's lock, sleep on one's own. Workers, the operating-system threads under the actors, are used again within a run and
-ended with it, so a thousand runs leave no thread behind.
+Exactly one actor runs; every other one sleeps on the lock of its worker. A switch chooses an actor, releases its lock
+and sleeps on the own one. Workers, the operating-system threads under the actors, are reused within a run and ended
+with it, so a thousand runs leave no thread behind.
 
-Once there is a `cause` — a power cut, an error that escaped, a deadlock — every blocked actor is ready again, and each
-actor gets `PowerCut` when its turn comes: it can unwind, but no more wait.
+Once there is a `cause` (a power cut, an error that escaped, a deadlock) every blocked actor is ready again, and each
+actor gets `PowerCut` when it is scheduled: it can unwind, but not wait.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STARVING_TURNS = 60
 
 
 class Deadlock(Misuse):
-    """Nobody can go on, and no deadline will change that."""
+    """No actor can run, and no deadline will change that."""
 
 
 class Actor:
@@ -123,7 +123,7 @@ class ActorSchedule:
                 actor.joiners.remove(me)  # or its end would wake us from whatever we wait for by then
 
     def pause(self) -> None:
-        """A seam: perhaps somebody else's turn."""
+        """A seam: another actor may be scheduled."""
         current = self.current
         if current is None:
             return
@@ -138,7 +138,7 @@ class ActorSchedule:
                 self._unwind_if_ended()
 
     def block(self, waits_for: str, timeout: float | None = None) -> bool:
-        """Sleep until somebody calls `on_ready` (True) or `timeout` seconds have passed (False)."""
+        """Sleep until `on_ready` is called (True) or `timeout` seconds have passed (False)."""
         self._unwind_if_ended()
         is_woken = self._sleep(waits_for, timeout)
         self._unwind_if_ended()
@@ -152,11 +152,11 @@ class ActorSchedule:
 
     def here(self) -> Actor:
         if self.current is None:
-            raise Misuse("nobody can wait outside a run", "call it from inside SteppedThreads.run")
+            raise Misuse("a wait is only possible inside a run", "call it from inside SteppedThreads.run")
         return self.current
 
     def end(self, cause: BaseException) -> None:
-        """Everybody ends at their next seam. The first cause counts."""
+        """End every actor at its next seam. The first cause counts."""
         if self.cause is None:
             self.cause = cause
         self._ready.extend(self._blocked)
@@ -193,7 +193,7 @@ class ActorSchedule:
         if self._starving_turns:
             self._starving_turns -= 1
             if ready[index] is self._starving:
-                index -= 1  # somebody else, if there is one
+                index -= 1  # another actor, if there is one
         ready[index], ready[-1] = ready[-1], ready[index]
         chosen = ready.pop()
         self.choices.append(chosen.name)
@@ -206,7 +206,7 @@ class ActorSchedule:
             self._wake_expired()
         else:
             waiting = "".join(f"\n  {actor.name} waits for {actor.waits_for}" for actor in self._blocked)
-            self.end(Deadlock(f"nobody can go on:{waiting}", "each wait needs somebody who will notify, or a timeout"))
+            self.end(Deadlock(f"no actor can run:{waiting}", "each wait needs a notify or a timeout"))
 
     def _wake_expired(self) -> None:
         now_ns = self._clock.monotonic_ns()

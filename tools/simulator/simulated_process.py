@@ -1,9 +1,9 @@
-"""The life of one process on a simulated machine: it opens the store, does its lines of a script, and ends.
+"""One process on a simulated machine: it opens the store, executes its lines of a script, and ends.
 
     opened (or repaired, if the disk has decayed) ─▶ compared with the model ─▶ its lines ─▶ closed | killed | power cut
 
-Clients are threads that take turns by the seed of the world; the model is told of every step as soon as it is done,
-with no seam between the two. A client that meets an error stops; unless the script asked for faults, it is a violation.
+Clients are threads scheduled by the seed of the machine. The model records every operation as soon as it is done, with
+no seam in between. A client stops at an error; unless the script injects faults, the error is a violation.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tools.simulator.evidence import ReopenedState, Violation, Write
-from tools.simulator.reading import check_numbers, entries_of, epochs_on_disk, records_of, state_of
+from tools.simulator.log_inspection import check_numbers, entries_of, epochs_on_disk, records_of, state_of
+from tools.simulator.observations import ReopenedState, Violation, Write
 from tools.simulator.stepped_threads import SteppedThreads
 from tools.simulator.workload import ScriptOperation, phases, value_bytes
 from warren.base.errors import Damage, WarrenError
@@ -28,7 +28,7 @@ from warren.log.store import LogStore
 from warren.testing.faulty_files import Fault, FaultKind, Pages
 
 if TYPE_CHECKING:
-    from tools.simulator.world import SimulatedMachine
+    from tools.simulator.simulated_machine import SimulatedMachine
 
 
 DIRECTORY = "log"
@@ -42,9 +42,9 @@ class Killed(BaseException):
 class SimulatedProcess:
     """One process. Its lines are done by the methods named `_do_…`."""
 
-    def __init__(self, world: SimulatedMachine, threads: SteppedThreads) -> None:
-        self._world = world
-        self._model = world.model
+    def __init__(self, machine: SimulatedMachine, threads: SteppedThreads) -> None:
+        self._machine = machine
+        self._model = machine.model
         self._threads = threads
         self._sessions: dict[int, Session] = {}
         self._expects_errors = False
@@ -61,11 +61,11 @@ class SimulatedProcess:
         return body
 
     def _opened(self) -> LogStore:
-        world = self._world
-        check_numbers(world.disk, DIRECTORY)
-        highest, contents = epochs_on_disk(world.disk, DIRECTORY)
-        store = self._open_or_repair(Environment(world.files, world.clock, self._threads, world.rng))
-        entries = entries_of(world.disk, DIRECTORY, store.manifest.state, bool(self._model.decayed))
+        machine = self._machine
+        check_numbers(machine.disk, DIRECTORY)
+        highest, contents = epochs_on_disk(machine.disk, DIRECTORY)
+        store = self._open_or_repair(Environment(machine.files, machine.clock, self._threads, machine.rng))
+        entries = entries_of(machine.disk, DIRECTORY, store.manifest.state, bool(self._model.decayed))
         first_epoch, state = store.commit.open_epoch, state_of(store.snapshot())
         records = records_of(store)
         self._model.compare(ReopenedState(store.durable, first_epoch, highest, state, entries, contents, records))
@@ -75,12 +75,12 @@ class SimulatedProcess:
 
     def _check_taken(self) -> None:
         for path, contents in self._model.taken.items():
-            if self._world.disk.contents(path) != contents:
-                raise Violation(f"{path}, a link that somebody took, is not what it was")
+            if self._machine.disk.contents(path) != contents:
+                raise Violation(f"{path}, a hard link, has changed")
 
     def _open_or_repair(self, environment: Environment) -> LogStore:
-        """A store that has decayed may say so, and is repaired; any other must open."""
-        settings = self._world.settings
+        """A decayed store may report damage, and is repaired; any other must open."""
+        settings = self._machine.settings
         try:
             return LogStore.open(DIRECTORY, settings, environment)
         except Damage as error:
@@ -191,28 +191,28 @@ class SimulatedProcess:
         self._store.purge()
 
     def _do_link(self, operation: ScriptOperation) -> None:
-        """Somebody, a backup perhaps, links every sealed file of the log into a directory of his own."""
-        files = self._world.files
+        """Link every sealed file of the log into another directory, like a backup."""
+        files = self._machine.files
         files.make_directories(TAKEN)
         for record in self._store.manifest.state.of_state(FileState.SEALED):
             taken = join(TAKEN, base_name(record.name))
             if record.purpose is FileKind.LOG and not files.exists(taken):
                 files.link(join(DIRECTORY, record.name), taken)
                 files.sync_directory(TAKEN)
-                self._model.taken[taken] = self._world.disk.contents(taken)
+                self._model.taken[taken] = self._machine.disk.contents(taken)
 
-    # -- what happens to everybody -------------------------------------------------------------------------------
+    # -- operations on all clients -------------------------------------------------------------------------------
 
     def _do_advance(self, operation: ScriptOperation) -> None:
-        self._world.clock.advance_ns(operation.number(0) * 1_000_000)
+        self._machine.clock.advance_ns(operation.number(0) * 1_000_000)
         for _ in range(8):
             self._threads.pause()
 
     def _do_check(self, operation: ScriptOperation) -> None:
-        """Nobody writes: what the store shows now must be everything that has ended."""
+        """No client writes: the store must show every session that has ended."""
         snapshot = self._store.refresh()
         self._model.confirm_ended()
-        self._model.judge_state(state_of(snapshot))
+        self._model.check_state(state_of(snapshot))
 
     def _do_reopen(self, operation: ScriptOperation) -> None:
         self._store.close()
@@ -231,7 +231,7 @@ class SimulatedProcess:
         kind, act, path, pages, times = operation.arguments
         self._expects_errors = True
         fault = Fault(_kind(kind), act, path, times=int(times), pages=Pages[pages.upper()])
-        self._world.files.faults.append(fault)
+        self._machine.files.faults.append(fault)
 
 
 def _kind(word: str) -> FaultKind:

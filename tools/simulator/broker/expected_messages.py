@@ -1,14 +1,14 @@
-"""What clients of a broker know, and so what must be there after a crash: the plain model of the simulated broker.
+"""Reference model of the simulated broker: what its clients know, and so what must be there after a crash.
 
-    topology   absent ─asked─▶ coming ─answered─▶ there ─asked─▶ going ─answered─▶ absent
-    message    sent ─▶ confirmed, or refused, or nobody knows
-    copy       of a message in a queue: ready ─▶ in somebody's hands ─▶ settled: asked, and later surely durable
+    topology   absent ─requested─▶ coming ─answered─▶ there ─requested─▶ going ─answered─▶ absent
+    message    sent ─▶ confirmed, or refused, or unknown
+    copy       of a message in a queue: ready ─▶ unacked by a client ─▶ settled: requested, later certainly durable
 
-Written down by clients (`broker_client`), in the order in which things reach them: a thing is *asked* when its bytes
-are sent, *answered* when the answer was written to the socket. There are no locks, for between two seams nobody else
-runs. What is found after a restart is judged by `broker_judge`.
+Recorded by the clients (`client`) in the order of events: *requested* when the bytes are sent, *answered* when the
+answer was written to the socket. No locks: between two seams only one thread runs. `checker` compares it with the state
+after a restart.
 
-What is settled becomes *surely durable* when the same client hears of something later that is durable: a confirm of a
+A settlement becomes *certainly durable* when the same client receives something later that is durable: a confirm of a
 persistent message, or an answer to a change of topology.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 
 
 class Fate(Enum):
@@ -35,21 +35,21 @@ class Outcome(Enum):
 
 class Certainty(Enum):
     NOT = "not"
-    PERHAPS = "perhaps"  # asked for, and then the connection or the process has gone
+    PERHAPS = "perhaps"  # requested, then the connection or the process ended
     ASKED = "asked"
     DURABLE = "durable"
 
 
 @dataclass(slots=True, eq=False)
 class PlainQueue:
-    """One queue, from declare to delete. What is declared again by the same name is another one."""
+    """One queue, from declare to delete. Declared again under the same name it is another queue."""
 
     name: str
     is_durable: bool = True
     dead_letters_to: str = ""
-    is_auto_acked: bool = False  # consumers do not acknowledge: what is handed out may be lost
+    is_auto_acked: bool = False  # consumers do not acknowledge: delivered messages may be lost
     fate: Fate = Fate.ABSENT
-    incarnation: int = 0  # how often it was made
+    incarnation: int = 0  # how often it was declared
 
 
 @dataclass(slots=True, eq=False)
@@ -131,7 +131,7 @@ class ExpectedMessages:
         return [binding for binding, fate in self.bindings.items() if fate is Fate.THERE]
 
     def may_go_to(self, sent: PublishedMessage, queue: str) -> bool:
-        """Whether it is no surprise there."""
+        """Whether this message may be in this queue."""
         if queue in sent.perhaps:
             return True
         if queue in sent.surely:
@@ -144,7 +144,7 @@ class ExpectedMessages:
         return self.queues[queue].dead_letters_to
 
     def delivered(self, queue: str, body: bytes, is_redelivered: bool, holder: str) -> PublishedMessage:
-        """It came out of a queue. An empty holder: acknowledged with that."""
+        """Delivered from a queue. An empty holder: acknowledged with the delivery."""
         sent = self._known(queue, body)
         copy = sent.copy_in(queue)
         if {copy.settled, copy.moved} & {Certainty.ASKED, Certainty.DURABLE}:
@@ -159,7 +159,7 @@ class ExpectedMessages:
         return sent
 
     def delivered_in_vain(self, queue: str, body: bytes) -> PublishedMessage:
-        """To somebody who had closed already: it is ready again, and somebody else may have it by now."""
+        """Delivered to a channel that had closed already: it is ready again, and another client may have it."""
         sent = self._known(queue, body)
         sent.copy_in(queue).was_delivered = True
         return sent
@@ -195,14 +195,14 @@ class ExpectedMessages:
                 self.bindings[binding] = Fate.ABSENT
 
     def restarted(self) -> None:
-        """Another process: nobody holds anything, what is not durable has gone, and what was settled may come back,
-        unless it is surely durable."""
+        """A new process: no copy is unacked, transient messages are gone, and settled copies may reappear unless the
+        settlement is certainly durable."""
         for queue in self.queues.values():
             if not queue.is_durable:
                 self.queue_deleted(queue.name)
         for sent in self.messages.values():
             if not sent.is_persistent:
-                sent.outcome = Outcome.UNKNOWN  # what was said of it, was said of the former process
+                sent.outcome = Outcome.UNKNOWN  # its outcome was that of the former process
             for copy in sent.copies.values():
                 copy.holder = ""
                 copy.doubt()

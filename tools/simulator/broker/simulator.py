@@ -1,11 +1,11 @@
-"""The broker in the simulator: one seed of clients at work, one step, one kind of crash — and what becomes of it.
+"""The broker in the simulator: clients by a seed, one step, one kind of crash, and the recovery from it.
 
-    run-up      clients work (`broker_workload`) until the power goes, or the process is killed, at step n
-    aftermath   what is left is opened, in some states cut short again and opened again; an inspector compares it with
-                the ledger; in some states it then drains everything, and the life after that finds just what it left
+    run-up      clients work (`workload`) until the power cut, or the kill, at step n
+    aftermath   the disk is opened, in some states cut again and opened again; an inspector compares it with the
+                expected messages; in some states it then drains everything, and the next process finds only the rest
 
-A state is named by its spec as in `simulator`: `broker:seed/step/model/chance`. The run-up is kept for the next state
-that differs only in what is kept of the disk.
+A state is named by its spec as in `simulator`: `broker:seed/step/model/chance`. The run-up is cached for the next state
+that differs only in what the disk keeps.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from tools.simulator.broker_judge import Inspector, judge
-from tools.simulator.broker_ledger import ExpectedMessages
-from tools.simulator.broker_machine import Begin, BrokerEnvironment, BrokerLife
-from tools.simulator.broker_workload import BrokerWorkload
-from tools.simulator.evidence import Violation
+from tools.simulator.broker.checker import Inspector, check_restarted
+from tools.simulator.broker.environment import Begin, BrokerEnvironment, SimulatedBroker
+from tools.simulator.broker.expected_messages import ExpectedMessages
+from tools.simulator.broker.workload import BrokerWorkload
+from tools.simulator.observations import Violation
 from tools.simulator.simulator import Persistence, Spec
 from warren.testing.faulty_files import FaultStep
 from warren.testing.memory_files import CrashModel, PowerCut
@@ -42,7 +42,7 @@ class BrokerSimulator:
     def __init__(self) -> None:
         self._run_up: tuple[str, int, int, float | None] | None = None
         self._environment = BrokerEnvironment()
-        self._ledger = ExpectedMessages()
+        self._expected = ExpectedMessages()
 
     def run_state(self, spec: Spec) -> None:
         """Raises `Violation`, naming the spec, if the broker breaks a promise in this state."""
@@ -51,16 +51,16 @@ class BrokerSimulator:
                 self._run_state(spec)
         except (Exception, PowerCut) as error:
             self._run_up = None
-            told = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
-            raise Violation(f"{spec}: {told}{error}") from error
+            prefix = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
+            raise Violation(f"{spec}: {prefix}{error}") from error
 
     def _run_state(self, spec: Spec) -> None:
         if self._run_up != spec.run_up:
             self._environment, workload = BrokerEnvironment(), BrokerWorkload(spec.seed)
             self._run_up = spec.run_up
             self._environment.play(spec.seed, workload.body, spec.step, spec.cut_fraction)
-            self._ledger = workload.ledger
-            self._ledger.restarted()
+            self._expected = workload.expected
+            self._expected.restarted()
         environment, rng = self._environment, random.Random(f"{spec}")
         if spec.persistence is Persistence.KILLED:
             self._run_up = None  # the next process changes this very disk
@@ -70,12 +70,12 @@ class BrokerSimulator:
         if spec.cuts_recovery:
             environment.play(spec.rng, _begin_only, rng.randrange(RESTART_STEPS))
             environment = environment.crashed(rng.choice(list(CrashModel)), rng.randrange(1 << 30))
-        Aftermath(self._ledger, rng.random() < 0.25).play(environment, spec.rng)
+        Aftermath(self._expected, rng.random() < 0.25).play(environment, spec.rng)
 
 
 class Aftermath:
-    def __init__(self, ledger: ExpectedMessages, drains: bool) -> None:
-        self._ledger = ledger
+    def __init__(self, expected: ExpectedMessages, drains: bool) -> None:
+        self._expected = expected
         self._drains = drains
         self._left: dict[str, list[bytes]] = {}
 
@@ -86,23 +86,23 @@ class Aftermath:
         incarnation = begin()
         incarnation.serve([[self._inspect]], stops=self._drains)
         if problems := incarnation.problems():
-            raise Violation(f"somebody complains: {problems}")
+            raise Violation(f"problems after the start: {problems}")
         if self._drains:
-            begin().serve([[self._inspect_what_was_left]], stops=False)
+            begin().serve([[self._inspect_drained]], stops=False)
 
-    def _inspect(self, incarnation: BrokerLife) -> None:
+    def _inspect(self, incarnation: SimulatedBroker) -> None:
         inspector = Inspector(incarnation)
-        inspector.look(self._ledger)
-        inspector.probe(self._ledger)
-        judge(self._ledger, inspector.standing)
+        inspector.inspect(self._expected)
+        inspector.probe(self._expected)
+        check_restarted(self._expected, inspector.standing)
         if self._drains:
             self._left = inspector.drain()
 
-    def _inspect_what_was_left(self, incarnation: BrokerLife) -> None:
+    def _inspect_drained(self, incarnation: SimulatedBroker) -> None:
         inspector = Inspector(incarnation)
-        known = copy.copy(self._ledger)
+        known = copy.copy(self._expected)
         known.queues = {name: queue for name, queue in known.queues.items() if name in self._left}
-        inspector.look(known)
+        inspector.inspect(known)
         found = {name: inspector.own(name) for name in self._left}
         if found != self._left or any(inspector.standing.queues.values()):
             raise Violation(f"{self._left} was left, and {found} is there beside {inspector.standing.queues}")
@@ -115,7 +115,7 @@ def _begin_only(begin: Begin) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Nobody reads the log of events of a machine that does not exist."""
+    """Disable the event log."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

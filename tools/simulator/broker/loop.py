@@ -1,16 +1,16 @@
-"""A loop of asyncio that takes turns with other threads: the server's own loop in the simulator.
+"""An asyncio event loop that is scheduled with the other threads: the server's loop in the simulator.
 
     loop = SteppedLoop(threads, clock)
     loop.run_until_complete(serve())             in one actor; callbacks, timers and tasks are asyncio's own
-    wire = loop.connect(hear)                    from any actor: a client's end of a socket that is none
-    wire.send(b"…") · wire.wait(seconds)         `hear` is called with what the server writes, when it does
+    wire = loop.connect(on_data)                 from any actor: the client's end of a simulated socket
+    wire.send(b"…") · wire.wait(seconds)         `on_data` is called with data when the server writes it
 
-There is no selector. Where asyncio would wait for sockets, the loop waits on a condition of `stepped_threads`, so one
-seed is one run. Time is the manual clock's: it jumps to the next timer when nobody can go on. What a client sends comes
-in pieces, as it does from a network. What the server writes is heard at once, in the order in which it is written to
-all clients, and before anything else happens: the power may go after that.
+There is no selector. Where asyncio waits for sockets, the loop waits on a condition of `stepped_threads`, so one seed
+is one run. Time is the manual clock: it advances to the next timer when no actor can run. Data of a client arrives in
+pieces, as from a network. Data of the server is received at once, in the order in which it is written to all clients,
+and before anything else happens: the power may be cut after that.
 
-`SteppedPool` is the server's pool of threads, made of actors. An error that a callback lets through ends the loop.
+`SteppedPool` is the server's thread pool, made of actors. An error that escapes a callback ends the loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from tools.simulator.evidence import Violation
+from tools.simulator.observations import Violation
 from warren.base.threads import StartedThread, Threads
 from warren.testing.fakes import ManualClock
 
@@ -74,7 +74,7 @@ class SteppedLoop(asyncio.BaseEventLoop):
         self.failure: BaseException | None = None  # what a callback let through
         self.set_exception_handler(self._failed)
 
-    # -- what asyncio asks of a loop -----------------------------------------------------------------------------
+    # -- the interface of asyncio --------------------------------------------------------------------------------
 
     def time(self) -> float:
         return self._clock.monotonic_ns() / 1e9
@@ -111,19 +111,19 @@ class SteppedLoop(asyncio.BaseEventLoop):
 
     # -- clients -------------------------------------------------------------------------------------------------
 
-    def connect(self, hear: Callable[[bytes], None]) -> Wire:
-        wire = Wire(self, self._threads, random.Random(self._rng.random()), hear)
+    def connect(self, on_data: Callable[[bytes], None]) -> Wire:
+        wire = Wire(self, self._threads, random.Random(self._rng.random()), on_data)
         self.call_soon_threadsafe(self._accept, wire)
         return wire
 
     def _accept(self, wire: Wire) -> None:
-        assert self._factory is not None, "somebody listens"
+        assert self._factory is not None, "a server listens"
         wire.transport = transport = MemoryTransport(self, wire, self._factory())
         transport.begin()
 
 
 class _Listener:
-    """Is a `asyncio.Server`, as far as ours asks it."""
+    """The part of `asyncio.Server` that the broker uses."""
 
     def __init__(self) -> None:
         self.sockets = [self]
@@ -132,17 +132,19 @@ class _Listener:
         return ADDRESS
 
     def close(self) -> None:
-        """Nobody comes any more: clients are told to go, and the life ends."""
+        """No new connections; the server closes the existing ones and ends."""
 
 
 class Wire:
     """A client's end."""
 
-    def __init__(self, loop: SteppedLoop, threads: Threads, rng: random.Random, hear: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, loop: SteppedLoop, threads: Threads, rng: random.Random, on_data: Callable[[bytes], None]
+    ) -> None:
         self._loop = loop
         self._bell = threads.condition()
         self._rng = rng
-        self._hear = hear
+        self._on_data = on_data
         self._is_cut = False
         self.is_over = False
         self.transport: MemoryTransport | None = None
@@ -155,7 +157,7 @@ class Wire:
                 self._loop.call_soon_threadsafe(self._arrived, piece)
 
     def wait(self, is_so: Callable[[], bool], seconds: float) -> bool:
-        """Until what was heard makes it so, the server has hung up, or that much time has gone by."""
+        """Wait until received data fulfils the condition, the server has closed, or the time is over."""
         with self._bell:
             while not is_so() and not self.is_over:
                 if not self._bell.wait(seconds):
@@ -163,7 +165,7 @@ class Wire:
             return is_so()
 
     def hang_up(self) -> None:
-        """Without a word; nothing more is heard."""
+        """Close without AMQP messages; nothing more is received."""
         self._is_cut = True
         self._loop.call_soon_threadsafe(self._gone)
 
@@ -171,7 +173,7 @@ class Wire:
         if self._is_cut:
             return
         try:
-            self._hear(data)
+            self._on_data(data)
         except Violation as violation:
             self._loop.fail(violation)
         with self._bell:

@@ -1,6 +1,6 @@
-"""What happens to bytes while nobody looks: faults put into a memory disk after a crash, before it is opened again.
+"""Corruption of files on a memory disk, applied after a crash and before the next open.
 
-Each changes one file in place, synced, under all its names.
+Each function changes one file in place, synced, under all its names.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from warren.testing.memory_files import MemoryFiles
 
 
 def tear_tail(files: MemoryFiles, path: str, size: int) -> None:
-    """The last `size` bytes are gone."""
+    """Remove the last `size` bytes."""
     contents = files.contents(path)
     files.set_contents(path, contents[: _before_tail(path, contents, size)])
 
 
 def zero_tail(files: MemoryFiles, path: str, size: int) -> None:
-    """The last `size` bytes are zeros: the file's size was kept, its bytes were not."""
+    """The last `size` bytes become zeros: the size of the file survived, its bytes did not."""
     contents = files.contents(path)
     files.set_contents(path, contents[: _before_tail(path, contents, size)] + bytes(size))
 
 
 def flip_bit(files: MemoryFiles, path: str, bit: int) -> None:
-    """One bit is the other one; `bit` counts from the lowest of the first byte."""
+    """Flip one bit; `bit` counts from the lowest bit of the first byte."""
     contents = bytearray(files.contents(path))
     if not 0 <= bit < len(contents) * 8:
         raise Misuse(f"{path} has no bit {bit}: it has {len(contents) * 8}")
@@ -31,8 +31,8 @@ def flip_bit(files: MemoryFiles, path: str, bit: int) -> None:
 
 
 def stale_tail(files: MemoryFiles, path: str, old_bytes: bytes, offset: int | None = None) -> None:
-    """Bytes of an earlier life of the file's blocks stand behind its tail: at the end or, where the file was allocated
-    ahead of what is written, from `offset` on."""
+    """Put bytes of an earlier use of the disk blocks after the tail: at the end of the file or, where it was
+    preallocated, from `offset` on."""
     contents = files.contents(path)
     start = len(contents) if offset is None else offset
     if start > len(contents):
