@@ -357,6 +357,7 @@ class VariableQueue:
     # -- fetching ------------------------------------------------------------------------------------------------
 
     def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
+        self._check_astray()
         fetched: list[Fetched] = []
         while count > 0 and self.subqueues.front.count:
             try:
