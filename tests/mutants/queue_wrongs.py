@@ -143,7 +143,7 @@ def clean_stop_stays(real: Function) -> Function:
 
 
 def clean_stop_is_not_due(real: Function) -> Function:
-    def make(ledger: Any, place: Any, counters: Any, *others: Any) -> None:
-        real(ledger, place, replace(counters, is_clean=False), *others)
+    def make(index_counters: Any, place: Any, counters: Any, *others: Any) -> None:
+        real(index_counters, place, replace(counters, is_clean=False), *others)
 
     return make

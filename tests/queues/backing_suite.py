@@ -131,18 +131,18 @@ class BackingSuite:
         assert do(one(tags[0]), (tags[2], tags[3] + 1)) == 3
 
     def test_naming_no_tags_is_fine(self, stage: BackingStage) -> None:
-        assert (stage.ack(), stage.requeue(), stage.queue.look([])) == (0, 0, [])
+        assert (stage.ack(), stage.requeue(), stage.queue.read_pending([])) == (0, 0, [])
 
     def test_looking_at_pending_messages_leaves_them_pending(self, stage: BackingStage) -> None:
         stage.put(*numbered(0, 4))
         stage.put(*numbered(4, 8), is_persistent=False)
         tags = tags_of(stage.get(7))
-        slices = stage.queue.look([(tags[3], tags[3] + 1), one(tags[5]), one(tags[0])])
+        slices = stage.queue.read_pending([(tags[3], tags[3] + 1), one(tags[5]), one(tags[0])])
         assert [content for each in slices for content in each.contents or []] == [b"0003", b"0005", b"0000"]
         assert (len(stage.queue), stage.queue.pending_count) == (1, 7)
         for wrong in ([one(max(tags) + 1)], [one(tags[0]), one(tags[0])]):
             with pytest.raises(Misuse):
-                stage.queue.look(wrong)
+                stage.queue.read_pending(wrong)
         assert stage.ack(*map(one, tags)) == 7
 
     # -- requeue -------------------------------------------------------------------------------------------------

@@ -195,13 +195,13 @@ class PlainStore:
         self._flying: dict[object, bytes] = {}  # written by one of several changes
 
     def submit(
-        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: IndexBatch
+        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, batch: IndexBatch
     ) -> None:
         self.submitted.append(run)
         self._waiting.append((publication, run, list(contents)))
-        changes.join(self)
+        batch.join(self)
 
-    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+    def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
         wanted = {id(run) for _, run in runs}
         for publication, run, contents in self._waiting:
             if id(run) in wanted:
@@ -209,10 +209,10 @@ class PlainStore:
                 assert self.units.setdefault(run.stored, contents) == contents, "one name for different contents"
         self._waiting = []
 
-    def after_end(self, epoch: Epoch) -> None:
+    def after_commit(self, epoch: Epoch) -> None:
         """It has no disk."""
 
-    def aborted(self) -> None:
+    def on_abort(self) -> None:
         self._waiting = []
 
     def read(self, stored: bytes, sizes: Sizes, start: int, stop: int) -> list[bytes]:

@@ -49,7 +49,9 @@ def get(stage: VariableStage, count: int) -> list[bytes]:
 def test_vq_07_there_are_four_sub_queues_and_delta(is_persistent: bool) -> None:
     """VQ-07, VQ-24, VQ-40: all five hold messages at once, and they come out q4, q3, delta, q2, q1."""
     stage = five_lanes(is_persistent)
-    assert [len(lane) for lane in (stage.queue.subqueues.q4, stage.queue.subqueues.q3, stage.queue.subqueues.q2)] == [
+    assert [
+        len(subqueue) for subqueue in (stage.queue.subqueues.q4, stage.queue.subqueues.q3, stage.queue.subqueues.q2)
+    ] == [
         2,
         2,
         2,

@@ -151,7 +151,9 @@ def test_contents_of_pending_messages_are_memory_and_are_let_go_of(is_persistent
     while stage.queue.page():
         check(stage.queue)
     assert (stage.queue.ram_bytes, stage.queue.pending_count) == (0, 6)
-    assert [content for slice_ in stage.queue.look([(0, 6)]) for content in slice_.contents or []] == numbered(1, 7)
+    assert [content for slice_ in stage.queue.read_pending([(0, 6)]) for content in slice_.contents or []] == numbered(
+        1, 7
+    )
     stage.backing.requeue((0, 6))
     assert contents_of(stage.backing.get(6)) == numbered(1, 7)
 

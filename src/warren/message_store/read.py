@@ -126,8 +126,8 @@ class LocatedBody(Stored):
 
 
 class BodyReader:
-    def __init__(self, heap: BodyFiles, index: LocationIndex) -> None:
-        self._heap = heap
+    def __init__(self, body_files: BodyFiles, index: LocationIndex) -> None:
+        self._body_files = body_files
         self._index = index
 
     def read(self, stored: bytes, sizes: Sizes, start: int, stop: int) -> list[bytes]:
@@ -161,7 +161,7 @@ class BodyReader:
     def pieces(self, located: LocatedBody) -> Iterator[memoryview]:
         """The bytes of a whole unit, record by record, for whoever writes them again."""
         for (begin, end), place in self._spans(located):
-            yield self._heap.read(place, end - begin, is_kept=False)
+            yield self._body_files.read(place, end - begin, is_kept=False)
 
     def _read_unit(self, located: LocatedBody, sizes: Sizes, start: int, stop: int) -> list[bytes]:
         """From where the run says, or from where the unit is now."""
@@ -193,11 +193,11 @@ class BodyReader:
         """Some bytes of a unit; of the chunks it has only those are read that hold some of them."""
         spans = self._spans(located)
         if len(spans) == 1:
-            return self._heap.read(located.unit.places[0], located.unit.size_bytes)[begin:end]
+            return self._body_files.read(located.unit.places[0], located.unit.size_bytes)[begin:end]
         joined = BytesIO()  # grows in place: no chunk is in memory twice
         for (low, high), place in spans:
             if low < end and begin < high:
-                chunk = self._heap.read(place, high - low, is_kept=False)
+                chunk = self._body_files.read(place, high - low, is_kept=False)
                 joined.write(chunk[max(begin - low, 0) : end - low])
         return joined.getvalue()
 
@@ -211,7 +211,7 @@ class BodyReader:
     def _lost(self, unit: Body, start: int, stop: int, error: Gone | Damage) -> Damage:
         """Say what is hit."""
         which = f"messages {unit.first + start} … {unit.first + stop - 1} of a run"
-        path, offset = self._heap.path(unit.places[0].file), unit.places[0].offset
+        path, offset = self._body_files.path(unit.places[0].file), unit.places[0].offset
         what = error.what
         if isinstance(error, Damage) and error.path:
             path, offset, what = error.path, error.offset, error.bare
@@ -228,7 +228,7 @@ NEW = Lsn(0)
 
 
 def write_units(
-    heap: BodyFiles,
+    body_files: BodyFiles,
     contents: Sequence[bytes],
     sizes: Sizes,
     holders: Sequence[Reference],
@@ -241,48 +241,50 @@ def write_units(
     waiting_bytes = 0
     for part in parts:
         if part.size_bytes > chunk_bytes:
-            units += _write_joined(heap, contents, waiting, holders)
+            units += _write_joined(body_files, contents, waiting, holders)
             waiting, waiting_bytes = [], 0
-            units.append(_write_large(heap, contents[part.first], part.first, holders, chunk_bytes))
+            units.append(_write_large(body_files, contents[part.first], part.first, holders, chunk_bytes))
             continue
         if waiting_bytes + part.size_bytes > chunk_bytes:
-            units += _write_joined(heap, contents, waiting, holders)
+            units += _write_joined(body_files, contents, waiting, holders)
             waiting, waiting_bytes = [], 0
         waiting.append(part)
         waiting_bytes += part.size_bytes
-    return units + _write_joined(heap, contents, waiting, holders)
+    return units + _write_joined(body_files, contents, waiting, holders)
 
 
 def append_pieces(
-    heap: BodyFiles, unit: Lsn, holders: Sequence[Reference], pieces: Iterable[bytes]
+    body_files: BodyFiles, unit: Lsn, holders: Sequence[Reference], pieces: Iterable[bytes]
 ) -> tuple[BodyPlace, ...]:
     """The records of one unit, taken one by one; `unit` is NEW, or the id of the unit that they are a copy of."""
     places: list[BodyPlace] = []
     for number, piece in enumerate(pieces):
         if not places:
             key = RecordKey(RecordKind.START, 0, unit, tuple(holders))
-            places += heap.append([Record(encode_key(key), piece)])
+            places += body_files.append([Record(encode_key(key), piece)])
         else:
             start = places[0].lsn
             key = RecordKey(RecordKind.CHUNK, number, unit or start, tuple(holders))
-            places += heap.append([Record(encode_key(key), piece, start)])
+            places += body_files.append([Record(encode_key(key), piece, start)])
     return tuple(places)
 
 
 def _write_joined(
-    heap: BodyFiles, contents: Sequence[bytes], parts: Sequence[BodyPart], holders: Sequence[Reference]
+    body_files: BodyFiles, contents: Sequence[bytes], parts: Sequence[BodyPart], holders: Sequence[Reference]
 ) -> list[Body]:
     key = encode_key(RecordKey(RecordKind.START, 0, NEW, tuple(holders)))
     records = [Record(key, b"".join(contents[part.first : part.first + part.messages])) for part in parts]
-    places = heap.append(records) if records else []
+    places = body_files.append(records) if records else []
     return [
         Body(place.lsn, part.size_bytes, part.first, part.messages, (place,), every(part.messages))
         for part, place in zip(parts, places, strict=True)
     ]
 
 
-def _write_large(heap: BodyFiles, content: bytes, first: int, holders: Sequence[Reference], chunk_bytes: int) -> Body:
+def _write_large(
+    body_files: BodyFiles, content: bytes, first: int, holders: Sequence[Reference], chunk_bytes: int
+) -> Body:
     view = memoryview(content)
     pieces = (bytes(view[start:stop]) for start, stop in pieces_of(len(content), chunk_bytes))
-    places = append_pieces(heap, NEW, holders, pieces)
+    places = append_pieces(body_files, NEW, holders, pieces)
     return Body(places[0].lsn, len(content), first, 1, places, every(1))

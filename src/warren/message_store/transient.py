@@ -25,28 +25,28 @@ from warren.message_store.read import BodyReader, location_of, shares, write_uni
 class TransientStore:
     def __init__(
         self,
-        heap: BodyFiles,
+        body_files: BodyFiles,
         index: LocationIndex,
-        ledger: FileStatistics,
+        statistics: FileStatistics,
         lock: Condition,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        self._heap = heap
+        self._body_files = body_files
         self._index = index
-        self._ledger = ledger
+        self._statistics = statistics
         self._lock = lock
         self._writing: list[FileNumber] = []  # who is at it, and into which file or later ones
         self._chunk_bytes = chunk_bytes
         self.ended: deque[tuple[Lsn, IndexEntry]] = deque()  # for the collector
-        self.read = BodyReader(heap, index).read
+        self.read = BodyReader(body_files, index).read
 
     def write(self, contents: Sequence[bytes]) -> bytes:
         """Store them; where they are, to be given to `read` and `remove`."""
         with self._lock:
-            begun = self._heap.present_file()
+            begun = self._body_files.present_file()
             self._writing.append(begun)
         try:
-            units = write_units(self._heap, contents, sizes_of(contents), (), self._chunk_bytes)
+            units = write_units(self._body_files, contents, sizes_of(contents), (), self._chunk_bytes)
             for unit in units:
                 self._index.insert(unit.id, IndexEntry(1, encode_stored([unit], self._chunk_bytes)))
         finally:
@@ -62,7 +62,7 @@ class TransientStore:
             moved = location_of(self._index, unit.id)
             places = (moved.unit if moved is not None else unit).places
             for place, share in zip(places, shares(max(1, unit.size_bytes), [1] * len(places)), strict=True):
-                self._ledger.note_dead(place.file, share)
+                self._statistics.note_dead(place.file, share)
 
     def is_settled(self, file: FileNumber) -> bool:
         """Does the index know every unit in this sealed file? Not, perhaps, while somebody writes who began in it."""

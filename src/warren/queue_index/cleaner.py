@@ -180,12 +180,12 @@ class CleaningResult:
 
 class Cleaner:
     def __init__(
-        self, database: Database, stream: Stream, queues: Callable[[], Collection[QueueId]], writing: StreamLock
+        self, database: Database, stream: Stream, queues: Callable[[], Collection[QueueId]], stream_lock: StreamLock
     ) -> None:
         self._database = database
         self._stream = stream
         self._queues = queues
-        self._writing = writing
+        self._stream_lock = stream_lock
         self._dead_bytes = 0  # since the last census
         self._is_first = True
         self.liveness_scan = RowLivenessScan()
@@ -248,16 +248,16 @@ class Cleaner:
     def _write_piece(self, rows: Sequence[PointerRow]) -> tuple[int, Epoch, list[PointerRow]]:
         """Those of the rows that are still as they were, once more; and rows that changed meanwhile."""
         try:
-            present = self._still_there(rows, self._writing.begin_watch())
+            present = self._still_there(rows, self._stream_lock.begin_watch())
             values = [(row, value) for row in present if (value := self._trimmed(row)) is not None]
         except BaseException:
-            with self._writing.lock:
-                self._writing.end_watch()
+            with self._stream_lock.lock:
+                self._stream_lock.end_watch()
             raise
-        with self._writing.lock:
-            same = [(row, value) for row, value in values if not self._writing.is_changed(row.run_place)]
-            changed = [row for row, _ in values if self._writing.is_changed(row.run_place)]
-            self._writing.end_watch()
+        with self._stream_lock.lock:
+            same = [(row, value) for row, value in values if not self._stream_lock.is_changed(row.run_place)]
+            changed = [row for row, _ in values if self._stream_lock.is_changed(row.run_place)]
+            self._stream_lock.end_watch()
             return sum(len(value) for _, value in same), self._put(same), changed
 
     def _put(self, rows: Sequence[tuple[PointerRow, bytes]]) -> Epoch:
@@ -272,7 +272,7 @@ class Cleaner:
             session.abort()
             raise
         epoch = session.end()
-        self._writing.newest = max(self._writing.newest, epoch)
+        self._stream_lock.newest = max(self._stream_lock.newest, epoch)
         return epoch
 
     def _still_there(self, rows: Sequence[PointerRow], newest: Epoch) -> list[PointerRow]:

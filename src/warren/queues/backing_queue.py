@@ -54,7 +54,7 @@ class MessageSizes(NamedTuple):
 
 
 class BackingQueue(Protocol):
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
         """Put messages at the rear. They can be fetched at once, before they are durable."""
         ...
 
@@ -63,17 +63,17 @@ class BackingQueue(Protocol):
         or requeued."""
         ...
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
         """Let go of pending messages, for a reason; how many. A tag that is not pending is a `Misuse`, and nothing has
         changed then."""
         ...
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
         """Pending messages, with their contents, in the order of the tags; they stay pending. For a dead-letter move of
         what was rejected. A tag that is not pending is a `Misuse`."""
         ...
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
         """Put pending messages back where they stood; the next fetch says that they were delivered before."""
         ...
 
@@ -81,11 +81,11 @@ class BackingQueue(Protocol):
         """What the next fetch begins with, without its contents; None if nothing is ready."""
         ...
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
         """Let go of up to so many ready messages from the head, without looking at them; how many."""
         ...
 
-    def purge(self, changes: IndexBatch) -> int:
+    def purge(self, batch: IndexBatch) -> int:
         """Let go of everything that is ready, and of nothing that is pending; how many."""
         ...
 
@@ -125,11 +125,11 @@ class BackingQueue(Protocol):
         """One step towards the target; whether another one is needed."""
         ...
 
-    def stop(self, changes: IndexBatch) -> None:
+    def stop(self, batch: IndexBatch) -> None:
         """Before a clean stop: what the next start should know. Pending messages will be ready again, and flagged."""
         ...
 
-    def delete(self, changes: IndexBatch) -> None:
+    def delete(self, batch: IndexBatch) -> None:
         """Let go of everything, pending or not, for good."""
         ...
 
@@ -153,6 +153,6 @@ class RollbackQueue(Protocol):
     """What a backing queue can do besides: undo publishes and settlements of changes that were aborted."""
 
     @property
-    def is_astray(self) -> bool:
+    def has_diverged(self) -> bool:
         """Whether aborted changes have taken messages from it, so that it differs from what is on disk."""
         ...

@@ -55,7 +55,7 @@ class PersistentContents(Protocol):
     """What is used of the message store."""
 
     def submit(
-        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: IndexBatch
+        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, batch: IndexBatch
     ) -> None:
         """`publication`: what is the same for every queue that gets these very contents."""
         ...

@@ -69,15 +69,15 @@ class IndexCounters:
         self.count -= count
         self.size_bytes -= size_bytes
 
-    def dequeue(self, slices: Sequence[Slice], reason: DequeueReason, changes: IndexBatch) -> None:
+    def dequeue(self, slices: Sequence[Slice], reason: DequeueReason, batch: IndexBatch) -> None:
         """Persistent messages go, for a reason."""
         if len(slices) == 1:  # most often
-            self._dequeue(slices[0].run, slices, reason, changes)
+            self._dequeue(slices[0].run, slices, reason, batch)
             return
         for run, going in groupby(slices, key=_run_of):
-            self._dequeue(run, list(going), reason, changes)
+            self._dequeue(run, list(going), reason, batch)
 
-    def _dequeue(self, run: Run, slices: Sequence[Slice], reason: DequeueReason, changes: IndexBatch) -> None:
+    def _dequeue(self, run: Run, slices: Sequence[Slice], reason: DequeueReason, batch: IndexBatch) -> None:
         """These of one run."""
         gone, size_bytes = self._gone.get(run.first, 0), 0
         newly: list[tuple[int, int]] = []  # ranges that follow one another are one
@@ -93,7 +93,7 @@ class IndexCounters:
         self.size_bytes -= size_bytes
         self._gone[run.first] = gone
         self._settling.append((run, size_bytes, gone.bit_count() == run.count))
-        changes.dequeue(self._place, run, gone, newly, reason)
+        batch.dequeue(self._place, run, gone, newly, reason)
 
     def undo_dequeues(self, slices: Sequence[Slice]) -> None:
         """The changes were aborted: these, all that they dequeued, are there as before."""
@@ -112,10 +112,10 @@ class IndexCounters:
         self.unread.clear()
         self.count = self.size_bytes = 0
 
-    def tell(self, head: Slice | None, changes: IndexBatch, is_due: bool = True) -> None:
+    def tell(self, head: Slice | None, batch: IndexBatch, is_due: bool = True) -> None:
         """Have the counters written, if they are due. `head`: the first message that is ready or pending."""
         if is_due or self._runs_untold >= self._counters_every_runs:
-            changes.counters(self._place, self.counters(head, is_clean=False))
+            batch.counters(self._place, self.counters(head, is_clean=False))
             self._runs_untold = 0
 
     def counters(self, head: Slice | None, is_clean: bool) -> Counters:

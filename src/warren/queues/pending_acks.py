@@ -216,7 +216,7 @@ class PendingAcks:
         ordered = self._checked(ranges)
         return [taken for first, stop in ordered for taken in self._take(first, stop)]
 
-    def look(self, ranges: Sequence[TagRange]) -> list[Slice]:
+    def select(self, ranges: Sequence[TagRange]) -> list[Slice]:
         """These, as they are asked for; they stay pending."""
         self._checked(ranges)
         return [part for first, stop in ranges for part in self._between(first, stop)]

@@ -17,7 +17,7 @@ MS_NS = 1_000_000
 
 
 class Rates:
-    __slots__ = ("_clock", "_egress", "_half_life_ns", "_ingress", "_since_ns", "came", "went")
+    __slots__ = ("_clock", "_egress", "_half_life_ns", "_ingress", "_since_ns", "fetched", "published")
 
     def __init__(self, clock: Clock, half_life_ms: int) -> None:
         self._clock = clock
@@ -25,8 +25,8 @@ class Rates:
         self._since_ns = clock.monotonic_ns()
         self._ingress = 0.0
         self._egress = 0.0
-        self.came = 0  # messages since the rates were last brought up to now
-        self.went = 0
+        self.published = 0  # messages since the rates were last brought up to now
+        self.fetched = 0
 
     @property
     def ingress(self) -> float:
@@ -56,6 +56,6 @@ class Rates:
         if elapsed_ns <= 0:
             return
         weight = 0.5 ** (elapsed_ns / self._half_life_ns)
-        self._ingress = self._ingress * weight + self.came * SECOND_NS / elapsed_ns * (1 - weight)
-        self._egress = self._egress * weight + self.went * SECOND_NS / elapsed_ns * (1 - weight)
-        self._since_ns, self.came, self.went = now_ns, 0, 0
+        self._ingress = self._ingress * weight + self.published * SECOND_NS / elapsed_ns * (1 - weight)
+        self._egress = self._egress * weight + self.fetched * SECOND_NS / elapsed_ns * (1 - weight)
+        self._since_ns, self.published, self.fetched = now_ns, 0, 0

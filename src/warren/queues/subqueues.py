@@ -322,12 +322,17 @@ class PendingRange(Protocol):
 
 class Delta:
     def __init__(
-        self, place: QueuePlace, stores: Stores, transients: Transients, ledger: IndexCounters, pending: PendingRange
+        self,
+        place: QueuePlace,
+        stores: Stores,
+        transients: Transients,
+        index_counters: IndexCounters,
+        pending: PendingRange,
     ) -> None:
         self._place = place
         self._stores = stores
         self._transients = transients
-        self._ledger = ledger
+        self._index_counters = index_counters
         self._pending = pending
         self._pieces: list[SpilledSlices] = []
         self._loose: list[Slice] = []  # of a piece that was read back only in part
@@ -370,8 +375,8 @@ class Delta:
         self.start = edge
         if edge == self.end:
             self.missing += self.count
-            if not self._ledger.unread:  # every row was read: the messages are not there at all
-                self._ledger.lost(self.count, self.size_bytes)
+            if not self._index_counters.unread:  # every row was read: the messages are not there at all
+                self._index_counters.lost(self.count, self.size_bytes)
             self.count = 0
         if not self.count:
             self.start = self.end = NOWHERE
@@ -398,12 +403,12 @@ class Delta:
         slices: list[Slice] = []
         seen = 0
         scannable = min(self.newest, self._stores.scannable_epoch())
-        newest = max(self._recovered, self._ledger.forgotten, scannable)
+        newest = max(self._recovered, self._index_counters.forgotten, scannable)
         left_out = self._left_out
         runs = self._stores.index.scan(self._place, first, edge, newest, messages_max=messages_max, on_damage=left_out)
         for indexed in runs:
             low, high = max(indexed.run.first, first), min(indexed.run.end, edge)
-            if indexed.run.first not in self._ledger.unread:
+            if indexed.run.first not in self._index_counters.unread:
                 slices += self._ready_of(indexed, low, high)
             seen += high - low
             if seen >= messages_max:
@@ -413,11 +418,11 @@ class Delta:
         return (sorted([*slices, *transient], key=first_of) if transient else slices), edge
 
     def _left_out(self, first: SequenceId, damage: Damage) -> None:
-        self._ledger.unread.add(first)
+        self._index_counters.unread.add(first)
 
     def _ready_of(self, indexed: IndexedRun, low: int, high: int) -> list[Slice]:
         run = indexed.run
-        gone = self._ledger.gone_of(run, indexed.gone) | self._pending.bits_of(run) | self._in_hand_of(run)
+        gone = self._index_counters.gone_of(run, indexed.gone) | self._pending.bits_of(run) | self._in_hand_of(run)
         low, high = low - run.first, high - run.first
         if not gone:
             return [Slice(run, low, high, None)]
@@ -481,10 +486,15 @@ def ones_of(bits: int, width: int) -> Iterator[tuple[int, int]]:
 
 class SubQueues:
     def __init__(
-        self, stores: Stores, transients: Transients, ledger: IndexCounters, delta: Delta, delta_read_messages: int
+        self,
+        stores: Stores,
+        transients: Transients,
+        index_counters: IndexCounters,
+        delta: Delta,
+        delta_read_messages: int,
     ) -> None:
         self._stores = stores
-        self._ledger = ledger
+        self._index_counters = index_counters
         self._transients = transients
         self._delta_read_messages = delta_read_messages
         self.q1 = SubQueue()
@@ -557,19 +567,19 @@ class SubQueues:
 
     def take_all(self) -> Iterator[list[Slice]]:
         """Everything, some at a time."""
-        for lane in (self.q4, self.q3):
-            yield lane.take_all()
+        for subqueue in (self.q4, self.q3):
+            yield subqueue.take_all()
         while self.delta.count:
             yield self.delta.load(self._delta_read_messages)
-        for lane in (self.q2, self.q1):
-            yield lane.take_all()
+        for subqueue in (self.q2, self.q1):
+            yield subqueue.take_all()
 
     def take_from(self, first: int) -> list[Slice]:
         """Everything from a sequence id on, which is in memory and begins a slice."""
         taken = []
-        for lane in (self.q1, self.q4):
-            while lane.count and lane.last.first >= first:
-                taken.append(lane.take_last(len(lane.last)))
+        for subqueue in (self.q1, self.q4):
+            while subqueue.count and subqueue.last.first >= first:
+                taken.append(subqueue.take_last(len(subqueue.last)))
         return taken
 
     # -- back to where it stood ----------------------------------------------------------------------------------
@@ -656,7 +666,9 @@ class SubQueues:
         if self.q3.count:
             return
         fresh = list(takewhile(lambda slice_: not _is_pageable(slice_.run, durable), reversed(self.q4.slices)))
-        if len(fresh) == len(self.q4.slices) or any(slice_.first < self._ledger.delivered_to for slice_ in fresh):
+        if len(fresh) == len(self.q4.slices) or any(
+            slice_.first < self._index_counters.delivered_to for slice_ in fresh
+        ):
             return
         for slice_ in fresh:
             self.q1.appendleft(self.q4.take_last(len(slice_)))
@@ -665,7 +677,7 @@ class SubQueues:
         """Delta is empty, and the rear of q3 is too new for it: the place of that is q2, unless its contents are still
         in memory, or it was delivered before: messages are never put back into q2."""
         fresh = list(takewhile(lambda slice_: not _is_pageable(slice_.run, scannable), reversed(self.q3.slices)))
-        stays = (slice_.contents is not None or slice_.first < self._ledger.delivered_to for slice_ in fresh)
+        stays = (slice_.contents is not None or slice_.first < self._index_counters.delivered_to for slice_ in fresh)
         if len(fresh) == len(self.q3.slices) or any(stays):
             return
         for slice_ in fresh:
@@ -695,23 +707,23 @@ def _may_leave(slice_: Slice, scannable: Epoch) -> bool:
 
 
 def _taken(
-    lane: SubQueue,
+    subqueue: SubQueue,
     quota: int,
-    look: Callable[[SubQueue], Slice],
+    peek: Callable[[SubQueue], Slice],
     take: Callable[[SubQueue, int], Slice],
     durable: Epoch,
 ) -> list[Slice]:
     """Slices from one end of a lane, up to so many messages, as far as they may leave memory."""
     taken: list[Slice] = []
-    while quota > 0 and lane.count and _is_pageable(look(lane).run, durable):
-        taken.append(take(lane, quota))
+    while quota > 0 and subqueue.count and _is_pageable(peek(subqueue).run, durable):
+        taken.append(take(subqueue, quota))
         quota -= len(taken[-1])
     return taken
 
 
-def _first_of(lane: SubQueue) -> Slice:
-    return lane.first
+def _first_of(subqueue: SubQueue) -> Slice:
+    return subqueue.first
 
 
-def _last_of(lane: SubQueue) -> Slice:
-    return lane.last
+def _last_of(subqueue: SubQueue) -> Slice:
+    return subqueue.last

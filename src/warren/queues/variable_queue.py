@@ -287,17 +287,19 @@ class VariableQueue:
             counters = stores.index.recover(place, newest, pass_over) if is_durable else Counters()
         self._is_blank = counters == Counters()  # the index has nothing of it
         self._transients = Transients(stores.transient)
-        self.ledger = IndexCounters(place, counters, self.settings.counters_every_runs, stores)
+        self.index_counters = IndexCounters(place, counters, self.settings.counters_every_runs, stores)
         self.pending = PendingAcks()
         self.rates = Rates(clock, self.settings.rate_half_life_ms)
-        delta = Delta(place, stores, self._transients, self.ledger, self.pending)
-        self.subqueues = SubQueues(stores, self._transients, self.ledger, delta, self.settings.delta_read_messages)
+        delta = Delta(place, stores, self._transients, self.index_counters, self.pending)
+        self.subqueues = SubQueues(
+            stores, self._transients, self.index_counters, delta, self.settings.delta_read_messages
+        )
         self._reader = ContentReader(place, stores, self._transients, self.settings.read_ahead_bytes_max)
         self.paging = Paging(self.subqueues, self.pending, self._reader, self.rates, stores.is_written, self.settings)
         self._version = 0  # of what is ready: tells a browser that it changed
         self._changes: IndexBatch | None = None  # those that this queue takes part in now
         self._published_from: SequenceId | None = None  # what they have published so far; None: they did more
-        self._is_astray = False
+        self._has_diverged = False
         self._settled: list[Slice] = []  # by changes that have not ended
         delta.recover(counters, newest)
         self.subqueues.refill()
@@ -305,15 +307,15 @@ class VariableQueue:
 
     # -- publishing ----------------------------------------------------------------------------------------------
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
-        self._take_part(changes)
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
+        self._take_part(batch)
         contents = publication.contents
         sizes = sizes_of(contents)
         is_persistent = self._is_durable and publication.is_persistent
         embed_below = self._embed_below(publication) if is_persistent else None
         limits = self.settings.run_bytes_max, self.settings.run_messages_max
         slices = []
-        first = self.ledger.next
+        first = self.index_counters.next
         for start, stop in cuts(sizes, len(contents), embed_below, *limits):
             run = Run(
                 first=SequenceId(first + start),
@@ -326,38 +328,38 @@ class VariableQueue:
             )
             slices.append(Slice(run, 0, run.count, list(contents[start:stop])))
         if embed_below is not None:
-            self._write(publication, slices, embed_below, changes)
+            self._write(publication, slices, embed_below, batch)
         for slice_ in slices:
             self.subqueues.put(slice_)
-        self.ledger.next = SequenceId(first + len(contents))
-        self.rates.came += len(contents)
+        self.index_counters.next = SequenceId(first + len(contents))
+        self.rates.published += len(contents)
         self._version += 1
         if is_persistent:
-            self.ledger.tell(self._oldest(), changes, is_due=False)
+            self.index_counters.tell(self._oldest(), batch, is_due=False)
         self._report_alive()
 
     def _embed_below(self, publication: Publication) -> int:
         """What several queues get is stored once, whatever its size."""
         return self.settings.queue_index_embed_msgs_below if publication.fan_out <= 1 else 0
 
-    def _write(self, publication: Publication, slices: list[Slice], embed_below: int, changes: IndexBatch) -> None:
+    def _write(self, publication: Publication, slices: list[Slice], embed_below: int, batch: IndexBatch) -> None:
         """A run's contents are all small, or all of them are large."""
         for slice_ in slices:
             run, contents = slice_.run, slice_.contents
             assert contents is not None
             if len(contents[0]) < embed_below:
-                changes.publish(self._place, run, contents)
+                batch.publish(self._place, run, contents)
             else:
-                changes.publish(self._place, run, None)
+                batch.publish(self._place, run, None)
                 part = publication, run.first - slices[0].run.first
-                self._stores.persistent.submit(part, contents, self._place, run, changes)
+                self._stores.persistent.submit(part, contents, self._place, run, batch)
         for slice_ in slices:
-            self.ledger.published(slice_.run)
+            self.index_counters.published(slice_.run)
 
     # -- fetching ------------------------------------------------------------------------------------------------
 
     def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
-        self._check_astray()
+        self._check_diverged()
         fetched: list[Fetched] = []
         while count > 0 and self.subqueues.front.count:
             try:
@@ -378,9 +380,9 @@ class VariableQueue:
     def take(self, count: int, bytes_max: int | None = None, is_first: bool = True) -> Fetched | None:
         """Fetch from one slice at the head, up to so many messages; None if they are too large. `subqueues.refill` has to
         follow."""
-        self._check_astray()
-        lane, delivered_to = self.subqueues.front, self.ledger.delivered_to
-        head = lane.first
+        self._check_diverged()
+        subqueue, delivered_to = self.subqueues.front, self.index_counters.delivered_to
+        head = subqueue.first
         is_redelivered = head.first < delivered_to
         if is_redelivered:
             count = min(count, delivered_to - head.first)
@@ -390,20 +392,20 @@ class VariableQueue:
                 return None
         contents = None
         if head.contents is None:
-            contents = self._reader.read_first(lane, count)
+            contents = self._reader.read_first(subqueue, count)
             count = len(contents)
         taken = self.subqueues.take(count)
         if contents is not None:
             taken.contents = contents
         self.pending.add(taken)
-        self.ledger.delivered_to = max(delivered_to, taken.end)
-        self.rates.went += len(taken)
+        self.index_counters.delivered_to = max(delivered_to, taken.end)
+        self.rates.fetched += len(taken)
         self._version += 1
         return Fetched(taken.first, taken, is_redelivered)
 
     def head(self) -> Slice | None:
-        lane = self.subqueues.front
-        return Slice(lane.first.run, lane.first.start, lane.first.stop, None) if lane.count else None
+        subqueue = self.subqueues.front
+        return Slice(subqueue.first.run, subqueue.first.start, subqueue.first.stop, None) if subqueue.count else None
 
     def set_aside(self, count: int) -> int:
         """What cannot be read makes way for what stands behind it."""
@@ -413,31 +415,31 @@ class VariableQueue:
         taken.contents = None
         self.pending.add(taken)
         self.subqueues.refill()
-        self.ledger.delivered_to = max(self.ledger.delivered_to, taken.end)
+        self.index_counters.delivered_to = max(self.index_counters.delivered_to, taken.end)
         self._version += 1
         return len(taken)
 
     # -- pending messages ----------------------------------------------------------------------------------------
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
-        self._check_astray()
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
+        self._check_diverged()
         taken = self.pending.take(tags)
-        return self._release(taken, reason, changes, were_pending=True)
+        return self._release(taken, reason, batch, were_pending=True)
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
-        slices = self.pending.look(tags)
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
+        slices = self.pending.select(tags)
         for slice_, contents in zip(slices, self._reader.read(slices), strict=True):
             slice_.contents = contents
         return slices
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
-        self._check_astray()
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
+        self._check_diverged()
         taken = self.pending.take(tags)
         if not taken:
             return 0
         persistent = [(slice_.first, slice_.end) for slice_ in taken if slice_.run.is_persistent]
         if persistent:
-            changes.requeued(self._place, persistent)
+            batch.requeued(self._place, persistent)
         count = sum(map(len, taken))
         self.subqueues.put_back(taken)
         self._version += 1
@@ -445,32 +447,32 @@ class VariableQueue:
 
     # -- letting go ----------------------------------------------------------------------------------------------
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
-        self._check_astray()
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
+        self._check_diverged()
         dropped: list[Slice] = []
         while count > 0 and self.subqueues.front.count:
             dropped.append(self.subqueues.take(count))
             self.subqueues.refill()
             count -= len(dropped[-1])
         self._version += 1
-        return self._release(dropped, reason, changes)
+        return self._release(dropped, reason, batch)
 
-    def purge(self, changes: IndexBatch) -> int:
-        self._check_astray()
-        purged = sum(self._dequeue(slices, DequeueReason.PURGED, changes) for slices in self.subqueues.take_all())
-        if self._changes is changes:
-            self.ledger.tell(self._oldest(), changes)
+    def purge(self, batch: IndexBatch) -> int:
+        self._check_diverged()
+        purged = sum(self._dequeue(slices, DequeueReason.PURGED, batch) for slices in self.subqueues.take_all())
+        if self._changes is batch:
+            self.index_counters.tell(self._oldest(), batch)
         self._version += 1
         return purged
 
-    def delete(self, changes: IndexBatch) -> None:
+    def delete(self, batch: IndexBatch) -> None:
         if self._is_durable:
             self._stores.note_deleted(self.ready_bytes + self.pending.size_bytes)
-            changes.remove_queue(self._place.queue)
-        for lane in (self.subqueues.q4, self.subqueues.q3, self.subqueues.q2, self.subqueues.q1):
-            lane.take_all()
+            batch.remove_queue(self._place.queue)
+        for subqueue in (self.subqueues.q4, self.subqueues.q3, self.subqueues.q2, self.subqueues.q1):
+            subqueue.take_all()
         self.subqueues.delta.clear()
-        self.ledger.clear()
+        self.index_counters.clear()
         self.pending.take([(slice_.first, slice_.end) for slice_ in self.pending])
         self._transients.clear()
         self._reader.forget()
@@ -478,26 +480,26 @@ class VariableQueue:
         self._report_alive()
 
     def _release(
-        self, slices: list[Slice], reason: DequeueReason, changes: IndexBatch, were_pending: bool = False
+        self, slices: list[Slice], reason: DequeueReason, batch: IndexBatch, were_pending: bool = False
     ) -> int:
         """Messages that are neither ready nor pending any more."""
-        count = self._dequeue(slices, reason, changes, were_pending)
-        if self._changes is changes:
-            self.ledger.tell(self._oldest(), changes)
+        count = self._dequeue(slices, reason, batch, were_pending)
+        if self._changes is batch:
+            self.index_counters.tell(self._oldest(), batch)
         return count
 
     def _dequeue(
-        self, slices: list[Slice], reason: DequeueReason, changes: IndexBatch, were_pending: bool = False
+        self, slices: list[Slice], reason: DequeueReason, batch: IndexBatch, were_pending: bool = False
     ) -> int:
         """`were_pending`: an abort can undo it, unless transient messages go with them: these are gone at once."""
         persistent = [slice_ for slice_ in slices if slice_.run.is_persistent]
         if persistent:
-            self._take_part(changes)
+            self._take_part(batch)
             if were_pending and len(persistent) == len(slices):
                 self._settled += slices
             else:
                 self._published_from = None
-            self.ledger.dequeue(persistent, reason, changes)
+            self.index_counters.dequeue(persistent, reason, batch)
         if len(persistent) < len(slices):
             for slice_ in slices:
                 if not slice_.run.is_persistent:
@@ -513,7 +515,7 @@ class VariableQueue:
 
     def status(self, sequence_id: SequenceId) -> MessageStatus | None:
         """All that is known of one message; None if it is gone, or never was."""
-        embed_below, delivered_to = self.settings.queue_index_embed_msgs_below, self.ledger.delivered_to
+        embed_below, delivered_to = self.settings.queue_index_embed_msgs_below, self.index_counters.delivered_to
         return status(self._place, sequence_id, self.subqueues, self.pending, delivered_to, embed_below)
 
     def __len__(self) -> int:
@@ -534,10 +536,15 @@ class VariableQueue:
         return subqueues.ram_bytes + pending.ram_bytes + reader.ahead_bytes + messages * MESSAGE_BYTES
 
     def sizes(self) -> MessageSizes:
-        subqueues, pending, ledger = self.subqueues, self.pending, self.ledger
+        subqueues, pending, index_counters = self.subqueues, self.pending, self.index_counters
         ram_bytes = subqueues.ram_bytes + pending.ram_bytes
         return MessageSizes(
-            pending.size_bytes, subqueues.ram_count, pending.ram_count, ram_bytes, ledger.count, ledger.size_bytes
+            pending.size_bytes,
+            subqueues.ram_count,
+            pending.ram_count,
+            ram_bytes,
+            index_counters.count,
+            index_counters.size_bytes,
         )
 
     def facts(self) -> Mapping[str, int | float | str]:
@@ -554,8 +561,8 @@ class VariableQueue:
             "q3": subqueues.q3.count,
             "q4": subqueues.q4.count,
             "missing": subqueues.delta.missing,
-            "next": self.ledger.next,
-            "delivered_to": self.ledger.delivered_to,
+            "next": self.index_counters.next,
+            "delivered_to": self.index_counters.delivered_to,
             "ingress": self.rates.ingress,
             "egress": self.rates.egress,
         }
@@ -573,37 +580,37 @@ class VariableQueue:
 
     # -- start, stop and the end of changes ------------------------------------------------------------------------
 
-    def go_on(self, changes: IndexBatch) -> None:
+    def resume(self, batch: IndexBatch) -> None:
         """After a start, before the first fetch: from now on a stop is clean only if it is told (`stop`)."""
         if self._is_durable:
-            self._take_part(changes)
-            self.ledger.tell(self._oldest(), changes)
+            self._take_part(batch)
+            self.index_counters.tell(self._oldest(), batch)
 
-    def stop(self, changes: IndexBatch) -> None:
+    def stop(self, batch: IndexBatch) -> None:
         """Nothing is written of a queue that never had a message: the next start finds it as this one did."""
-        if self._is_durable and not (self._is_blank and self.ledger.next == FIRST):
-            changes.counters(self._place, self.ledger.counters(self._oldest(), is_clean=True))
+        if self._is_durable and not (self._is_blank and self.index_counters.next == FIRST):
+            batch.counters(self._place, self.index_counters.counters(self._oldest(), is_clean=True))
 
-    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+    def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
         """Everything was said when it happened."""
 
-    def after_end(self, epoch: Epoch) -> None:
+    def after_commit(self, epoch: Epoch) -> None:
         self._changes, self._settled = None, []
         self.subqueues.delta.newest = max(self.subqueues.delta.newest, epoch)
-        self.ledger.settled(epoch)
+        self.index_counters.settled(epoch)
 
-    def aborted(self) -> None:
+    def on_abort(self) -> None:
         """What was published never was, and what was settled is pending again. What was dropped or purged cannot be
         brought back."""
         first, self._changes = self._published_from, None
         settled, self._settled = self._settled, []
-        if first is None or self.ledger.delivered_to > first:
-            self._is_astray = True
+        if first is None or self.index_counters.delivered_to > first:
+            self._has_diverged = True
             return
         taken = self.subqueues.take_from(first)
-        self._is_astray = sum(map(len, taken)) != self.ledger.next - first
-        self.ledger.unpublish(first, [slice_.run for slice_ in taken if slice_.run.is_persistent])
-        self.ledger.undo_dequeues(settled)
+        self._has_diverged = sum(map(len, taken)) != self.index_counters.next - first
+        self.index_counters.unpublish(first, [slice_.run for slice_ in taken if slice_.run.is_persistent])
+        self.index_counters.undo_dequeues(settled)
         for slice_ in settled:
             self.pending.add(slice_)
         self._version += 1
@@ -611,29 +618,29 @@ class VariableQueue:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _take_part(self, changes: IndexBatch) -> None:
+    def _take_part(self, batch: IndexBatch) -> None:
         """Hear of the end of these changes."""
-        self._check_astray()
-        if changes is not self._changes:
-            changes.join(self)
-            self._published_from = self.ledger.next if self._changes is None else None
-            self._changes = changes
+        self._check_diverged()
+        if batch is not self._changes:
+            batch.join(self)
+            self._published_from = self.index_counters.next if self._changes is None else None
+            self._changes = batch
 
     def _report_alive(self) -> None:
         self._stores.report_alive(self._place, self.subqueues.size_bytes + self.pending.size_bytes)
 
     @property
-    def is_astray(self) -> bool:
-        return self._is_astray
+    def has_diverged(self) -> bool:
+        return self._has_diverged
 
-    def _check_astray(self) -> None:
-        if self._is_astray:
+    def _check_diverged(self) -> None:
+        if self._has_diverged:
             what = f"queue {self._place.queue}: changes that took messages from it were not written"
             raise Refused(what, "open the queue again: it will be as its log says")
 
     def _oldest(self) -> Slice | None:
         """The first message that is ready or pending."""
-        lane, pending = self.subqueues.front, self.pending.head
-        if not lane.count:
+        subqueue, pending = self.subqueues.front, self.pending.head
+        if not subqueue.count:
             return pending
-        return lane.first if pending is None or lane.first.first < pending.first else pending
+        return subqueue.first if pending is None or subqueue.first.first < pending.first else pending

@@ -31,10 +31,10 @@ class Failing(MemoryQueue):
 
     is_failing = False
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
         if self.is_failing:
             raise DiskFailure("the disk is gone")
-        super().publish(publication, changes)
+        super().publish(publication, batch)
 
 
 class Mirrored:
@@ -306,8 +306,8 @@ class MirrorOfVariableMachine(MirrorMachine):
 
 
 @pytest.mark.parametrize("machine", [MirrorMachine, MirrorOfVariableMachine])
-def test_bq_07_a_mirror_is_what_a_plain_list_says_whoever_is_the_master(environment: type[MirrorMachine]) -> None:
-    run_state_machine_as_test(environment, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+def test_bq_07_a_mirror_is_what_a_plain_list_says_for_either_master(machine: type[MirrorMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
     assert MirrorMachine.promoted > 10
 
 

@@ -48,7 +48,7 @@ class MemoryQueue:
         self._next = 0
         self._version = 0  # of what is ready: tells a browser that it changed
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
         p = publication
         is_persistent = self._is_durable and p.is_persistent
         for content in p.contents:
@@ -74,16 +74,16 @@ class MemoryQueue:
             entry.is_delivered = True
         return fetched
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
         taken = self._take_pending(tags)
         for tag in taken:
             self._count_persistent(self._entries.pop(tag), -1)
         return len(taken)
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
         return [self._entries[tag].slice() for tag in self._pending_tags(tags)]
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
         taken = self._take_pending(tags)
         for tag in taken:
             self._make_ready(tag)
@@ -92,14 +92,14 @@ class MemoryQueue:
     def head(self) -> Slice | None:
         return self._entries[self._ready[0]].slice(has_contents=False) if self._ready else None
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
         dropped = min(count, len(self._ready))
         for _ in range(dropped):
             self._count_persistent(self._entries.pop(self._take()), -1)
         return dropped
 
-    def purge(self, changes: IndexBatch) -> int:
-        return self.drop(len(self._ready), DequeueReason.PURGED, changes)
+    def purge(self, batch: IndexBatch) -> int:
+        return self.drop(len(self._ready), DequeueReason.PURGED, batch)
 
     def browse(self) -> Iterator[Slice]:
         version = self._version
@@ -138,10 +138,10 @@ class MemoryQueue:
     def page(self) -> bool:
         return False
 
-    def stop(self, changes: IndexBatch) -> None:
+    def stop(self, batch: IndexBatch) -> None:
         """Nothing of it outlives a stop."""
 
-    def delete(self, changes: IndexBatch) -> None:
+    def delete(self, batch: IndexBatch) -> None:
         self._entries, self._ready, self._pending = {}, [], set()
         self._ready_bytes = self._pending_bytes = self._persistent = self._persistent_bytes = 0
         self._version += 1

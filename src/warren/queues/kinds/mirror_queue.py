@@ -167,7 +167,7 @@ def in_order(pending: Sequence[TagRange], queue: BackingQueue) -> Iterator[tuple
     held: list[_Standing] = []
     for first, stop in pending:
         tag = first
-        for slice_ in queue.look([(first, stop)]):
+        for slice_ in queue.read_pending([(first, stop)]):
             held.append((slice_.first, tag, slice_))
             tag += len(slice_)
     ready = ((slice_.first, None, slice_) for slice_ in queue.browse())
@@ -250,21 +250,21 @@ class MirrorQueue:
             if number >= self._old_ready and content != next(theirs, None):
                 yield f"ready message {number} is another one in the second queue"
 
-    def synchronise(self, changes: IndexBatch) -> int:
+    def synchronise(self, batch: IndexBatch) -> int:
         """Make the second queue what the master is; how many messages that took. Everything waits meanwhile."""
         second = self._second
         if second is None:
             raise Misuse("there is no second queue", "add one")
         self._difference = "synchronising was not finished"
-        second.requeue(self._tags.take_all(), changes)
-        second.purge(changes)
+        second.requeue(self._tags.take_all(), batch)
+        second.purge(batch)
         if second.pending_count:
             raise Refused("the second queue has pending messages that nobody knows of", "add an empty one")
         ready: list[TagRange] = []
         count = 0
         for tag, slice_ in in_order(list(self._pending), self._master):
             count += len(slice_)
-            second.publish(as_publication(slice_), changes)
+            second.publish(as_publication(slice_), batch)
             for each in fetched_whole(second, len(slice_)):
                 if tag is None:
                     ready.append(each.tags)
@@ -272,11 +272,11 @@ class MirrorQueue:
                     self._tags.add(tag, tag + len(each.slice), each.tag)
                     tag += len(each.slice)
             second.page()
-        second.requeue(ready, changes)
+        second.requeue(ready, batch)
         self._old_ready, self._difference = 0, ""
         return count
 
-    def promote(self, changes: IndexBatch, may_lose: bool = False) -> None:
+    def promote(self, batch: IndexBatch, may_lose: bool = False) -> None:
         """Let the second queue be the queue. The old master is let go of, whatever state it is in; tags that it gave
         are no good any more."""
         second = self._second
@@ -287,16 +287,16 @@ class MirrorQueue:
             raise Refused(
                 f"the second queue cannot take over: {reason}", "synchronise it, or say that messages may be lost"
             )
-        second.requeue(self._tags.take_all(), changes)
+        second.requeue(self._tags.take_all(), batch)
         self._master, self._second = second, None
         self._pending.clear()
         self._old_ready, self._difference = 0, ""
 
     # -- calls that both get -------------------------------------------------------------------------------------
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
-        self._master.publish(publication, changes)
-        self._follow(lambda second: second.publish(publication, changes))
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
+        self._master.publish(publication, batch)
+        self._follow(lambda second: second.publish(publication, batch))
 
     def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
         fetched = self._master.fetch(count, bytes_max)
@@ -306,45 +306,45 @@ class MirrorQueue:
         self._follow(lambda second: self._fetch_there(second, fetched, old))
         return fetched
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
         ordered = self._pending.checked(tags)
-        count = self._master.ack(tags, reason, changes)
+        count = self._master.ack(tags, reason, batch)
         self._pending.take(ordered)
         theirs = self._tags.take(ordered)
-        self._follow(lambda second: second.ack(theirs, reason, changes))
+        self._follow(lambda second: second.ack(theirs, reason, batch))
         return count
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
         ordered = self._pending.checked(tags)
-        count = self._master.requeue(tags, changes)
+        count = self._master.requeue(tags, batch)
         self._pending.take(ordered)
         theirs = self._tags.take(ordered)
         if self._second is not None:
             self._old_ready += count - sum(stop - first for first, stop in theirs)
-        self._follow(lambda second: second.requeue(theirs, changes))
+        self._follow(lambda second: second.requeue(theirs, batch))
         return count
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
-        dropped = self._master.drop(count, reason, changes)
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
+        dropped = self._master.drop(count, reason, batch)
         known = dropped - self._take_old(dropped)
-        self._follow(lambda second: _same(known, second.drop(known, reason, changes), "dropped"))
+        self._follow(lambda second: _same(known, second.drop(known, reason, batch), "dropped"))
         return dropped
 
-    def purge(self, changes: IndexBatch) -> int:
-        purged = self._master.purge(changes)
+    def purge(self, batch: IndexBatch) -> int:
+        purged = self._master.purge(batch)
         known = purged - self._take_old(purged)
-        self._follow(lambda second: _same(known, second.purge(changes), "purged"))
+        self._follow(lambda second: _same(known, second.purge(batch), "purged"))
         return purged
 
-    def stop(self, changes: IndexBatch) -> None:
-        self._master.stop(changes)
-        self._follow(lambda second: second.stop(changes))
+    def stop(self, batch: IndexBatch) -> None:
+        self._master.stop(batch)
+        self._follow(lambda second: second.stop(batch))
 
-    def delete(self, changes: IndexBatch) -> None:
-        self._master.delete(changes)
+    def delete(self, batch: IndexBatch) -> None:
+        self._master.delete(batch)
         self._pending.clear()
         self._tags, self._old_ready = TagMap(), 0
-        self._follow(lambda second: second.delete(changes))
+        self._follow(lambda second: second.delete(batch))
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
         """Each of them holds what lasts so long."""
@@ -359,8 +359,8 @@ class MirrorQueue:
 
     # -- calls that the master answers ---------------------------------------------------------------------------
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
-        return self._master.look(tags)
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
+        return self._master.read_pending(tags)
 
     def head(self) -> Slice | None:
         return self._master.head()

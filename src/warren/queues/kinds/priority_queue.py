@@ -55,9 +55,9 @@ class PriorityQueue:
         self._pending = TagRanges()
         self._version = 0  # of what is ready: tells a browser that it changed
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
         self._version += 1
-        self._levels[min(publication.priority, len(self._levels) - 1)].publish(publication, changes)
+        self._levels[min(publication.priority, len(self._levels) - 1)].publish(publication, batch)
 
     def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
         self._version += 1
@@ -86,36 +86,36 @@ class PriorityQueue:
         first: object = next((level for _, level in self._descending if len(level)), None)
         return first.set_aside(count) if isinstance(first, SetAsideQueue) else 0
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
         taken = self._pending.take(tags)
-        return sum(self._levels[level].ack(own, reason, changes) for level, own in _by_level(taken))
+        return sum(self._levels[level].ack(own, reason, batch) for level, own in _by_level(taken))
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
         self._pending.checked(tags)
-        return [slice_ for level, own in _by_level(tags) for slice_ in self._levels[level].look(own)]
+        return [slice_ for level, own in _by_level(tags) for slice_ in self._levels[level].read_pending(own)]
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
         taken = self._pending.take(tags)
         self._version += 1
-        return sum(self._levels[level].requeue(own, changes) for level, own in _by_level(taken))
+        return sum(self._levels[level].requeue(own, batch) for level, own in _by_level(taken))
 
     def head(self) -> Slice | None:
         """Of the highest level that has something ready. What has expired is found here, level by level: when the head
         has gone the next look is at what comes then."""
         return next((level.head() for _, level in self._descending if len(level)), None)
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
         """What would be delivered next, the highest priority first: see the top of this module."""
         self._version += 1
         dropped = 0
         for _, level in self._descending:
             if dropped < count and len(level):
-                dropped += level.drop(count - dropped, reason, changes)
+                dropped += level.drop(count - dropped, reason, batch)
         return dropped
 
-    def purge(self, changes: IndexBatch) -> int:
+    def purge(self, batch: IndexBatch) -> int:
         self._version += 1
-        return sum(level.purge(changes) for level in self._levels)
+        return sum(level.purge(batch) for level in self._levels)
 
     def browse(self) -> Iterator[Slice]:
         version = self._version
@@ -144,8 +144,8 @@ class PriorityQueue:
         return reduce(MessageSizes.plus, (level.sizes() for level in self._levels))
 
     @property
-    def is_astray(self) -> bool:
-        return any(not isinstance(level, RollbackQueue) or level.is_astray for level in self._levels)
+    def has_diverged(self) -> bool:
+        return any(not isinstance(level, RollbackQueue) or level.has_diverged for level in self._levels)
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
         for level in self._levels:
@@ -165,15 +165,15 @@ class PriorityQueue:
         """A step of the lowest level that needs one."""
         return any(level.page() for level in self._levels)
 
-    def stop(self, changes: IndexBatch) -> None:
+    def stop(self, batch: IndexBatch) -> None:
         for level in self._levels:
-            level.stop(changes)
+            level.stop(batch)
 
-    def delete(self, changes: IndexBatch) -> None:
+    def delete(self, batch: IndexBatch) -> None:
         self._version += 1
         self._pending.clear()
         for level in self._levels:
-            level.delete(changes)
+            level.delete(batch)
 
     def facts(self) -> Mapping[str, int | float | str]:
         """Of all levels; how many are ready at each that has some, too."""

@@ -402,14 +402,14 @@ class SqlSession:
         self._is_written = False
 
     @classmethod
-    def of(cls, store: SqlStore, changes: IndexBatch) -> SqlSession:
+    def of(cls, store: SqlStore, batch: IndexBatch) -> SqlSession:
         """The one of these changes."""
         with store.lock:
-            found = store.sessions.get(id(changes))
+            found = store.sessions.get(id(batch))
             if found is None:
-                found = store.sessions[id(changes)] = cls(store, id(changes))
+                found = store.sessions[id(batch)] = cls(store, id(batch))
         assert isinstance(found, SqlSession)
-        changes.join(found)
+        batch.join(found)
         return found
 
     def of_member(self, member: SqlSessionMember) -> SqlPlaceStore:
@@ -418,24 +418,24 @@ class SqlSession:
             self._members.append(member)
         return self._batch.setdefault(member.place, SqlPlaceStore())
 
-    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+    def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
         if any(of_place.rows for of_place in self._batch.values()):
             self._write()
 
-    def after_end(self, epoch: Epoch) -> None:
+    def after_commit(self, epoch: Epoch) -> None:
         try:
             if not self._is_written:
                 if epoch:
                     self._store.wait(epoch)
                 self._write()
         except BaseException:
-            self.aborted()
+            self.on_abort()
             raise
         self._forget()
         for member in self._members:
             member.written()
 
-    def aborted(self) -> None:
+    def on_abort(self) -> None:
         self._forget()
         for member in self._members:
             member.abandoned()
@@ -476,7 +476,7 @@ class SqlQueue:
         self._unwritten: list[Row] = []  # published by the changes under way
         self._unwritten_bytes = 0
         self._has_taken = False  # the changes under way did more than publish
-        self._is_astray = False
+        self._has_diverged = False
         self._is_stopping = False  # by the changes under way
         self._is_removed = False
         self._told_next = found.next  # what SQL says; -1: something else than it should
@@ -485,11 +485,11 @@ class SqlQueue:
 
     # -- publishing and fetching ---------------------------------------------------------------------------------
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
         if not publication.contents:
             return
         rows = rows_of(publication, self._next, self._is_durable and publication.is_persistent)
-        self._of(changes).rows += rows
+        self._of(batch).rows += rows
         self._count_persistent(rows, 1)
         size_bytes = sum(map(len, publication.contents))
         self._is_removed = False
@@ -501,7 +501,7 @@ class SqlQueue:
         self._version += 1
 
     def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
-        self._check_astray()
+        self._check_diverged()
         delivered_to = self._delivered_to
         rows = self._take(count, bytes_max)
         for row in rows:
@@ -515,20 +515,20 @@ class SqlQueue:
 
     # -- pending messages ----------------------------------------------------------------------------------------
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
-        self._check_astray()
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
+        self._check_diverged()
         taken = self._pending.take(tags)
         if taken:
-            self._release(taken, changes)
+            self._release(taken, batch)
             self._settled(taken, is_gone=True)
         return sum(stop - first for first, stop in taken)
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
         self._pending.checked(tags)
         return [slice_ for first, stop in tags for slice_ in slices_of(self._between(first, stop, stop - first))]
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
-        self._check_astray()
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
+        self._check_diverged()
         taken = self._pending.take(tags)
         for first, stop in taken:
             self._requeued.add(first, stop)
@@ -540,20 +540,20 @@ class SqlQueue:
 
     # -- letting go ----------------------------------------------------------------------------------------------
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
-        self._check_astray()
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
+        self._check_diverged()
         rows = self._take(count, has_contents=False)
         if rows:
-            self._release([(each.first, each.end) for each in slices_of(rows)], changes)
+            self._release([(each.first, each.end) for each in slices_of(rows)], batch)
             self._count_persistent(rows, -1)
         return len(rows)
 
-    def purge(self, changes: IndexBatch) -> int:
-        self._check_astray()
+    def purge(self, batch: IndexBatch) -> int:
+        self._check_diverged()
         purged = self._count
         ready = [each for each in self._ready_ranges() if each[0] < each[1]]
         if purged:
-            self._release(ready, changes)
+            self._release(ready, batch)
         self._requeued.clear()
         self._fetched_to = self._next
         self._count = self._ready_bytes = 0
@@ -562,8 +562,8 @@ class SqlQueue:
         self._version += 1
         return purged
 
-    def delete(self, changes: IndexBatch) -> None:
-        of_place = self._of(changes)
+    def delete(self, batch: IndexBatch) -> None:
+        of_place = self._of(batch)
         of_place.is_removed, of_place.rows, of_place.gone = True, [], []
         self._has_taken = self._is_removed = True
         self._unwritten, self._unwritten_bytes = [], 0
@@ -631,8 +631,8 @@ class SqlQueue:
 
     # -- the end of changes --------------------------------------------------------------------------------------
 
-    def stop(self, changes: IndexBatch) -> None:
-        self._of(changes)
+    def stop(self, batch: IndexBatch) -> None:
+        self._of(batch)
         self._is_stopping = True
 
     def counters(self) -> tuple[int, int, bool] | None:
@@ -650,7 +650,7 @@ class SqlQueue:
         """What was published never was. What was taken cannot be brought back."""
         rows = self._unwritten
         if self._has_taken or (rows and self._fetched_to > rows[0][SEQUENCE]):
-            self._is_astray = True
+            self._has_diverged = True
             return
         self._count_persistent(rows, -1)
         self._next -= len(rows)
@@ -661,13 +661,13 @@ class SqlQueue:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _of(self, changes: IndexBatch) -> SqlPlaceStore:
+    def _of(self, batch: IndexBatch) -> SqlPlaceStore:
         """What the changes do here."""
-        self._check_astray()
-        return SqlSession.of(self._store, changes).of_member(self)
+        self._check_diverged()
+        return SqlSession.of(self._store, batch).of_member(self)
 
-    def _release(self, ranges: Sequence[TagRange], changes: IndexBatch) -> None:
-        self._of(changes).gone += ranges
+    def _release(self, ranges: Sequence[TagRange], batch: IndexBatch) -> None:
+        self._of(batch).gone += ranges
         self._has_taken = True
 
     def _settled(self, ranges: Sequence[TagRange], is_gone: bool) -> None:
@@ -684,11 +684,11 @@ class SqlQueue:
         self._persistent_bytes += sign * sum(sizes)
 
     @property
-    def is_astray(self) -> bool:
-        return self._is_astray
+    def has_diverged(self) -> bool:
+        return self._has_diverged
 
-    def _check_astray(self) -> None:
-        if self._is_astray:
+    def _check_diverged(self) -> None:
+        if self._has_diverged:
             what = f"queue {self.place.queue}: changes that took messages from it were not written"
             raise Refused(what, "open the queue again: it will be as SQL says")
 
