@@ -9,8 +9,8 @@ than a thousand fetched at once. Nothing is longer than its bucket: taking a mes
 references at most. Contents of pending messages can be paged out as those of ready ones can, and are read again if the
 message is requeued and fetched.
 
-`TagRanges`: a set of tags in the same buckets, without messages. Proxies check tags with it, so that a call with a wrong
-tag is refused before it reaches a queue behind the proxy.
+`TagRanges`: a set of tags in the same buckets, without messages. Proxies check tags with it, so that a call with a
+wrong tag is refused before it reaches a queue behind the proxy.
 
     add 3…8   [3, 8)        take 5   [3, 5) [6, 8)        add 5   [3, 8)
 

@@ -1,7 +1,5 @@
-"""How variable queues share messages between memory and disk. Documented in docs/operating.md; a test compares.
-
-Settings of queues as a whole. Documented in docs/operating.md; a test compares.
-"""
+"""Settings of variable queues (memory and disk) and of queues in general. Documented in docs/operating.md; a test
+compares."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
     refill                 q3 is empty: read delta into q3, and q2 behind it when delta is empty; or q1 becomes q4
     push_alphas_to_betas   front of q1 → rear of q2 (delta is not empty) or q3;  rear of q4 → front of q3
     push_betas_to_deltas   rear of q3 → front of delta, then front of q2 → rear of delta
-    put_back               fetched messages, to their old position: q4, q3 or delta; messages of q2 or q1 are never fetched
+    put_back               fetched messages, to their old position: q4, q3 or delta; never q2 or q1
 
 Quotas count messages, and split slices. Contents of a persistent message are in the log already, so removing them from
 memory writes nothing; they stay as long as their epoch is not durable. Messages at the rear of q4 that are that new
@@ -43,9 +43,9 @@ gets its own run.
 Invariants
 * After each move: `invariants.check`. Between `take` and `refill` it does not hold (C-04).
 * Slices are in the order of sequence ids, and none is empty. A sub-queue owns its slices: it may shorten one in place.
-  A slice that is taken out belongs to the caller. Lists of contents are never changed, only replaced: they may be shared.
-* Everything from `start` up to `end` that is neither gone nor pending is in delta. Only runs that the index can scan are
-  put there, so reading delta waits for no sync and applies nothing.
+  A slice taken out belongs to the caller. Lists of contents are never changed, only replaced: they may be shared.
+* Everything from `start` up to `end` that is neither gone nor pending is in delta. Only runs that the index can scan
+  are put there, so reading delta waits for no sync and applies nothing.
 * A unit is removed when the last of its messages is gone. The transient store is scratch: the next start deletes it
   without reading it, so its bytes have no stable format.
 
@@ -386,7 +386,7 @@ class Transients:
         self._next = 0
 
     def write(self, slices: Sequence[Slice]) -> list[Slice]:
-        """Write contents to the store; returns the same slices without contents. Slices already stored are not written."""
+        """Write contents to the store, unless they are there; returns the slices without contents."""
         written = iter(
             [paged for unit in _units([s for s in slices if not s.run.stored]) for paged in self._write(unit)]
         )
@@ -636,7 +636,7 @@ class SubQueues:
         return sum(map(len, from_q1)) + sum(map(len, from_q4))
 
     def release_settled(self) -> int:
-        """Drop contents in q3 that were requeued before they were durable, and are durable now; of how many messages."""
+        """Drop contents in q3 that were not durable when they were requeued, and are now; of how many messages."""
         return self.q3.release(self._stores.is_written) if self.q3.ram_count else 0
 
     def push_betas_to_deltas(self, quota: int) -> int:
@@ -682,7 +682,7 @@ class SubQueues:
             self.q2.appendleft(self.q3.take_last(len(slice_)))
 
     def without_contents(self, slices: list[Slice]) -> list[Slice]:
-        """Page out contents: persistent ones are in the log, unless they are too new; transient ones are written, joined."""
+        """Page out contents: persistent ones are in the log unless too new; transient ones are written, joined."""
         if any(not slice_.run.is_persistent and slice_.contents is not None for slice_ in slices):
             written = iter(self._transients.write([s for s in slices if not s.run.is_persistent]))
             slices = [slice_ if slice_.run.is_persistent else next(written) for slice_ in slices]
