@@ -93,7 +93,7 @@ def test_only_messages_that_are_alive_are_copied(stage: StoreStage) -> None:
     stage.log.purge()
     for run in runs:
         assert stage.contents(run, 3, 4) == [content(3, 200)]
-        with pytest.raises(Damage, match="no run wanted them any more"):
+        with pytest.raises(Damage, match="no run referenced them"):
             stage.contents(run, 2, 4)
     stage.reopen()
     for run, _ in stage.recovered(A):

@@ -120,12 +120,12 @@ def test_damage_names_file_offset_and_what_it_hits_and_other_units_are_served() 
 def test_words_that_do_not_fit_the_run_are_damage_and_nothing_is_served() -> None:
     stage = StoreStage()
     run = stage.publish([content(1), content(2)], A)[A]
-    with pytest.raises(Damage, match="the store that it has 800"):
+    with pytest.raises(Damage, match="the store has 800"):
         stage.store.read(run.stored, np.array([400, 401], dtype=np.uint32), 0, 2)
     with pytest.raises(Misuse, match="2 of them are stored"):
         stage.store.read(run.stored, 400, 0, 3)
     (unit,) = stored_of(run).units
-    with pytest.raises(Damage, match="1 records, 2 are told of"):
+    with pytest.raises(Damage, match="1 records, 2 are listed"):
         stage.store.read(encode_stored([unit._replace(places=unit.places * 2)], CHUNK_BYTES), 400, 0, 2)
 
 

@@ -108,7 +108,7 @@ def test_any_bytes_are_a_bitmap_within_the_run_or_an_error_of_ours(raw: bytes, c
 
 @pytest.mark.parametrize("raw", ["", "01 00", "01 00 0000 0d000000", "01 00 0000 ffffffff", "01 00 0000 04000000 0001"])
 def test_an_ack_row_that_speaks_of_more_messages_than_there_are_is_damage(raw: str) -> None:
-    with pytest.raises(Damage, match="queue 7, level 2, sequence id 5: the row of what is gone"):
+    with pytest.raises(Damage, match="queue 7, level 2, sequence id 5: the ack row"):
         decode_gone(PLACE, 5, 12, bytes.fromhex(raw))
 
 
@@ -136,7 +136,7 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
 def test_what_a_later_version_says_otherwise_is_refused_by_name(change: tuple[int, int]) -> None:
     raw = bytearray(encode_counters(COUNTERS))
     raw[change[0]] = change[1]
-    with pytest.raises(Refused, match="queue 7, level 2: the row of its counters"):
+    with pytest.raises(Refused, match="queue 7, level 2: the counters row"):
         decode_counters(PLACE, bytes(raw))
 
 

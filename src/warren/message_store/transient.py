@@ -1,10 +1,10 @@
-"""The transient store: contents that need not survive, out of memory for a while.
+"""Transient store: contents that need not survive a restart, paged out of memory.
 
-    page out ──write──▶ heap of plain files ──read──▶ back        remove: nobody wants it any more
+    page out ──write──▶ plain files ──read──▶ back        remove: the contents are not needed any more
 
-What it holds is in no log, and deleted at every start. Each unit has an entry in the index, since nobody else could say
-whether it is alive; a queue keeps one `stored` for what it has paged out together. Reading and collecting are those of
-the persistent store.
+It is not in the log, and deleted at every start. Each unit has an entry in the index, since its liveness is recorded
+nowhere else; a queue keeps one `stored` per group of messages paged out together. Reading and collecting are shared
+with the persistent store.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class TransientStore:
         self._index = index
         self._statistics = statistics
         self._lock = lock
-        self._writing: list[FileNumber] = []  # who is at it, and into which file or later ones
+        self._writing: list[FileNumber] = []  # first file of each write in progress
         self._chunk_bytes = chunk_bytes
         self.ended: deque[tuple[Lsn, IndexEntry]] = deque()  # for the collector
         self.read = BodyReader(body_files, index).read
 
     def write(self, contents: Sequence[bytes]) -> bytes:
-        """Store them; where they are, to be given to `read` and `remove`."""
+        """Store contents; returns their location, for `read` and `remove`."""
         with self._lock:
             begun = self._body_files.present_file()
             self._writing.append(begun)
@@ -55,7 +55,7 @@ class TransientStore:
         return encode_stored(units, self._chunk_bytes)
 
     def remove(self, stored: bytes) -> None:
-        """Nobody wants them any more."""
+        """Release contents."""
         for unit in decode_stored(stored).units:
             if self._index.add_references(unit.id, -1) == 0 and (entry := self._index.look_up(unit.id)) is not None:
                 self.ended.append((unit.id, entry))
@@ -65,7 +65,7 @@ class TransientStore:
                 self._statistics.note_dead(place.file, share)
 
     def is_settled(self, file: FileNumber) -> bool:
-        """Does the index know every unit in this sealed file? Not, perhaps, while somebody writes who began in it."""
+        """Whether the index has every unit of this sealed file: no write in progress began in it or before."""
         with self._lock:
             return all(file < begun for begun in self._writing)
 

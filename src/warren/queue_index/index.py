@@ -138,8 +138,8 @@ class QueueIndex:
         on_damage: OnDamage | None = None,
     ) -> Iterator[IndexedRun]:
         """The runs with live messages from `first` up to `stop`, in order, up to `runs_max` runs or about
-        `messages_max` messages. The first and the last may lie in the range only in part. They must have been written in epochs up to
-        `newest`. An unreadable run raises `Damage`, or is passed to `on_damage` and left out."""
+        `messages_max` messages. The first and the last may lie in the range only in part. They must have been written
+        in epochs up to `newest`. An unreadable run raises `Damage`, or is passed to `on_damage` and left out."""
         messages = 0
         with closing(self._reads.view_at(newest)) as view:
             for runs, indexed in enumerate(self._between(view, place, first, stop, on_damage)):

@@ -32,7 +32,7 @@ Paging: quotas from the memory in use against a target (VQ-34).
 
     target      seconds × (messages published and fetched per second)
     in memory   contents of ready and of pending messages, and positions beyond `beta_messages_max`
-    quota       in memory − target: spent on contents (q1, then q4), then on those of pending messages, then on positions
+    quota       in memory − target: spent on contents (q1, then q4), then on pending ones, then on positions
 
 The messages that are delivered last are paged first, and only until the quota is spent: messages to be sent soon stay
 in memory (VQ-38). One quota is shared by all sub-queues, q1 first (C-03). A step is bounded in messages and roughly in

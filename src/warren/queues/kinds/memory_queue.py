@@ -1,12 +1,12 @@
-"""The plain queue: everything in memory, one entry for each message, nothing clever.
+"""Memory queue: everything in memory, one entry per message; the reference implementation.
 
-    ready     heap of sequence ids          what comes out next is the smallest
-    pending   dict by tag                   a tag is the message's sequence id
+    ready     heap of sequence ids          the smallest is fetched next
+    pending   set of tags                   a tag is the message's sequence id
 
-It keeps the protocol and nothing else: nothing of it is written, a stop loses it all, a target for memory is heard and
-not followed. So it is what the other queues are measured by: where one of them differs from this one, it is wrong.
+It implements the protocol and nothing else: nothing is written, a stop loses everything, a memory target has no effect.
+Other queues are compared with it: where one of them differs, it is wrong.
 
-Always true: a message is ready, pending or gone. Not here: speed, disk, memory limits.
+Invariant: a message is ready, pending or gone. Not supported: speed, disk, memory limits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Entry:
 
 
 class MemoryQueue:
-    """Is a `BackingQueue`."""
+    """Implements `BackingQueue`."""
 
     def __init__(self, is_durable: bool = True) -> None:
         self._is_durable = is_durable
@@ -46,7 +46,7 @@ class MemoryQueue:
         self._pending_bytes = 0
         self._persistent = self._persistent_bytes = 0  # messages, and their bytes
         self._next = 0
-        self._version = 0  # of what is ready: tells a browser that it changed
+        self._version = 0  # changes with the ready messages; ends a `browse`
 
     def publish(self, publication: Publication, batch: IndexBatch) -> None:
         p = publication
@@ -139,7 +139,7 @@ class MemoryQueue:
         return False
 
     def stop(self, batch: IndexBatch) -> None:
-        """Nothing of it outlives a stop."""
+        """Nothing survives a stop."""
 
     def delete(self, batch: IndexBatch) -> None:
         self._entries, self._ready, self._pending = {}, [], set()
