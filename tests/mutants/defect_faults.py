@@ -132,7 +132,7 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "changed-rows-written-again", "cleaning writes rows again that were acknowledged while it read them", (TESTS,),
-        (Patch("warren.queue_index.batch:StreamWriting.is_changed", is_false),),
+        (Patch("warren.queue_index.batch:StreamLock.is_changed", is_false),),
         known=("tests/queue_index/test_cleaner_cleaning.py",),
     ),
     Fault(

@@ -31,7 +31,7 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "released-before-written-again", "a file goes before its runs are durable elsewhere", (QUEUES,),
-        (Patch("warren.queue_index.cleaner:Cleaning._write_again", released_before_written_again),),
+        (Patch("warren.queue_index.cleaner:Cleaner._write_again", released_before_written_again),),
         known=("38/284",),
     ),
     Fault(
@@ -41,7 +41,7 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "counters-left-out", "a dequeue does not write the counters", (QUEUES,),
-        (Patch("warren.queues.variable_queue:VariableQueue._let_go", counters_left_out),),
+        (Patch("warren.queues.variable_queue:VariableQueue._release", counters_left_out),),
         known=("25/333",),
     ),
     Fault(
@@ -61,14 +61,14 @@ QUEUE_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "transients-stay", "a start leaves the transient store as it finds it", (QUEUES,),
-        (Patch("warren.message_store.body_files:PlainHeap._delete_everything", transients_stay),),
+        (Patch("warren.message_store.body_files:TransientBodyFiles._delete_everything", transients_stay),),
         known=("17/60",),
     ),
     Fault(
         "clean-stop-believed", "a clean stop is not taken back by whoever goes on from it", (QUEUES,),
         (
             Patch("warren.broker.storage:QueueStorage._variable", clean_stop_stays),
-            Patch("warren.queues.index_counters:Ledger.__init__", clean_stop_is_not_due),
+            Patch("warren.queues.index_counters:IndexCounters.__init__", clean_stop_is_not_due),
         ),
         known=("38/199",),
     ),
