@@ -91,7 +91,7 @@ class IndexSuite:
         together([count, count, count, move])
         assert index.look_up(UNIT) == IndexEntry(600, HERE)
 
-    def test_facts_tell_what_entries_cost(self, index: LocationIndex) -> None:
+    def test_facts_report_what_entries_cost(self, index: LocationIndex) -> None:
         assert index.facts() == {"entries": 0, "memory_bytes": 0}
         index.insert(UNIT, IndexEntry(2, HERE))
         facts = index.facts()

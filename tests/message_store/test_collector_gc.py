@@ -324,7 +324,7 @@ def test_the_collector_deletes_an_entry_only_if_it_is_as_it_was_seen(stage: Stor
         assert (stage.moved.look_up(unit) is not None) == is_kept
 
 
-def test_a_damaged_unit_is_neither_copied_nor_dropped_and_somebody_is_told() -> None:
+def test_a_damaged_unit_is_neither_copied_nor_dropped_and_somebody_is_reported() -> None:
     stage = StoreStage(chunk_bytes=70_000, read_cache_bytes=0)
     kept = a_file(stage, 66_000, 67_000, dead=140_000)
     a_file(stage, 66_000, dead=70_000)
@@ -478,14 +478,14 @@ def test_a_worker_of_its_own_collects(stage: StoreStage) -> None:
     """GC-01: beside whoever publishes and reads, and stops when it is told."""
     runs = a_file(stage, 400) + a_file(stage, 500)
     released = SystemThreads().condition()
-    told: list[int] = []
+    reported: list[int] = []
     collector: Any = stage.stores.collector
     run = collector.run
 
     def noted() -> Any:
         done = run()
         with released:
-            told.extend(done.released)
+            reported.extend(done.released)
             released.notify_all()
         return done
 
@@ -493,7 +493,7 @@ def test_a_worker_of_its_own_collects(stage: StoreStage) -> None:
     stage.stores.begin()
     stage.stores.collect_soon()
     with released:
-        while len(told) < 2:
+        while len(reported) < 2:
             assert released.wait(20)
     assert stage.stores.alarms() == []
     assert [stage.contents(each) for each in runs] == [[content(0, 400)], [content(0, 500)]]

@@ -158,7 +158,7 @@ def test_the_power_can_go_at_any_step_of_a_collection(part: int) -> None:
     """GC-04: nothing that was acknowledged is lost, and everybody reads what was written. The collector's
     location updates and deletes are each there or not there, whatever the publisher's counts do beside them."""
     steps, begun_at = steps_of(SEED)
-    wrong = [told for step in range(begun_at + part, len(steps), 4) for told in check_state(SEED, step)]
+    wrong = [reported for step in range(begun_at + part, len(steps), 4) for reported in check_state(SEED, step)]
     assert not wrong, "\n".join(wrong[:5])
 
 

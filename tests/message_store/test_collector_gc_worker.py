@@ -42,9 +42,9 @@ def after(seconds: float, worker_seconds: float, *collectors: Counting) -> list[
         pause = threads.condition()
         with pause:
             pause.wait(seconds)
-        told = worker.alarms()
+        reported = worker.alarms()
         worker.stop()
-        return told
+        return reported
 
     return threads.run(body)
 
@@ -55,7 +55,7 @@ def test_garbage_is_looked_for_now_and_then() -> None:
     assert collector.passes == 2
 
 
-def test_a_turn_goes_on_as_long_as_files_can_go() -> None:
+def test_a_turn_continues_as_long_as_files_can_go() -> None:
     one, other = Counting([1, 2], [3]), Counting([4])
     after(6.0, 5.0, one, other)
     assert (one.passes, other.passes) == (3, 2)
@@ -67,9 +67,9 @@ def test_once_in_a_long_while_everything_is_counted_again() -> None:
     assert (collector.passes, collector.counts) == (6, 2)
 
 
-def test_an_error_is_told_and_tried_again_and_forgotten_when_it_is_mended() -> None:
-    (told,) = after(6.0, 5.0, Counting(failures=1))
-    assert "the disk does not answer" in told
+def test_an_error_is_reported_and_tried_again_and_forgotten_when_it_is_mended() -> None:
+    (reported,) = after(6.0, 5.0, Counting(failures=1))
+    assert "the disk does not answer" in reported
     assert after(11.0, 5.0, Counting(failures=1)) == []
 
 

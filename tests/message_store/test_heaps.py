@@ -138,7 +138,7 @@ def test_a_released_file_goes_and_the_others_stay(stage: OnStage) -> None:
         read(stage.body_files, *kept[1])
 
 
-def test_damage_is_told_with_file_and_offset_and_what_is_beside_it_is_served(stage: OnStage) -> None:
+def test_damage_is_reported_with_file_and_offset_and_what_is_beside_it_is_served(stage: OnStage) -> None:
     values = [b"one" * 30_000, b"two" * 30_000]
     places = stage.body_files.append(records(*values))
     stage.seal()

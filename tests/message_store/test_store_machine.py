@@ -118,9 +118,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.paged = {}
         for place in (A, B, C):
             found = {run.first: (run, gone) for run, gone in self.stage.recovered(place)}
-            told = {SequenceId(first): kept for (of, first), kept in self.kept.items() if of == place}
-            assert {first: gone for first, (_, gone) in found.items()} == {n: kept.gone for n, kept in told.items()}
-            for first, kept in told.items():
+            reported = {SequenceId(first): kept for (of, first), kept in self.kept.items() if of == place}
+            assert {first: gone for first, (_, gone) in found.items()} == {n: kept.gone for n, kept in reported.items()}
+            for first, kept in reported.items():
                 kept.run = found[first][0]
 
     @invariant()

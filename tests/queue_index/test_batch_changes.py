@@ -218,7 +218,7 @@ def test_a_dequeue_says_why_and_when_in_ranges(batch: IndexBatch, written: Writt
     ]
 
 
-def test_deliveries_and_requeues_are_told_in_ranges_with_the_consumer(batch: IndexBatch, written: Written) -> None:
+def test_deliveries_and_requeues_are_reported_in_ranges_with_the_consumer(batch: IndexBatch, written: Written) -> None:
     """QI-03: a delivery is a record of its own, and changes no row."""
     batch.delivered(ORDERS, [(0, 5), (5, 9)], "ann")
     batch.delivered(ORDERS, [(9, 10)], "bob")
@@ -285,7 +285,7 @@ def test_a_queue_that_is_removed_takes_everything_along_but_its_history(batch: I
 # -- the joined, and how it ends ---------------------------------------------------------------------------------------
 
 
-def test_the_joined_are_told_in_order_once_each(batch: IndexBatch) -> None:
+def test_the_joined_are_reported_in_order_once_each(batch: IndexBatch) -> None:
     diary: list[str] = []
     one, two = Partner(diary, "one"), Partner(diary, "two")
     for partner in (one, two, one):
@@ -295,7 +295,7 @@ def test_the_joined_are_told_in_order_once_each(batch: IndexBatch) -> None:
     assert diary == ["one before", "two before", "one after 41", "two after 41"]
 
 
-def test_an_abort_writes_nothing_and_tells_the_joined(batch: IndexBatch, written: Written) -> None:
+def test_an_abort_writes_nothing_and_reports_the_joined(batch: IndexBatch, written: Written) -> None:
     store = Partner([])
     batch.join(store)
     batch.publish(ORDERS, a_run(0, [b"x"]), [b"x"])
@@ -304,7 +304,7 @@ def test_an_abort_writes_nothing_and_tells_the_joined(batch: IndexBatch, written
 
 
 @pytest.mark.parametrize("step", ["join", "put", "record", "end", "contents"])
-def test_an_end_that_fails_anywhere_tells_the_joined_and_leaves_no_session(
+def test_an_end_that_fails_anywhere_reports_the_joined_and_leaves_no_session(
     batch: IndexBatch, written: Written, step: str
 ) -> None:
     store = Partner([], stores=b"" if step == "contents" else b"there")

@@ -295,7 +295,7 @@ def test_a_file_that_is_not_yet_in_the_store_on_disk_is_not_judged(kept: Kept) -
     assert kept.cleaning.run().files == 0
 
 
-def test_a_damaged_file_stays_and_is_told_and_the_others_are_cleaned(kept: Kept) -> None:
+def test_a_damaged_file_stays_and_is_reported_and_the_others_are_cleaned(kept: Kept) -> None:
     for first in (0, 10):
         kept.publish(first, 10, place=QUEUE)
         kept.publish(first, 40, place=OTHER)

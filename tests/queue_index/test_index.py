@@ -214,7 +214,7 @@ def test_a_scan_begins_with_the_run_that_its_first_message_lies_in(stage: IndexS
     assert stage.runs(first=8, stop=20) == stage.runs(first=23) == stage.runs(BILLS) == []
 
 
-def test_a_scan_stops_where_it_is_told_and_goes_on_from_there(stage: IndexStage) -> None:
+def test_a_scan_stops_where_it_is_reported_and_continues_from_there(stage: IndexStage) -> None:
     for first in range(0, 30, 3):
         stage.publish(first, large("a"))
     scan = stage.index.scan
@@ -261,10 +261,10 @@ def test_the_journal_gets_an_entry_whenever_anything_happens_in_the_order_it_hap
         ("REMOVE", ORDERS.queue, b"\0"),
         ("PUT", BILLS.queue, b"\1"),
     ]
-    told = [
+    reported = [
         (event.place, HistoryRecord(event.kind), event.reason, event.ranges, event.detail) for event in stage.events()
     ]
-    assert told == [
+    assert reported == [
         (BILLS, HistoryRecord.DELIVERED, 0, ((9, 12),), b"ann"),
         (BILLS, HistoryRecord.REQUEUED, 0, ((10, 11),), b""),
         (ORDERS, HistoryRecord.DEQUEUED, DequeueReason.ACKED, ((0, 1),), b""),
@@ -368,7 +368,7 @@ def test_a_row_that_nobody_has_any_more_is_damage(stage: IndexStage) -> None:
         stage.index.contents(ORDERS, run, 0, 1)
 
 
-def test_a_run_that_is_damaged_is_told_by_name_and_the_others_are_served(stage: IndexStage) -> None:
+def test_a_run_that_is_damaged_is_reported_by_name_and_the_others_are_served(stage: IndexStage) -> None:
     runs = [stage.publish(first, large("a")) for first in (0, 3, 6)]
     stage.database.settle()
     spoil(stage, runs[1])

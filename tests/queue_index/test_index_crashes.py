@@ -150,12 +150,12 @@ def count_steps(seed: int) -> int:
 
 def test_a_power_cut_at_some_steps_leaves_every_queue_as_it_was_behind_a_session() -> None:
     """A move is in one queue or in the other; what was acknowledged stays away, what was not stays there."""
-    wrong = [told for step in range(0, count_steps(SEED), 9) for told in check_state(SEED, step)]
+    wrong = [reported for step in range(0, count_steps(SEED), 9) for reported in check_state(SEED, step)]
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(SEED, SEED + 4))
 def test_a_power_cut_at_any_step_leaves_every_queue_as_it_was_behind_a_session(seed: int) -> None:
-    wrong = [told for step in range(count_steps(seed)) for told in check_state(seed, step)]
+    wrong = [reported for step in range(count_steps(seed)) for reported in check_state(seed, step)]
     assert not wrong, "\n".join(wrong)

@@ -137,9 +137,9 @@ def test_no_sequence_id_of_a_run_that_cannot_be_read_is_given_again(stage: Index
     spoil(stage, run)
     with pytest.raises(Damage, match=f"queue {ORDERS.queue}, sequence id 3"):
         stage.index.recover(ORDERS, stage.newest)
-    told: list[int] = []
-    found = stage.index.recover(ORDERS, stage.newest, on_damage=lambda first, _: told.append(first))
-    assert (told, found.head, found.next, found.is_clean) == ([3], 3, 3 + RUN_COUNT_MAX, False)
+    reported: list[int] = []
+    found = stage.index.recover(ORDERS, stage.newest, on_damage=lambda first, _: reported.append(first))
+    assert (reported, found.head, found.next, found.is_clean) == ([3], 3, 3 + RUN_COUNT_MAX, False)
     assert found.count == RUN_COUNT_MAX, "as many as it may have: none is left behind when it can be read again"
 
 

@@ -102,8 +102,8 @@ def test_a_bitmap_comes_back_as_it_went(case: tuple[int, int]) -> None:
 
 @given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda tail: b"\1\0\0\0" + tail), st.integers(1, 70))
 def test_any_bytes_are_a_bitmap_within_the_run_or_an_error_of_ours(raw: bytes, count: int) -> None:
-    told = told_by(lambda: decode_gone(PLACE, 5, count, raw))
-    assert "queue 7, level 2, sequence id 5" in told if isinstance(told, str) else 0 <= told < 1 << count
+    reported = told_by(lambda: decode_gone(PLACE, 5, count, raw))
+    assert "queue 7, level 2, sequence id 5" in reported if isinstance(reported, str) else 0 <= reported < 1 << count
 
 
 @pytest.mark.parametrize("raw", ["", "01 00", "01 00 0000 0d000000", "01 00 0000 ffffffff", "01 00 0000 04000000 0001"])
@@ -149,5 +149,5 @@ def test_counters_that_contradict_themselves_are_damage(fields: tuple[int, ...])
 
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda tail: b"\1\0\0\0" + tail))
 def test_any_bytes_are_counters_or_an_error_of_ours(raw: bytes) -> None:
-    told = told_by(lambda: decode_counters(PLACE, raw))
-    assert "queue 7, level 2" in told if isinstance(told, str) else told.head <= told.next
+    reported = told_by(lambda: decode_counters(PLACE, raw))
+    assert "queue 7, level 2" in reported if isinstance(reported, str) else reported.head <= reported.next

@@ -231,14 +231,14 @@ class QueueMachine(RuleBasedStateMachine):
             model.ready_bytes,
             model.pending_count,
         )
-        told, plain = queue.sizes(), model.sizes()
-        assert (told.pending_bytes, told.persistent, told.persistent_bytes) == (
+        reported, plain = queue.sizes(), model.sizes()
+        assert (reported.pending_bytes, reported.persistent, reported.persistent_bytes) == (
             plain.pending_bytes,
             plain.persistent,
             plain.persistent_bytes,
         )
-        assert told.ready_ram <= len(queue) and told.pending_ram <= queue.pending_count
-        assert told.ram_bytes <= queue.ready_bytes + told.pending_bytes
+        assert reported.ready_ram <= len(queue) and reported.pending_ram <= queue.pending_count
+        assert reported.ram_bytes <= queue.ready_bytes + reported.pending_bytes
         heads = queue.head(), model.head()
         assert [head and head.run.size_of(head.start, head.start + 1) for head in heads[:1]] == [
             head and head.size_bytes for head in heads[1:]

@@ -12,15 +12,15 @@ from warren.testing.fakes import ManualClock
 SECOND_NS = 1_000_000_000
 
 
-def test_a_steady_flow_is_what_is_told_in_the_end() -> None:
+def test_a_steady_flow_is_what_is_reported_in_the_end() -> None:
     clock = ManualClock()
     rates = Rates(clock, half_life_ms=1000)
     for _ in range(30):
         rates.published += 100
         rates.fetched += 40
         clock.advance_ns(SECOND_NS)
-        told = rates.ingress, rates.egress
-    assert list(told) == pytest.approx([100, 40], rel=1e-6)
+        reported = rates.ingress, rates.egress
+    assert list(reported) == pytest.approx([100, 40], rel=1e-6)
     assert rates.both == pytest.approx(140, rel=1e-6)
     assert rates.duration(280) == pytest.approx(2)
 

@@ -356,12 +356,12 @@ def test_fresh_messages_that_were_delivered_before_do_not_go_to_q1() -> None:
     assert get(stage, 6) == numbered(1, 7)
 
 
-def test_status_tells_the_lanes_apart() -> None:
+def test_status_reports_the_lanes_apart() -> None:
     """VQ-41, VQ-42, VQ-43: q1 and q4 hold alphas, q2 and q3 betas and gammas, delta what is on disk only."""
     for is_persistent, beta in ((True, "gamma"), (False, "beta")):
         stage = five_lanes(is_persistent)
-        told = [stage.queue.status(SequenceId(number)) for number in range(12)]
-        assert [status.residence.value for status in told if status is not None] == [
+        reported = [stage.queue.status(SequenceId(number)) for number in range(12)]
+        assert [status.residence.value for status in reported if status is not None] == [
             *["alpha"] * 2,
             *[beta] * 2,
             *["delta"] * 4,

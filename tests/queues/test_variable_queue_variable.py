@@ -79,7 +79,7 @@ def test_contents_for_several_queues_go_to_the_store_whatever_their_size() -> No
     assert stage.large.units == {b"unit 0": [b"a", b"b"]}
 
 
-def test_parts_of_one_publication_are_told_apart_by_the_store() -> None:
+def test_parts_of_one_publication_are_reported_apart_by_the_store() -> None:
     stage = VariableStage(replace(TINY, run_messages_max=2))
     contents = [bytes([number]) * 40 for number in range(5)]
     stage.backing.put(*contents)
@@ -103,8 +103,8 @@ def test_vq_03_everything_the_seed_keeps_of_a_message_can_be_asked_for() -> None
     stage.backing.put(b"x" * 5000)
     stage.backing.put(b"light", is_persistent=False)
     stage.backing.get(1)
-    told = [stage.queue.status(SequenceId(number)) for number in range(3)]
-    small, large, light = (status for status in told if status is not None)
+    reported = [stage.queue.status(SequenceId(number)) for number in range(3)]
+    small, large, light = (status for status in reported if status is not None)
     assert [(s.seq_id, s.msg_id.place, s.msg_id.sequence_id) for s in (small, large, light)] == [
         (0, PLACE, 0),
         (1, PLACE, 1),
@@ -193,15 +193,15 @@ def test_transient_messages_are_gone_after_a_restart_and_their_ids_are_not_in_th
 
 def test_counters_are_written_with_every_dequeue_and_every_so_many_runs() -> None:
     stage = VariableStage(replace(TINY, counters_every_runs=3))
-    told = []
+    reported = []
     for number in range(7):
         stage.backing.put(b"x")
         if number == 6:
             stage.backing.get(1)
             stage.backing.ack((0, 1))
         if stage.index.rows[PLACE.queue, counters_key(0)][1] == stage.index.epoch:
-            told.append(number)
-    assert told == [2, 5, 6]
+            reported.append(number)
+    assert reported == [2, 5, 6]
 
 
 def test_what_a_start_finds_is_right_though_the_counters_are_old() -> None:
@@ -215,7 +215,7 @@ def test_what_a_start_finds_is_right_though_the_counters_are_old() -> None:
 # -- damage and aborts -----------------------------------------------------------------------------------------------
 
 
-def test_damage_is_told_and_what_can_be_read_is_served() -> None:
+def test_damage_is_reported_and_what_can_be_read_is_served() -> None:
     stage = VariableStage(TINY)
     for number in range(4):
         stage.backing.put(*numbered(number, number + 1))
@@ -334,16 +334,16 @@ def test_a_wrong_tag_leaves_the_changes_empty() -> None:
     assert batch.end() == 0
 
 
-def test_garbage_is_told_when_it_is_garbage() -> None:
+def test_garbage_is_reported_when_it_is_garbage() -> None:
     stage = VariableStage()
-    told: list[tuple[int, int, bool]] = []
-    stage.note_dead = lambda run, size_bytes, is_all: told.append((run.first, size_bytes, is_all))
+    reported: list[tuple[int, int, bool]] = []
+    stage.note_dead = lambda run, size_bytes, is_all: reported.append((run.first, size_bytes, is_all))
     stage.open()
     stage.backing.put(*numbered(0, 4))
     stage.backing.get(4)
     batch = stage.begin()
     stage.queue.ack([(0, 3)], DequeueReason.ACKED, batch)
-    assert told == []
+    assert reported == []
     batch.end()
     stage.backing.ack((3, 4))
-    assert told == [(0, 12, False), (0, 4, True)]
+    assert reported == [(0, 12, False), (0, 4, True)]

@@ -193,7 +193,7 @@ def test_a_second_queue_that_begins_otherwise_is_not_in_step() -> None:
     check_in_step(it.mirror)
 
 
-def test_a_difference_is_found_when_it_is_fetched_and_the_master_goes_on() -> None:
+def test_a_difference_is_found_when_it_is_fetched_and_the_master_continues() -> None:
     it = Mirrored().joined()
     it.stage.put(*numbered(0, 4))
     it.second.drop(1, *_why_and_changes())

@@ -68,8 +68,8 @@ def test_bq_03_a_queue_can_be_looked_into_with_plain_sql(tmp_path: Path) -> None
         origin = Origin("orders", key, "anna")
         it.stage.put(b"body %d" % number, origin=origin, published_ms=1000 + number, expires_ms=5000 * (number % 2))
     tags = tags_of(it.stage.get(1))
-    told = "SELECT sequence, routing_key, CAST(content AS TEXT) FROM queue_messages WHERE routing_key LIKE 'eu.%'"
-    assert by_hand(tmp_path / "q.sqlite", told) == [
+    reported = "SELECT sequence, routing_key, CAST(content AS TEXT) FROM queue_messages WHERE routing_key LIKE 'eu.%'"
+    assert by_hand(tmp_path / "q.sqlite", reported) == [
         (0, "eu.new", "body 0"),
         (2, "eu.old", "body 2"),
         (3, "eu.new", "body 3"),
