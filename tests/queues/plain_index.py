@@ -192,7 +192,7 @@ class PlainStore:
         self.units: dict[bytes, list[bytes]] = {}
         self.submitted: list[Run] = []
         self._waiting: list[tuple[object, Run, list[bytes]]] = []
-        self._flying: dict[object, bytes] = {}  # written by one of several changes
+        self._pending_writes: dict[object, bytes] = {}  # written by one of several batches
 
     def submit(
         self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, batch: IndexBatch
@@ -205,7 +205,7 @@ class PlainStore:
         wanted = {id(run) for _, run in runs}
         for publication, run, contents in self._waiting:
             if id(run) in wanted:
-                run.stored = self._flying.setdefault(publication, b"unit %d" % len(self.units))
+                run.stored = self._pending_writes.setdefault(publication, b"unit %d" % len(self.units))
                 assert self.units.setdefault(run.stored, contents) == contents, "one name for different contents"
         self._waiting = []
 

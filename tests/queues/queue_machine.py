@@ -205,7 +205,7 @@ class QueueMachine(RuleBasedStateMachine):
         durable = self.stage.durable_epoch()
         self.stage.crash_and_open()
         found = [content for slice_ in self.queue.browse() for content in slice_.contents or []]
-        oldest = max((epoch for epoch in self.images if epoch <= durable), default=durable)  # cleaning has epochs as well
+        oldest = max((epoch for epoch in self.images if epoch <= durable), default=durable)  # cleaning has its own
         possible = [image for epoch, image in self.images.items() if epoch >= oldest]
         assert found in possible, f"{found} is what no epoch from {durable} on has left: {possible}"
         self._begin_again(found, set(found))
