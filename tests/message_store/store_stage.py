@@ -179,7 +179,7 @@ class StoreStage:
 
 
 class Failing:
-    """Joins changes, and lets them fail when whoever joined before it has written."""
+    """A participant that fails the batch after earlier participants have written."""
 
     def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
         raise OutOfRoom("there is no room")

@@ -1,4 +1,4 @@
-"""The collector: what it takes, what it leaves, and what everybody else sees of it."""
+"""The collector: what it releases, what it leaves, and its effect on readers."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_row_is_not_dropped_because_a_count_says_so(stage: StoreStage) -> None
 
 
 def test_readers_go_on_while_files_are_joined(stage: StoreStage) -> None:
-    """GC-01, GC-04, MS-08, MS-15: at each step of the collector, by the place the run tells, and by the index."""
+    """GC-01, GC-04, MS-08, MS-15: at each step of the collector, by the location in the run, and by the index."""
     first, second = a_file(stage, 400, 300), a_file(stage, 500, 200)
     wanted = [(first[0], 0, 400), (first[1], 1, 300), (second[0], 0, 500), (second[1], 1, 200)]
     locked: list[tuple[int, ...]] = []
@@ -366,7 +366,7 @@ def test_after_a_start_every_file_is_counted_once_and_then_only_if_somebody_says
 
 
 def test_what_a_deleted_queue_leaves_behind_is_found_by_counting_again(stage: StoreStage) -> None:
-    """Nobody looks at its runs one by one."""
+    """Its runs are not walked one by one."""
     runs = [stage.publish([content(n, 900)], A, B) for n in range(2)]
     stage.seal()
     stage.collect()
@@ -377,7 +377,7 @@ def test_what_a_deleted_queue_leaves_behind_is_found_by_counting_again(stage: St
     assert stage.collect().counted == 0
     stage.stores.collect_soon(is_much_dead=True)
     assert stage.collect().released == [file_of(runs[0][A])]
-    assert stage.store.facts()["entries"] == 0, "nor is anything counted that nobody holds"
+    assert stage.store.facts()["entries"] == 0, "nor is anything without references counted"
 
 
 def delete_a(stage: StoreStage) -> None:
@@ -462,7 +462,7 @@ def test_the_base_moves_up_when_the_earliest_file_is_done_and_only_then(stage: S
 
 
 def test_what_a_pin_holds_stays_readable_where_it_was(stage: StoreStage) -> None:
-    """X-06: the collector releases; when a file goes is the purge's business, and that looks at pins."""
+    """X-06: the collector releases; the purge decides when a file goes, and checks pins."""
     first = a_file(stage, 400)
     a_file(stage, 500)
     pin, _ = stage.log.pins.take("a backup", 60.0, numbers=stage.files)
@@ -475,7 +475,7 @@ def test_what_a_pin_holds_stays_readable_where_it_was(stage: StoreStage) -> None
 
 
 def test_a_worker_of_its_own_collects(stage: StoreStage) -> None:
-    """GC-01: beside whoever publishes and reads, and stops when it is told."""
+    """GC-01: beside publishers and readers, and stops on request."""
     runs = a_file(stage, 400) + a_file(stage, 500)
     released = SystemThreads().condition()
     reported: list[int] = []

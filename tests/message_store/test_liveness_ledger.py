@@ -17,7 +17,7 @@ def ledger_of(*files: FileNumber) -> FileStatistics:
 def test_the_earliest_unit_in_use_is_that_of_the_first_file() -> None:
     """MR-11: an ordered map; the first is found at once, whatever is behind it."""
     statistics = ledger_of(THREE, FIVE, SIX)
-    assert statistics.earliest() == lsn_of(THREE, 0), "nobody has counted it"
+    assert statistics.earliest() == lsn_of(THREE, 0), "it is not counted"
     for number in (SIX, FIVE, THREE):
         statistics.counted(number, 100, 60, lsn_of(number, 96))
     assert statistics.earliest() == lsn_of(THREE, 96)
@@ -106,7 +106,7 @@ def test_what_is_noted_of_a_file_that_is_still_written_to_is_kept_until_it_is_se
 
 
 def test_a_note_that_a_census_has_not_found_is_kept_for_the_next_and_then_forgotten() -> None:
-    """Whoever lets go notes it before it is durable, and a census sees only what is."""
+    """A release is noted before it is durable, and a scan sees only what is durable."""
     statistics = ledger_of(THREE)
     statistics.note_dead(THREE, 100)
     statistics.counted(THREE, 100, 100, Lsn(1))
@@ -117,7 +117,7 @@ def test_a_note_that_a_census_has_not_found_is_kept_for_the_next_and_then_forgot
     other.note_dead(FIVE, 100)
     other.counted(FIVE, 100, 100, Lsn(1))
     other.counted(FIVE, 100, 100, Lsn(1))
-    assert not other.files()[FIVE].is_to_be_counted, "whoever said so was wrong"
+    assert not other.files()[FIVE].is_to_be_counted, "the note was wrong"
 
 
 def test_damage_is_remembered() -> None:

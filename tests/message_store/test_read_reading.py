@@ -169,7 +169,7 @@ def test_a_body_above_the_entry_limit_is_stored_in_chunks_with_bounded_memory(tm
 
 
 def test_the_place_of_contents_travels_in_the_run() -> None:
-    """MS-11: whoever has the run needs nothing else; not even this process's memory."""
+    """MS-11: the run alone is enough, without this process's memory."""
     stage = StoreStage()
     runs = stage.publish([content(1), content(2, 3500)], A, B)
     stage.reopen()

@@ -41,7 +41,7 @@ def test_what_several_queues_hold_is_stored_once_and_read_by_each(stage: StoreSt
     assert entry is not None and entry.references == 3
     (key,) = stage.record_keys()
     firsts = [Reference(place.queue, place.level, run.first) for place, run in runs.items()]
-    assert list(decode_key(key).holders) == firsts, "whoever asks whether it is alive finds them all"
+    assert list(decode_key(key).holders) == firsts, "a liveness check finds them all"
 
 
 def test_the_same_contents_in_another_publication_are_another_unit(stage: StoreStage) -> None:
@@ -255,7 +255,7 @@ def test_changes_that_fail_behind_the_store_leave_only_garbage(stage: StoreStage
     assert stage.store.facts()["flying"] == 0
     stage.database.make_durable()
     stage.seal()
-    assert len(stage.collect().released) == 1, "nobody names it"
+    assert len(stage.collect().released) == 1, "no run names it"
 
 
 def test_a_write_that_fails_fails_those_who_wanted_it_and_flies_on_for_the_others(stage: StoreStage) -> None:

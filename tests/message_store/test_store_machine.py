@@ -1,4 +1,4 @@
-"""The message stores against a dict: whatever is published, shared, cancelled, let go of, collected and reopened."""
+"""The message stores against a dict: whatever is published, shared, cancelled, released, collected and reopened."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.stage.store.facts()["flying"] == 0
 
     def teardown(self) -> None:
-        """When nobody holds anything any more, nothing is left."""
+        """When there are no references, nothing is left."""
         if not hasattr(self, "stage"):
             return
         for (place, _), kept in self.kept.items():

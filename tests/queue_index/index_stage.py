@@ -115,7 +115,7 @@ def large(letter: str, count: int = 3) -> list[bytes]:
 
 
 class Asked:
-    """A database that tells what is asked of it."""
+    """A database that records its calls."""
 
     def __init__(self, stage: IndexStage) -> None:
         self._database = stage.database

@@ -83,7 +83,7 @@ class OneSession:
 
 
 class Partner:
-    """Somebody who joins, and tells what it is told."""
+    """A participant that records its calls."""
 
     def __init__(self, diary: list[str], name: str = "store", stores: bytes = b"there") -> None:
         self.diary, self.name, self.stores = diary, name, stores

@@ -122,7 +122,7 @@ def test_a_file_that_nothing_points_into_is_released_and_one_that_lives_is_not(k
 
 
 def test_a_file_that_is_more_than_half_garbage_goes_and_what_lives_in_it_is_written_again(kept: Kept) -> None:
-    """TS-03: one old message that nobody takes keeps no file."""
+    """TS-03: one old unconsumed message keeps no file."""
     for first in range(0, 100, 10):
         kept.publish(first, 10)
     kept.seal()
@@ -160,7 +160,7 @@ def test_of_a_run_that_is_partly_gone_only_the_rest_is_written_again(kept: Kept)
 
 
 def test_what_leaves_while_it_is_written_again_does_not_come_back(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its row is looked at once more, under the lock that every writer holds."""
+    """Its row is read once more, under the lock that every writer holds."""
     for first in range(0, 100, 10):
         kept.publish(first, 10)
     kept.seal()

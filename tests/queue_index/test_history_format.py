@@ -1,4 +1,4 @@
-"""History records: what comes back is what happened, and bytes that nobody wrote are told by name."""
+"""History records: decoded events equal encoded ones, and invalid bytes are reported."""
 
 from __future__ import annotations
 

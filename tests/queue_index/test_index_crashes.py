@@ -34,7 +34,7 @@ SEED = 5
 
 
 class Client:
-    """Somebody who writes, and what must be there: `states[n]` behind the n-th session."""
+    """A writer, and the expected states: `states[n]` behind the n-th session."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)

@@ -163,7 +163,7 @@ def test_a_queue_that_starts_again_beside_the_others_names_what_it_wrote_last(st
 
 
 def test_it_is_the_same_on_a_real_disk_over_rocksdb(tmp_path: Path) -> None:
-    """A scan that is left half way lets go of the store; what is read comes from the log's own files."""
+    """A scan that is abandoned half way releases the store; what is read comes from the log's own files."""
     environment = Environment.real()
 
     def opened() -> Database:

@@ -1,4 +1,4 @@
-"""Keys, ack rows and counters rows: their bytes, for good, and what is done with bytes that nobody wrote."""
+"""Keys, ack rows and counters rows: their bytes, which never change, and the handling of invalid bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run rows: what goes in comes out, in whole or in part, and bytes that nobody wrote are told by name."""
+"""Run rows: a round trip in whole or in part, and invalid bytes are reported."""
 
 from __future__ import annotations
 

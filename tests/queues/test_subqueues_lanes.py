@@ -80,7 +80,7 @@ def test_vq_10_q3_is_empty_until_something_is_paged() -> None:
 
 @BOTH
 def test_vq_11_a_message_in_q3_is_known_there_and_its_contents_are_on_disk(is_persistent: bool) -> None:
-    """VQ-11: q4 → q3 keeps the reference and lets go of the contents, which are read when it is fetched."""
+    """VQ-11: q4 → q3 keeps the reference and drops the contents, which are read when it is fetched."""
     stage = staged(is_persistent=is_persistent)
     put(stage, 1, 3)
     stage.queue.subqueues.push_alphas_to_betas(0, 2)

@@ -16,13 +16,13 @@ def slice_of(first: int, count: int, has_contents: bool = True) -> Slice:
 
 
 class Unlooked(deque[Slice]):
-    """Whoever counts it is found out."""
+    """Fails when it is counted or iterated."""
 
     def __iter__(self) -> Iterator[Slice]:
-        raise AssertionError("somebody looks at every slice")
+        raise AssertionError("every slice is read")
 
     def __len__(self) -> int:
-        raise AssertionError("somebody counts slices")
+        raise AssertionError("slices are counted")
 
 
 def test_vq_08_its_length_is_known_at_once() -> None:

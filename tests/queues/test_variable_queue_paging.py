@@ -131,7 +131,7 @@ def test_without_a_target_nothing_is_paged() -> None:
 
 
 def test_paging_that_can_do_nothing_says_so() -> None:
-    """Nothing is durable yet: whoever pages must not turn in circles."""
+    """Nothing is durable yet: paging must not loop."""
     stage = VariableStage(TINY, is_prompt=False)
     stage.backing.put(*numbered(1, 5))
     stage.queue.set_ram_duration_target(0.0)

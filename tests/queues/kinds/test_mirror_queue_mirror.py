@@ -241,7 +241,7 @@ def test_a_second_queue_that_fails_does_not_disturb_the_master() -> None:
 
 
 def test_qp_04_a_master_that_fails_is_replaced_and_nothing_that_was_taken_is_lost() -> None:
-    """QP-04: whoever started it as the master finds the other one in its place."""
+    """QP-04: the queue that started as the master is replaced by the other one."""
     master = Failing()
     it = Mirrored(master=master).joined()
     it.stage.put(*numbered(0, 3))

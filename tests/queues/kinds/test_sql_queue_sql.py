@@ -62,7 +62,7 @@ def test_bq_02_a_queue_can_be_configured_to_be_in_sql() -> None:
 
 
 def test_bq_03_a_queue_can_be_looked_into_with_plain_sql(tmp_path: Path) -> None:
-    """BQ-03: by whoever has the file, and by filters that SQL judges."""
+    """BQ-03: readable from the file, and by filters that SQL evaluates."""
     it = SqlStage(tmp_path / "q.sqlite")
     for number, key in enumerate(["eu.new", "us.new", "eu.old", "eu.new"]):
         origin = Origin("orders", key, "anna")

@@ -20,7 +20,7 @@ from warren.snapshot.version_buffer.entries import BufferedEntries
 from warren.snapshot.version_buffer.rocksdb_buffer import row_keys, row_values
 from warren.testing.memory_files import MemoryFiles
 
-PAGE = Path(__file__).parents[2] / "docs" / "formats" / "buffer_file.md"
+PAGE = Path(__file__).parents[3] / "docs" / "formats" / "buffer_file.md"
 IDENTITY = FileIdentity(TimelineId(0x11), Incarnation(0x22))
 SHOWN = [
     Entry(EntryKind.PUT, 3, b"ant", (4, 7), b"six legs", epoch=4),
