@@ -130,16 +130,26 @@ def test_an_aborted_ack_leaves_the_counters_as_they_are_on_disk(stage: FailingSt
     [first, stop] = stage.broker.take("strong", 3).fetched[0].tags
     backing = strong.serving().backing
     assert isinstance(backing, VariableQueue)
-    before = backing.ledger.count, backing.ledger.size_bytes, dict(backing.ledger), backing.pending.size_bytes
+    before = (
+        backing.index_counters.count,
+        backing.index_counters.size_bytes,
+        dict(backing.index_counters),
+        backing.pending.size_bytes,
+    )
     changes = stage.broker.storage.begin()
     backing.ack([(first, first + 1), (first + 2, stop)], DequeueReason.ACKED, changes)
     changes.abort()
-    after = backing.ledger.count, backing.ledger.size_bytes, dict(backing.ledger), backing.pending.size_bytes
-    assert (before, backing.is_astray) == (after, False)
+    after = (
+        backing.index_counters.count,
+        backing.index_counters.size_bytes,
+        dict(backing.index_counters),
+        backing.pending.size_bytes,
+    )
+    assert (before, backing.has_diverged) == (after, False)
     changes = stage.broker.storage.begin()
     backing.ack([(first, stop)], DequeueReason.ACKED, changes)
     changes.end()
-    assert (backing.ledger.count, backing.pending_count) == (0, 0)
+    assert (backing.index_counters.count, backing.pending_count) == (0, 0)
 
 
 def test_what_was_fetched_before_a_queue_failed_is_fetched_again(stage: FailingStage) -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def nothing(stage: ChaosStage) -> None:
-    """The task runs by itself."""
+    """The task runs in the background."""
 
 
 def ring_upkeep(stage: ChaosStage) -> None:

@@ -23,10 +23,10 @@ def test_a_process_that_cannot_confirm_safely_ends_with_an_error_and_loses_nothi
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = 0
-        while not (told := process.stdout.readline()).startswith("ready"):
-            assert told, process.stderr and process.stderr.read()
-            if told.startswith("amqp"):
-                port = int(told.rpartition(":")[2])
+        while not (reported := process.stdout.readline()).startswith("ready"):
+            assert reported, process.stderr and process.stderr.read()
+            if reported.startswith("amqp"):
+                port = int(reported.rpartition(":")[2])
         confirmed = _published_until_the_end(port)
         _, log = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode not in (0, None), log

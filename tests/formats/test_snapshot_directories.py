@@ -109,7 +109,7 @@ def shown_pairs() -> list[tuple[bytes, bytes]]:
     return pairs
 
 
-def test_a_golden_store_that_holds_entries_beyond_its_mark_goes_on(golden: Path) -> None:
+def test_a_golden_store_that_holds_entries_beyond_its_mark_continues(golden: Path) -> None:
     """What it was offered before changes nothing, and its graves go when the mark has caught up."""
     with raw(golden / "unsettled") as db:
         mark: Any = db.get(MARK_KEY)

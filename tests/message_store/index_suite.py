@@ -21,7 +21,7 @@ class IndexSuite:
     def test_references_are_counted_and_the_location_stays(self, index: LocationIndex) -> None:
         index.insert(UNIT, IndexEntry(1, HERE))
         assert [index.add_references(UNIT, by) for by in (2, -1, 0, -2)] == [3, 2, 2, 0]
-        assert index.look_up(UNIT) == IndexEntry(0, HERE), "nobody but the collector removes it"
+        assert index.look_up(UNIT) == IndexEntry(0, HERE), "only the collector removes it"
 
     def test_what_is_not_there_is_neither_counted_nor_found(self, index: LocationIndex) -> None:
         """MS-20: the usual case."""
@@ -91,7 +91,7 @@ class IndexSuite:
         together([count, count, count, move])
         assert index.look_up(UNIT) == IndexEntry(600, HERE)
 
-    def test_facts_tell_what_entries_cost(self, index: LocationIndex) -> None:
+    def test_facts_report_what_entries_cost(self, index: LocationIndex) -> None:
         assert index.facts() == {"entries": 0, "memory_bytes": 0}
         index.insert(UNIT, IndexEntry(2, HERE))
         facts = index.facts()

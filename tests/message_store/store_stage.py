@@ -42,7 +42,7 @@ class QueueRows:
         self._index = index
         self.asked = 0
 
-    def held(self, holders: Sequence[Reference]) -> list[HeldBodies | None]:
+    def runs_of(self, holders: Sequence[Reference]) -> list[HeldBodies | None]:
         self.asked += len(holders)
         return [self._one(holder) for holder in holders]
 
@@ -111,30 +111,30 @@ class StoreStage:
 
     # -- what queues do ------------------------------------------------------------------------------------------
 
-    def submit(self, publication: Publication, place: QueuePlace, changes: IndexBatch) -> Run:
+    def submit(self, publication: Publication, place: QueuePlace, batch: IndexBatch) -> Run:
         """What a queue does with contents that belong into the store."""
         first = self.next.get(place, 0)
         self.next[place] = first + len(publication.contents)
         run = Run(SequenceId(first), len(publication.contents), sizes_of(publication.contents))
-        self.store.submit(publication, publication.contents, place, run, changes)
-        changes.publish(place, run, None)
+        self.store.submit(publication, publication.contents, place, run, batch)
+        batch.publish(place, run, None)
         return run
 
     def publish(self, contents: Sequence[bytes], *places: QueuePlace) -> dict[QueuePlace, Run]:
         """Durable when it returns."""
-        changes = self.queues.begin()
+        batch = self.queues.begin()
         publication = Publication(contents, fan_out=len(places))
-        runs = {place: self.submit(publication, place, changes) for place in places or (A,)}
-        self.log.wait(changes.end())
+        runs = {place: self.submit(publication, place, batch) for place in places or (A,)}
+        self.log.wait(batch.end())
         return runs
 
     def dequeue(self, place: QueuePlace, run: Run, gone: int | None = None) -> None:
         """Some messages of a run are gone, or all; durable when it returns."""
-        changes = self.queues.begin()
+        batch = self.queues.begin()
         bitmap = (1 << run.count) - 1 if gone is None else gone
         ranges = [(run.first + at, run.first + at + 1) for at in range(run.count) if bitmap >> at & 1]
-        changes.dequeue(place, run, bitmap, ranges, DequeueReason.ACKED)
-        self.log.wait(changes.end())
+        batch.dequeue(place, run, bitmap, ranges, DequeueReason.ACKED)
+        self.log.wait(batch.end())
         is_end = bitmap.bit_count() == run.count
         dead_bytes = run.size_of(0, run.count) * bitmap.bit_count() // run.count
         self.store.note_dead(run.stored, dead_bytes, is_end)
@@ -158,7 +158,7 @@ class StoreStage:
     @property
     def files(self) -> list[FileNumber]:
         """Sealed files with contents that are in use."""
-        return self.stores.collector._heap.files()
+        return self.stores.collector._body_files.files()
 
     @property
     def stream_records(self) -> list[FileRecord]:
@@ -179,15 +179,15 @@ class StoreStage:
 
 
 class Failing:
-    """Joins changes, and lets them fail when whoever joined before it has written."""
+    """A participant that fails the batch after earlier participants have written."""
 
-    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+    def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
         raise OutOfRoom("there is no room")
 
-    def after_end(self, epoch: Epoch) -> None:
+    def after_commit(self, epoch: Epoch) -> None:
         raise AssertionError("they did not end")
 
-    def aborted(self) -> None:
+    def on_abort(self) -> None:
         """As was to be."""
 
 

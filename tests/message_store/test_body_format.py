@@ -45,15 +45,15 @@ def test_a_records_key_says_what_was_put_into_it(
 
 
 @given(st.lists(units(), max_size=5), st.integers(1, 1 << 20))
-def test_what_a_run_remembers_is_what_was_told(told: list[Body], chunk_bytes: int) -> None:
-    assert decode_stored(encode_stored(told, chunk_bytes)) == Stored(chunk_bytes, tuple(told))
+def test_what_a_run_remembers_is_what_was_told(reported: list[Body], chunk_bytes: int) -> None:
+    assert decode_stored(encode_stored(reported, chunk_bytes)) == Stored(chunk_bytes, tuple(reported))
 
 
 @given(st.lists(units(), min_size=1, max_size=3), st.data())
 def test_words_that_were_cut_or_changed_in_length_are_damage_and_nothing_worse(
-    told: list[Body], data: st.DataObject
+    reported: list[Body], data: st.DataObject
 ) -> None:
-    raw = encode_stored(told)
+    raw = encode_stored(reported)
     short = raw[: data.draw(st.integers(0, len(raw) - 1))]
     for wrong in (short, raw + b"\0"):
         with pytest.raises(Damage):
@@ -64,10 +64,10 @@ def test_words_that_were_cut_or_changed_in_length_are_damage_and_nothing_worse(
 def test_any_bytes_are_words_or_refused(raw: bytes) -> None:
     for decode in (decode_stored, decode_key):
         try:
-            told = decode(raw)
+            reported = decode(raw)
         except (Damage, Refused):
             continue
-        assert told is not None
+        assert reported is not None
 
 
 @pytest.mark.parametrize("wrong", [b"", b"\x01" * 15, encode_key(RecordKey(RecordKind.START, 0, Lsn(0), ())) + b"x"])

@@ -1,4 +1,4 @@
-"""The collector: what it takes, what it leaves, and what everybody else sees of it."""
+"""The collector: what it releases, what it leaves, and its effect on readers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_only_messages_that_are_alive_are_copied(stage: StoreStage) -> None:
     stage.log.purge()
     for run in runs:
         assert stage.contents(run, 3, 4) == [content(3, 200)]
-        with pytest.raises(Damage, match="no run wanted them any more"):
+        with pytest.raises(Damage, match="no run referenced them"):
             stage.contents(run, 2, 4)
     stage.reopen()
     for run, _ in stage.recovered(A):
@@ -138,23 +138,23 @@ def test_a_shared_unit_lives_as_long_as_one_of_its_holders(stage: StoreStage) ->
 
 def test_a_run_that_has_the_sequence_id_of_a_lost_one_does_not_hold_its_contents(stage: StoreStage) -> None:
     """After a crash sequence ids are given again that a run had which was never durable."""
-    changes = stage.queues.begin()
-    stage.submit(Publication([content(1, 900)]), A, changes)
-    changes.join(Failing())
+    batch = stage.queues.begin()
+    stage.submit(Publication([content(1, 900)]), A, batch)
+    batch.join(Failing())
     with pytest.raises(OutOfRoom):
-        changes.end()
+        batch.end()
     stage.next[A] = 0
     other = stage.publish([content(2, 300)], A)[A]
     stage.database.make_durable()
     stage.seal()
-    liveness_scan = scan_liveness(stage.stores._heaps[0], file_of(other), stage.stores.collector._judge)
+    liveness_scan = scan_liveness(stage.stores._body_files[0], file_of(other), stage.stores.collector._liveness_check)
     assert (liveness_scan.total_bytes, liveness_scan.live_bytes) == (1200, 300)
 
 
 def test_large_contents_are_copied_chunk_by_chunk_also_from_a_file_that_stays(stage: StoreStage) -> None:
     """A rotation may come between two chunks: the unit then lies in two files, and is moved as a whole."""
-    heap = stage.stores._heaps[0]
-    append = heap.append
+    body_files = stage.stores._body_files[0]
+    append = body_files.append
 
     def rotating(records: Sequence[Record]) -> list[BodyPlace]:
         places = append(records)
@@ -162,9 +162,9 @@ def test_large_contents_are_copied_chunk_by_chunk_also_from_a_file_that_stays(st
             stage.seal()
         return places
 
-    heap.append = rotating  # type: ignore[method-assign]
+    body_files.append = rotating  # type: ignore[method-assign]
     large = stage.publish([content(5, 3700)], A)[A]
-    heap.append = append  # type: ignore[method-assign]
+    body_files.append = append  # type: ignore[method-assign]
     assert len({place.file for place in stored_of(large).units[0].places}) == 2
     for _ in range(5):
         stage.dequeue(A, stage.publish([content(9, 900)], A)[A])
@@ -216,7 +216,7 @@ def test_a_row_is_not_dropped_because_a_count_says_so(stage: StoreStage) -> None
 
 
 def test_readers_go_on_while_files_are_joined(stage: StoreStage) -> None:
-    """GC-01, GC-04, MS-08, MS-15: at each step of the collector, by the place the run tells, and by the index."""
+    """GC-01, GC-04, MS-08, MS-15: at each step of the collector, by the location in the run, and by the index."""
     first, second = a_file(stage, 400, 300), a_file(stage, 500, 200)
     wanted = [(first[0], 0, 400), (first[1], 1, 300), (second[0], 0, 500), (second[1], 1, 200)]
     locked: list[tuple[int, ...]] = []
@@ -227,10 +227,10 @@ def test_readers_go_on_while_files_are_joined(stage: StoreStage) -> None:
             assert stage.contents(run) == [content(at, size)]
         stage.publish([content(7)], B)
 
-    heap, index = stage.stores._heaps[0], stage.moved
+    body_files, index = stage.stores._body_files[0], stage.moved
     before = tuple(stage.files)
     busy = [False]
-    for part, name in ((heap, "append"), (heap, "release"), (heap, "read"), (index, "move")):
+    for part, name in ((body_files, "append"), (body_files, "release"), (body_files, "read"), (index, "move")):
         _watch(part, name, look, busy)
     assert len(stage.collect().released) == 2
     busy[0] = True
@@ -274,7 +274,7 @@ def test_store_collector_and_queues_each_do_only_their_part(stage: StoreStage) -
     collector: Any = stage.stores.collector
     store._index = Only(stage.moved, "insert", "add_references", "look_up", "facts")
     store._reader._index = collector._reader._index = Only(stage.moved, "look_up")
-    collector._index = collector._judge._index = Only(stage.moved, "look_up_many", "move", "delete_object")
+    collector._index = collector._liveness_check._index = Only(stage.moved, "look_up_many", "move", "delete_object")
     kept = []
     for n in range(2):
         kept.append(stage.publish([content(n)], A, B)[B])
@@ -324,7 +324,7 @@ def test_the_collector_deletes_an_entry_only_if_it_is_as_it_was_seen(stage: Stor
         assert (stage.moved.look_up(unit) is not None) == is_kept
 
 
-def test_a_damaged_unit_is_neither_copied_nor_dropped_and_somebody_is_told() -> None:
+def test_a_damaged_unit_is_neither_copied_nor_dropped_and_somebody_is_reported() -> None:
     stage = StoreStage(chunk_bytes=70_000, read_cache_bytes=0)
     kept = a_file(stage, 66_000, 67_000, dead=140_000)
     a_file(stage, 66_000, dead=70_000)
@@ -366,25 +366,25 @@ def test_after_a_start_every_file_is_counted_once_and_then_only_if_somebody_says
 
 
 def test_what_a_deleted_queue_leaves_behind_is_found_by_counting_again(stage: StoreStage) -> None:
-    """Nobody looks at its runs one by one."""
+    """Its runs are not walked one by one."""
     runs = [stage.publish([content(n, 900)], A, B) for n in range(2)]
     stage.seal()
     stage.collect()
     for queue in (A.queue, B.queue):
-        changes = stage.queues.begin()
-        changes.remove_queue(queue)
-        stage.log.wait(changes.end())
+        batch = stage.queues.begin()
+        batch.remove_queue(queue)
+        stage.log.wait(batch.end())
     assert stage.collect().counted == 0
     stage.stores.collect_soon(is_much_dead=True)
     assert stage.collect().released == [file_of(runs[0][A])]
-    assert stage.store.facts()["entries"] == 0, "nor is anything counted that nobody holds"
+    assert stage.store.facts()["entries"] == 0, "nor is anything without references counted"
 
 
 def delete_a(stage: StoreStage) -> None:
-    changes = stage.queues.begin()
-    changes.remove_queue(A.queue)
-    stage.log.wait(changes.end())
-    stage.stores.collector.queue_has_gone(A.queue)
+    batch = stage.queues.begin()
+    batch.remove_queue(A.queue)
+    stage.log.wait(batch.end())
+    stage.stores.collector.queue_deleted(A.queue)
 
 
 def test_a_deleted_queue_is_cleared_away_without_counting_and_other_files_are_not_touched(stage: StoreStage) -> None:
@@ -410,11 +410,11 @@ def test_of_files_of_an_earlier_life_nobody_knows_whose_they_are(stage: StoreSta
     stage.seal()
     stage.reopen()
     stage.collect()
-    changes = stage.queues.begin()
+    batch = stage.queues.begin()
     for queue in (A.queue, B.queue):
-        changes.remove_queue(queue)
-    stage.log.wait(changes.end())
-    stage.stores.collector.queue_has_gone(A.queue)
+        batch.remove_queue(queue)
+    stage.log.wait(batch.end())
+    stage.stores.collector.queue_deleted(A.queue)
     done = stage.collect()
     assert done.counted == 1 and done.released == [file_of(runs[0][A])]
 
@@ -433,12 +433,12 @@ def test_what_the_collector_copies_belongs_to_its_queues_too(stage: StoreStage) 
 
 
 def test_a_file_is_not_judged_before_it_is_settled(stage: StoreStage) -> None:
-    changes = stage.queues.begin()
-    run = stage.submit(Publication([content(1, 900)]), A, changes)
-    stage.store.before_end(changes, [(A, run)])
+    batch = stage.queues.begin()
+    run = stage.submit(Publication([content(1, 900)]), A, batch)
+    stage.store.before_commit(batch, [(A, run)])
     stage.seal()
     assert stage.collect().counted == 0 and len(stage.files) == 1
-    stage.store.aborted(changes)
+    stage.store.on_abort(batch)
     assert len(stage.collect().released) == 1
 
 
@@ -462,30 +462,30 @@ def test_the_base_moves_up_when_the_earliest_file_is_done_and_only_then(stage: S
 
 
 def test_what_a_pin_holds_stays_readable_where_it_was(stage: StoreStage) -> None:
-    """X-06: the collector releases; when a file goes is the purge's business, and that looks at pins."""
+    """X-06: the collector releases; the purge decides when a file goes, and checks pins."""
     first = a_file(stage, 400)
     a_file(stage, 500)
     pin, _ = stage.log.pins.take("a backup", 60.0, numbers=stage.files)
     old = stored_of(first[0]).units[0].places[0]
     assert len(stage.collect().released) == 2
     assert stage.log.purge().files == ()
-    assert bytes(stage.stores._heaps[0].read(old, 400)) == content(0, 400)
+    assert bytes(stage.stores._body_files[0].read(old, 400)) == content(0, 400)
     stage.log.pins.release(pin)
     assert len(stage.log.purge().files) == 2
 
 
 def test_a_worker_of_its_own_collects(stage: StoreStage) -> None:
-    """GC-01: beside whoever publishes and reads, and stops when it is told."""
+    """GC-01: beside publishers and readers, and stops on request."""
     runs = a_file(stage, 400) + a_file(stage, 500)
     released = SystemThreads().condition()
-    told: list[int] = []
+    reported: list[int] = []
     collector: Any = stage.stores.collector
     run = collector.run
 
     def noted() -> Any:
         done = run()
         with released:
-            told.extend(done.released)
+            reported.extend(done.released)
             released.notify_all()
         return done
 
@@ -493,7 +493,7 @@ def test_a_worker_of_its_own_collects(stage: StoreStage) -> None:
     stage.stores.begin()
     stage.stores.collect_soon()
     with released:
-        while len(told) < 2:
+        while len(reported) < 2:
             assert released.wait(20)
     assert stage.stores.alarms() == []
     assert [stage.contents(each) for each in runs] == [[content(0, 400)], [content(0, 500)]]

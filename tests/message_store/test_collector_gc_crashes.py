@@ -77,7 +77,7 @@ class Life:
                 stage.dequeue(B, promise.run, 0b10011)
 
     def publish(self, stage: StoreStage, contents: list[bytes], *places: QueuePlace) -> None:
-        """Promised once it is acknowledged; whether it is there before that nobody can say."""
+        """Promised once it is acknowledged; before that it may be there or not."""
         runs = stage.publish(contents, *places)
         self.promises += [Promise(place, run, contents, (1 << run.count) - 1) for place, run in runs.items()]
 
@@ -135,7 +135,7 @@ def check_promises(life: Life, stage: StoreStage) -> None:
                 run, gone = found[promise.run.first]
                 assert not gone & promise.wanted
                 promise.check(stage, run)
-        for run, gone in found.values():  # also what nobody was promised is whole, or not there
+        for run, gone in found.values():  # an unconfirmed run is whole as well, or not there
             alive = [at for at in range(run.count) if not gone >> at & 1]
             assert all(len(stage.contents(run, at, at + 1)[0]) == run.size_of(at, at + 1) for at in alive)
 
@@ -155,10 +155,10 @@ def test_a_life_without_a_cut_joins_files_twice_and_keeps_every_promise() -> Non
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_power_can_go_at_any_step_of_a_collection(part: int) -> None:
-    """GC-04: nothing that was acknowledged is lost, and everybody reads what was written. The collector's
+    """GC-04: nothing that was acknowledged is lost, and every reader gets what was written. The collector's
     location updates and deletes are each there or not there, whatever the publisher's counts do beside them."""
     steps, begun_at = steps_of(SEED)
-    wrong = [told for step in range(begun_at + part, len(steps), 4) for told in check_state(SEED, step)]
+    wrong = [reported for step in range(begun_at + part, len(steps), 4) for reported in check_state(SEED, step)]
     assert not wrong, "\n".join(wrong[:5])
 
 

@@ -14,14 +14,14 @@ class Counting:
     def __init__(self, *released: list[int], failures: int = 0) -> None:
         self.left = list(released)
         self.failures = failures
-        self.turns = 0
+        self.passes = 0
         self.counts = 0
 
     def count_again(self) -> None:
         self.counts += 1
 
     def run(self) -> CollectionResult:
-        self.turns += 1
+        self.passes += 1
         if self.failures:
             self.failures -= 1
             raise DiskFailure("the disk does not answer")
@@ -42,9 +42,9 @@ def after(seconds: float, worker_seconds: float, *collectors: Counting) -> list[
         pause = threads.condition()
         with pause:
             pause.wait(seconds)
-        told = worker.alarms()
+        reported = worker.alarms()
         worker.stop()
-        return told
+        return reported
 
     return threads.run(body)
 
@@ -52,24 +52,24 @@ def after(seconds: float, worker_seconds: float, *collectors: Counting) -> list[
 def test_garbage_is_looked_for_now_and_then() -> None:
     collector = Counting()
     assert after(11.0, 5.0, collector) == []
-    assert collector.turns == 2
+    assert collector.passes == 2
 
 
-def test_a_turn_goes_on_as_long_as_files_can_go() -> None:
+def test_a_turn_continues_as_long_as_files_can_go() -> None:
     one, other = Counting([1, 2], [3]), Counting([4])
     after(6.0, 5.0, one, other)
-    assert (one.turns, other.turns) == (3, 2)
+    assert (one.passes, other.passes) == (3, 2)
 
 
 def test_once_in_a_long_while_everything_is_counted_again() -> None:
     collector = Counting()
     after(31.0, 5.0, collector)
-    assert (collector.turns, collector.counts) == (6, 2)
+    assert (collector.passes, collector.counts) == (6, 2)
 
 
-def test_an_error_is_told_and_tried_again_and_forgotten_when_it_is_mended() -> None:
-    (told,) = after(6.0, 5.0, Counting(failures=1))
-    assert "the disk does not answer" in told
+def test_an_error_is_reported_and_tried_again_and_forgotten_when_it_is_mended() -> None:
+    (reported,) = after(6.0, 5.0, Counting(failures=1))
+    assert "the disk does not answer" in reported
     assert after(11.0, 5.0, Counting(failures=1)) == []
 
 
@@ -80,11 +80,11 @@ def test_a_worker_that_is_rung_looks_at_once() -> None:
     def body() -> int:
         given: Any = [collector]
         worker = CollectorThread(threads, threads.clock, Background(), given, 1e6, 1e9)
-        worker.ring()
+        worker.wake()
         pause = threads.condition()
         with pause:
             pause.wait(1.0)
         worker.stop()
-        return collector.turns
+        return collector.passes
 
     assert threads.run(body) == 2

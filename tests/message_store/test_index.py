@@ -82,7 +82,7 @@ def entry(number: int) -> tuple[Lsn, IndexEntry]:
     return place.lsn, IndexEntry(2, encode_stored([Body(place.lsn, 7, 0, 2, (place,), 3)]))
 
 
-def test_the_memory_that_an_entry_costs_is_told_truly() -> None:
+def test_the_memory_that_an_entry_costs_is_reported_truly() -> None:
     """MS-13: within a third, for as many entries as there are."""
     index = MemoryIndex(SystemThreads().condition())
     tracemalloc.start()
@@ -93,9 +93,9 @@ def test_the_memory_that_an_entry_costs_is_told_truly() -> None:
         used = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    told = index.facts()["memory_bytes"]
-    assert ENTRY_BYTES < told / 20_000 < 2 * ENTRY_BYTES
-    assert 0.67 < used / told < 1.5
+    reported = index.facts()["memory_bytes"]
+    assert ENTRY_BYTES < reported / 20_000 < 2 * ENTRY_BYTES
+    assert 0.67 < used / reported < 1.5
 
 
 class CountedDict(dict[Lsn, IndexEntry]):

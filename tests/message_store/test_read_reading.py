@@ -32,7 +32,7 @@ MIB = 1 << 20
 def damage(stage: StoreStage, run: Run, unit: int = 0, piece: int = 0) -> tuple[str, int]:
     """One bit of one record; where."""
     place = stored_of(run).units[unit].places[piece]
-    path = stage.stores._heaps[0].path(place.file)
+    path = stage.stores._body_files[0].path(place.file)
     file = stage.stage.disk.open(path, writable=True)
     was = file.read_at(place.offset + 200, 1)
     file.write_at(place.offset + 200, [bytes([was[0] ^ 4])])
@@ -60,15 +60,15 @@ def test_readers_read_the_files_in_their_own_thread_and_take_no_lock_of_the_stor
     stage = StoreStage(read_cache_bytes=0)
     run = stage.publish([content(1), content(2)], A, B)[A]
     stage.seal()
-    blocks = stage.stores._heaps[0]._reader
+    blocks = stage.stores._body_files[0]._reader
     before, readers = blocks.reads, list[str]()
     read: list[list[bytes]] = []
     with pytest.MonkeyPatch.context() as patch, stage.store._lock, stage.stores.collector._lock:
         real = LogBodyFiles.read
 
-        def noted(heap: LogBodyFiles, *arguments: Any, **named: Any) -> memoryview:
+        def noted(body_files: LogBodyFiles, *arguments: Any, **named: Any) -> memoryview:
             readers.append(threading.current_thread().name)
-            return real(heap, *arguments, **named)
+            return real(body_files, *arguments, **named)
 
         patch.setattr(LogBodyFiles, "read", noted)
         reader = SystemThreads().start("reader", lambda: read.append(stage.contents(run)))
@@ -88,7 +88,7 @@ def test_of_a_large_content_only_the_wanted_chunks_are_read() -> None:
     stage = StoreStage(read_cache_bytes=0)
     contents = [content(n, 300) for n in range(9)]
     run = stage.publish([*contents, content(77, 10 * CHUNK_BYTES)], A)[A]
-    reader = stage.stores._heaps[0]._reader
+    reader = stage.stores._body_files[0]._reader
     before = reader.reads
     assert stage.contents(run, 4, 5) == [contents[4]]
     assert reader.reads - before == 1
@@ -99,9 +99,9 @@ def test_of_a_large_content_only_the_wanted_chunks_are_read() -> None:
 
 def test_contents_can_be_read_before_they_have_left_memory() -> None:
     stage = StoreStage()
-    changes = stage.queues.begin()
-    run = stage.submit(Publication([content(1), content(2, 4000)]), A, changes)
-    changes.end()
+    batch = stage.queues.begin()
+    run = stage.submit(Publication([content(1), content(2, 4000)]), A, batch)
+    batch.end()
     assert stage.contents(run) == [content(1), content(2, 4000)]
 
 
@@ -120,20 +120,20 @@ def test_damage_names_file_offset_and_what_it_hits_and_other_units_are_served() 
 def test_words_that_do_not_fit_the_run_are_damage_and_nothing_is_served() -> None:
     stage = StoreStage()
     run = stage.publish([content(1), content(2)], A)[A]
-    with pytest.raises(Damage, match="the store that it has 800"):
+    with pytest.raises(Damage, match="the store has 800"):
         stage.store.read(run.stored, np.array([400, 401], dtype=np.uint32), 0, 2)
     with pytest.raises(Misuse, match="2 of them are stored"):
         stage.store.read(run.stored, 400, 0, 3)
     (unit,) = stored_of(run).units
-    with pytest.raises(Damage, match="1 records, 2 are told of"):
+    with pytest.raises(Damage, match="1 records, 2 are listed"):
         stage.store.read(encode_stored([unit._replace(places=unit.places * 2)], CHUNK_BYTES), 400, 0, 2)
 
 
-def test_contents_whose_file_is_gone_and_that_nobody_moved_are_told_as_lost() -> None:
+def test_contents_whose_file_is_gone_and_that_nobody_moved_are_reported_as_lost() -> None:
     stage = StoreStage()
     run = stage.publish([content(1)], A)[A]
     stage.seal()
-    stage.stores._heaps[0].release([file_of(run)])
+    stage.stores._body_files[0].release([file_of(run)])
     stage.log.purge()
     with pytest.raises(Damage, match="is gone"):
         stage.contents(run)
@@ -156,20 +156,20 @@ def test_a_body_above_the_entry_limit_is_stored_in_chunks_with_bounded_memory(tm
     assert len(body) > 30 * ENTRY_BYTES_MAX
     holder = Reference(QueueId(1), 0, SequenceId(0))
     with LogStore.open(str(tmp_path), QUIET) as log:
-        heap = LogBodyFiles(log, 4 * MIB)
-        reader = BodyReader(heap, MemoryIndex(SystemThreads().condition()))
+        body_files = LogBodyFiles(log, 4 * MIB)
+        reader = BodyReader(body_files, MemoryIndex(SystemThreads().condition()))
         stored: list[bytes] = []
-        written = peak_of(lambda: stored.append(encode_stored(write_units(heap, [body], len(body), [holder]))))
+        written = peak_of(lambda: stored.append(encode_stored(write_units(body_files, [body], len(body), [holder]))))
         assert written < 24 * MIB
         found: list[bytes] = []
         read = peak_of(lambda: found.extend(reader.read(stored[0], len(body), 0, 1)))
         assert read < 1.35 * len(body) + 2 * MIB, "once, and a chunk"
         assert found == [body]
-        heap.close()
+        body_files.close()
 
 
 def test_the_place_of_contents_travels_in_the_run() -> None:
-    """MS-11: whoever has the run needs nothing else; not even this process's memory."""
+    """MS-11: the run alone is enough, without this process's memory."""
     stage = StoreStage()
     runs = stage.publish([content(1), content(2, 3500)], A, B)
     stage.reopen()

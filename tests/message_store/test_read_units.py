@@ -15,20 +15,20 @@ from warren.message_store.read import BodyPart, cut, edges_of, flags, pieces_of,
 PLACES = (BodyPlace(lsn_of(FileNumber(1), 0), 0),)
 
 
-def sizes_of(told: list[int]) -> Sizes:
-    return told[0] if len(set(told)) == 1 else np.array(told, dtype=np.uint32)
+def sizes_of(reported: list[int]) -> Sizes:
+    return reported[0] if len(set(reported)) == 1 else np.array(reported, dtype=np.uint32)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=60), st.integers(1, 100))
-def test_units_follow_one_another_and_only_a_large_content_is_over_the_limit(told: list[int], limit: int) -> None:
-    parts = cut(sizes_of(told), len(told), limit)
-    assert [at for part in parts for at in range(part.first, part.first + part.messages)] == list(range(len(told)))
+def test_units_follow_one_another_and_only_a_large_content_is_over_the_limit(reported: list[int], limit: int) -> None:
+    parts = cut(sizes_of(reported), len(reported), limit)
+    assert [at for part in parts for at in range(part.first, part.first + part.messages)] == list(range(len(reported)))
     for part in parts:
-        own = told[part.first : part.first + part.messages]
+        own = reported[part.first : part.first + part.messages]
         assert part.size_bytes == sum(own)
         assert part.size_bytes <= limit or part.messages == 1
     for part, behind in pairwise(parts):
-        assert part.size_bytes + told[behind.first] > limit, "joined as far as they fit"
+        assert part.size_bytes + reported[behind.first] > limit, "joined as far as they fit"
 
 
 def test_contents_without_bytes_are_cut_by_their_number() -> None:
@@ -37,12 +37,12 @@ def test_contents_without_bytes_are_cut_by_their_number() -> None:
 
 
 @given(st.lists(st.integers(0, 9), min_size=4, max_size=30), st.data())
-def test_a_message_that_is_not_kept_has_no_bytes(told: list[int], data: st.DataObject) -> None:
-    first = data.draw(st.integers(0, len(told) - 1))
-    messages = len(told) - first
+def test_a_message_that_is_not_kept_has_no_bytes(reported: list[int], data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(reported) - 1))
+    messages = len(reported) - first
     kept = data.draw(st.integers(0, every(messages)))
-    edges = edges_of(Body(Lsn(1), 0, first, messages, PLACES, kept), sizes_of(told)).tolist()
-    own = [size if kept >> at & 1 else 0 for at, size in enumerate(told[first:])]
+    edges = edges_of(Body(Lsn(1), 0, first, messages, PLACES, kept), sizes_of(reported)).tolist()
+    own = [size if kept >> at & 1 else 0 for at, size in enumerate(reported[first:])]
     assert edges == [sum(own[:at]) for at in range(messages + 1)]
     assert flags(kept, messages).tolist() == [bool(kept >> at & 1) for at in range(messages)]
 

@@ -41,7 +41,7 @@ def test_what_several_queues_hold_is_stored_once_and_read_by_each(stage: StoreSt
     assert entry is not None and entry.references == 3
     (key,) = stage.record_keys()
     firsts = [Reference(place.queue, place.level, run.first) for place, run in runs.items()]
-    assert list(decode_key(key).holders) == firsts, "whoever asks whether it is alive finds them all"
+    assert list(decode_key(key).holders) == firsts, "a liveness check finds them all"
 
 
 def test_the_same_contents_in_another_publication_are_another_unit(stage: StoreStage) -> None:
@@ -51,18 +51,18 @@ def test_the_same_contents_in_another_publication_are_another_unit(stage: StoreS
 
 def test_submitted_writes_fly_until_their_changes_end(stage: StoreStage) -> None:
     """MS-09."""
-    changes = stage.queues.begin()
+    batch = stage.queues.begin()
     publication = Publication(TWO)
     before = end_of_stream(stage)
-    runs = [stage.submit(publication, place, changes) for place in (A, B)]
+    runs = [stage.submit(publication, place, batch) for place in (A, B)]
     assert stage.store.facts()["flying"] == 1 and end_of_stream(stage) == before
     assert all(run.stored == b"" for run in runs)
-    changes.end()
+    batch.end()
     assert stage.store.facts()["flying"] == 0 and end_of_stream(stage) > before
     assert all(run.stored for run in runs)
 
 
-@pytest.mark.parametrize("end", [lambda changes: changes.end(), lambda changes: changes.abort()])
+@pytest.mark.parametrize("end", [lambda batch: batch.end(), lambda batch: batch.abort()])
 def test_contents_are_let_go_of_when_the_changes_end(stage: StoreStage, end: Callable[[IndexBatch], object]) -> None:
     """At once, though nothing is durable yet: neither the file's watch nor a circle of objects keeps them in memory."""
 
@@ -71,11 +71,11 @@ def test_contents_are_let_go_of_when_the_changes_end(stage: StoreStage, end: Cal
 
     gc.disable()
     try:
-        changes, publication = stage.queues.begin(), Watched(TWO)
-        stage.submit(publication, A, changes)
-        kept, open_ones = ref(publication), ref(changes)
-        end(changes)
-        del changes, publication
+        batch, publication = stage.queues.begin(), Watched(TWO)
+        stage.submit(publication, A, batch)
+        kept, open_ones = ref(publication), ref(batch)
+        end(batch)
+        del batch, publication
         assert kept() is None and open_ones() is None
     finally:
         gc.enable()
@@ -84,23 +84,23 @@ def test_contents_are_let_go_of_when_the_changes_end(stage: StoreStage, end: Cal
 def test_what_nobody_wants_any_more_when_the_changes_end_is_never_written(stage: StoreStage) -> None:
     """MS-10: not a byte, whichever of several holders went last."""
     before = end_of_stream(stage)
-    changes = stage.queues.begin()
+    batch = stage.queues.begin()
     publication = Publication(TWO)
     for place in (A, B):
-        run = stage.submit(publication, place, changes)
-        changes.dequeue(place, run, 0b11, [(run.first, run.end)], DequeueReason.ACKED)
-    stage.log.wait(changes.end())
+        run = stage.submit(publication, place, batch)
+        batch.dequeue(place, run, 0b11, [(run.first, run.end)], DequeueReason.ACKED)
+    stage.log.wait(batch.end())
     assert end_of_stream(stage) == before and stage.bodies() == []
     assert stage.store.facts()["flying"] == 0
 
 
 def test_what_one_of_its_holders_still_wants_is_written_for_that_one(stage: StoreStage) -> None:
     """Rule 17: a body write is cancelled only if no enqueue of it was submitted."""
-    changes = stage.queues.begin()
+    batch = stage.queues.begin()
     publication = Publication(TWO)
-    gone, kept = stage.submit(publication, A, changes), stage.submit(publication, B, changes)
-    changes.dequeue(A, gone, 0b11, [(gone.first, gone.end)], DequeueReason.ACKED)
-    changes.end()
+    gone, kept = stage.submit(publication, A, batch), stage.submit(publication, B, batch)
+    batch.dequeue(A, gone, 0b11, [(gone.first, gone.end)], DequeueReason.ACKED)
+    batch.end()
     assert stage.contents(kept) == TWO
     assert gone.stored == b"" and stage.store.facts()["entries"] == 0, "held once: nothing to count"
     (key,) = stage.record_keys()
@@ -109,9 +109,9 @@ def test_what_one_of_its_holders_still_wants_is_written_for_that_one(stage: Stor
 
 def test_aborted_changes_write_nothing_and_leave_nothing(stage: StoreStage) -> None:
     before = end_of_stream(stage)
-    changes = stage.queues.begin()
-    stage.submit(Publication(TWO), A, changes)
-    changes.abort()
+    batch = stage.queues.begin()
+    stage.submit(Publication(TWO), A, batch)
+    batch.abort()
     assert end_of_stream(stage) == before and stage.store.facts()["flying"] == 0
     assert stage.store.is_settled(FileNumber(1))
 
@@ -228,11 +228,11 @@ def test_only_the_last_who_lets_go_makes_garbage(stage: StoreStage) -> None:
     runs = stage.publish(TWO, A, B)
     stage.seal()
     stage.collect()
-    ledger, number = stage.stores.collector._ledger, file_of(runs[A])
+    statistics, number = stage.stores.collector._statistics, file_of(runs[A])
     stage.store.note_dead(runs[A].stored, 800)
-    assert ledger.files()[number].noted_bytes == 0
+    assert statistics.files()[number].noted_bytes == 0
     stage.store.note_dead(runs[B].stored, 800)
-    assert ledger.files()[number].noted_bytes == 800
+    assert statistics.files()[number].noted_bytes == 800
     assert stage.store.facts()["entries"] == 1
     stage.collect()
     assert stage.store.facts()["entries"] == 0
@@ -243,24 +243,24 @@ def test_a_part_of_a_shared_run_counts_for_its_share(stage: StoreStage) -> None:
     stage.seal()
     stage.collect()
     stage.store.note_dead(runs[A].stored, 2300, ends_run=False)
-    assert stage.stores.collector._ledger.files()[file_of(runs[A])].noted_bytes == pytest.approx(1150, abs=2)
+    assert stage.stores.collector._statistics.files()[file_of(runs[A])].noted_bytes == pytest.approx(1150, abs=2)
 
 
 def test_changes_that_fail_behind_the_store_leave_only_garbage(stage: StoreStage) -> None:
-    changes = stage.queues.begin()
-    stage.submit(Publication(TWO), A, changes)
-    changes.join(Failing())
+    batch = stage.queues.begin()
+    stage.submit(Publication(TWO), A, batch)
+    batch.join(Failing())
     with pytest.raises(OutOfRoom):
-        changes.end()
+        batch.end()
     assert stage.store.facts()["flying"] == 0
     stage.database.make_durable()
     stage.seal()
-    assert len(stage.collect().released) == 1, "nobody names it"
+    assert len(stage.collect().released) == 1, "no run names it"
 
 
 def test_a_write_that_fails_fails_those_who_wanted_it_and_flies_on_for_the_others(stage: StoreStage) -> None:
-    heap = stage.stores._heaps[0]
-    append = heap.append
+    body_files = stage.stores._body_files[0]
+    append = body_files.append
 
     def failing(records: Sequence[Record]) -> list[BodyPlace]:
         raise OutOfRoom("there is no room")
@@ -269,10 +269,10 @@ def test_a_write_that_fails_fails_those_who_wanted_it_and_flies_on_for_the_other
     publication = Publication(TWO)
     stage.submit(publication, A, first)
     other = stage.submit(publication, B, second)
-    heap.append = failing  # type: ignore[method-assign]
+    body_files.append = failing  # type: ignore[method-assign]
     with pytest.raises(OutOfRoom):
         first.end()
-    heap.append = append  # type: ignore[method-assign]
+    body_files.append = append  # type: ignore[method-assign]
     second.end()
     assert stage.contents(other) == TWO
     assert stage.store.is_settled(FileNumber(1)) and stage.store.facts()["flying"] == 0
@@ -281,8 +281,8 @@ def test_a_write_that_fails_fails_those_who_wanted_it_and_flies_on_for_the_other
 def test_the_store_writes_before_the_run_that_names_it(stage: StoreStage) -> None:
     """Rule 1: so a run that is durable has durable contents, in whichever epoch the power goes."""
     order: list[str] = []
-    heap, changes = stage.stores._heaps[0], stage.queues.begin()
-    append, begin = heap.append, changes._begin
+    body_files, batch = stage.stores._body_files[0], stage.queues.begin()
+    append, begin = body_files.append, batch._begin
 
     def noted_append(records: Sequence[Record]) -> list[BodyPlace]:
         order.append("body")
@@ -292,7 +292,7 @@ def test_the_store_writes_before_the_run_that_names_it(stage: StoreStage) -> Non
         order.append("run")
         return begin()
 
-    heap.append, changes._begin = noted_append, noted_begin  # type: ignore[method-assign]
-    stage.submit(Publication(TWO), A, changes)
-    changes.end()
+    body_files.append, batch._begin = noted_append, noted_begin  # type: ignore[method-assign]
+    stage.submit(Publication(TWO), A, batch)
+    batch.end()
     assert order == ["body", "run"]

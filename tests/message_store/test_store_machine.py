@@ -1,4 +1,4 @@
-"""The message stores against a dict: whatever is published, shared, cancelled, let go of, collected and reopened."""
+"""The message stores against a dict: whatever is published, shared, cancelled, released, collected and reopened."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ class StoreMachine(RuleBasedStateMachine):
     def publish_and_cancel(self, sizes: list[int], places: list[QueuePlace], data: st.DataObject) -> None:
         """Some of the holders go before the end; whatever is left of the others is written for them."""
         contents = self.contents_of(sizes)
-        publication, changes = Publication(contents), self.stage.queues.begin()
+        publication, batch = Publication(contents), self.stage.queues.begin()
         for place in places:
-            run = self.stage.submit(publication, place, changes)
+            run = self.stage.submit(publication, place, batch)
             if data.draw(st.booleans()):
-                changes.dequeue(place, run, (1 << run.count) - 1, [(run.first, run.end)], DequeueReason.ACKED)
+                batch.dequeue(place, run, (1 << run.count) - 1, [(run.first, run.end)], DequeueReason.ACKED)
             else:
                 self.kept[place, run.first] = Kept(run, contents)
-        self.stage.log.wait(changes.end())
+        self.stage.log.wait(batch.end())
 
     @rule(sizes=SIZES, places=PLACES)
     def fail_behind_the_store(self, sizes: list[int], places: list[QueuePlace]) -> None:
         """The contents are written, the runs are not; the next ones get their sequence ids."""
-        publication, changes = Publication(self.contents_of(sizes)), self.stage.queues.begin()
+        publication, batch = Publication(self.contents_of(sizes)), self.stage.queues.begin()
         before = dict(self.stage.next)
         for place in places:
-            self.stage.submit(publication, place, changes)
-        changes.join(Failing())
+            self.stage.submit(publication, place, batch)
+        batch.join(Failing())
         try:
-            changes.end()
+            batch.end()
         except OutOfRoom:
             self.stage.next = before
 
@@ -118,9 +118,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.paged = {}
         for place in (A, B, C):
             found = {run.first: (run, gone) for run, gone in self.stage.recovered(place)}
-            told = {SequenceId(first): kept for (of, first), kept in self.kept.items() if of == place}
-            assert {first: gone for first, (_, gone) in found.items()} == {n: kept.gone for n, kept in told.items()}
-            for first, kept in told.items():
+            reported = {SequenceId(first): kept for (of, first), kept in self.kept.items() if of == place}
+            assert {first: gone for first, (_, gone) in found.items()} == {n: kept.gone for n, kept in reported.items()}
+            for first, kept in reported.items():
                 kept.run = found[first][0]
 
     @invariant()
@@ -135,7 +135,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.stage.store.facts()["flying"] == 0
 
     def teardown(self) -> None:
-        """When nobody holds anything any more, nothing is left."""
+        """When there are no references, nothing is left."""
         if not hasattr(self, "stage"):
             return
         for (place, _), kept in self.kept.items():

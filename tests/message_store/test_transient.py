@@ -77,17 +77,17 @@ def test_nothing_is_judged_while_somebody_writes() -> None:
     """A unit that is in a file and not in the index yet would look dead."""
     stage = StoreStage()
     store, collector = stage.stores.transient, stage.stores.transient_collector
-    heap = stage.stores._heaps[1]
-    append = heap.append
+    body_files = stage.stores._body_files[1]
+    append = body_files.append
     released: list[int] = []
 
     def slowly(records):  # type: ignore[no-untyped-def]
         places = append(records)
-        heap._start_file()
+        body_files._start_file()
         released.extend(collector.run().released)
         return places
 
-    heap.append = slowly  # type: ignore[method-assign]
+    body_files.append = slowly  # type: ignore[method-assign]
     stored = store.write([content(1)])
     assert released == []
     assert store.read(stored, 400, 0, 1) == [content(1)]

@@ -76,8 +76,8 @@ def released_before_moved(real: Function) -> Function:
 
 
 def counters_left_out(real: Function) -> Function:
-    def release(queue: Any, slices: list[Any], reason: Any, changes: Any) -> int:
-        return int(queue._dequeue(slices, reason, changes))
+    def release(queue: Any, slices: list[Any], reason: Any, batch: Any, were_pending: bool = False) -> int:
+        return int(queue._dequeue(slices, reason, batch, were_pending))
 
     return release
 
@@ -129,8 +129,8 @@ def _ended(work: Any) -> None:
 
 
 def transients_stay(real: Function) -> Function:
-    def delete_everything(heap: Any) -> None:
-        heap._environment.files.make_directories(heap._directory)
+    def delete_everything(body_files: Any) -> None:
+        body_files._environment.files.make_directories(body_files._directory)
 
     return delete_everything
 
@@ -143,7 +143,7 @@ def clean_stop_stays(real: Function) -> Function:
 
 
 def clean_stop_is_not_due(real: Function) -> Function:
-    def make(ledger: Any, place: Any, counters: Any, *others: Any) -> None:
-        real(ledger, place, replace(counters, is_clean=False), *others)
+    def make(index_counters: Any, place: Any, counters: Any, *others: Any) -> None:
+        real(index_counters, place, replace(counters, is_clean=False), *others)
 
     return make

@@ -1,4 +1,4 @@
-"""Reading bytes that nobody wrote: what came of it, if only errors of ours may pass."""
+"""Reads invalid bytes: the result, if only errors of Warren are raised."""
 
 from __future__ import annotations
 

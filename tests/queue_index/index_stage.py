@@ -37,9 +37,9 @@ class IndexStage:
         self.database.close()
         self.open()
 
-    def end(self, changes: IndexBatch) -> Epoch:
+    def end(self, batch: IndexBatch) -> Epoch:
         """End them, and wait until they are durable."""
-        self.newest = max(self.newest, changes.end())
+        self.newest = max(self.newest, batch.end())
         self.database.log.wait(self.newest)
         return self.newest
 
@@ -47,23 +47,23 @@ class IndexStage:
         self, first: int, contents: Sequence[bytes], place: QueuePlace = ORDERS, origin: Origin = NOWHERE
     ) -> Run:
         run = a_run(first, contents, origin)
-        changes = self.index.begin()
-        changes.publish(place, run, contents)
-        self.end(changes)
+        batch = self.index.begin()
+        batch.publish(place, run, contents)
+        self.end(batch)
         return run
 
     def dequeue(
         self, run: Run, gone: int, newly: int, place: QueuePlace = ORDERS, reason: DequeueReason = DequeueReason.ACKED
     ) -> None:
         """Both as bitmaps."""
-        changes = self.index.begin()
-        changes.dequeue(place, run, gone, ranges_of(run, newly), reason)
-        self.end(changes)
+        batch = self.index.begin()
+        batch.dequeue(place, run, gone, ranges_of(run, newly), reason)
+        self.end(batch)
 
     def write(self, counters: Counters, place: QueuePlace = ORDERS) -> None:
-        changes = self.index.begin()
-        changes.counters(place, counters)
-        self.end(changes)
+        batch = self.index.begin()
+        batch.counters(place, counters)
+        self.end(batch)
 
     def runs(self, place: QueuePlace = ORDERS, first: int = 0, stop: int = BEHIND) -> list[IndexedRun]:
         return list(self.index.scan(place, SequenceId(first), SequenceId(stop), self.newest))
@@ -115,7 +115,7 @@ def large(letter: str, count: int = 3) -> list[bytes]:
 
 
 class Asked:
-    """A database that tells what is asked of it."""
+    """A database that records its calls."""
 
     def __init__(self, stage: IndexStage) -> None:
         self._database = stage.database

@@ -83,14 +83,14 @@ class OneSession:
 
 
 class Partner:
-    """Somebody who joins, and tells what it is told."""
+    """A participant that records its calls."""
 
     def __init__(self, diary: list[str], name: str = "store", stores: bytes = b"there") -> None:
         self.diary, self.name, self.stores = diary, name, stores
         self.runs: list[tuple[QueuePlace, Run]] = []
         self.fails = False
 
-    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+    def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
         self.diary.append(f"{self.name} before")
         if self.fails:
             raise Misuse("the store cannot")
@@ -98,10 +98,10 @@ class Partner:
         for _, run in runs:
             run.stored = self.stores
 
-    def after_end(self, epoch: Epoch) -> None:
+    def after_commit(self, epoch: Epoch) -> None:
         self.diary.append(f"{self.name} after {epoch}")
 
-    def aborted(self) -> None:
+    def on_abort(self) -> None:
         self.diary.append(f"{self.name} aborted")
 
 
@@ -111,7 +111,7 @@ def written() -> Written:
 
 
 @pytest.fixture
-def changes(written: Written) -> IndexBatch:
+def batch(written: Written) -> IndexBatch:
     return IndexBatch(written.begin, ManualClock())
 
 
@@ -132,15 +132,15 @@ CONTENTS = [b"a", b"bb", b"ccc"]
 
 
 def test_nothing_is_written_before_the_end_and_then_all_of_it_in_one_session(
-    changes: IndexBatch, written: Written
+    batch: IndexBatch, written: Written
 ) -> None:
     one, two = a_run(5, CONTENTS), a_run(0, [b"x"] * 2)
-    changes.publish(ORDERS, one, CONTENTS)
-    changes.publish(BILLS, two, [b"x"] * 2)
-    changes.dequeue(BILLS, two, 0b10, [(1, 2)], DequeueReason.EXPIRED)
-    changes.counters(ORDERS, Counters(SequenceId(8)))
+    batch.publish(ORDERS, one, CONTENTS)
+    batch.publish(BILLS, two, [b"x"] * 2)
+    batch.dequeue(BILLS, two, 0b10, [(1, 2)], DequeueReason.EXPIRED)
+    batch.counters(ORDERS, Counters(SequenceId(8)))
     assert (written.sessions, one.epoch) == (0, 0)
-    assert changes.end() == EPOCH
+    assert batch.end() == EPOCH
     assert written.sessions == 1
     assert written.entries == [
         ("put", 7, run_key(0, 5)),
@@ -156,11 +156,11 @@ def test_nothing_is_written_before_the_end_and_then_all_of_it_in_one_session(
     assert decode_gone(BILLS, 0, 2, written.values[8, ack_key(2, 0)]) == 0b10
 
 
-def test_the_last_message_of_a_run_takes_its_rows_with_it(changes: IndexBatch, written: Written) -> None:
+def test_the_last_message_of_a_run_takes_its_rows_with_it(batch: IndexBatch, written: Written) -> None:
     """MR-03: the end of a message's life is the removal of its row."""
-    changes.dequeue(ORDERS, a_run(5, CONTENTS), 0b111, [(5, 6), (7, 8)], DequeueReason.ACKED)
-    changes.dequeue(ORDERS, a_run(9, CONTENTS), 0b111, [(9, 12)], DequeueReason.ACKED)
-    changes.end()
+    batch.dequeue(ORDERS, a_run(5, CONTENTS), 0b111, [(5, 6), (7, 8)], DequeueReason.ACKED)
+    batch.dequeue(ORDERS, a_run(9, CONTENTS), 0b111, [(9, 12)], DequeueReason.ACKED)
+    batch.end()
     rows = [entry for entry in written.entries if entry[0] != "record"]
     assert rows == [
         ("remove", 7, run_key(0, 5)),
@@ -169,61 +169,61 @@ def test_the_last_message_of_a_run_takes_its_rows_with_it(changes: IndexBatch, w
     ], "there was no ack row where all go at once"
 
 
-def test_of_what_is_said_again_and_again_only_the_last_goes_in(changes: IndexBatch, written: Written) -> None:
+def test_of_what_is_said_again_and_again_only_the_last_goes_in(batch: IndexBatch, written: Written) -> None:
     run = a_run(5, CONTENTS)
-    changes.dequeue(ORDERS, run, 0b001, [(5, 6)], DequeueReason.ACKED)
-    changes.counters(ORDERS, Counters(SequenceId(8), SequenceId(6), 2, 5))
-    changes.dequeue(ORDERS, run, 0b101, [(7, 8)], DequeueReason.ACKED)
-    changes.counters(ORDERS, Counters(SequenceId(8), SequenceId(6), 1, 2))
-    changes.end()
+    batch.dequeue(ORDERS, run, 0b001, [(5, 6)], DequeueReason.ACKED)
+    batch.counters(ORDERS, Counters(SequenceId(8), SequenceId(6), 2, 5))
+    batch.dequeue(ORDERS, run, 0b101, [(7, 8)], DequeueReason.ACKED)
+    batch.counters(ORDERS, Counters(SequenceId(8), SequenceId(6), 1, 2))
+    batch.end()
     assert [entry[0] for entry in written.entries] == ["put", "put", "record"]
     assert decode_gone(ORDERS, 5, 3, written.values[7, ack_key(0, 5)]) == 0b101
     assert decode_counters(ORDERS, written.values[7, counters_key(0)]).count == 1
 
 
-def test_an_ack_row_is_not_written_for_a_run_that_went_in_the_end(changes: IndexBatch, written: Written) -> None:
+def test_an_ack_row_is_not_written_for_a_run_that_went_in_the_end(batch: IndexBatch, written: Written) -> None:
     run = a_run(5, CONTENTS)
-    changes.dequeue(ORDERS, run, 0b001, [(5, 6)], DequeueReason.ACKED)
-    changes.dequeue(ORDERS, run, 0b111, [(6, 8)], DequeueReason.ACKED)
-    changes.end()
+    batch.dequeue(ORDERS, run, 0b001, [(5, 6)], DequeueReason.ACKED)
+    batch.dequeue(ORDERS, run, 0b111, [(6, 8)], DequeueReason.ACKED)
+    batch.end()
     assert [entry[0] for entry in written.entries] == ["remove", "remove", "record"]
 
 
-def test_changes_that_say_nothing_write_nothing(changes: IndexBatch, written: Written) -> None:
-    changes.requeued(ORDERS, [])
-    assert changes.end() == 0
+def test_changes_that_say_nothing_write_nothing(batch: IndexBatch, written: Written) -> None:
+    batch.requeued(ORDERS, [])
+    assert batch.end() == 0
     assert written.sessions == 0
 
 
-def test_transient_messages_never_touch_the_log(changes: IndexBatch, written: Written) -> None:
+def test_transient_messages_never_touch_the_log(batch: IndexBatch, written: Written) -> None:
     run = Run(SequenceId(0), 1, 1, is_persistent=False)
-    changes.publish(ORDERS, run, None)
-    changes.dequeue(ORDERS, run, 1, [(0, 1)], DequeueReason.ACKED)
-    assert (changes.end(), written.sessions, run.epoch) == (0, 0, 0)
+    batch.publish(ORDERS, run, None)
+    batch.dequeue(ORDERS, run, 1, [(0, 1)], DequeueReason.ACKED)
+    assert (batch.end(), written.sessions, run.epoch) == (0, 0, 0)
 
 
 # -- history ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_dequeue_says_why_and_when_in_ranges(changes: IndexBatch, written: Written) -> None:
+def test_a_dequeue_says_why_and_when_in_ranges(batch: IndexBatch, written: Written) -> None:
     """QI-04, MR-05: an acknowledgement is a record; those of one fate and one session share it."""
     for first in range(3):
-        changes.dequeue(ORDERS, a_run(first, [b"x"]), 1, [(first, first + 1)], DequeueReason.ACKED)
-    changes.dequeue(ORDERS, a_run(3, [b"x"]), 1, [(3, 4)], DequeueReason.MOVED, b"expired to bills")
-    changes.dequeue(ORDERS, a_run(9, [b"x"]), 1, [(9, 10)], DequeueReason.ACKED)
-    changes.end()
+        batch.dequeue(ORDERS, a_run(first, [b"x"]), 1, [(first, first + 1)], DequeueReason.ACKED)
+    batch.dequeue(ORDERS, a_run(3, [b"x"]), 1, [(3, 4)], DequeueReason.MOVED, b"expired to bills")
+    batch.dequeue(ORDERS, a_run(9, [b"x"]), 1, [(9, 10)], DequeueReason.ACKED)
+    batch.end()
     assert written.events == [
         event(ORDERS, HistoryRecord.DEQUEUED, DequeueReason.ACKED, (0, 3), (9, 10)),
         event(ORDERS, HistoryRecord.DEQUEUED, DequeueReason.MOVED, (3, 4), detail=b"expired to bills"),
     ]
 
 
-def test_deliveries_and_requeues_are_told_in_ranges_with_the_consumer(changes: IndexBatch, written: Written) -> None:
+def test_deliveries_and_requeues_are_reported_in_ranges_with_the_consumer(batch: IndexBatch, written: Written) -> None:
     """QI-03: a delivery is a record of its own, and changes no row."""
-    changes.delivered(ORDERS, [(0, 5), (5, 9)], "ann")
-    changes.delivered(ORDERS, [(9, 10)], "bob")
-    changes.requeued(ORDERS, [(2, 3)])
-    assert changes.end() == EPOCH
+    batch.delivered(ORDERS, [(0, 5), (5, 9)], "ann")
+    batch.delivered(ORDERS, [(9, 10)], "bob")
+    batch.requeued(ORDERS, [(2, 3)])
+    assert batch.end() == EPOCH
     assert written.events == [
         event(ORDERS, HistoryRecord.DELIVERED, 0, (0, 9), detail=b"ann"),
         event(ORDERS, HistoryRecord.DELIVERED, 0, (9, 10), detail=b"bob"),
@@ -235,29 +235,29 @@ def test_deliveries_and_requeues_are_told_in_ranges_with_the_consumer(changes: I
 # -- cancelled -------------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_and_goes_within_one_session_leaves_its_history_only(changes: IndexBatch, written: Written) -> None:
+def test_what_comes_and_goes_within_one_session_leaves_its_history_only(batch: IndexBatch, written: Written) -> None:
     run, other = a_run(5, CONTENTS), a_run(8, CONTENTS)
-    changes.publish(ORDERS, run, CONTENTS)
-    changes.publish(ORDERS, other, CONTENTS)
-    changes.dequeue(ORDERS, run, 0b010, [(6, 7)], DequeueReason.ACKED)
-    changes.dequeue(ORDERS, run, 0b111, [(5, 6), (7, 8)], DequeueReason.ACKED)
-    changes.end()
+    batch.publish(ORDERS, run, CONTENTS)
+    batch.publish(ORDERS, other, CONTENTS)
+    batch.dequeue(ORDERS, run, 0b010, [(6, 7)], DequeueReason.ACKED)
+    batch.dequeue(ORDERS, run, 0b111, [(5, 6), (7, 8)], DequeueReason.ACKED)
+    batch.end()
     assert written.entries[0] == ("put", 7, run_key(0, 8))
     assert [entry[0] for entry in written.entries] == ["put", "record"]
     assert written.events == [event(ORDERS, HistoryRecord.DEQUEUED, DequeueReason.ACKED, (6, 7), (5, 6), (7, 8))]
     assert (run.epoch, other.epoch) == (0, EPOCH)
 
 
-def test_a_store_that_joined_hears_only_of_runs_that_are_still_wanted(changes: IndexBatch, written: Written) -> None:
+def test_a_store_that_joined_hears_only_of_runs_that_are_still_wanted(batch: IndexBatch, written: Written) -> None:
     """MS-10, as far as it lies here: what was cancelled is never offered."""
     store = Partner([])
     runs = [Run(SequenceId(first), 1, 5000) for first in range(3)]
     for run in runs:
-        changes.publish(ORDERS, run, None)
-        changes.join(store)
-    changes.publish(ORDERS, a_run(3, [b"x"]), [b"x"])
-    changes.dequeue(ORDERS, runs[1], 1, [(1, 2)], DequeueReason.ACKED)
-    changes.end()
+        batch.publish(ORDERS, run, None)
+        batch.join(store)
+    batch.publish(ORDERS, a_run(3, [b"x"]), [b"x"])
+    batch.dequeue(ORDERS, runs[1], 1, [(1, 2)], DequeueReason.ACKED)
+    batch.end()
     assert store.runs == [(ORDERS, runs[0]), (ORDERS, runs[2])]
     assert decode_run(ORDERS, runs[2].first, written.values[7, run_key(0, 2)], EPOCH).stored == b"there"
     assert (7, run_key(0, 1)) not in written.values
@@ -266,18 +266,18 @@ def test_a_store_that_joined_hears_only_of_runs_that_are_still_wanted(changes: I
 # -- queues that go --------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_that_is_removed_takes_everything_along_but_its_history(changes: IndexBatch, written: Written) -> None:
+def test_a_queue_that_is_removed_takes_everything_along_but_its_history(batch: IndexBatch, written: Written) -> None:
     store = Partner([])
-    changes.join(store)
-    changes.publish(ORDERS, Run(SequenceId(0), 1, 5000), None)
-    changes.dequeue(ORDERS, a_run(5, CONTENTS), 0b1, [(5, 6)], DequeueReason.ACKED)
-    changes.dequeue(ORDERS, a_run(8, CONTENTS), 0b111, [(8, 11)], DequeueReason.ACKED)
-    changes.counters(ORDERS, Counters(SequenceId(11)))
-    changes.publish(BILLS, a_run(0, [b"x"]), [b"x"])
-    changes.remove_queue(ORDERS.queue)
-    with pytest.raises(Misuse, match="queue 7 is removed by these changes"):
-        changes.publish(ORDERS, a_run(11, [b"x"]), [b"x"])
-    changes.end()
+    batch.join(store)
+    batch.publish(ORDERS, Run(SequenceId(0), 1, 5000), None)
+    batch.dequeue(ORDERS, a_run(5, CONTENTS), 0b1, [(5, 6)], DequeueReason.ACKED)
+    batch.dequeue(ORDERS, a_run(8, CONTENTS), 0b111, [(8, 11)], DequeueReason.ACKED)
+    batch.counters(ORDERS, Counters(SequenceId(11)))
+    batch.publish(BILLS, a_run(0, [b"x"]), [b"x"])
+    batch.remove_queue(ORDERS.queue)
+    with pytest.raises(Misuse, match="queue 7 is removed by this batch"):
+        batch.publish(ORDERS, a_run(11, [b"x"]), [b"x"])
+    batch.end()
     assert [entry[:2] for entry in written.entries] == [("remove_storage", 7), ("record", 0), ("put", 8)]
     assert store.runs == []
 
@@ -285,58 +285,56 @@ def test_a_queue_that_is_removed_takes_everything_along_but_its_history(changes:
 # -- the joined, and how it ends ---------------------------------------------------------------------------------------
 
 
-def test_the_joined_are_told_in_order_once_each(changes: IndexBatch) -> None:
+def test_the_joined_are_reported_in_order_once_each(batch: IndexBatch) -> None:
     diary: list[str] = []
     one, two = Partner(diary, "one"), Partner(diary, "two")
     for partner in (one, two, one):
-        changes.join(partner)
-    changes.publish(ORDERS, a_run(0, [b"x"]), [b"x"])
-    changes.end()
+        batch.join(partner)
+    batch.publish(ORDERS, a_run(0, [b"x"]), [b"x"])
+    batch.end()
     assert diary == ["one before", "two before", "one after 41", "two after 41"]
 
 
-def test_an_abort_writes_nothing_and_tells_the_joined(changes: IndexBatch, written: Written) -> None:
+def test_an_abort_writes_nothing_and_reports_the_joined(batch: IndexBatch, written: Written) -> None:
     store = Partner([])
-    changes.join(store)
-    changes.publish(ORDERS, a_run(0, [b"x"]), [b"x"])
-    changes.abort()
+    batch.join(store)
+    batch.publish(ORDERS, a_run(0, [b"x"]), [b"x"])
+    batch.abort()
     assert (written.sessions, store.diary) == (0, ["store aborted"])
 
 
 @pytest.mark.parametrize("step", ["join", "put", "record", "end", "contents"])
-def test_an_end_that_fails_anywhere_tells_the_joined_and_leaves_no_session(
-    changes: IndexBatch, written: Written, step: str
+def test_an_end_that_fails_anywhere_reports_the_joined_and_leaves_no_session(
+    batch: IndexBatch, written: Written, step: str
 ) -> None:
     store = Partner([], stores=b"" if step == "contents" else b"there")
     store.fails, written.fails_at = step == "join", step
     run = Run(SequenceId(0), 1, 5000)
-    changes.join(store)
-    changes.publish(ORDERS, run, None)
-    changes.dequeue(ORDERS, a_run(5, CONTENTS), 0b1, [(5, 6)], DequeueReason.ACKED)
-    with pytest.raises(Misuse, match="nobody has taken the contents" if step == "contents" else "no |cannot"):
-        changes.end()
+    batch.join(store)
+    batch.publish(ORDERS, run, None)
+    batch.dequeue(ORDERS, a_run(5, CONTENTS), 0b1, [(5, 6)], DequeueReason.ACKED)
+    with pytest.raises(Misuse, match="the contents of a run were not stored" if step == "contents" else "no |cannot"):
+        batch.end()
     assert store.diary == ["store before", "store aborted"]
     assert written.aborted == (1 if step in ("put", "record") else 0)
     assert run.epoch == 0
 
 
-def test_changes_end_once(changes: IndexBatch) -> None:
-    changes.end()
-    for again in (changes.end, changes.abort, lambda: changes.requeued(ORDERS, [(0, 1)])):
-        with pytest.raises(Misuse, match="the changes have ended"):
+def test_changes_end_once(batch: IndexBatch) -> None:
+    batch.end()
+    for again in (batch.end, batch.abort, lambda: batch.requeued(ORDERS, [(0, 1)])):
+        with pytest.raises(Misuse, match="the batch has ended"):
             again()
-    with pytest.raises(Misuse, match="the changes have ended"):
-        changes.join(Partner([]))
+    with pytest.raises(Misuse, match="the batch has ended"):
+        batch.join(Partner([]))
 
 
-def test_what_cannot_be_written_is_refused_when_it_is_said_not_at_the_end(
-    changes: IndexBatch, written: Written
-) -> None:
+def test_what_cannot_be_written_is_refused_when_it_is_said_not_at_the_end(batch: IndexBatch, written: Written) -> None:
     with pytest.raises(Misuse, match="a run of 0 messages"):
-        changes.publish(ORDERS, Run(SequenceId(0), 0, 1), [])
+        batch.publish(ORDERS, Run(SequenceId(0), 0, 1), [])
     with pytest.raises(Misuse, match="a level is from 0 to 255"):
-        changes.counters(QueuePlace(QueueId(7), 300), Counters())
+        batch.counters(QueuePlace(QueueId(7), 300), Counters())
     with pytest.raises(Misuse, match="a detail of 70000 bytes"):
-        changes.dequeue(ORDERS, a_run(0, [b"x"]), 1, [(0, 1)], DequeueReason.MOVED, bytes(70000))
-    assert changes.end() == 0
+        batch.dequeue(ORDERS, a_run(0, [b"x"]), 1, [(0, 1)], DequeueReason.MOVED, bytes(70000))
+    assert batch.end() == 0
     assert written.entries == []

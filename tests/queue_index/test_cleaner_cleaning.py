@@ -37,33 +37,33 @@ class Kept:
         self.database = self.stage.open()
         self.index = QueueIndex.of(self.database)
         stream = self.database.log.stream("messages", is_referring=True)
-        self.cleaning = Cleaner(self.database, stream, lambda: [place.queue for place in self.runs], self.index.writing)
+        self.cleaning = Cleaner(
+            self.database, stream, lambda: [place.queue for place in self.runs], self.index.stream_lock
+        )
 
     def publish(self, first: int, count: int, size: int = 400, place: QueuePlace = QUEUE) -> Epoch:
         contents = [bytes([65 + (first + index) % 26]) * size for index in range(count)]
         run = Run(SequenceId(first), count, sizes_of(contents))
-        changes = self.index.begin()
-        changes.publish(place, run, contents)
+        batch = self.index.begin()
+        batch.publish(place, run, contents)
         self.runs[place][first] = (run, contents, 0)
-        return self.end(changes)
+        return self.end(batch)
 
     def take(self, first: int, messages: Sequence[int], place: QueuePlace = QUEUE) -> Epoch:
         """Messages of a run leave, by their place in it."""
         run, contents, gone = self.runs[place][first]
         gone |= sum(1 << index for index in messages)
-        changes = self.index.begin()
-        changes.dequeue(
-            place, run, gone, [(first + index, first + index + 1) for index in messages], DequeueReason.ACKED
-        )
+        batch = self.index.begin()
+        batch.dequeue(place, run, gone, [(first + index, first + index + 1) for index in messages], DequeueReason.ACKED)
         self.cleaning.note_dead(sum(len(contents[index]) for index in messages))
         if gone.bit_count() == run.count:
             del self.runs[place][first]
         else:
             self.runs[place][first] = (run, contents, gone)
-        return self.end(changes)
+        return self.end(batch)
 
-    def end(self, changes: IndexBatch) -> Epoch:
-        epoch = changes.end()
+    def end(self, batch: IndexBatch) -> Epoch:
+        epoch = batch.end()
         self.database.log.wait(epoch)
         return epoch
 
@@ -122,7 +122,7 @@ def test_a_file_that_nothing_points_into_is_released_and_one_that_lives_is_not(k
 
 
 def test_a_file_that_is_more_than_half_garbage_goes_and_what_lives_in_it_is_written_again(kept: Kept) -> None:
-    """TS-03: one old message that nobody takes keeps no file."""
+    """TS-03: one old unconsumed message keeps no file."""
     for first in range(0, 100, 10):
         kept.publish(first, 10)
     kept.seal()
@@ -160,7 +160,7 @@ def test_of_a_run_that_is_partly_gone_only_the_rest_is_written_again(kept: Kept)
 
 
 def test_what_leaves_while_it_is_written_again_does_not_come_back(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its row is looked at once more, under the lock that every writer holds."""
+    """Its row is read once more, under the lock that every writer holds."""
     for first in range(0, 100, 10):
         kept.publish(first, 10)
     kept.seal()
@@ -216,9 +216,9 @@ def test_a_queue_that_is_deleted_while_it_is_read_does_not_come_back(
         value = trimmed(row)
         if kept.runs[QUEUE]:
             kept.runs[QUEUE] = {}
-            changes = kept.index.begin()
-            changes.remove_queue(QUEUE.queue)
-            kept.end(changes)
+            batch = kept.index.begin()
+            batch.remove_queue(QUEUE.queue)
+            kept.end(batch)
         return value
 
     monkeypatch.setattr(kept.cleaning, "_trimmed", deleted_meanwhile)
@@ -244,7 +244,7 @@ def test_cleaning_that_waits_for_a_full_disk_does_not_hold_the_lock_of_the_strea
     cleaning.start()
     while not log.commit.is_out_of_room:
         time.sleep(0.001)
-    lock = kept.index.writing.lock
+    lock = kept.index.stream_lock.lock
     assert isinstance(lock, threading.Condition)
     is_free = lock.acquire(blocking=False)
     if is_free:
@@ -295,7 +295,7 @@ def test_a_file_that_is_not_yet_in_the_store_on_disk_is_not_judged(kept: Kept) -
     assert kept.cleaning.run().files == 0
 
 
-def test_a_damaged_file_stays_and_is_told_and_the_others_are_cleaned(kept: Kept) -> None:
+def test_a_damaged_file_stays_and_is_reported_and_the_others_are_cleaned(kept: Kept) -> None:
     for first in (0, 10):
         kept.publish(first, 10, place=QUEUE)
         kept.publish(first, 40, place=OTHER)

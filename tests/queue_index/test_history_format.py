@@ -1,4 +1,4 @@
-"""History records: what comes back is what happened, and bytes that nobody wrote are told by name."""
+"""History records: decoded events equal encoded ones, and invalid bytes are reported."""
 
 from __future__ import annotations
 
@@ -88,5 +88,5 @@ def test_a_record_that_does_not_fit_itself_is_damage(raw: bytes) -> None:
 
 @given(st.binary(max_size=70) | st.binary(max_size=70).map(lambda tail: b"\1\0\0\0\1" + tail))
 def test_any_bytes_are_an_event_or_an_error_of_ours(raw: bytes) -> None:
-    told = told_by(lambda: decode_event(KEY, raw))
-    assert "queue 258, level 3" in told if isinstance(told, str) else told.place == PLACE
+    reported = told_by(lambda: decode_event(KEY, raw))
+    assert "queue 258, level 3" in reported if isinstance(reported, str) else reported.place == PLACE

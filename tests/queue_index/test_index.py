@@ -68,11 +68,11 @@ def test_what_is_published_is_there_in_order_with_its_contents_before_and_after_
 def test_the_index_holds_what_each_queue_knows_of_a_message_that_several_hold(stage: IndexStage) -> None:
     """QI-01: the same contents in three queues, at other places, with other fates."""
     contents, places = large("x"), [ORDERS, BILLS, QueuePlace(BILLS.queue, 9)]
-    changes = stage.index.begin()
+    batch = stage.index.begin()
     runs = [replace(a_run(first, contents), expires_ms=first) for first in (0, 100, 200)]
     for place, run in zip(places, runs, strict=True):
-        changes.publish(place, run, contents)
-    assert stage.end(changes) == runs[0].epoch == runs[2].epoch
+        batch.publish(place, run, contents)
+    assert stage.end(batch) == runs[0].epoch == runs[2].epoch
     stage.dequeue(runs[1], 0b011, 0b011, BILLS)
     stage.dequeue(runs[2], 0b111, 0b111, places[2])
     stage.reopen()
@@ -168,9 +168,9 @@ def test_a_queue_that_is_removed_is_empty_and_others_are_not(stage: IndexStage) 
     stage.publish(0, large("a"))
     stage.publish(0, large("b"), BILLS)
     stage.publish(0, large("b"), QueuePlace(BILLS.queue, 3))
-    changes = stage.index.begin()
-    changes.remove_queue(BILLS.queue)
-    stage.end(changes)
+    batch = stage.index.begin()
+    batch.remove_queue(BILLS.queue)
+    stage.end(batch)
     for _ in range(2):
         assert [len(stage.alive(place)) for place in (ORDERS, BILLS, QueuePlace(BILLS.queue, 3))] == [3, 0, 0]
         stage.reopen()
@@ -214,7 +214,7 @@ def test_a_scan_begins_with_the_run_that_its_first_message_lies_in(stage: IndexS
     assert stage.runs(first=8, stop=20) == stage.runs(first=23) == stage.runs(BILLS) == []
 
 
-def test_a_scan_stops_where_it_is_told_and_goes_on_from_there(stage: IndexStage) -> None:
+def test_a_scan_stops_where_it_is_reported_and_continues_from_there(stage: IndexStage) -> None:
     for first in range(0, 30, 3):
         stage.publish(first, large("a"))
     scan = stage.index.scan
@@ -245,14 +245,14 @@ def test_the_journal_gets_an_entry_whenever_anything_happens_in_the_order_it_hap
     later = stage.publish(9, large("x"), BILLS)
     first = stage.publish(0, [b"x"])
     for change in ("delivered", "requeued", "dequeued"):
-        changes = stage.index.begin()
+        batch = stage.index.begin()
         if change == "delivered":
-            changes.delivered(BILLS, [(9, 12)], "ann")
+            batch.delivered(BILLS, [(9, 12)], "ann")
         elif change == "requeued":
-            changes.requeued(BILLS, [(10, 11)])
+            batch.requeued(BILLS, [(10, 11)])
         else:
-            changes.dequeue(ORDERS, first, 1, [(0, 1)], DequeueReason.ACKED)
-        stage.end(changes)
+            batch.dequeue(ORDERS, first, 1, [(0, 1)], DequeueReason.ACKED)
+        stage.end(batch)
     stage.dequeue(later, 0b100, 0b100, BILLS, DequeueReason.EXPIRED)
     stage.reopen()
     assert [(kind.name, storage, key[-1:]) for kind, storage, key, _ in stage.journal() if key[:1] != b"h"] == [
@@ -261,10 +261,10 @@ def test_the_journal_gets_an_entry_whenever_anything_happens_in_the_order_it_hap
         ("REMOVE", ORDERS.queue, b"\0"),
         ("PUT", BILLS.queue, b"\1"),
     ]
-    told = [
+    reported = [
         (event.place, HistoryRecord(event.kind), event.reason, event.ranges, event.detail) for event in stage.events()
     ]
-    assert told == [
+    assert reported == [
         (BILLS, HistoryRecord.DELIVERED, 0, ((9, 12),), b"ann"),
         (BILLS, HistoryRecord.REQUEUED, 0, ((10, 11),), b""),
         (ORDERS, HistoryRecord.DEQUEUED, DequeueReason.ACKED, ((0, 1),), b""),
@@ -290,16 +290,16 @@ def test_a_queue_publishes_and_acknowledges_without_waiting_for_anybody() -> Non
     stage.database.settle()
     files.pause = hold
     run = a_run(0, large("a"))
-    changes = stage.index.begin()
-    changes.publish(ORDERS, run, large("a"))
-    epoch = changes.end()
+    batch = stage.index.begin()
+    batch.publish(ORDERS, run, large("a"))
+    epoch = batch.end()
     stage.database.log.flush()
     assert is_held.wait(30)
     for gone in (0b001, 0b011, 0b111):
-        changes = stage.index.begin()
-        changes.dequeue(ORDERS, run, gone, [(gone.bit_length() - 1, gone.bit_length())], DequeueReason.ACKED)
-        changes.counters(ORDERS, Counters(SequenceId(3), SequenceId(gone.bit_length())))
-        stage.newest = changes.end()
+        batch = stage.index.begin()
+        batch.dequeue(ORDERS, run, gone, [(gone.bit_length() - 1, gone.bit_length())], DequeueReason.ACKED)
+        batch.counters(ORDERS, Counters(SequenceId(3), SequenceId(gone.bit_length())))
+        stage.newest = batch.end()
     assert stage.database.log.durable < epoch <= stage.newest
     assert touched == [0], "nor does the caller touch the disk"
     goes_on.set()
@@ -313,12 +313,12 @@ def test_contents_are_read_from_the_position_of_their_row_without_a_view(
 ) -> None:
     """Of one run and of several in one session, small and large; for runs that were published and for scanned ones."""
     small, contents = [b"s"], [large("a"), large("b"), [b"c" * 70_000]]
-    changes = stage.index.begin()
+    batch = stage.index.begin()
     runs = [a_run(0, small), a_run(10, contents[0]), a_run(20, contents[1]), a_run(30, contents[2])]
-    changes.counters(BILLS, Counters())
+    batch.counters(BILLS, Counters())
     for run, each in zip(runs, [small, *contents], strict=True):
-        changes.publish(ORDERS, run, each)
-    stage.end(changes)
+        batch.publish(ORDERS, run, each)
+    stage.end(batch)
     scanned = [indexed.run for indexed in stage.runs()][1:]
     monkeypatch.setattr(stage.database, "view_at", None)
     read = stage.index.contents_of(ORDERS, [(run, 0, run.count) for run in [*runs, *scanned]])
@@ -368,7 +368,7 @@ def test_a_row_that_nobody_has_any_more_is_damage(stage: IndexStage) -> None:
         stage.index.contents(ORDERS, run, 0, 1)
 
 
-def test_a_run_that_is_damaged_is_told_by_name_and_the_others_are_served(stage: IndexStage) -> None:
+def test_a_run_that_is_damaged_is_reported_by_name_and_the_others_are_served(stage: IndexStage) -> None:
     runs = [stage.publish(first, large("a")) for first in (0, 3, 6)]
     stage.database.settle()
     spoil(stage, runs[1])
@@ -397,11 +397,11 @@ def test_runs_that_overlap_are_damage(stage: IndexStage) -> None:
 def test_rows_of_a_queue_that_nobody_knows_are_passed_over(stage: IndexStage) -> None:
     """HS-06: the catalog has forgotten the queue in the middle, and the log has not."""
     known, unknown = [QueuePlace(QueueId(n << 32)) for n in (5, 7)], QueuePlace(QueueId(6 << 32))
-    changes = stage.index.begin()
+    batch = stage.index.begin()
     for place in (*known, unknown):
-        changes.publish(place, a_run(0, large("a")), large("a"))
-        changes.counters(place, Counters(SequenceId(3), SequenceId(0), 3, 603))
-    stage.end(changes)
+        batch.publish(place, a_run(0, large("a")), large("a"))
+        batch.counters(place, Counters(SequenceId(3), SequenceId(0), 3, 603))
+    stage.end(batch)
     stage.publish(3, large("b"), unknown)
     with stage.stream.begin() as session:
         session.put(unknown.queue, b"not ours", b"what is this")

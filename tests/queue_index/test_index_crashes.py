@@ -34,7 +34,7 @@ SEED = 5
 
 
 class Client:
-    """Somebody who writes, and what must be there: `states[n]` behind the n-th session."""
+    """A writer, and the expected states: `states[n]` behind the n-th session."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -53,14 +53,14 @@ class Client:
     def write(self, database: Database, index: QueueIndex) -> None:
         """One session, to its acknowledgement."""
         model = copied(self.states[-1])
-        changes = index.begin()
+        batch = index.begin()
         for _ in range(self._rng.randrange(1, 4)):
-            self._rng.choice([publish, publish, move, acknowledge])(changes, model, self._rng)
+            self._rng.choice([publish, publish, move, acknowledge])(batch, model, self._rng)
         for place, queue in model.items():
             queue.written = queue.counters(0, is_clean=False)
-            changes.counters(place, queue.written)
+            batch.counters(place, queue.written)
         self.states.append(model)
-        database.log.wait(changes.end())
+        database.log.wait(batch.end())
         self.acknowledged += 1
 
     def judge(self, database: Database) -> None:
@@ -73,32 +73,30 @@ class Client:
         assert found in allowed, f"{self.acknowledged} acknowledged: {found} is none of {allowed}"
 
 
-def publish(changes: IndexBatch, model: Model, rng: random.Random) -> None:
+def publish(batch: IndexBatch, model: Model, rng: random.Random) -> None:
     contents = [rng.randbytes(rng.choice([3, 90, 150])) for _ in range(rng.randrange(1, 4))]
-    put(changes, model[HERE], HERE, contents)
+    put(batch, model[HERE], HERE, contents)
 
 
-def put(changes: IndexBatch, queue: Queue, place: QueuePlace, contents: Sequence[bytes]) -> None:
+def put(batch: IndexBatch, queue: Queue, place: QueuePlace, contents: Sequence[bytes]) -> None:
     run = a_run(queue.next, contents)
-    changes.publish(place, run, contents)
+    batch.publish(place, run, contents)
     queue.runs[run.first], queue.next = Held(run, list(contents)), run.end
 
 
-def move(changes: IndexBatch, model: Model, rng: random.Random) -> None:
+def move(batch: IndexBatch, model: Model, rng: random.Random) -> None:
     """Messages of one run go to another queue, in the same session."""
-    contents = take(changes, model[HERE], HERE, rng, DequeueReason.MOVED)
+    contents = take(batch, model[HERE], HERE, rng, DequeueReason.MOVED)
     if contents:
-        put(changes, model[THERE], THERE, contents)
+        put(batch, model[THERE], THERE, contents)
 
 
-def acknowledge(changes: IndexBatch, model: Model, rng: random.Random) -> None:
+def acknowledge(batch: IndexBatch, model: Model, rng: random.Random) -> None:
     place = rng.choice([HERE, THERE])
-    take(changes, model[place], place, rng, DequeueReason.ACKED)
+    take(batch, model[place], place, rng, DequeueReason.ACKED)
 
 
-def take(
-    changes: IndexBatch, queue: Queue, place: QueuePlace, rng: random.Random, reason: DequeueReason
-) -> list[bytes]:
+def take(batch: IndexBatch, queue: Queue, place: QueuePlace, rng: random.Random, reason: DequeueReason) -> list[bytes]:
     if not queue.runs:
         return []
     held = queue.runs[rng.choice(sorted(queue.runs))]
@@ -106,7 +104,7 @@ def take(
     if not newly:
         return []
     held.gone |= newly
-    changes.dequeue(place, held.run, held.gone, ranges_of(held.run, newly), reason)
+    batch.dequeue(place, held.run, held.gone, ranges_of(held.run, newly), reason)
     if held.gone.bit_count() == held.run.count:
         del queue.runs[held.run.first]
     return [content for at, content in enumerate(held.contents) if newly >> at & 1]
@@ -118,7 +116,7 @@ def look_after(database: Database, index: QueueIndex) -> None:
     database.catch_up()
     database.reflection.flush()
     stream = database.log.stream(MESSAGES, is_referring=True)
-    Cleaner(database, stream, lambda: [HERE.queue, THERE.queue], index.writing).run()
+    Cleaner(database, stream, lambda: [HERE.queue, THERE.queue], index.stream_lock).run()
     database.log.purge()
 
 
@@ -152,12 +150,12 @@ def count_steps(seed: int) -> int:
 
 def test_a_power_cut_at_some_steps_leaves_every_queue_as_it_was_behind_a_session() -> None:
     """A move is in one queue or in the other; what was acknowledged stays away, what was not stays there."""
-    wrong = [told for step in range(0, count_steps(SEED), 9) for told in check_state(SEED, step)]
+    wrong = [reported for step in range(0, count_steps(SEED), 9) for reported in check_state(SEED, step)]
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(SEED, SEED + 4))
 def test_a_power_cut_at_any_step_leaves_every_queue_as_it_was_behind_a_session(seed: int) -> None:
-    wrong = [told for step in range(count_steps(seed)) for told in check_state(seed, step)]
+    wrong = [reported for step in range(count_steps(seed)) for reported in check_state(seed, step)]
     assert not wrong, "\n".join(wrong)

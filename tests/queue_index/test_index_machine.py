@@ -80,30 +80,30 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(steps=st.lists(STEP, min_size=1, max_size=8), ending=st.sampled_from(["waited for", "ended", "aborted"]))
     def write(self, steps: list[Step], ending: str) -> None:
-        changes = self.real_one.index.begin()
+        batch = self.real_one.index.begin()
         before, dequeued = copied(self.model), set[QueuePlace]()
         for step in steps:
             if isinstance(step, Publish):
-                self._publish(changes, step)
+                self._publish(batch, step)
             elif isinstance(step, Dequeue):
-                dequeued |= self._dequeue(changes, step)
+                dequeued |= self._dequeue(batch, step)
             elif isinstance(step, Count):
-                self._count(changes, step.place, int(self.model[step.place].next * step.share), step.is_clean)
+                self._count(batch, step.place, int(self.model[step.place].next * step.share), step.is_clean)
             else:
-                changes.delivered(step.place, [(step.first, step.first + 3)], "ann")
-                changes.requeued(step.place, [(step.first, step.first + 2)])
+                batch.delivered(step.place, [(step.first, step.first + 3)], "ann")
+                batch.requeued(step.place, [(step.first, step.first + 2)])
         for place in PLACES:
             if place in dequeued:
-                self._count(changes, place, 0, is_clean=False)
-        self._end(changes, ending, before)
+                self._count(batch, place, 0, is_clean=False)
+        self._end(batch, ending, before)
 
     @rule(queue=st.sampled_from([place.queue for place in PLACES]), ending=st.sampled_from(["ended", "aborted"]))
     def remove_queue(self, queue: QueueId, ending: str) -> None:
         """An id is never given again; here the next queue takes it, and goes on with its sequence ids."""
-        changes, before = self.real_one.index.begin(), copied(self.model)
-        changes.remove_queue(queue)
+        batch, before = self.real_one.index.begin(), copied(self.model)
+        batch.remove_queue(queue)
         self.model |= {place: Queue(next=self.model[place].next) for place in PLACES if place.queue == queue}
-        self._end(changes, ending, before)
+        self._end(batch, ending, before)
 
     # -- what happens to the disk --------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class IndexMachine(RuleBasedStateMachine):
         if stage.database.reflection is not None:
             stage.database.reflection.flush()
         queues = sorted({place.queue for place in PLACES})
-        Cleaner(stage.database, stage.stream, lambda: queues, stage.index.writing).run()
+        Cleaner(stage.database, stage.stream, lambda: queues, stage.index.stream_lock).run()
         stage.database.log.purge()
 
     # -- what must be so -----------------------------------------------------------------------------------------
@@ -171,13 +171,13 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.real is not None
         return self.real
 
-    def _publish(self, changes: IndexBatch, step: Publish) -> None:
+    def _publish(self, batch: IndexBatch, step: Publish) -> None:
         queue = self.model[step.place]
         run = a_run(queue.next + step.skipped, step.contents)
-        changes.publish(step.place, run, step.contents)
+        batch.publish(step.place, run, step.contents)
         queue.runs[run.first], queue.next = Held(run, step.contents), run.end
 
-    def _dequeue(self, changes: IndexBatch, step: Dequeue) -> set[QueuePlace]:
+    def _dequeue(self, batch: IndexBatch, step: Dequeue) -> set[QueuePlace]:
         """From a place that has something, if there is one; which."""
         places = [place for place in PLACES if self.model[place].runs]
         if not places:
@@ -189,34 +189,34 @@ class IndexMachine(RuleBasedStateMachine):
         if not newly:
             return set()
         held.gone |= newly
-        changes.dequeue(
+        batch.dequeue(
             place, held.run, held.gone, ranges_of(held.run, newly), list(DequeueReason)[step.which % len(DequeueReason)]
         )
         if held.gone.bit_count() == held.run.count:
             del runs[held.run.first]
         return {place}
 
-    def _count(self, changes: IndexBatch, place: QueuePlace, delivered_to: int, is_clean: bool) -> None:
+    def _count(self, batch: IndexBatch, place: QueuePlace, delivered_to: int, is_clean: bool) -> None:
         queue = self.model[place]
         queue.written = queue.counters(delivered_to, is_clean)
-        changes.counters(place, queue.written)
+        batch.counters(place, queue.written)
 
-    def _end(self, changes: IndexBatch, ending: str, before: Model) -> None:
+    def _end(self, batch: IndexBatch, ending: str, before: Model) -> None:
         if ending == "aborted":
-            changes.abort()
+            batch.abort()
             self.model = before
             return
-        self.real_one.newest = max(self.real_one.newest, changes.end())
+        self.real_one.newest = max(self.real_one.newest, batch.end())
         if ending == "waited for":
             self.real_one.database.log.wait(self.real_one.newest)
 
 
-def test_whatever_happens_to_queues_the_index_tells_it_as_it_was() -> None:
+def test_whatever_happens_to_queues_the_index_reports_it_as_it_was() -> None:
     few = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(IndexMachine, settings=few)
 
 
 @pytest.mark.torture
-def test_whatever_happens_to_queues_for_long_the_index_tells_it_as_it_was() -> None:
+def test_whatever_happens_to_queues_for_long_the_index_reports_it_as_it_was() -> None:
     many = settings(max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(IndexMachine, settings=many)

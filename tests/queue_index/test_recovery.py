@@ -57,12 +57,12 @@ def test_runs_without_counters_are_counted(stage: IndexStage) -> None:
 
 def test_counters_and_the_runs_behind_them_are_the_whole_queue(stage: IndexStage) -> None:
     run = stage.publish(0, [b"abc"] * 4)
-    changes = stage.index.begin()
-    changes.dequeue(ORDERS, run, 0b0001, [(0, 1)], DequeueReason.ACKED)
-    changes.counters(ORDERS, counters(4, 1, 3, 9, 2))
-    changes.publish(ORDERS, a_run(4, [b"1", b"22", b"333"]), [b"1", b"22", b"333"])
-    changes.dequeue(ORDERS, a_run(4, [b"1", b"22", b"333"]), 0b101, [(4, 5), (6, 7)], DequeueReason.ACKED)
-    stage.end(changes)
+    batch = stage.index.begin()
+    batch.dequeue(ORDERS, run, 0b0001, [(0, 1)], DequeueReason.ACKED)
+    batch.counters(ORDERS, counters(4, 1, 3, 9, 2))
+    batch.publish(ORDERS, a_run(4, [b"1", b"22", b"333"]), [b"1", b"22", b"333"])
+    batch.dequeue(ORDERS, a_run(4, [b"1", b"22", b"333"]), 0b101, [(4, 5), (6, 7)], DequeueReason.ACKED)
+    stage.end(batch)
     stage.publish(7, [b"z"])
     stage.reopen()
     assert stage.index.recover(ORDERS) == counters(8, 1, 5, 12, 8)
@@ -70,10 +70,10 @@ def test_counters_and_the_runs_behind_them_are_the_whole_queue(stage: IndexStage
 
 def test_the_head_is_the_first_that_is_alive_if_all_before_are_gone(stage: IndexStage) -> None:
     stage.write(counters(4, 4, 0, 0, 4))
-    changes = stage.index.begin()
-    changes.publish(ORDERS, a_run(6, [b"1", b"22", b"333"]), [b"1", b"22", b"333"])
-    changes.dequeue(ORDERS, a_run(6, [b"1", b"22", b"333"]), 0b011, [(6, 8)], DequeueReason.ACKED)
-    stage.end(changes)
+    batch = stage.index.begin()
+    batch.publish(ORDERS, a_run(6, [b"1", b"22", b"333"]), [b"1", b"22", b"333"])
+    batch.dequeue(ORDERS, a_run(6, [b"1", b"22", b"333"]), 0b011, [(6, 8)], DequeueReason.ACKED)
+    stage.end(batch)
     assert stage.index.recover(ORDERS, stage.newest) == counters(9, 8, 1, 3, 9)
 
 
@@ -137,9 +137,9 @@ def test_no_sequence_id_of_a_run_that_cannot_be_read_is_given_again(stage: Index
     spoil(stage, run)
     with pytest.raises(Damage, match=f"queue {ORDERS.queue}, sequence id 3"):
         stage.index.recover(ORDERS, stage.newest)
-    told: list[int] = []
-    found = stage.index.recover(ORDERS, stage.newest, on_damage=lambda first, _: told.append(first))
-    assert (told, found.head, found.next, found.is_clean) == ([3], 3, 3 + RUN_COUNT_MAX, False)
+    reported: list[int] = []
+    found = stage.index.recover(ORDERS, stage.newest, on_damage=lambda first, _: reported.append(first))
+    assert (reported, found.head, found.next, found.is_clean) == ([3], 3, 3 + RUN_COUNT_MAX, False)
     assert found.count == RUN_COUNT_MAX, "as many as it may have: none is left behind when it can be read again"
 
 
@@ -163,7 +163,7 @@ def test_a_queue_that_starts_again_beside_the_others_names_what_it_wrote_last(st
 
 
 def test_it_is_the_same_on_a_real_disk_over_rocksdb(tmp_path: Path) -> None:
-    """A scan that is left half way lets go of the store; what is read comes from the log's own files."""
+    """A scan that is abandoned half way releases the store; what is read comes from the log's own files."""
     environment = Environment.real()
 
     def opened() -> Database:
@@ -174,14 +174,14 @@ def test_it_is_the_same_on_a_real_disk_over_rocksdb(tmp_path: Path) -> None:
         index = QueueIndex.of(database)
         runs = [a_run(first, large("a")) for first in range(0, 300, 3)]
         for run in runs:
-            changes = index.begin()
-            changes.publish(ORDERS, run, large("a"))
-            newest = changes.end()
-        changes = index.begin()
-        changes.dequeue(ORDERS, runs[0], 0b111, [(0, 3)], DequeueReason.ACKED)
-        changes.dequeue(ORDERS, runs[1], 0b001, [(3, 4)], DequeueReason.ACKED)
-        changes.counters(ORDERS, counters(300, 4, 296, 1, 7, is_clean=True))
-        newest = max(newest, changes.end())
+            batch = index.begin()
+            batch.publish(ORDERS, run, large("a"))
+            newest = batch.end()
+        batch = index.begin()
+        batch.dequeue(ORDERS, runs[0], 0b111, [(0, 3)], DequeueReason.ACKED)
+        batch.dequeue(ORDERS, runs[1], 0b001, [(3, 4)], DequeueReason.ACKED)
+        batch.counters(ORDERS, counters(300, 4, 296, 1, 7, is_clean=True))
+        newest = max(newest, batch.end())
         scan = index.scan(ORDERS, SequenceId(0), BEHIND, newest)
         assert next(scan).gone == 0b001
         del scan

@@ -1,4 +1,4 @@
-"""Keys, ack rows and counters rows: their bytes, for good, and what is done with bytes that nobody wrote."""
+"""Keys, ack rows and counters rows: their bytes, which never change, and the handling of invalid bytes."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def test_a_bitmap_comes_back_as_it_went(case: tuple[int, int]) -> None:
 
 @given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda tail: b"\1\0\0\0" + tail), st.integers(1, 70))
 def test_any_bytes_are_a_bitmap_within_the_run_or_an_error_of_ours(raw: bytes, count: int) -> None:
-    told = told_by(lambda: decode_gone(PLACE, 5, count, raw))
-    assert "queue 7, level 2, sequence id 5" in told if isinstance(told, str) else 0 <= told < 1 << count
+    reported = told_by(lambda: decode_gone(PLACE, 5, count, raw))
+    assert "queue 7, level 2, sequence id 5" in reported if isinstance(reported, str) else 0 <= reported < 1 << count
 
 
 @pytest.mark.parametrize("raw", ["", "01 00", "01 00 0000 0d000000", "01 00 0000 ffffffff", "01 00 0000 04000000 0001"])
 def test_an_ack_row_that_speaks_of_more_messages_than_there_are_is_damage(raw: str) -> None:
-    with pytest.raises(Damage, match="queue 7, level 2, sequence id 5: the row of what is gone"):
+    with pytest.raises(Damage, match="queue 7, level 2, sequence id 5: the ack row"):
         decode_gone(PLACE, 5, 12, bytes.fromhex(raw))
 
 
@@ -136,7 +136,7 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
 def test_what_a_later_version_says_otherwise_is_refused_by_name(change: tuple[int, int]) -> None:
     raw = bytearray(encode_counters(COUNTERS))
     raw[change[0]] = change[1]
-    with pytest.raises(Refused, match="queue 7, level 2: the row of its counters"):
+    with pytest.raises(Refused, match="queue 7, level 2: the counters row"):
         decode_counters(PLACE, bytes(raw))
 
 
@@ -149,5 +149,5 @@ def test_counters_that_contradict_themselves_are_damage(fields: tuple[int, ...])
 
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda tail: b"\1\0\0\0" + tail))
 def test_any_bytes_are_counters_or_an_error_of_ours(raw: bytes) -> None:
-    told = told_by(lambda: decode_counters(PLACE, raw))
-    assert "queue 7, level 2" in told if isinstance(told, str) else told.head <= told.next
+    reported = told_by(lambda: decode_counters(PLACE, raw))
+    assert "queue 7, level 2" in reported if isinstance(reported, str) else reported.head <= reported.next

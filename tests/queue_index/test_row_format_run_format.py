@@ -1,4 +1,4 @@
-"""Run rows: what goes in comes out, in whole or in part, and bytes that nobody wrote are told by name."""
+"""Run rows: a round trip in whole or in part, and invalid bytes are reported."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def test_any_bytes_are_a_run_or_an_error_of_ours(raw: bytes, start: int) -> None
     if isinstance(run, Run):
         contents = told_by(lambda: decode_contents(PLACE, FIRST, raw, 0, run.count))
         assert run.stored if isinstance(contents, str) else sizes_match(run, contents)
-    for told in (run, told_by(lambda: decode_contents(PLACE, FIRST, raw, start, start + 1))):
-        assert not isinstance(told, str) or "queue 258, level 3, sequence id 258" in told
+    for reported in (run, told_by(lambda: decode_contents(PLACE, FIRST, raw, start, start + 1))):
+        assert not isinstance(reported, str) or "queue 258, level 3, sequence id 258" in reported
 
 
 def sizes_match(run: Run, contents: list[bytes]) -> bool:
@@ -148,8 +148,8 @@ def test_a_changed_byte_is_never_an_error_of_another_kind(data: st.DataObject) -
     for value in (bytes(raw), cut):
         run = told_by(partial(decode_run, PLACE, FIRST, value, Epoch(1)))
         contents = told_by(partial(decode_contents, PLACE, FIRST, value, 0, 1))
-        for told in (run, contents):
-            assert not isinstance(told, str) or "sequence id 258" in told
+        for reported in (run, contents):
+            assert not isinstance(reported, str) or "sequence id 258" in reported
 
 
 def test_messages_that_a_run_does_not_have_cannot_be_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""Every kind of backing queue, by name, and how to set one up. Whoever makes another kind adds it here."""
+"""Every kind of backing queue, by name, and how to set one up. A new kind is added here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def variable_on_disk() -> BackingStage:
 
 
 def variable_under_pressure() -> BackingStage:
-    """Paged a step at a time, and nothing is durable before somebody has to read it."""
+    """Paged a step at a time, and nothing is durable before a read needs it."""
     stage = VariableStage(TINY, is_prompt=False)
     stage.queue.set_ram_duration_target(0.0)
 

@@ -58,7 +58,7 @@ class BackingStage:
         origin: Origin = NOWHERE,
     ) -> None:
         publication = Publication(contents, is_persistent, expires_ms, published_ms, origin=origin)
-        self._do(lambda changes: self.queue.publish(publication, changes))
+        self._do(lambda batch: self.queue.publish(publication, batch))
 
     def get(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
         fetched = self.queue.fetch(count, bytes_max)
@@ -66,13 +66,13 @@ class BackingStage:
         return fetched
 
     def ack(self, *tags: TagRange) -> int:
-        return self._do(lambda changes: self.queue.ack(tags, DequeueReason.ACKED, changes))
+        return self._do(lambda batch: self.queue.ack(tags, DequeueReason.ACKED, batch))
 
     def requeue(self, *tags: TagRange) -> int:
-        return self._do(lambda changes: self.queue.requeue(tags, changes))
+        return self._do(lambda batch: self.queue.requeue(tags, batch))
 
     def drop(self, count: int) -> int:
-        return self._do(lambda changes: self.queue.drop(count, DequeueReason.OVER_LIMIT, changes))
+        return self._do(lambda batch: self.queue.drop(count, DequeueReason.OVER_LIMIT, batch))
 
     def purge(self) -> int:
         return self._do(self.queue.purge)
@@ -84,11 +84,11 @@ class BackingStage:
         return [content for slice_ in self.queue.browse() for content in slice_.contents or [b"none"]]
 
     def _do(self, what: Callable[[IndexBatch], T]) -> T:
-        changes = self.begin()
+        batch = self.begin()
         try:
-            done = what(changes)
+            done = what(batch)
         finally:
-            changes.end()
+            batch.end()
         self.after()
         return done
 

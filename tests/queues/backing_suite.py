@@ -131,18 +131,18 @@ class BackingSuite:
         assert do(one(tags[0]), (tags[2], tags[3] + 1)) == 3
 
     def test_naming_no_tags_is_fine(self, stage: BackingStage) -> None:
-        assert (stage.ack(), stage.requeue(), stage.queue.look([])) == (0, 0, [])
+        assert (stage.ack(), stage.requeue(), stage.queue.read_pending([])) == (0, 0, [])
 
     def test_looking_at_pending_messages_leaves_them_pending(self, stage: BackingStage) -> None:
         stage.put(*numbered(0, 4))
         stage.put(*numbered(4, 8), is_persistent=False)
         tags = tags_of(stage.get(7))
-        slices = stage.queue.look([(tags[3], tags[3] + 1), one(tags[5]), one(tags[0])])
+        slices = stage.queue.read_pending([(tags[3], tags[3] + 1), one(tags[5]), one(tags[0])])
         assert [content for each in slices for content in each.contents or []] == [b"0003", b"0005", b"0000"]
         assert (len(stage.queue), stage.queue.pending_count) == (1, 7)
         for wrong in ([one(max(tags) + 1)], [one(tags[0]), one(tags[0])]):
             with pytest.raises(Misuse):
-                stage.queue.look(wrong)
+                stage.queue.read_pending(wrong)
         assert stage.ack(*map(one, tags)) == 7
 
     # -- requeue -------------------------------------------------------------------------------------------------
@@ -242,32 +242,32 @@ class BackingSuite:
         assert queue.ram_bytes >= 0
 
     def test_sizes_follow_every_message(self, stage: BackingStage) -> None:
-        def told() -> tuple[int, int, int]:
+        def reported() -> tuple[int, int, int]:
             sizes = stage.queue.sizes()
             assert sizes.ready_ram <= len(stage.queue)
             assert sizes.pending_ram <= stage.queue.pending_count
             assert sizes.ram_bytes <= stage.queue.ready_bytes + sizes.pending_bytes
             return sizes.pending_bytes, sizes.persistent, sizes.persistent_bytes
 
-        assert told() == (0, 0, 0)
+        assert reported() == (0, 0, 0)
         stage.put(b"a" * 10, b"b" * 20)
         stage.put(b"c" * 30, b"d" * 40, is_persistent=False)
         stage.put(b"e" * 50)
-        assert told() == (0, 3, 80)
+        assert reported() == (0, 3, 80)
         tags = tags_of(stage.get(4))
-        assert told() == (100, 3, 80)
+        assert reported() == (100, 3, 80)
         stage.requeue(one(tags[1]))
-        assert told() == (80, 3, 80)
+        assert reported() == (80, 3, 80)
         stage.ack(one(tags[0]), one(tags[2]))
-        assert told() == (40, 2, 70)
+        assert reported() == (40, 2, 70)
         stage.drop(1)
-        assert told() == (40, 1, 50)
+        assert reported() == (40, 1, 50)
         stage.purge()
-        assert told() == (40, 0, 0)
+        assert reported() == (40, 0, 0)
         stage.requeue(one(tags[3]))
-        assert told() == (0, 0, 0)
+        assert reported() == (0, 0, 0)
 
-    def test_facts_tell_how_many_are_ready(self, stage: BackingStage) -> None:
+    def test_facts_report_how_many_are_ready(self, stage: BackingStage) -> None:
         stage.put(*numbered(0, 5))
         stage.get(2)
         facts = stage.queue.facts()

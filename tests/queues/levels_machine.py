@@ -29,9 +29,9 @@ class LevelsMachine(RuleBasedStateMachine):
 
     @rule(contents=CONTENTS, priority=st.integers(0, 5), is_persistent=st.booleans())
     def publish(self, contents: list[bytes], priority: int, is_persistent: bool) -> None:
-        changes = self.stage.begin()
-        self.stage.queue.publish(Publication(contents, is_persistent, priority=priority), changes)
-        changes.end()
+        batch = self.stage.begin()
+        self.stage.queue.publish(Publication(contents, is_persistent, priority=priority), batch)
+        batch.end()
         self.stage.after()
         self.model.publish(contents, priority, is_persistent)
 
@@ -77,7 +77,7 @@ class LevelsMachine(RuleBasedStateMachine):
         head = queue.head()
         assert (head is None) == (not ready)
         assert head is None or head.run.size_of(head.start, head.start + 1) == len(ready[0].content)
-        slices = queue.look([one(tag) for tag in self.pending])
+        slices = queue.read_pending([one(tag) for tag in self.pending])
         assert [c for slice_ in slices for c in slice_.contents or []] == [e.content for e in self.pending.values()]
 
     def _take(self, chosen: int) -> dict[int, Entry]:

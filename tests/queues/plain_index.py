@@ -192,27 +192,27 @@ class PlainStore:
         self.units: dict[bytes, list[bytes]] = {}
         self.submitted: list[Run] = []
         self._waiting: list[tuple[object, Run, list[bytes]]] = []
-        self._flying: dict[object, bytes] = {}  # written by one of several changes
+        self._pending_writes: dict[object, bytes] = {}  # written by one of several batches
 
     def submit(
-        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: IndexBatch
+        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, batch: IndexBatch
     ) -> None:
         self.submitted.append(run)
         self._waiting.append((publication, run, list(contents)))
-        changes.join(self)
+        batch.join(self)
 
-    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+    def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
         wanted = {id(run) for _, run in runs}
         for publication, run, contents in self._waiting:
             if id(run) in wanted:
-                run.stored = self._flying.setdefault(publication, b"unit %d" % len(self.units))
+                run.stored = self._pending_writes.setdefault(publication, b"unit %d" % len(self.units))
                 assert self.units.setdefault(run.stored, contents) == contents, "one name for different contents"
         self._waiting = []
 
-    def after_end(self, epoch: Epoch) -> None:
+    def after_commit(self, epoch: Epoch) -> None:
         """It has no disk."""
 
-    def aborted(self) -> None:
+    def on_abort(self) -> None:
         self._waiting = []
 
     def read(self, stored: bytes, sizes: Sizes, start: int, stop: int) -> list[bytes]:

@@ -70,15 +70,15 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(sizes=PUBLICATIONS, is_persistent=st.booleans(), fan_out=st.sampled_from([1, 1, 1, 2]))
     def publish(self, sizes: list[int], is_persistent: bool, fan_out: int) -> None:
-        changes = self.stage.begin()
-        self._publish(sizes, is_persistent, changes, fan_out)
-        self._end(changes)
+        batch = self.stage.begin()
+        self._publish(sizes, is_persistent, batch, fan_out)
+        self._end(batch)
 
     @rule(sizes=PUBLICATIONS, is_persistent=st.booleans())
     def publish_and_abort(self, sizes: list[int], is_persistent: bool) -> None:
-        changes = self.stage.begin()
-        self.queue.publish(Publication(self._contents(sizes), is_persistent), changes)
-        changes.abort()
+        batch = self.stage.begin()
+        self.queue.publish(Publication(self._contents(sizes), is_persistent), batch)
+        batch.abort()
 
     @rule(count=COUNTS, bytes_max=st.sampled_from([None, None, 0, 20, 100]))
     def fetch(self, count: int, bytes_max: int | None) -> None:
@@ -86,15 +86,15 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(picks=PICKS)
     def ack(self, picks: list[int]) -> None:
-        changes = self.stage.begin()
-        self._ack(picks, changes)
-        self._end(changes)
+        batch = self.stage.begin()
+        self._ack(picks, batch)
+        self._end(batch)
 
     @rule()
     def ack_everything(self) -> None:
-        changes = self.stage.begin()
-        self._ack(list(range(len(self.pending))), changes)
-        self._end(changes)
+        batch = self.stage.begin()
+        self._ack(list(range(len(self.pending))), batch)
+        self._end(batch)
 
     @rule(picks=PICKS)
     def requeue(self, picks: list[int]) -> None:
@@ -112,39 +112,39 @@ class QueueMachine(RuleBasedStateMachine):
             check(self.queue)
 
     def _requeue(self, chosen: list[bytes]) -> None:
-        changes = self.stage.begin()
+        batch = self.stage.begin()
         ours, theirs = self._tags(chosen)
-        assert self.queue.requeue(ours, changes) == self.model.requeue(theirs, changes_to_nowhere())
-        self._end(changes)
+        assert self.queue.requeue(ours, batch) == self.model.requeue(theirs, changes_to_nowhere())
+        self._end(batch)
         for content in chosen:
             del self.pending[content]
 
     @rule(count=COUNTS)
     def drop(self, count: int) -> None:
-        changes = self.stage.begin()
+        batch = self.stage.begin()
         ahead = self._ready()[:count]
-        dropped = self.queue.drop(count, DequeueReason.OVER_LIMIT, changes)
+        dropped = self.queue.drop(count, DequeueReason.OVER_LIMIT, batch)
         assert dropped == self.model.drop(count, DequeueReason.OVER_LIMIT, changes_to_nowhere()) == len(ahead)
         self._gone(ahead)
-        self._end(changes)
+        self._end(batch)
 
     @rule()
     @precondition(lambda self: self.serial % 5 == 0)
     def purge(self) -> None:
-        changes = self.stage.begin()
+        batch = self.stage.begin()
         ahead = self._ready()
-        assert self.queue.purge(changes) == self.model.purge(changes_to_nowhere()) == len(ahead)
+        assert self.queue.purge(batch) == self.model.purge(changes_to_nowhere()) == len(ahead)
         self._gone(ahead)
-        self._end(changes)
+        self._end(batch)
 
     @rule(sizes=PUBLICATIONS, is_persistent=st.booleans(), count=COUNTS, picks=PICKS)
     def all_in_one_session(self, sizes: list[int], is_persistent: bool, count: int, picks: list[int]) -> None:
-        changes = self.stage.begin()
-        self._publish(sizes, is_persistent, changes)
+        batch = self.stage.begin()
+        self._publish(sizes, is_persistent, batch)
         self._fetch(count, None)
-        self._ack(picks, changes)
-        self._publish(sizes, is_persistent, changes)
-        self._end(changes)
+        self._ack(picks, batch)
+        self._publish(sizes, is_persistent, batch)
+        self._end(batch)
 
     @rule()
     def browse(self) -> None:
@@ -152,10 +152,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert browsed == self._ready()
 
     @rule(picks=PICKS)
-    def look(self, picks: list[int]) -> None:
+    def read_pending(self, picks: list[int]) -> None:
         chosen = self._chosen(picks)
         ours, _ = self._tags(chosen)
-        assert [content for slice_ in self.queue.look(ours) for content in slice_.contents or []] == chosen
+        assert [content for slice_ in self.queue.read_pending(ours) for content in slice_.contents or []] == chosen
 
     # -- memory and disk -------------------------------------------------------------------------------------------
 
@@ -205,7 +205,8 @@ class QueueMachine(RuleBasedStateMachine):
         durable = self.stage.durable_epoch()
         self.stage.crash_and_open()
         found = [content for slice_ in self.queue.browse() for content in slice_.contents or []]
-        possible = [image for epoch, image in self.images.items() if epoch >= durable]
+        oldest = max((epoch for epoch in self.images if epoch <= durable), default=durable)  # cleaning has its own
+        possible = [image for epoch, image in self.images.items() if epoch >= oldest]
         assert found in possible, f"{found} is what no epoch from {durable} on has left: {possible}"
         self._begin_again(found, set(found))
 
@@ -230,14 +231,14 @@ class QueueMachine(RuleBasedStateMachine):
             model.ready_bytes,
             model.pending_count,
         )
-        told, plain = queue.sizes(), model.sizes()
-        assert (told.pending_bytes, told.persistent, told.persistent_bytes) == (
+        reported, plain = queue.sizes(), model.sizes()
+        assert (reported.pending_bytes, reported.persistent, reported.persistent_bytes) == (
             plain.pending_bytes,
             plain.persistent,
             plain.persistent_bytes,
         )
-        assert told.ready_ram <= len(queue) and told.pending_ram <= queue.pending_count
-        assert told.ram_bytes <= queue.ready_bytes + told.pending_bytes
+        assert reported.ready_ram <= len(queue) and reported.pending_ram <= queue.pending_count
+        assert reported.ram_bytes <= queue.ready_bytes + reported.pending_bytes
         heads = queue.head(), model.head()
         assert [head and head.run.size_of(head.start, head.start + 1) for head in heads[:1]] == [
             head and head.size_bytes for head in heads[1:]
@@ -249,9 +250,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.serial += len(sizes)
         return [b"%08d" % (self.serial - at) + bytes(size - 8) for at, size in enumerate(reversed(sizes))][::-1]
 
-    def _publish(self, sizes: list[int], is_persistent: bool, changes: IndexBatch, fan_out: int = 1) -> None:
+    def _publish(self, sizes: list[int], is_persistent: bool, batch: IndexBatch, fan_out: int = 1) -> None:
         publication = Publication(self._contents(sizes), is_persistent, fan_out=fan_out)
-        self.queue.publish(publication, changes)
+        self.queue.publish(publication, batch)
         self.model.publish(publication, changes_to_nowhere())
         self.alive.update(dict.fromkeys(publication.contents, is_persistent))
 
@@ -262,10 +263,10 @@ class QueueMachine(RuleBasedStateMachine):
             self.pending[content] = (tag, other)
             self.delivered.add(content)
 
-    def _ack(self, picks: list[int], changes: IndexBatch) -> None:
+    def _ack(self, picks: list[int], batch: IndexBatch) -> None:
         chosen = self._chosen(picks)
         ours, theirs = self._tags(chosen)
-        assert self.queue.ack(ours, DequeueReason.ACKED, changes) == self.model.ack(
+        assert self.queue.ack(ours, DequeueReason.ACKED, batch) == self.model.ack(
             theirs, DequeueReason.ACKED, changes_to_nowhere()
         )
         for content in chosen:
@@ -287,8 +288,8 @@ class QueueMachine(RuleBasedStateMachine):
         for content in contents:
             del self.alive[content]
 
-    def _end(self, changes: IndexBatch) -> None:
-        epoch = changes.end()
+    def _end(self, batch: IndexBatch) -> None:
+        epoch = batch.end()
         if epoch:
             self.images[epoch] = [content for content, is_persistent in self.alive.items() if is_persistent]
 

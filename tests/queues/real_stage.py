@@ -36,7 +36,7 @@ class RealStage:
             below.database,
             below.log.stream(MESSAGES, is_referring=True),
             lambda: [PLACE.queue],
-            below.queues.writing,
+            below.queues.stream_lock,
         )
         found = Stores(
             below.queues,
@@ -47,9 +47,9 @@ class RealStage:
             lambda: self._below.database.indexed,
         )
         self.queue = VariableQueue(PLACE, True, found, below.stage.clock, TINY)
-        changes = self.begin()
-        self.queue.go_on(changes)
-        below.log.wait(changes.end())
+        batch = self.begin()
+        self.queue.resume(batch)
+        below.log.wait(batch.end())
         return self.queue
 
     def _note_dead(self, run: Run, size_bytes: int, is_all: bool) -> None:
@@ -71,9 +71,9 @@ class RealStage:
         self._below.stage.clock.advance_ns(SECOND_NS)
 
     def stop_and_open(self) -> VariableQueue:
-        changes = self.begin()
-        self.queue.stop(changes)
-        self._below.log.wait(changes.end())
+        batch = self.begin()
+        self.queue.stop(batch)
+        self._below.log.wait(batch.end())
         self._below.reopen()
         return self._open()
 

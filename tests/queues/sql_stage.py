@@ -48,8 +48,8 @@ class SqlStage:
         self.open()
 
     def stop_and_open(self) -> None:
-        changes = without_log()
-        self.queue.stop(changes)
-        self.other.stop(changes)
-        changes.end()
+        batch = without_log()
+        self.queue.stop(batch)
+        self.other.stop(batch)
+        batch.end()
         self.crash_and_open()

@@ -19,14 +19,14 @@ WAITING, KEPT = 3, 5  # messages in the first queue, and in the second, after ea
 
 
 def step(it: SqlStage, number: int) -> None:
-    changes = without_log()
-    it.queue.publish(Publication([b"%d" % number]), changes)
+    batch = without_log()
+    it.queue.publish(Publication([b"%d" % number]), batch)
     while len(it.queue) > WAITING:
         fetched = it.queue.fetch(1)
-        it.other.publish(Publication(contents_of(fetched)), changes)
-        it.queue.ack([each.tags for each in fetched], DequeueReason.MOVED, changes)
-    it.other.drop(len(it.other) - KEPT, DequeueReason.OVER_LIMIT, changes)
-    changes.end()
+        it.other.publish(Publication(contents_of(fetched)), batch)
+        it.queue.ack([each.tags for each in fetched], DequeueReason.MOVED, batch)
+    it.other.drop(len(it.other) - KEPT, DequeueReason.OVER_LIMIT, batch)
+    batch.end()
 
 
 def reached(it: SqlStage) -> int:

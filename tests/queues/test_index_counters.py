@@ -19,9 +19,9 @@ def test_a_run_goes_with_the_last_of_its_messages() -> None:
     stage.backing.ack(one(tags[1]))
     assert rows(stage) == {run_key(0, 0), ack_key(0, 0)}
     stage.backing.ack(one(tags[0]))
-    assert dict(stage.queue.ledger) == {0: 0b011}
+    assert dict(stage.queue.index_counters) == {0: 0b011}
     stage.backing.ack(one(tags[2]))
-    assert (rows(stage), dict(stage.queue.ledger)) == (set(), {})
+    assert (rows(stage), dict(stage.queue.index_counters)) == (set(), {})
 
 
 def test_a_run_that_goes_whole_never_has_a_row_of_what_is_gone() -> None:
@@ -55,5 +55,5 @@ def test_the_head_is_the_run_of_the_first_message_that_is_there() -> None:
         assert (counters.head, counters.next, counters.delivered_to, counters.is_clean) == (head, 9, 7, False)
     assert (counters.count, counters.size_bytes) == (2, 2)
     stage.backing.drop(2)
-    counters = stage.queue.ledger.counters(None, is_clean=True)
+    counters = stage.queue.index_counters.counters(None, is_clean=True)
     assert (counters.head, counters.count, counters.is_clean) == (SequenceId(9), 0, True)

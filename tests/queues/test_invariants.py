@@ -69,7 +69,7 @@ def _ready_and_pending(queue: VariableQueue) -> None:
 
 
 def _deliver_to_nobody(queue: VariableQueue) -> None:
-    queue.ledger.delivered_to = SequenceId(0)
+    queue.index_counters.delivered_to = SequenceId(0)
 
 
 def _miss(queue: VariableQueue) -> None:
@@ -77,7 +77,7 @@ def _miss(queue: VariableQueue) -> None:
 
 
 def _misjudge_the_disk(queue: VariableQueue) -> None:
-    queue.ledger.count += 5
+    queue.index_counters.count += 5
 
 
 @pytest.mark.parametrize(

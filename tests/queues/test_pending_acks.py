@@ -101,7 +101,7 @@ def test_a_slice_stays_its_owners() -> None:
     pending, slice_ = PendingAcks(), Slice(Run(SequenceId(0), 4, 4), 0, 4, numbered(0, 4))
     pending.add(slice_)
     pending.take([(0, 1)])
-    pending.look([(1, 2)])[0].contents = None
+    pending.select([(1, 2)])[0].contents = None
     assert (slice_.start, slice_.contents) == (0, numbered(0, 4))
     assert [each.contents for each in pending] == [numbered(1, 4)]
 

@@ -12,15 +12,15 @@ from warren.testing.fakes import ManualClock
 SECOND_NS = 1_000_000_000
 
 
-def test_a_steady_flow_is_what_is_told_in_the_end() -> None:
+def test_a_steady_flow_is_what_is_reported_in_the_end() -> None:
     clock = ManualClock()
     rates = Rates(clock, half_life_ms=1000)
     for _ in range(30):
-        rates.came += 100
-        rates.went += 40
+        rates.published += 100
+        rates.fetched += 40
         clock.advance_ns(SECOND_NS)
-        told = rates.ingress, rates.egress
-    assert list(told) == pytest.approx([100, 40], rel=1e-6)
+        reported = rates.ingress, rates.egress
+    assert list(reported) == pytest.approx([100, 40], rel=1e-6)
     assert rates.both == pytest.approx(140, rel=1e-6)
     assert rates.duration(280) == pytest.approx(2)
 
@@ -28,7 +28,7 @@ def test_a_steady_flow_is_what_is_told_in_the_end() -> None:
 def test_after_a_half_life_what_was_counts_half() -> None:
     clock = ManualClock()
     rates = Rates(clock, half_life_ms=1000)
-    rates.came = 100
+    rates.published = 100
     clock.advance_ns(SECOND_NS)
     assert rates.ingress == pytest.approx(50)
     clock.advance_ns(SECOND_NS)
@@ -39,7 +39,7 @@ def test_how_often_somebody_asks_makes_no_difference_to_a_queue_that_rests() -> 
     clocks = [ManualClock(), ManualClock()]
     often, seldom = (Rates(clock, half_life_ms=1000) for clock in clocks)
     for rates, clock in zip((often, seldom), clocks, strict=True):
-        rates.came = 100
+        rates.published = 100
         clock.advance_ns(SECOND_NS)
         assert rates.ingress == pytest.approx(50)
     for _ in range(10):
@@ -53,5 +53,5 @@ def test_nothing_moves_so_memory_lasts_for_ever() -> None:
     clock = ManualClock()
     rates = Rates(clock, half_life_ms=1000)
     assert rates.duration(5) == math.inf
-    rates.came = 7
+    rates.published = 7
     assert rates.ingress == 0.0

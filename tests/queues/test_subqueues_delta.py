@@ -54,7 +54,7 @@ def test_what_is_gone_or_pending_is_left_out(is_persistent: bool) -> None:
     check(stage.queue, is_deep=True)
     assert contents_of(stage.backing.get(18)) == [content for content in numbered(2, 18) if int(content) % 3 == 2]
     stage.backing.ack(*(one(tag) for tag in [*tags[0::3], *tags[2::3]]))
-    assert (len(stage.queue), stage.queue.ledger.count, stage.transient.units) == (0, 0, {})
+    assert (len(stage.queue), stage.queue.index_counters.count, stage.transient.units) == (0, 0, {})
 
 
 def test_a_transient_piece_that_is_read_in_part_keeps_its_rest() -> None:
@@ -107,12 +107,12 @@ def test_what_leaves_in_changes_that_have_not_ended_does_not_come_back() -> None
     for first in range(0, 12, 4):
         stage.backing.put(*numbered(first, first + 4))
     tags = tags_of(stage.backing.get(8))
-    changes = stage.begin()
-    stage.queue.ack([(tags[4], tags[7] + 1)], DequeueReason.ACKED, changes)
-    stage.queue.requeue([(tags[0], tags[3] + 1)], changes)
+    batch = stage.begin()
+    stage.queue.ack([(tags[4], tags[7] + 1)], DequeueReason.ACKED, batch)
+    stage.queue.requeue([(tags[0], tags[3] + 1)], batch)
     paged(stage)
     check(stage.queue, is_deep=True)
-    changes.end()
+    batch.end()
     check(stage.queue, is_deep=True)
     assert contents_of(stage.backing.get(12)) == [*numbered(0, 4), *numbered(8, 12)]
 
@@ -193,7 +193,7 @@ def test_removals_are_remembered_up_to_a_limit_then_scans_must_have_them(monkeyp
     tags = tags_of(stage.backing.get(12))
     for tag in tags[2:11]:
         stage.backing.ack(one(tag))
-    assert len(list(stage.queue.ledger)) <= 4
+    assert len(list(stage.queue.index_counters)) <= 4
     stage.backing.requeue(*map(one, [*tags[:2], tags[11]]))
     paged(stage)
     assert contents_of(stage.backing.get(12)) == [*numbered(0, 2), *numbered(11, 12)]

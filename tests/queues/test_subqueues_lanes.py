@@ -49,7 +49,9 @@ def get(stage: VariableStage, count: int) -> list[bytes]:
 def test_vq_07_there_are_four_sub_queues_and_delta(is_persistent: bool) -> None:
     """VQ-07, VQ-24, VQ-40: all five hold messages at once, and they come out q4, q3, delta, q2, q1."""
     stage = five_lanes(is_persistent)
-    assert [len(lane) for lane in (stage.queue.subqueues.q4, stage.queue.subqueues.q3, stage.queue.subqueues.q2)] == [
+    assert [
+        len(subqueue) for subqueue in (stage.queue.subqueues.q4, stage.queue.subqueues.q3, stage.queue.subqueues.q2)
+    ] == [
         2,
         2,
         2,
@@ -78,7 +80,7 @@ def test_vq_10_q3_is_empty_until_something_is_paged() -> None:
 
 @BOTH
 def test_vq_11_a_message_in_q3_is_known_there_and_its_contents_are_on_disk(is_persistent: bool) -> None:
-    """VQ-11: q4 → q3 keeps the reference and lets go of the contents, which are read when it is fetched."""
+    """VQ-11: q4 → q3 keeps the reference and drops the contents, which are read when it is fetched."""
     stage = staged(is_persistent=is_persistent)
     put(stage, 1, 3)
     stage.queue.subqueues.push_alphas_to_betas(0, 2)
@@ -354,12 +356,12 @@ def test_fresh_messages_that_were_delivered_before_do_not_go_to_q1() -> None:
     assert get(stage, 6) == numbered(1, 7)
 
 
-def test_status_tells_the_lanes_apart() -> None:
+def test_status_reports_the_lanes_apart() -> None:
     """VQ-41, VQ-42, VQ-43: q1 and q4 hold alphas, q2 and q3 betas and gammas, delta what is on disk only."""
     for is_persistent, beta in ((True, "gamma"), (False, "beta")):
         stage = five_lanes(is_persistent)
-        told = [stage.queue.status(SequenceId(number)) for number in range(12)]
-        assert [status.residence.value for status in told if status is not None] == [
+        reported = [stage.queue.status(SequenceId(number)) for number in range(12)]
+        assert [status.residence.value for status in reported if status is not None] == [
             *["alpha"] * 2,
             *[beta] * 2,
             *["delta"] * 4,

@@ -16,55 +16,61 @@ def slice_of(first: int, count: int, has_contents: bool = True) -> Slice:
 
 
 class Unlooked(deque[Slice]):
-    """Whoever counts it is found out."""
+    """Fails when it is counted or iterated."""
 
     def __iter__(self) -> Iterator[Slice]:
-        raise AssertionError("somebody looks at every slice")
+        raise AssertionError("every slice is read")
 
     def __len__(self) -> int:
-        raise AssertionError("somebody counts slices")
+        raise AssertionError("slices are counted")
 
 
 def test_vq_08_its_length_is_known_at_once() -> None:
     """VQ-08: messages and bytes, without looking at what it holds; and so are the queue's own."""
-    lane = SubQueue()
-    lane.extend([slice_of(0, 5), slice_of(5, 7, has_contents=False)])
-    lane.slices = Unlooked(lane.slices)
-    assert (len(lane), lane.count, lane.size_bytes, lane.ram_count, lane.ram_bytes) == (12, 12, 48, 5, 20)
+    subqueue = SubQueue()
+    subqueue.extend([slice_of(0, 5), slice_of(5, 7, has_contents=False)])
+    subqueue.slices = Unlooked(subqueue.slices)
+    assert (len(subqueue), subqueue.count, subqueue.size_bytes, subqueue.ram_count, subqueue.ram_bytes) == (
+        12,
+        12,
+        48,
+        5,
+        20,
+    )
 
 
 def test_taking_from_both_ends_splits_slices() -> None:
-    lane = SubQueue()
-    lane.extend([slice_of(0, 5), slice_of(5, 5, has_contents=False)])
-    first, last = lane.take_first(2), lane.take_last(3)
+    subqueue = SubQueue()
+    subqueue.extend([slice_of(0, 5), slice_of(5, 5, has_contents=False)])
+    first, last = subqueue.take_first(2), subqueue.take_last(3)
     assert (first.first, first.end, first.contents) == (0, 2, numbered(0, 2))
     assert (last.first, last.end, last.contents) == (7, 10, None)
-    assert [(slice_.first, slice_.end) for slice_ in lane] == [(2, 5), (5, 7)]
-    assert lane.first.contents == numbered(2, 5)
-    assert (lane.count, lane.size_bytes, lane.ram_count, lane.ram_bytes) == (5, 20, 3, 12)
-    assert (len(lane.take_first(99)), len(lane.take_last(99)), lane.count) == (3, 2, 0)
+    assert [(slice_.first, slice_.end) for slice_ in subqueue] == [(2, 5), (5, 7)]
+    assert subqueue.first.contents == numbered(2, 5)
+    assert (subqueue.count, subqueue.size_bytes, subqueue.ram_count, subqueue.ram_bytes) == (5, 20, 3, 12)
+    assert (len(subqueue.take_first(99)), len(subqueue.take_last(99)), subqueue.count) == (3, 2, 0)
 
 
 def test_contents_that_somebody_else_holds_are_not_touched() -> None:
-    lane, contents = SubQueue(), numbered(0, 4)
-    lane.append(Slice(Run(SequenceId(0), 4, 4), 0, 4, contents))
-    lane.take_first(1)
-    lane.take_last(1)
+    subqueue, contents = SubQueue(), numbered(0, 4)
+    subqueue.append(Slice(Run(SequenceId(0), 4, 4), 0, 4, contents))
+    subqueue.take_first(1)
+    subqueue.take_last(1)
     assert contents == numbered(0, 4)
 
 
 def test_a_few_messages_of_a_long_slice_do_not_cost_a_copy_of_all_of_it() -> None:
-    lane = SubQueue()
-    lane.append(slice_of(0, 10 * CUT_MESSAGES))
-    taken = [lane.take_first(1) for _ in range(CUT_MESSAGES + 1)]
+    subqueue = SubQueue()
+    subqueue.append(slice_of(0, 10 * CUT_MESSAGES))
+    taken = [subqueue.take_first(1) for _ in range(CUT_MESSAGES + 1)]
     assert [each.contents for each in taken] == [[content] for content in numbered(0, CUT_MESSAGES + 1)]
-    assert len(lane.slices) == 2
-    assert lane.count == 9 * CUT_MESSAGES - 1
+    assert len(subqueue.slices) == 2
+    assert subqueue.count == 9 * CUT_MESSAGES - 1
 
 
 def test_inserting_keeps_the_order() -> None:
-    lane = SubQueue()
+    subqueue = SubQueue()
     for first in (4, 8, 0, 6, 2, 9):
-        lane.insert(slice_of(first, 1))
-    assert [slice_.first for slice_ in lane] == [0, 2, 4, 6, 8, 9]
-    assert lane.count == 6
+        subqueue.insert(slice_of(first, 1))
+    assert [slice_.first for slice_ in subqueue] == [0, 2, 4, 6, 8, 9]
+    assert subqueue.count == 6

@@ -24,7 +24,7 @@ def busy(settings: VariableQueueSettings = TINY, count: int = 20) -> VariableSta
     return stage
 
 
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, ...]]]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, ...]]]:
     """Which moves are made, with which quotas."""
     calls: list[tuple[str, tuple[int, ...]]] = []
     alphas, betas = SubQueues.push_alphas_to_betas, SubQueues.push_betas_to_deltas
@@ -45,7 +45,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, ...]]]:
 def test_vq_27_paging_begins_with_contents(monkeypatch: pytest.MonkeyPatch) -> None:
     """VQ-27: `reduce_memory_use` pushes alphas to betas first, and positions only if that was not enough."""
     stage = busy(replace(TINY, beta_messages_max=0))
-    calls = told(monkeypatch)
+    calls = reported(monkeypatch)
     stage.queue.paging.reduce_memory_use(7)
     assert calls == [("alphas", (7, 0)), ("alphas", (0, 7))]
 
@@ -75,7 +75,7 @@ def test_vq_34_the_quota_is_what_is_in_memory_over_the_target() -> None:
 def test_vq_35_what_is_left_of_the_quota_goes_to_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """VQ-35: contents alone are not enough, so positions follow."""
     stage = busy(replace(TINY, page_messages_max=100, beta_messages_max=4))
-    calls = told(monkeypatch)
+    calls = reported(monkeypatch)
     stage.queue.set_ram_duration_target(0.0)
     while stage.queue.page():
         check(stage.queue)
@@ -131,7 +131,7 @@ def test_without_a_target_nothing_is_paged() -> None:
 
 
 def test_paging_that_can_do_nothing_says_so() -> None:
-    """Nothing is durable yet: whoever pages must not turn in circles."""
+    """Nothing is durable yet: paging must not loop."""
     stage = VariableStage(TINY, is_prompt=False)
     stage.backing.put(*numbered(1, 5))
     stage.queue.set_ram_duration_target(0.0)
@@ -142,7 +142,7 @@ def test_paging_that_can_do_nothing_says_so() -> None:
 
 
 @pytest.mark.parametrize("is_persistent", [True, False])
-def test_contents_of_pending_messages_are_memory_and_are_let_go_of(is_persistent: bool) -> None:
+def test_contents_of_pending_messages_are_memory_and_are_released(is_persistent: bool) -> None:
     stage = VariableStage(TINY)
     stage.backing.put(*numbered(1, 7), is_persistent=is_persistent)
     stage.backing.get(6)
@@ -151,7 +151,9 @@ def test_contents_of_pending_messages_are_memory_and_are_let_go_of(is_persistent
     while stage.queue.page():
         check(stage.queue)
     assert (stage.queue.ram_bytes, stage.queue.pending_count) == (0, 6)
-    assert [content for slice_ in stage.queue.look([(0, 6)]) for content in slice_.contents or []] == numbered(1, 7)
+    assert [content for slice_ in stage.queue.read_pending([(0, 6)]) for content in slice_.contents or []] == numbered(
+        1, 7
+    )
     stage.backing.requeue((0, 6))
     assert contents_of(stage.backing.get(6)) == numbered(1, 7)
 

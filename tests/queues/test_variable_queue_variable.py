@@ -73,13 +73,13 @@ def test_vq_06_the_limit_for_embedding_is_an_option(size: int) -> None:
 
 def test_contents_for_several_queues_go_to_the_store_whatever_their_size() -> None:
     stage = VariableStage()
-    changes = stage.begin()
-    stage.queue.publish(Publication([b"a", b"b"], fan_out=2), changes)
-    changes.end()
+    batch = stage.begin()
+    stage.queue.publish(Publication([b"a", b"b"], fan_out=2), batch)
+    batch.end()
     assert stage.large.units == {b"unit 0": [b"a", b"b"]}
 
 
-def test_parts_of_one_publication_are_told_apart_by_the_store() -> None:
+def test_parts_of_one_publication_are_reported_apart_by_the_store() -> None:
     stage = VariableStage(replace(TINY, run_messages_max=2))
     contents = [bytes([number]) * 40 for number in range(5)]
     stage.backing.put(*contents)
@@ -103,8 +103,8 @@ def test_vq_03_everything_the_seed_keeps_of_a_message_can_be_asked_for() -> None
     stage.backing.put(b"x" * 5000)
     stage.backing.put(b"light", is_persistent=False)
     stage.backing.get(1)
-    told = [stage.queue.status(SequenceId(number)) for number in range(3)]
-    small, large, light = (status for status in told if status is not None)
+    reported = [stage.queue.status(SequenceId(number)) for number in range(3)]
+    small, large, light = (status for status in reported if status is not None)
     assert [(s.seq_id, s.msg_id.place, s.msg_id.sequence_id) for s in (small, large, light)] == [
         (0, PLACE, 0),
         (1, PLACE, 1),
@@ -193,15 +193,15 @@ def test_transient_messages_are_gone_after_a_restart_and_their_ids_are_not_in_th
 
 def test_counters_are_written_with_every_dequeue_and_every_so_many_runs() -> None:
     stage = VariableStage(replace(TINY, counters_every_runs=3))
-    told = []
+    reported = []
     for number in range(7):
         stage.backing.put(b"x")
         if number == 6:
             stage.backing.get(1)
             stage.backing.ack((0, 1))
         if stage.index.rows[PLACE.queue, counters_key(0)][1] == stage.index.epoch:
-            told.append(number)
-    assert told == [2, 5, 6]
+            reported.append(number)
+    assert reported == [2, 5, 6]
 
 
 def test_what_a_start_finds_is_right_though_the_counters_are_old() -> None:
@@ -215,7 +215,7 @@ def test_what_a_start_finds_is_right_though_the_counters_are_old() -> None:
 # -- damage and aborts -----------------------------------------------------------------------------------------------
 
 
-def test_damage_is_told_and_what_can_be_read_is_served() -> None:
+def test_damage_is_reported_and_what_can_be_read_is_served() -> None:
     stage = VariableStage(TINY)
     for number in range(4):
         stage.backing.put(*numbered(number, number + 1))
@@ -236,7 +236,7 @@ def test_runs_that_delta_cannot_find_are_counted_and_the_others_served() -> None
     stage.queue.subqueues.push_betas_to_deltas(7)
     stage.index.damaged.add((PLACE.queue, 5))
     assert contents_of(stage.queue.fetch(8)) == [*numbered(0, 5), *numbered(6, 8)]
-    assert (stage.queue.facts()["missing"], len(stage.queue), stage.queue.ledger.count) == (1, 0, 8)
+    assert (stage.queue.facts()["missing"], len(stage.queue), stage.queue.index_counters.count) == (1, 0, 8)
 
 
 def test_a_run_that_could_not_be_read_is_there_again_when_it_can_be() -> None:
@@ -247,9 +247,9 @@ def test_a_run_that_could_not_be_read_is_there_again_when_it_can_be() -> None:
     stage.index.damaged.add((PLACE.queue, 5))
     for _ in range(2):
         queue = stage.stop_and_open()
-        changes = stage.begin()
-        queue.ack([fetched.tags for fetched in queue.fetch(8)], DequeueReason.ACKED, changes)
-        changes.end()
+        batch = stage.begin()
+        queue.ack([fetched.tags for fetched in queue.fetch(8)], DequeueReason.ACKED, batch)
+        batch.end()
         assert (len(queue), queue.facts()["missing"]) == (0, 1)
     stage.index.damaged.clear()
     queue = stage.stop_and_open()
@@ -260,10 +260,10 @@ def test_a_run_that_could_not_be_read_is_there_again_when_it_can_be() -> None:
 def test_what_was_published_by_aborted_changes_never_was() -> None:
     stage = VariableStage(TINY)
     stage.backing.put(*numbered(0, 3))
-    changes = stage.begin()
-    stage.queue.publish(Publication(numbered(3, 12)), changes)
-    stage.queue.publish(Publication(numbered(12, 14), is_persistent=False), changes)
-    changes.abort()
+    batch = stage.begin()
+    stage.queue.publish(Publication(numbered(3, 12)), batch)
+    stage.queue.publish(Publication(numbered(12, 14), is_persistent=False), batch)
+    batch.abort()
     check(stage.queue)
     assert (len(stage.queue), stage.queue.ready_bytes) == (3, 12)
     stage.backing.put(*numbered(3, 5))
@@ -276,11 +276,11 @@ def test_what_was_acknowledged_by_aborted_changes_is_pending_again() -> None:
     stage.backing.put(*numbered(0, 9))
     tags = tags_of(stage.backing.get(6))
     stage.backing.ack(one(tags[2]))
-    changes = stage.begin()
-    stage.queue.ack([one(tags[1]), one(tags[3])], DequeueReason.ACKED, changes)
-    stage.queue.publish(Publication(numbered(9, 12)), changes)
-    stage.queue.ack([one(tags[0])], DequeueReason.REJECTED, changes)
-    changes.abort()
+    batch = stage.begin()
+    stage.queue.ack([one(tags[1]), one(tags[3])], DequeueReason.ACKED, batch)
+    stage.queue.publish(Publication(numbered(9, 12)), batch)
+    stage.queue.ack([one(tags[0])], DequeueReason.REJECTED, batch)
+    batch.abort()
     check(stage.queue)
     assert (len(stage.queue), stage.queue.pending_count) == (3, 5)
     for tag in (tags[0], tags[1], tags[3]):
@@ -293,24 +293,24 @@ def test_what_was_acknowledged_by_aborted_changes_is_pending_again() -> None:
 def test_transient_messages_that_were_acknowledged_together_with_others_cannot_be_brought_back() -> None:
     stage = VariableStage()
     stage.backing.put(*numbered(0, 1))
-    changes = stage.begin()
-    stage.queue.publish(Publication(numbered(1, 2), is_persistent=False), changes)
-    changes.end()
+    batch = stage.begin()
+    stage.queue.publish(Publication(numbered(1, 2), is_persistent=False), batch)
+    batch.end()
     stage.backing.get(1)
     stage.backing.get(1)
-    changes = stage.begin()
-    stage.queue.ack([(0, 2)], DequeueReason.ACKED, changes)
-    changes.abort()
-    assert stage.queue.is_astray
+    batch = stage.begin()
+    stage.queue.ack([(0, 2)], DequeueReason.ACKED, batch)
+    batch.abort()
+    assert stage.queue.has_diverged
 
 
 def test_a_queue_whose_drop_was_not_written_refuses_to_go_on() -> None:
     stage = VariableStage()
     stage.backing.put(*numbered(0, 3))
     tags = tags_of(stage.backing.get(2))
-    changes = stage.begin()
-    stage.queue.drop(1, DequeueReason.OVER_LIMIT, changes)
-    changes.abort()
+    batch = stage.begin()
+    stage.queue.drop(1, DequeueReason.OVER_LIMIT, batch)
+    batch.abort()
     for call in (
         lambda: stage.queue.fetch(1),
         lambda: stage.queue.publish(Publication([b"x"]), stage.begin()),
@@ -328,22 +328,22 @@ def test_a_queue_whose_drop_was_not_written_refuses_to_go_on() -> None:
 def test_a_wrong_tag_leaves_the_changes_empty() -> None:
     stage = VariableStage()
     stage.backing.put(b"a")
-    changes = stage.begin()
+    batch = stage.begin()
     with pytest.raises(Misuse):
-        stage.queue.ack([(5, 6)], DequeueReason.ACKED, changes)
-    assert changes.end() == 0
+        stage.queue.ack([(5, 6)], DequeueReason.ACKED, batch)
+    assert batch.end() == 0
 
 
-def test_garbage_is_told_when_it_is_garbage() -> None:
+def test_garbage_is_reported_when_it_is_garbage() -> None:
     stage = VariableStage()
-    told: list[tuple[int, int, bool]] = []
-    stage.note_dead = lambda run, size_bytes, is_all: told.append((run.first, size_bytes, is_all))
+    reported: list[tuple[int, int, bool]] = []
+    stage.note_dead = lambda run, size_bytes, is_all: reported.append((run.first, size_bytes, is_all))
     stage.open()
     stage.backing.put(*numbered(0, 4))
     stage.backing.get(4)
-    changes = stage.begin()
-    stage.queue.ack([(0, 3)], DequeueReason.ACKED, changes)
-    assert told == []
-    changes.end()
+    batch = stage.begin()
+    stage.queue.ack([(0, 3)], DequeueReason.ACKED, batch)
+    assert reported == []
+    batch.end()
     stage.backing.ack((3, 4))
-    assert told == [(0, 12, False), (0, 4, True)]
+    assert reported == [(0, 12, False), (0, 4, True)]

@@ -53,16 +53,16 @@ class VariableStage:
         stores = Stores(index, self.large, self.transient, lambda: index.durable_epoch, self.note_dead, indexed)
         self.queue = VariableQueue(PLACE, self.is_durable, stores, self.clock, self.settings)
         self.backing = BackingStage(self.queue, self.index.begin, lambda: check(self.queue))
-        changes = self.index.begin()
-        self.queue.go_on(changes)
-        changes.end()
+        batch = self.index.begin()
+        self.queue.resume(batch)
+        batch.end()
         self.index.settle()
         return self.queue
 
     def stop_and_open(self) -> VariableQueue:
-        changes = self.index.begin()
-        self.queue.stop(changes)
-        changes.end()
+        batch = self.index.begin()
+        self.queue.stop(batch)
+        batch.end()
         self.index.settle()
         return self.open()
 

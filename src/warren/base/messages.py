@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -126,3 +126,20 @@ def sizes_of(contents: Sequence[bytes]) -> Sizes:
     sizes = list(map(len, contents))
     first = sizes[0] if sizes else 0
     return first if sizes.count(first) == len(sizes) else np.array(sizes, dtype=np.uint32)
+
+
+class BatchParticipant(Protocol):
+    """A component that writes elsewhere and commits together with an index batch."""
+
+    def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+        """`runs`: those published without contents and not cancelled. The participant sets `stored` of its own runs.
+        What it writes here must become durable no later than a session that ends next."""
+        ...
+
+    def after_commit(self, epoch: Epoch) -> None:
+        """The batch is written; it is durable when the epoch is. Epoch 0: there was nothing to write."""
+        ...
+
+    def on_abort(self) -> None:
+        """Nothing of the batch was written, nor will be."""
+        ...

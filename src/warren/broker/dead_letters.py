@@ -420,7 +420,7 @@ class MessageRemoval:
         """How many of them. What cannot be read stays as it is, set aside."""
         first, stop = tags
         try:
-            found = self._backing.look([tags])
+            found = self._backing.read_pending([tags])
         except Damage as error:
             if stop - first == 1:
                 self._tell(first, str(error))

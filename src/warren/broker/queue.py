@@ -276,7 +276,9 @@ class Queue:
         if over:
             self.leaving.check_wide(work)
         if over and back:
-            self._refusing(lambda: self.backing.look(back), work)  # whether they are pending, before anything changes
+            self._refusing(
+                lambda: self.backing.read_pending(back), work
+            )  # whether they are pending, before anything changes
         gone = self._settle(lambda: self.leaving.reject(over, DequeueReason.DELIVERY_LIMIT, work), work) if over else 0
         back += behind(over, gone)  # there was too much for one session: they go the next time
         count = gone + self._settle(lambda: self.backing.requeue(back, work.changes), work)
@@ -339,7 +341,7 @@ class Queue:
 
     def is_rolled_back(self) -> bool:
         """Whether it is as before, now that the session was aborted: it needs no restart."""
-        return isinstance(self.backing, RollbackQueue) and not self.backing.is_astray
+        return isinstance(self.backing, RollbackQueue) and not self.backing.has_diverged
 
     def fail(self, error: BaseException) -> None:
         """Do nothing any more, and tell whoever waits."""

@@ -187,7 +187,7 @@ class QueueStorage:
         rows = QueueRows(database, self.index, catalog.queue_ids)
         self.stores = MessageStorePair(log, database.directory, rows, locations, of_stores)
         stream = log.stream(MESSAGES, is_referring=True)
-        self.cleaning = Cleaner(database, stream, catalog.queue_ids, self.index.writing)
+        self.cleaning = Cleaner(database, stream, catalog.queue_ids, self.index.stream_lock)
         self._alive = AliveBytes(environment.threads.condition())
         scrub = Scrub(database, self.stores.persistent, catalog.queue_ids, environment.clock, self._report_damage)
         self.upkeep = GarbageUpkeep(
@@ -233,10 +233,10 @@ class QueueStorage:
         """Of messages that are not gone, in the queues that were started."""
         return self._alive.total()
 
-    def queue_has_gone(self, queue: QueueId) -> None:
+    def queue_deleted(self, queue: QueueId) -> None:
         """All that was in it is garbage, and nobody has looked at it run by run."""
         self._alive.remove(queue)
-        self.stores.collector.queue_has_gone(queue)
+        self.stores.collector.queue_deleted(queue)
         self._begun.pop(queue, None)
         for key in [key for key in list(self._unread) if key[0] == queue]:
             self._unread.pop(key, None)
@@ -307,7 +307,7 @@ class QueueStorage:
         if wanted.is_durable and not wanted.is_fresh:
             changes = wanted.starting or self.index.begin()
             changes.join(_Begun(place, self._begun))
-            queue.go_on(changes)
+            queue.resume(changes)
             if wanted.starting is None:
                 self.wait(changes.end())
         return queue
@@ -346,13 +346,13 @@ class _Begun:
         self._place = place
         self._begun = begun
 
-    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+    def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
         """It has nothing to write."""
 
-    def after_end(self, epoch: Epoch) -> None:
+    def after_commit(self, epoch: Epoch) -> None:
         self._begun.setdefault(self._place.queue, {})[self._place.level] = epoch
 
-    def aborted(self) -> None:
+    def on_abort(self) -> None:
         """Then it has not gone on."""
 
 
@@ -372,7 +372,7 @@ class QueueRows:
         self._index = index
         self._queue_ids = queue_ids  # None: whatever has rows is there
 
-    def held(self, holders: Sequence[Reference]) -> list[HeldBodies | None]:
+    def runs_of(self, holders: Sequence[Reference]) -> list[HeldBodies | None]:
         """Of many at once: a census asks for every unit of a file."""
         found: dict[Reference, HeldBodies | None] = {}
         with closing(self._database.view_now()) as view:

@@ -68,7 +68,7 @@ class Storage(Protocol):
         """Let what was written become durable, without waiting."""
         ...
 
-    def queue_has_gone(self, queue: QueueId) -> None:
+    def queue_deleted(self, queue: QueueId) -> None:
         """A queue was deleted, with all that was in it."""
         ...
 
@@ -428,7 +428,7 @@ class VhostQueues:
             self._lock.notify_all()
         if handle.is_deleted:
             self.monitor.forget(handle.id)
-            self.storage.queue_has_gone(handle.id)
+            self.storage.queue_deleted(handle.id)
 
     def _stop_together(self, handles: Sequence[QueueHandle]) -> None:
         """They write down where they stand in one session, and end. If one of them fails each writes by itself."""

@@ -1,1 +1,1 @@
-"""Contents that are too large, or shared by too many, for a queue's own rows: written once, counted, collected."""
+"""Message store: contents too large or too widely shared for the queue index, written once and garbage-collected."""

@@ -1,29 +1,25 @@
-"""The heap: files of records, written at their end, read anywhere, let go of whole.
+"""Body files: files of records, appended at the end, read anywhere, released as a whole.
 
-    append ──▶ | … sealed file 3 | … sealed file 5 | file 6, being written ▸          places come back
-                    ▲ read, by place                        release(3): nothing in it is wanted any more
+    append ──▶ | … sealed file 3 | … sealed file 5 | file 6, being written ▸          returns places
+                    ▲ read, by place                        release(3): nothing in it is referenced any more
 
-The persistent store's heap is a stream of the log (`log_heap`), the transient one's are plain files that a start
-deletes (`plain_heap`). Both hold blocks of `records`, and pass one suite of tests.
+`LogBodyFiles` (persistent) is a stream of the log on a channel of its own. Its files take part in the epoch's commit,
+and are sealed, voided, verified, repaired, pinned and purged like every log file. A record is durable when its epoch
+is, and a session that names it and ends later is durable no earlier. A record may be read before its bytes have left
+memory, or while its file is being renamed: a read that fails in an unsealed file waits while commits are pending.
 
-Always true: nothing is served whose checksum does not hold; a file that was released may still be read for a while, or
-be `Gone`. Any thread may read at any time, and readers wait for nobody but the disk.
+`TransientBodyFiles` are plain files that are never synced and that a start deletes:
 
-The persistent heap: a stream of the log, on a channel of its own.
+    <directory>/bodies.1  bodies.2  …          blocks of `records`, each file with its own incarnation
 
-So its files take part in the epoch's commit and are sealed, voided, verified, repaired, pinned and purged like every
-log file; nothing of that is here. A record is durable when its epoch is, and whoever names it in a session that ends
-later is durable no earlier.
+They are used by this process only. A crash leaves files that the next start removes before it writes.
 
-A record can be asked for before its bytes have left memory, or while its file is being renamed: what cannot be read in
-a file that is not sealed is waited for, as long as anything is on its way to the disk.
+Invariants
+* Nothing is returned whose checksum does not match.
+* A released file may be readable for a while, or raise `Gone`.
+* Any thread may read at any time; readers wait for the disk only.
 
-The transient heap: plain files that are never synced and that a start deletes.
-
-    <directory>/bodies.1  bodies.2  …          blocks of `records`, each file with a life of its own
-
-What is in them is wanted only by this process. A crash leaves files that the next start removes before it writes, so
-nothing here has to survive anything. Reading and collecting are those of the persistent heap.
+Both pass one test suite (tests/message_store/test_heaps.py). Reading and collecting: read, collector.
 """
 
 from __future__ import annotations
@@ -51,12 +47,12 @@ from warren.records.format import HEADER, BlockVerdict
 
 SHARED_BYTES_MAX = 64 << 10  # records up to this, together, go into one block
 SHARED_RECORDS_MAX = 512
-BESIDE_BYTES = 2048  # what stands around a value in its block, mostly: header, columns, key
+BESIDE_BYTES = 2048  # usual overhead of a value in its block: header, columns, key
 READ_BYTES_MIN = 16 << 10
 
 
 class Record(NamedTuple):
-    """What is appended: contents, and who they belong to."""
+    """A record to append: contents, and the key with their references."""
 
     key: bytes
     value: bytes
@@ -64,7 +60,7 @@ class Record(NamedTuple):
 
 
 class FoundRecord(NamedTuple):
-    """The same, where it stands in a file."""
+    """A record in a file."""
 
     place: BodyPlace
     key: bytes
@@ -74,16 +70,16 @@ class FoundRecord(NamedTuple):
 
 class BodyFiles(Protocol):
     def append(self, records: Sequence[Record]) -> list[BodyPlace]:
-        """Write them behind everything else, in order; where each is. What is durable, and when, is the heap's own."""
+        """Append records in order; the place of each. Durability depends on the implementation."""
         ...
 
     def read(self, place: BodyPlace, size_bytes: int, is_kept: bool = True) -> memoryview:
-        """The value of the record there, which has so many bytes. `Gone`: its file was let go of. `is_kept`: what lies
-        beside it will be asked for soon."""
+        """The value of the record at a place, which has `size_bytes` bytes. `Gone`: its file was released. `is_kept`:
+        cache its block, since records beside it will be read soon."""
         ...
 
     def files(self) -> list[FileNumber]:
-        """Files in use to which nothing more is written, oldest first."""
+        """Sealed files in use, oldest first."""
         ...
 
     def present_file(self) -> FileNumber:
@@ -91,25 +87,25 @@ class BodyFiles(Protocol):
         ...
 
     def records(self, file: FileNumber) -> Iterator[FoundRecord]:
-        """All records of such a file, in order; `Damage` if it is not whole."""
+        """All records of a sealed file, in order; `Damage` if it is not whole."""
         ...
 
     def release(self, files: Collection[FileNumber]) -> None:
-        """Nothing in these is wanted any more. For good when it returns."""
+        """Release files without live records. Durable when it returns."""
         ...
 
     def move_base(self, lsn: Lsn) -> None:
-        """Nothing before `lsn` is wanted any more."""
+        """No record before `lsn` is alive."""
         ...
 
     def path(self, file: FileNumber) -> str:
-        """The name of a file, for people."""
+        """The path of a file, for messages."""
         ...
 
 
 def grouped(records: Sequence[Record]) -> Iterator[list[Record]]:
-    """Records that shall share a block: small ones that follow one another. A large one has a block to itself, so that
-    whoever reads it reads nothing else."""
+    """Groups of records that share a block: adjacent small ones. A large one has its own block, so that reading it
+    reads nothing else."""
     group: list[Record] = []
     size_bytes = 0
     for record in records:
@@ -124,16 +120,16 @@ def grouped(records: Sequence[Record]) -> Iterator[list[Record]]:
 
 
 def record_at(columns: EntryColumns, place: BodyPlace, size_bytes: int, path: str) -> memoryview:
-    """The value of one record of a block, if it is as long as it should be."""
+    """The value of one record of a block; `Damage` if its size differs."""
     value = value_at(columns, place.entry, size_bytes)
     if value is None:
-        what = f"record {place.entry} of a block should have {size_bytes} bytes, and has not"
+        what = f"record {place.entry} of a block should have {size_bytes} bytes, and has another size"
         raise Damage(what, path, place.offset)
     return value
 
 
 def beside(size_bytes: int) -> int:
-    """How large the block of a record of this size is, mostly."""
+    """The usual size of the block of a record of this size."""
     return max(HEADER.size + size_bytes + BESIDE_BYTES, READ_BYTES_MIN)
 
 
@@ -141,12 +137,12 @@ STREAM = "bodies"
 
 
 class LogBodyFiles:
-    def __init__(self, log: LogStore, kept_bytes: int, stream: str = STREAM) -> None:
+    def __init__(self, log: LogStore, cache_bytes: int, stream: str = STREAM) -> None:
         self._log = log
         self._files = log.environment.files
         self._stream = log.stream(stream)
         self._numbered = NumberedFiles(self._files, log.directory, log.manifest)
-        self._reader = BlockReader(self._numbered.open, log.environment.threads.condition(), kept_bytes)
+        self._reader = BlockReader(self._numbered.open, log.environment.threads.condition(), cache_bytes)
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -170,7 +166,7 @@ class LogBodyFiles:
     def read(self, place: BodyPlace, size_bytes: int, is_kept: bool = True) -> memoryview:
         is_awaited = True
         while True:
-            was_sealed = self._is_sealed(place.file)  # it may be written, and sealed, behind our look
+            was_sealed = self._is_sealed(place.file)  # before the read: it may be written and sealed meanwhile
             found = self._block(place, size_bytes, is_kept)
             if isinstance(found, EntryColumns):
                 return record_at(found, place, size_bytes, self.path(place.file))
@@ -220,12 +216,12 @@ class LogBodyFiles:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _block(self, place: BodyPlace, size_bytes: int, is_kept: bool) -> EntryColumns | BlockVerdict:
-        """A block that a file does not have yet is empty; one of a file that is gone is `Gone`."""
+        """EMPTY: the file does not have the block yet. A released file raises `Gone`."""
         if place.file not in self._log.manifest.state.files and place.file >= self.present_file():
-            return BlockVerdict.EMPTY  # a rotation has planned it, and is about to create it
+            return BlockVerdict.EMPTY  # a rotation is about to create it
         found = self._reader.block(place.block, beside(size_bytes), is_kept)
         if isinstance(found, BlockVerdict):
-            self._numbered.record(place.file)  # gone meanwhile, and its bytes another's?
+            self._numbered.record(place.file)  # raises `Gone` if the file was released meanwhile and its bytes reused
         return found
 
     def _is_sealed(self, number: FileNumber) -> bool:
@@ -233,7 +229,7 @@ class LogBodyFiles:
         return record is not None and record.state is FileState.SEALED
 
     def _last_lsn(self, record: FileRecord) -> int:
-        """Of the stream in a file; -1 if it has none there, or none that is wanted."""
+        """Of the stream in a file; -1 if it has none there."""
         if record.purpose is not FileKind.LOG or record.channel != self._stream.record.channel:
             return -1
         return dict(record.stream_ends).get(self._stream.id, -1)
@@ -260,13 +256,13 @@ class _PlainFile:
 
 
 class TransientBodyFiles:
-    def __init__(self, environment: Environment, directory: str, file_bytes: int, kept_bytes: int) -> None:
+    def __init__(self, environment: Environment, directory: str, file_bytes: int, cache_bytes: int) -> None:
         self._environment = environment
         self._directory = directory
         self._file_bytes = file_bytes
-        self._lock = environment.threads.condition()  # writers: one behind the other
-        self._reader = BlockReader(self._open, environment.threads.condition(), kept_bytes)
-        self._files: dict[FileNumber, _PlainFile] = {}  # oldest first; the last one is written to
+        self._lock = environment.threads.condition()  # serialises writers
+        self._reader = BlockReader(self._open, environment.threads.condition(), cache_bytes)
+        self._files: dict[FileNumber, _PlainFile] = {}  # oldest first; the last one is being written
         self._delete_everything()
         self._next = FileNumber(1)
         self._start_file()
@@ -288,11 +284,11 @@ class TransientBodyFiles:
         for record in group:
             rows.add(EntryKind.RECORD, 0, record.key, record.value, record.undo_prev)
         present = self._files[self.present_file()]
-        made = draft_entries(rows.columns(), TRANSIENT_STREAM, versions=Versions.FROM_HEADER)
-        header, _ = made.place(present.identity, present.end, Epoch(0))
-        present.file.write_at(present.end, [header, *made.pieces])
+        draft = draft_entries(rows.columns(), TRANSIENT_STREAM, versions=Versions.FROM_HEADER)
+        header, _ = draft.place(present.identity, present.end, Epoch(0))
+        present.file.write_at(present.end, [header, *draft.pieces])
         block = lsn_of(self.present_file(), present.end)
-        present.end += made.size_bytes
+        present.end += draft.size_bytes
         return block
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -332,7 +328,7 @@ class TransientBodyFiles:
         return join(self._directory, f"bodies.{file}")
 
     def close(self) -> None:
-        """Nobody needs any of it."""
+        """Delete all files."""
         self.release(list(self._files))
         self._reader.close()
 
@@ -357,5 +353,5 @@ class TransientBodyFiles:
     def _found(self, number: FileNumber) -> _PlainFile:
         found = self._files.get(number)
         if found is None:
-            raise Gone(f"transient file {number} is gone: what was in it has moved, or is no longer wanted")
+            raise Gone(f"transient file {number} is gone: its contents have moved, or are no longer referenced")
         return found

@@ -1,15 +1,15 @@
-"""Bytes of the message store: the key of a record, and the words by which a run remembers where its contents lie.
+"""Byte formats of the message store: the key of a record, and `stored`, the location of a run's contents.
 
     record key   | format u8 | kind u8 | flags u16 | chunk u32 | unit u64 | holders × ( queue, first u64, level u8 ) |
     stored       | format u8 | 0 × 3 | units u32 | chunk bytes u32 | units × unit |
     unit         | id u64 | bytes u64 | first u32 | messages u32 | places u32 | kept bytes u32 | places × place | kept |
     place        | block LSN u64 | entry u32 |
 
-A record's value is contents, joined, and nothing else. `unit` in a record's key is 0 in a unit's first Message-Start,
-whose own LSN is the unit's id; a chunk names it, and so does every copy. `first` and `count` say which messages of the
-run a unit has; `kept`, a bitmap, which of them are still in it, if not all (bit i: message first + i).
+A record's value is the joined contents, and nothing else. `unit` in a record's key is 0 in a unit's first
+Message-Start, whose own LSN is the unit's id; chunks and copies have the id. `first` and `messages` are the messages of
+the run that a unit (`Body`) has; `kept`, a bitmap, those still in it, if not all (bit i: message first + i).
 
-Always true: what these functions give was checked against the bytes' length. Page: docs/formats/message_store.md.
+Invariant: decoded values were checked against the length of the bytes. Page: docs/formats/message_store.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from warren.base.ids import FileNumber, Lsn, QueueId, SequenceId, file_of_lsn, p
 FORMAT = 1
 CHUNK_BYTES = 512 << 10
 UNIT_MESSAGES_MAX = 1 << 16
-HOLDERS_MAX = 8192  # in one record's key: with them and a chunk it stays below the entry's limit
+HOLDERS_MAX = 8192  # in one record's key: with a chunk it stays below the limit of an entry
 
 KEY = struct.Struct("<BBHIQ")
 assert KEY.size == 16
@@ -40,12 +40,12 @@ assert PLACE.size == 12
 
 
 class RecordKind(IntEnum):
-    START = 1  # Message-Start: the first, mostly the only piece of a unit
-    CHUNK = 2  # Message-Chunk: a later piece of a content that is too large for one entry
+    START = 1  # Message-Start: the first, usually the only piece of a unit
+    CHUNK = 2  # Message-Chunk: a later piece of a content too large for one entry
 
 
 class Reference(NamedTuple):
-    """The run of one sub-queue that holds a unit."""
+    """A run of a sub-queue that references a unit."""
 
     queue: QueueId
     level: int
@@ -79,14 +79,14 @@ class BodyPlace(NamedTuple):
 
 
 class Body(NamedTuple):
-    """Messages of a run, from `first` on, and where they lie."""
+    """A unit: messages of a run from `first` on, and their places."""
 
     id: Lsn
-    size_bytes: int  # of what is there
+    size_bytes: int  # of kept messages
     first: int
     messages: int
     places: tuple[BodyPlace, ...]  # of the start, then of each chunk
-    kept: int  # bitmap of the messages that are there
+    kept: int  # bitmap of the messages in it
 
     @property
     def is_whole(self) -> bool:
@@ -94,7 +94,7 @@ class Body(NamedTuple):
 
 
 class Stored(NamedTuple):
-    chunk_bytes: int  # every piece of a unit but its last has so many
+    chunk_bytes: int  # size of every piece of a unit but the last
     units: tuple[Body, ...]
 
 
@@ -115,8 +115,8 @@ def decode_key(raw: bytes) -> RecordKey:
     _require_known(version)
     if flags or kind not in RecordKind._value2member_map_:
         raise Refused(f"the message store has a record of kind {kind}, flags {flags:#x}", "use a newer warren")
-    told = HOLDER.iter_unpack(raw[KEY.size :])
-    holders = tuple(Reference(QueueId(queue), level, SequenceId(first)) for queue, first, level in told)
+    fields = HOLDER.iter_unpack(raw[KEY.size :])
+    holders = tuple(Reference(QueueId(queue), level, SequenceId(first)) for queue, first, level in fields)
     return RecordKey(RecordKind(kind), chunk, Lsn(unit), holders)
 
 
@@ -132,7 +132,7 @@ def encode_stored(units: Sequence[Body], chunk_bytes: int = CHUNK_BYTES) -> byte
 
 def decode_stored(raw: bytes) -> Stored:
     if len(raw) < STORED.size:
-        raise _no_words(raw)
+        raise _no_location(raw)
     version, count, chunk_bytes = STORED.unpack_from(raw)
     _require_known(version)
     units: list[Body] = []
@@ -141,28 +141,28 @@ def decode_stored(raw: bytes) -> Stored:
         unit, at = _decode_unit(raw, at)
         units.append(unit)
     if len(units) != count or at != len(raw) or not chunk_bytes:
-        raise _no_words(raw)
+        raise _no_location(raw)
     return Stored(chunk_bytes, tuple(units))
 
 
 def _decode_unit(raw: bytes, at: int) -> tuple[Body, int]:
     if at + UNIT.size > len(raw):
-        raise _no_words(raw)
+        raise _no_location(raw)
     unit, size_bytes, first, count, place_count, kept_bytes = UNIT.unpack_from(raw, at)
     at += UNIT.size
     kept_at = at + place_count * PLACE.size
     end = kept_at + kept_bytes
     if end > len(raw) or not place_count or kept_bytes not in (0, -(-count // 8)):
-        raise _no_words(raw)
+        raise _no_location(raw)
     places = tuple(BodyPlace(Lsn(block), entry) for block, entry in PLACE.iter_unpack(raw[at:kept_at]))
     kept = int.from_bytes(raw[kept_at:end], "little") if kept_bytes else every(count)
     if kept >> count:
-        raise _no_words(raw)
+        raise _no_location(raw)
     return Body(Lsn(unit), size_bytes, first, count, places, kept), end
 
 
-def _no_words(raw: bytes) -> Damage:
-    return Damage(f"this does not say where contents are stored: {raw[:48].hex()}")
+def _no_location(raw: bytes) -> Damage:
+    return Damage(f"this is not a location of contents: {raw[:48].hex()}")
 
 
 def _require_known(version: int) -> None:

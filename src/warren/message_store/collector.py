@@ -1,23 +1,23 @@
-"""The collector: joins two files that are both more than half garbage.
+"""Garbage collector of the message store: joins two files that are both more than half garbage.
 
-    file 3  ▓▓░░░░▓░░░   ┐ 1  live units are appended again, to the head of the heap, while everybody reads on
-    file 5  ░░░▓░░░░▓░   ┘ 2  the index says where each is now, durably
+    file 3  ▓▓░░░░▓░░░   ┐ 1  live units are appended again, behind the newest records; reads continue
+    file 5  ░░░▓░░░░▓░   ┘ 2  the index gets their new locations, durably
                            3  both files are released
 
-A file in which nothing is alive goes without a partner. Of a unit only messages that are alive are copied, where the
-others take bytes. A crash before 2 leaves copies that nobody names, garbage of the next census; before 3 it leaves
-files in which nothing is alive. Rows about units that have died since they were moved go with the file they point into.
+A file without live units is released without a partner. Of a unit only live messages are copied, if the others take
+bytes. A crash before 2 leaves copies without a reference, garbage for the next scan; a crash before 3 leaves files
+without live units. Rows about units that have died since they were moved go with the file they point into.
 
-Always true: what cannot be read is neither copied nor dropped: its file stays, and somebody is told. One thread at a
-time collects; nobody else waits for it. Not here: which files are worth it (ledger), who is alive (census).
+`CollectorThread` runs the collectors periodically and on request. Releases of runs note most of the garbage, but not
+all: the runs of a deleted queue are not walked. So every file is counted again at long intervals, and on request. An
+exception ends a pass, not the thread: it is an alarm until a later pass succeeds (base/threads). While passes fail,
+requests wait for the back-off; `run_pass` does not, since its caller waits for the result.
 
-The collector's own thread: garbage is looked for now and then, and whenever somebody asks.
+Invariants
+* What cannot be read is neither copied nor dropped: its file stays, and an alarm names it.
+* One thread at a time collects; no other thread waits for it.
 
-What is dead is noted by whoever lets go of it, mostly. Not all is: the runs of a queue that is deleted are not looked
-at one by one. So once in a long while, and when somebody says so, every file is counted again.
-
-An exception ends a turn, not the thread: it is an alarm until a later turn is good (base/threads). While turns fail,
-rings wait for the back-off; `turn` does not, since its caller waits for the result.
+Elsewhere: which files are worth it and which units are alive (liveness).
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from warren.message_store.index import BodyMove, IndexEntry, LocationIndex
 from warren.message_store.liveness import (
     FileNotes,
     FileStatistics,
-    JudgedFiles,
     LiveBodies,
     LivenessCheck,
-    judged_records,
+    RecordLiveness,
     scan_liveness,
+    scan_records,
 )
 from warren.message_store.read import BodyReader, append_pieces, edges_of, flags, pieces_of
 
 
 @dataclass(slots=True)
 class CollectionResult:
-    """What one turn has done."""
+    """The result of one pass."""
 
     released: list[FileNumber] = field(default_factory=list)
     copied_units: int = 0
@@ -62,31 +62,31 @@ class CollectionResult:
 class Collector:
     def __init__(
         self,
-        heap: BodyFiles,
+        body_files: BodyFiles,
         index: LocationIndex,
-        judge: LivenessCheck,
-        ledger: FileStatistics,
+        liveness_check: LivenessCheck,
+        statistics: FileStatistics,
         lock: Condition,
         is_settled: Callable[[FileNumber], bool],
         ended: deque[tuple[Lsn, IndexEntry]],
     ) -> None:
-        self._heap = heap
+        self._body_files = body_files
         self._index = index
-        self._judge = judge
-        self._ledger = ledger
+        self._liveness_check = liveness_check
+        self._statistics = statistics
         self._lock = lock  # one collection at a time
         self._is_settled = is_settled
         self._ended = ended
-        self._reader = BodyReader(heap, index)
-        self.locked: tuple[FileNumber, ...] = ()  # files that are being collected; all others are as ever
+        self._reader = BodyReader(body_files, index)
+        self.locked: tuple[FileNumber, ...] = ()  # files that are being collected
 
     def run(self) -> CollectionResult:
-        """One turn: count what is worth counting, let go of what is empty, join two files if two are fit for it. A file
-        whose queues are all deleted is emptied uncounted: should anything be alive in it, that is found on the way."""
+        """One pass: scan files where that is worth it, release empty ones, join two if two are fit for it. A file whose
+        queues are all deleted is emptied without a scan: live units in it are found on the way."""
         with self._lock:
             done = CollectionResult()
             self._drop_ended()
-            self._ledger.update(self._heap.files())
+            self._statistics.update(self._body_files.files())
             self._count(done)
             empty = [number for number, notes in self._sound().items() if notes.is_empty or notes.is_abandoned]
             for number in filter(self._is_settled, empty):
@@ -98,25 +98,26 @@ class Collector:
             return done
 
     def count_again(self) -> None:
-        """Let the next turn count every file: much may have died that nobody has noted, as when a queue is deleted."""
-        self._ledger.count_again(self._heap.present_file())
+        """Have the next pass scan every file: much may have died without a note, as when a queue is deleted."""
+        self._statistics.count_again(self._body_files.present_file())
 
-    def queue_has_gone(self, queue: QueueId) -> None:
-        """All that was in it is garbage, and nobody has noted it run by run."""
-        self._ledger.queue_has_gone(queue)
+    def queue_deleted(self, queue: QueueId) -> None:
+        """Note that everything of a queue is garbage."""
+        self._statistics.queue_deleted(queue)
 
     def alarms(self) -> list[str]:
-        damaged = [(number, notes.damage) for number, notes in self._ledger.files().items() if notes.damage]
+        damaged = [(number, notes.damage) for number, notes in self._statistics.files().items() if notes.damage]
         return [
-            f"{self._heap.path(number)} is kept although it may hold garbage: {reason}" for number, reason in damaged
+            f"{self._body_files.path(number)} is kept although it may hold garbage: {reason}"
+            for number, reason in damaged
         ]
 
     def _sound(self) -> dict[FileNumber, FileNotes]:
-        return {number: notes for number, notes in self._ledger.files().items() if not notes.damage}
+        return {number: notes for number, notes in self._statistics.files().items() if not notes.damage}
 
     def _drop_ended(self) -> None:
-        """Entries whose last run has ended. One that was moved stays until its file is collected: only then is it sure
-        that no crash can bring its runs back."""
+        """Delete entries without references. One that was moved stays until its file is collected: only then no crash
+        can bring its runs back."""
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         self._index.delete_object([(unit, entry) for unit, entry in ended if _is_at(unit, entry)])
 
@@ -124,9 +125,9 @@ class Collector:
         for number, notes in self._sound().items():
             if notes.is_to_be_counted and self._is_settled(number):
                 try:
-                    self._ledger.counted(number, *scan_liveness(self._heap, number, self._judge))
+                    self._statistics.counted(number, *scan_liveness(self._body_files, number, self._liveness_check))
                 except (Damage, Refused) as error:
-                    self._ledger.is_damaged(number, error.what)
+                    self._statistics.is_damaged(number, error.what)
                 done.counted += 1
 
     def _pair(self) -> list[FileNumber]:
@@ -141,23 +142,23 @@ class Collector:
         try:
             for number in files:
                 self._empty(number, done)
-            self._heap.release(files)
+            self._body_files.release(files)
             done.released += files
-            self._ledger.update(self._heap.files())
+            self._statistics.update(self._body_files.files())
         except _Unreadable as error:
-            self._ledger.is_damaged(error.file, error.reason)
+            self._statistics.is_damaged(error.file, error.reason)
         finally:
             self.locked = ()
 
     def _empty(self, number: FileNumber, done: CollectionResult) -> None:
-        """Bring everything that is alive elsewhere, some hundred units at a time."""
+        """Copy everything that is alive elsewhere, some hundred units at a time."""
         try:
-            for judged in judged_records(self._heap, number, self._judge):
-                alive = {each.unit: each.alive for each in judged if each.alive is not None}
+            for records in scan_records(self._body_files, number, self._liveness_check):
+                alive = {each.unit: each.alive for each in records if each.alive is not None}
                 moves = [self._copied(unit, each, number, done) for unit, each in alive.items()]
                 self._index.move(moves)
                 self._note_left_behind(alive.values(), number)
-                self._index.delete_object(self._stale(judged))
+                self._index.delete_object(self._stale(records))
         except (Damage, Refused) as error:
             raise _Unreadable(number, error.what) from error
 
@@ -166,12 +167,12 @@ class Collector:
         try:
             trimmed = _is_worth_trimming(alive)
             pieces = self._trimmed(alive) if trimmed else map(bytes, self._reader.pieces(located))
-            places = append_pieces(self._heap, unit, alive.holders, pieces)
+            places = append_pieces(self._body_files, unit, alive.holders, pieces)
         except (Damage, Refused) as error:
             raise _Unreadable(number, f"unit {unit:#x} cannot be read: {error.what}") from error
         queues, share = {holder.queue for holder in alive.holders}, located.unit.size_bytes // len(places)
         for place in places:
-            self._ledger.wrote(place.file, queues, share)
+            self._statistics.wrote(place.file, queues, share)
         kept = alive.wanted if trimmed else located.unit.kept
         size_bytes = _size_of(alive, kept) if trimmed else located.unit.size_bytes
         copy = Body(unit, size_bytes, located.unit.first, located.unit.messages, places, kept)
@@ -180,27 +181,27 @@ class Collector:
         return BodyMove(unit, _words(alive), encode_stored([copy], located.chunk_bytes))
 
     def _note_left_behind(self, moved: Iterable[LiveBodies], number: FileNumber) -> None:
-        """A rotation may have come between two chunks: the others are garbage now, in another file."""
+        """A rotation may lie between two chunks of a unit: those in the other file are garbage now."""
         for alive in moved:
             unit = alive.located.unit
             for (begin, end), place in zip(
                 pieces_of(unit.size_bytes, alive.located.chunk_bytes), unit.places, strict=True
             ):
                 if place.file != number:
-                    self._ledger.note_dead(place.file, end - begin)
+                    self._statistics.note_dead(place.file, end - begin)
 
     def _trimmed(self, alive: LiveBodies) -> Iterator[bytes]:
-        """The contents that are wanted, joined again: one record, since only joined contents are trimmed."""
+        """The live contents, joined again: one record, since only joined contents are trimmed."""
         unit, sizes = alive.located.unit, alive.sizes
-        assert sizes is not None and len(unit.places) == 1, "a content that is cut into chunks is wanted or not"
+        assert sizes is not None and len(unit.places) == 1, "a content in chunks is alive as a whole"
         raw = next(self._reader.pieces(alive.located))
         edges = edges_of(unit, sizes).tolist()
         wanted = flags(alive.wanted, unit.messages).tolist()
         yield b"".join(raw[edges[at] : edges[at + 1]] for at, is_wanted in enumerate(wanted) if is_wanted)
 
-    def _stale(self, judged: Sequence[JudgedFiles]) -> list[tuple[Lsn, IndexEntry]]:
-        """Entries of dead units that were moved to this file, or whose holders went without a word."""
-        dead = [each for each in judged if each.is_start and each.alive is None]
+    def _stale(self, records: Sequence[RecordLiveness]) -> list[tuple[Lsn, IndexEntry]]:
+        """Entries of dead units that were moved to this file, or whose references were not released one by one."""
+        dead = [each for each in records if each.is_start and each.alive is None]
         entries = self._index.look_up_many([each.unit for each in dead])
         return [
             (each.unit, entry)
@@ -209,13 +210,13 @@ class Collector:
         ]
 
     def _move_base(self, done: CollectionResult) -> None:
-        earliest = self._ledger.earliest()
+        earliest = self._statistics.earliest()
         if earliest is not None and done.has_done_something:
-            self._heap.move_base(earliest)
+            self._body_files.move_base(earliest)
 
 
 class _Unreadable(Exception):
-    """Something in a file is alive, or may be, and cannot be read."""
+    """A file has a unit that is or may be alive, and cannot be read."""
 
     def __init__(self, file: FileNumber, reason: str) -> None:
         super().__init__(reason)
@@ -224,7 +225,7 @@ class _Unreadable(Exception):
 
 
 def _is_worth_trimming(alive: LiveBodies) -> bool:
-    """Are there messages that nobody wants, and that take bytes?"""
+    """Whether dead messages take bytes."""
     unit = alive.located.unit
     if alive.sizes is None or alive.wanted == unit.kept or len(unit.places) > 1:
         return False
@@ -232,17 +233,17 @@ def _is_worth_trimming(alive: LiveBodies) -> bool:
 
 
 def _size_of(alive: LiveBodies, kept: int) -> int:
-    assert alive.sizes is not None, "whose sizes nobody knows is not trimmed"
+    assert alive.sizes is not None, "a unit without known sizes is not trimmed"
     return int(edges_of(alive.located.unit._replace(kept=kept), alive.sizes)[-1])
 
 
 def _is_at(lsn: Lsn, entry: IndexEntry) -> bool:
-    """Does an entry say that its unit begins here?"""
+    """Whether an entry locates its unit here."""
     return decode_stored(entry.location).units[0].places[0].lsn == lsn
 
 
 def _words(alive: LiveBodies) -> bytes:
-    """Where the unit is, as the index knows it."""
+    """The location of the unit, as the index has it."""
     return (
         encode_stored(alive.located.units, alive.located.chunk_bytes) if alive.entry is None else alive.entry.location
     )
@@ -263,35 +264,35 @@ class CollectorThread:
         self._seconds = seconds
         self._scan_seconds = scan_seconds
         self._counted_ns = clock.monotonic_ns()
-        self._bell = threads.condition()
-        self._is_rung = False
+        self._changed = threads.condition()
+        self._is_requested = False
         self._is_stopping = False
-        self._is_at_work = False
-        self._is_awaited = False  # somebody waits in `turn`
+        self._is_running = False
+        self._is_awaited = False  # a caller waits in `run_pass`
         self._task = background.task("store-gc", "garbage in the message store is not collected")
-        self.turns = 0  # that have ended
+        self.passes = 0  # completed
         self._running: StartedThread = threads.start("warren-store-gc", self._run)
 
-    def ring(self) -> None:
-        """Look now."""
-        with self._bell:
-            self._is_rung = True
-            self._bell.notify_all()
+    def wake(self) -> None:
+        """Request a pass."""
+        with self._changed:
+            self._is_requested = True
+            self._changed.notify_all()
 
-    def turn(self) -> None:
-        """Look now; return when a turn that began behind this has ended."""
-        with self._bell:
-            wanted = self.turns + (2 if self._is_at_work else 1)
-            self._is_rung = self._is_awaited = True
-            self._bell.notify_all()
-            while self.turns < wanted and not self._is_stopping:
-                self._bell.wait()
+    def run_pass(self) -> None:
+        """Request a pass, and wait until one that began after this call has ended."""
+        with self._changed:
+            wanted = self.passes + (2 if self._is_running else 1)
+            self._is_requested = self._is_awaited = True
+            self._changed.notify_all()
+            while self.passes < wanted and not self._is_stopping:
+                self._changed.wait()
 
     def stop(self) -> None:
-        """End, when the present turn is over."""
-        with self._bell:
+        """Stop after the current pass."""
+        with self._changed:
             self._is_stopping = True
-            self._bell.notify_all()
+            self._changed.notify_all()
         self._running.join()
 
     def alarms(self) -> list[str]:
@@ -299,23 +300,23 @@ class CollectorThread:
 
     def _run(self) -> None:
         while True:
-            with self._bell:
-                if not self._is_rung and not self._is_stopping:
-                    self._bell.wait(self._seconds)
-                self._is_rung = self._is_awaited = False
+            with self._changed:
+                if not self._is_requested and not self._is_stopping:
+                    self._changed.wait(self._seconds)
+                self._is_requested = self._is_awaited = False
                 if self._is_stopping:
                     return
-                self._is_at_work = True
-            is_good = self._task.run(self._turn)
-            with self._bell:
-                self.turns += 1
-                self._is_at_work = False
-                self._bell.notify_all()
+                self._is_running = True
+            is_good = self._task.run(self._run_pass)
+            with self._changed:
+                self.passes += 1
+                self._is_running = False
+                self._changed.notify_all()
                 if not is_good:
-                    self._task.back_off(self._bell, self._clock, lambda: self._is_stopping or self._is_awaited)
+                    self._task.back_off(self._changed, self._clock, lambda: self._is_stopping or self._is_awaited)
 
-    def _turn(self) -> None:
-        """As long as there is something to do: what was copied may soon be garbage, too, but not at once."""
+    def _run_pass(self) -> None:
+        """Repeat while files are released."""
         now_ns = self._clock.monotonic_ns()
         is_liveness_scan_due = now_ns - self._counted_ns >= self._scan_seconds * 1e9
         if is_liveness_scan_due:

@@ -1,29 +1,27 @@
-"""The index: how often a unit is held, and where it is if it is no longer where its run says.
+"""Location index: reference counts of units, and the location of units that are not where their run says.
 
-    store   ── insert, add_references ──▶ ┌────────────────────────────────┐
-    queues  ── look_up ─────────────────▶ │ unit id → references, location │
-    GC      ── move, delete_object ─────▶ └────────────────────────────────┘
+    store      ── insert, add_references ──▶ ┌────────────────────────────────┐
+    queues     ── look_up ─────────────────▶ │ unit id → references, location │
+    collector  ── move, delete_object ─────▶ └────────────────────────────────┘
 
-It is where queues, store and collector meet (S1). The location of a unit travels in the run that holds it, so most
-units need no entry: one that is not here is held once, and lies where its run says. What is here is shared by several
-runs, or was moved by the collector. So looking up what is not here is the usual case, and cheap.
+Queues, store and collector meet here (S1). A run has the location of its units, so most units need no entry: a unit
+without one has one reference, and the location in its run. An entry is of a unit that several runs share, or that the
+collector has moved. So looking up a unit without an entry is the usual case, and cheap.
 
-Who may do what: only the store inserts and counts; the collector moves, which leaves the count alone, and removes an
-entry only if it is still exactly what the collector saw; queues only look. Each of these happens whole, or not at all.
-Another index can be put in: it must pass the suite in tests/message_store/index_suite.py.
+Access: only the store inserts and counts; the collector moves units, which leaves the count alone, and removes an entry
+only if it is unchanged since the collector read it; queues only look up. Each call is atomic. Another index can be
+used: it must pass tests/message_store/index_suite.py.
 
-The index in memory: a dict. Every entry costs memory, which `facts` tells.
+`MemoryIndex` is a dict; `facts` has its memory. `RowIndex` has counts in memory, and moved units in storage 3:
 
-The index over rows of the snapshot store: counts in memory, places that changed in storage 3.
+    storage 3     unit id u64, big-endian → location, as in body_format
 
-    storage 3     unit id u64, big-endian → where it is now, in the words of `format`
+A moved unit is a row and costs no memory; a start reads none of them. Counts are of units that runs of this process
+share: after a start they are not needed, since liveness is decided by the rows of the referencing runs. A row is
+removed when the file it points into is collected.
 
-A unit that the collector has moved is remembered by a row, however many there are, and costs no memory; a start reads
-none of them. Counts are of units that runs of this process share: after a start nobody needs them, for whether a unit
-is alive is asked of the rows of its holders. A row goes with the file it points into, when that is collected.
-
-Always true: `move` returns when its rows are durable, so what was moved may go from where it was. Only the collector,
-one at a time, moves and deletes.
+Invariants: `RowIndex.move` returns when its rows are durable, so the old location may be released. Only the collector,
+one thread at a time, moves and deletes.
 """
 
 from __future__ import annotations
@@ -37,50 +35,50 @@ from warren.base.threads import Condition
 
 class IndexEntry(NamedTuple):
     references: int
-    location: bytes  # of the one unit, in the words of `format`
+    location: bytes  # of one unit, as in body_format
 
 
 class BodyMove(NamedTuple):
     unit: Lsn
-    old: bytes  # where it was when the collector looked
+    old: bytes  # location that the collector read
     new: bytes
 
 
 class LocationIndex(Protocol):
     def look_up(self, unit: Lsn) -> IndexEntry | None:
-        """None: held once, and where its run says."""
+        """None: one reference, at the location in its run."""
         ...
 
     def look_up_many(self, units: Sequence[Lsn]) -> list[IndexEntry | None]: ...
 
     def insert(self, unit: Lsn, entry: IndexEntry) -> None:
-        """The store's: a unit that is shared, or of which nobody else keeps the location."""
+        """For the store: a shared unit, or one whose location is in no run."""
         ...
 
     def add_references(self, unit: Lsn, by: int) -> int | None:
-        """The store's: how many there are now; None: it has no entry, nothing was counted."""
+        """For the store: the new count; None: no entry, nothing was counted."""
         ...
 
     def move(self, moves: Sequence[BodyMove]) -> list[bool]:
-        """The collector's: from here on units are found elsewhere, also after a crash if the heap survives one. One
-        that is not where the collector saw it stays as it is."""
+        """For the collector: set new locations, also after a crash if the body files survive one. A unit whose
+        location is not `old` stays as it is; its result is False."""
         ...
 
     def delete_object(self, seen: Sequence[tuple[Lsn, IndexEntry]]) -> list[bool]:
-        """The collector's: remove entries that are still what was seen, and no others."""
+        """For the collector: remove entries that are unchanged since `seen`."""
         ...
 
     def facts(self) -> Mapping[str, int]:
-        """What an operator may want to know of it; among it what its entries cost in memory."""
+        """Figures for operators, with the memory of the entries."""
         ...
 
 
-ENTRY_BYTES = 180  # of the dict, the number, the tuple and the head of the location; measured by a test
+ENTRY_BYTES = 180  # dict, number, tuple and head of the location; measured by a test
 
 
 class MemoryIndex:
     def __init__(self, lock: Condition) -> None:
-        self._lock = lock  # among those who change it: looking takes no lock, an entry is replaced as a whole
+        self._lock = lock  # of writers: reads take no lock, an entry is replaced as a whole
         self._entries: dict[Lsn, IndexEntry] = {}
         self._location_bytes = 0
 
@@ -100,7 +98,7 @@ class MemoryIndex:
             entry = self._entries.get(unit)
             if entry is None:
                 return None
-            assert entry.references + by >= 0, "nobody lets go of what he does not hold"
+            assert entry.references + by >= 0, "references are released once"
             self._set(unit, IndexEntry(entry.references + by, entry.location))
             return entry.references + by
 
@@ -139,7 +137,9 @@ class MemoryIndex:
 MOVED_STORAGE = 3
 
 Row = tuple[bytes, bytes | None]  # key and value; None: the row goes
-ReadRows = Callable[[Sequence[bytes]], Sequence[bytes | None]]  # reads what was written, once `wait` has returned
+ReadRows = Callable[
+    [Sequence[bytes]], Sequence[bytes | None]
+]  # must include what was written, once `wait` has returned
 
 
 class RowIndex:
@@ -185,9 +185,9 @@ class RowIndex:
     def delete_object(self, seen: Sequence[tuple[Lsn, IndexEntry]]) -> list[bool]:
         rows = self._read([row_key(unit) for unit, _ in seen]) if seen else []
         gone = [self._is_deleted(unit, entry, row) for (unit, entry), row in zip(seen, rows, strict=True)]
-        told = [unit for (unit, _), row, is_gone in zip(seen, rows, gone, strict=True) if is_gone and row is not None]
-        if told:
-            self._wait(self._write([(row_key(unit), None) for unit in told]))
+        stored = [unit for (unit, _), row, is_gone in zip(seen, rows, gone, strict=True) if is_gone and row is not None]
+        if stored:
+            self._wait(self._write([(row_key(unit), None) for unit in stored]))
         return gone
 
     def _is_deleted(self, unit: Lsn, seen: IndexEntry, row: bytes | None) -> bool:

@@ -1,38 +1,37 @@
-"""Whether a unit is alive, and which of its messages: asked of whoever knows.
+"""Liveness: which units of the message store are alive, which of their messages, and what is known of each file.
 
-    persistent     the rows of its holders: a unit is alive if a run that names it still has messages     HolderJudge
-    transient      the index: a unit is alive while somebody counts on it                                 CountJudge
+    persistent     the rows of the referencing runs: a unit is alive if a run that names it has messages  ReferenceCheck
+    transient      the index: a unit is alive while its reference count is not 0                          CountCheck
 
-No count on disk can be wrong, since there is none. A record's key names the runs that were to hold it; a run that never
-came, or was given the sequence id of one that never came, does not name the unit, and so does not hold it.
+There is no count on disk that could be wrong. A record's key names the runs that reference it. A run that was never
+written, or that has the sequence id of one that was never written, does not name the unit, and so does not keep it.
 
-The census of a file: who in it is alive.
+A liveness scan of a file computes its live bytes:
 
-    records ──▶ units, some hundred at a time ──▶ judge ──▶ live bytes, exactly
+    records ──▶ units, some hundred at a time ──▶ LivenessCheck ──▶ live bytes, exactly
 
-A record counts if its unit is alive and lies here now: one that the collector has copied elsewhere is garbage here, and
-a copy whose move never became durable is garbage as well. Of a unit the bytes of those messages count that are alive.
+A record counts if its unit is alive and located here: one that the collector has copied elsewhere is garbage here, and
+so is a copy whose move never became durable. Of a unit only the bytes of live messages count. Memory: a few hundred
+units, however many a file has. The caller makes sure that the file is settled: every run that names something in it is
+durable, or was never written.
 
-Always true: memory is for a few hundred units, however many a file has. Whoever asks has made sure that the file is
-settled: every run that names something in it is durable, or was never written.
-
-What is known of the files in use: how much is in each, how much of it is dead, and where the earliest unit is.
+`FileStatistics` has the size of each file in use, its dead bytes, and its earliest unit:
 
     file 3   80 of 100 bytes dead, counted · first unit in use 3|0x40
     file 5   40 of 100 bytes dead, counted, and 20 more noted since
-    file 6   not counted yet; it need not be as long as nobody has noted anything
+    file 6   not counted yet; not needed until something is noted
 
-A census reads the whole file and counts exactly what is durable. A file that was there before we were is counted once,
-and so is every file when much may have died unnoted. Between two of them whoever lets go of runs notes what went with
-them: that says only which file is worth the next census. A note that a census has not found yet is kept for the next
-one, and no longer. What is dead stays dead, so a count can be too low, never too high; a note can be both.
+A scan reads the whole file and counts exactly what is durable. A file from before the start is counted once, and so is
+every file when much may have died without a note. Between two scans, each release of runs notes its dead bytes: notes
+only select the next file to scan. A note that one scan does not confirm is kept for the next scan, and no longer. Dead
+stays dead, so a count can be too low, never too high; a note can be both.
 
-Of a file that we have written ourselves it is known which queues have how much in it. When a queue is deleted, nobody
-looks at its runs one by one: what it had in each file is noted. A file in which nobody else has anything need not be
-counted at all; one that an earlier life has written is counted, since nobody knows.
+For files written by this process the bytes per queue are known. When a queue is deleted, its runs are not walked: its
+bytes in each file are noted. A file without bytes of any other queue need not be counted at all; a file written before
+the start is counted, since its queues are not known.
 
-Files stand in the order of their numbers, and so of their units' ids: the earliest unit in use is that of the first
-file, however many there are (MR-11). Belongs to the collector, but for notes, which any thread may leave.
+Files are in the order of their numbers, and so of their units' ids: the earliest unit in use is that of the first file,
+however many files there are (MR-11). The collector owns the statistics; notes may come from any thread.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from warren.message_store.read import LocatedBody, flags, of_messages
 
 
 class HeldBodies(NamedTuple):
-    """What the rows of a holder say; everything durable must be in them."""
+    """The row of a referencing run, with everything durable in it."""
 
     stored: bytes
     sizes: Sizes
@@ -60,18 +59,18 @@ class HeldBodies(NamedTuple):
 
 
 class Liveness(Protocol):
-    def held(self, holders: Sequence[Reference]) -> Sequence[HeldBodies | None]:
-        """None: there is no such run."""
+    def runs_of(self, holders: Sequence[Reference]) -> Sequence[HeldBodies | None]:
+        """The run of each reference; None: it does not exist."""
         ...
 
 
 class LiveBodies(NamedTuple):
-    """A unit that is wanted: where it is now, and what of it."""
+    """A live unit: its location, and its live messages."""
 
     located: LocatedBody
-    wanted: int  # bitmap of its messages that are alive
-    sizes: Sizes | None  # of the run's messages, by their place in it; None: nobody knows, it is whole
-    holders: tuple[Reference, ...]  # that are alive
+    wanted: int  # bitmap of its live messages
+    sizes: Sizes | None  # of all messages of the run; None: not known, the unit is whole
+    holders: tuple[Reference, ...]  # live ones
     entry: IndexEntry | None
 
 
@@ -81,8 +80,8 @@ class LivenessQuestion(NamedTuple):
 
 
 class LivenessCheck(Protocol):
-    def judge(self, asked: Sequence[LivenessQuestion]) -> list[LiveBodies | None]:
-        """Of each unit what is alive of it; None: nothing."""
+    def check(self, questions: Sequence[LivenessQuestion]) -> list[LiveBodies | None]:
+        """The live part of each unit; None: nothing is alive."""
         ...
 
 
@@ -91,14 +90,14 @@ class ReferenceCheck:
         self._liveness = liveness
         self._index = index
 
-    def judge(self, asked: Sequence[LivenessQuestion]) -> list[LiveBodies | None]:
-        every_holder = [holder for each in asked for holder in each.holders]
-        answers = iter(self._liveness.held(every_holder))
-        entries = self._index.look_up_many([each.unit for each in asked])
-        named = _Named()
+    def check(self, questions: Sequence[LivenessQuestion]) -> list[LiveBodies | None]:
+        every_holder = [holder for each in questions for holder in each.holders]
+        answers = iter(self._liveness.runs_of(every_holder))
+        entries = self._index.look_up_many([each.unit for each in questions])
+        named = _UnitsByRun()
         return [
             _alive(each, [(holder, next(answers)) for holder in each.holders], entry, named)
-            for each, entry in zip(asked, entries, strict=True)
+            for each, entry in zip(questions, entries, strict=True)
         ]
 
 
@@ -106,26 +105,26 @@ class CountCheck:
     def __init__(self, index: LocationIndex) -> None:
         self._index = index
 
-    def judge(self, asked: Sequence[LivenessQuestion]) -> list[LiveBodies | None]:
-        return [_counted(entry) for entry in self._index.look_up_many([each.unit for each in asked])]
+    def check(self, questions: Sequence[LivenessQuestion]) -> list[LiveBodies | None]:
+        return [_counted(entry) for entry in self._index.look_up_many([each.unit for each in questions])]
 
 
 def _alive(
-    asked: LivenessQuestion,
-    told: Sequence[tuple[Reference, HeldBodies | None]],
+    question: LivenessQuestion,
+    runs: Sequence[tuple[Reference, HeldBodies | None]],
     entry: IndexEntry | None,
-    named: _Named,
+    named: _UnitsByRun,
 ) -> LiveBodies | None:
     wanted, holders, found = 0, [], None
-    for holder, held in told:
-        unit, chunk_bytes = (None, 0) if held is None else named.unit(held.stored, asked.unit)
-        if held is None or unit is None:
+    for holder, row in runs:
+        unit, chunk_bytes = (None, 0) if row is None else named.unit(row.stored, question.unit)
+        if row is None or unit is None:
             continue
-        of_holder = every(unit.messages) & ~(held.gone >> unit.first)
+        of_holder = every(unit.messages) & ~(row.gone >> unit.first)
         if of_holder:
             wanted |= of_holder
             holders.append(holder)
-            found = found or (LocatedBody(chunk_bytes, (unit,)), held.sizes)
+            found = found or (LocatedBody(chunk_bytes, (unit,)), row.sizes)
     if found is None:
         return None
     located, sizes = found
@@ -135,8 +134,8 @@ def _alive(
     return LiveBodies(located, wanted & located.unit.kept, sizes, tuple(holders), entry)
 
 
-class _Named:
-    """Which units runs name; of a run with many units they are looked for again and again."""
+class _UnitsByRun:
+    """The units that runs name, cached: a run with many units is looked up again and again."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[dict[Lsn, Body], int]] = {}
@@ -145,8 +144,8 @@ class _Named:
         if not stored:
             return None, 0
         if stored not in self._known:
-            told = decode_stored(stored)
-            self._known[stored] = {each.id: each for each in told.units}, told.chunk_bytes
+            decoded = decode_stored(stored)
+            self._known[stored] = {each.id: each for each in decoded.units}, decoded.chunk_bytes
         units, chunk_bytes = self._known[stored]
         return units.get(unit), chunk_bytes
 
@@ -161,28 +160,28 @@ def _counted(entry: IndexEntry | None) -> LiveBodies | None:
 BATCH_RECORDS = 256
 
 
-class JudgedFiles(NamedTuple):
-    """One record, and what is alive of its unit."""
+class RecordLiveness(NamedTuple):
+    """One record, and the live part of its unit."""
 
     lsn: Lsn
     unit: Lsn
-    is_start: bool  # of its unit, or of a copy of it
+    is_start: bool  # of its unit, or of a copy of the unit
     size_bytes: int
     live_bytes: int
-    alive: LiveBodies | None  # None: nothing of it, or not here
+    alive: LiveBodies | None  # None: nothing is alive, or the unit is not here
 
 
 class LivenessScan(NamedTuple):
     total_bytes: int  # of contents
     live_bytes: int
-    earliest: Lsn | None  # the first record that is alive
+    earliest: Lsn | None  # the first live record
 
 
-def scan_liveness(heap: BodyFiles, file: FileNumber, judge: LivenessCheck) -> LivenessScan:
+def scan_liveness(body_files: BodyFiles, file: FileNumber, liveness_check: LivenessCheck) -> LivenessScan:
     total_bytes = live_bytes = 0
     earliest: Lsn | None = None
-    for judged in judged_records(heap, file, judge):
-        for each in judged:
+    for some in scan_records(body_files, file, liveness_check):
+        for each in some:
             total_bytes += each.size_bytes
             live_bytes += each.live_bytes
             if earliest is None and each.alive is not None:
@@ -190,28 +189,30 @@ def scan_liveness(heap: BodyFiles, file: FileNumber, judge: LivenessCheck) -> Li
     return LivenessScan(total_bytes, live_bytes, earliest)
 
 
-def judged_records(heap: BodyFiles, file: FileNumber, judge: LivenessCheck) -> Iterator[list[JudgedFiles]]:
-    found = heap.records(file)
+def scan_records(
+    body_files: BodyFiles, file: FileNumber, liveness_check: LivenessCheck
+) -> Iterator[list[RecordLiveness]]:
+    found = body_files.records(file)
     while records := list(islice(found, BATCH_RECORDS)):
         keys = [decode_key(record.key) for record in records]
         units = [key.unit or record.place.lsn for key, record in zip(keys, records, strict=True)]
-        asked = [LivenessQuestion(unit, key.holders) for unit, key in zip(units, keys, strict=True)]
-        answers = judge.judge(asked)
+        questions = [LivenessQuestion(unit, key.holders) for unit, key in zip(units, keys, strict=True)]
+        answers = liveness_check.check(questions)
         yield [
-            _judged(record, unit, key.kind is RecordKind.START, alive)
+            _record_liveness(record, unit, key.kind is RecordKind.START, alive)
             for record, unit, key, alive in zip(records, units, keys, answers, strict=True)
         ]
 
 
-def _judged(record: FoundRecord, unit: Lsn, is_start: bool, alive: LiveBodies | None) -> JudgedFiles:
+def _record_liveness(record: FoundRecord, unit: Lsn, is_start: bool, alive: LiveBodies | None) -> RecordLiveness:
     here = alive if alive is not None and record.place in alive.located.unit.places else None
     size_bytes = record.size_bytes
     live_bytes = 0 if here is None else _live_bytes(here, size_bytes)
-    return JudgedFiles(record.place.lsn, unit, is_start, size_bytes, live_bytes, here)
+    return RecordLiveness(record.place.lsn, unit, is_start, size_bytes, live_bytes, here)
 
 
 def _live_bytes(alive: LiveBodies, size_bytes: int) -> int:
-    """What of a record is alive: all of a chunk, of joined contents those that are wanted."""
+    """Live bytes of a record: all of a chunk; of joined contents, those of live messages."""
     unit = alive.located.unit
     if alive.sizes is None or alive.wanted == unit.kept:
         return size_bytes
@@ -223,16 +224,16 @@ def _live_bytes(alive: LiveBodies, size_bytes: int) -> int:
 class FileNotes:
     total_bytes: int | None = None  # of contents; None: not counted yet
     dead_bytes: int = 0  # as counted
-    noted_bytes: int = 0  # dead besides, as far as anybody has said
-    unfound_bytes: int = 0  # of those what the last census has looked for and not found
-    earliest: Lsn | None = None  # the first unit that was alive when it was counted; None: not known
+    noted_bytes: int = 0  # more dead bytes, by notes
+    unfound_bytes: int = 0  # of those, what the last scan did not confirm
+    earliest: Lsn | None = None  # the first live unit of the last scan; None: not known
     damage: str = ""  # why it cannot be collected
-    is_doubtful: bool = False  # more may be dead than anybody has noted
-    is_abandoned: bool = False  # all queues that had anything in it are deleted
+    is_doubtful: bool = False  # more may be dead than was noted
+    is_abandoned: bool = False  # all queues with contents in it are deleted
 
     @property
     def is_empty(self) -> bool:
-        """Counted, and nothing in it was alive."""
+        """Counted, and nothing was alive."""
         return self.total_bytes is not None and self.earliest is None
 
     @property
@@ -246,8 +247,8 @@ class FileNotes:
             return False
         if self.total_bytes is None or self.is_doubtful:
             return self.is_doubtful or self.noted_bytes > 0
-        told = min(self.dead_bytes + self.noted_bytes, self.total_bytes)
-        is_news = told >= self.total_bytes or (2 * told > self.total_bytes and not self.is_half_garbage)
+        dead_bytes = min(self.dead_bytes + self.noted_bytes, self.total_bytes)
+        is_news = dead_bytes >= self.total_bytes or (2 * dead_bytes > self.total_bytes and not self.is_half_garbage)
         return self.noted_bytes > 0 and is_news
 
 
@@ -255,15 +256,15 @@ class FileStatistics:
     def __init__(self, lock: Condition) -> None:
         self._lock = lock
         self._files: dict[FileNumber, FileNotes] = {}  # in use, oldest first
-        self._noted: dict[FileNumber, int] = {}  # of files that are still written to
-        self._held: dict[FileNumber, dict[QueueId, int]] = {}  # of files that we have written: bytes of each queue
-        self._abandoned: set[FileNumber] = set()  # of those which are still written to
-        self._newest = FileNumber(0)  # of all that were ever sealed
-        self._old_up_to = FileNumber(0)  # an earlier life may have written these, who knows for whom
-        self._doubtful_up_to = FileNumber(0)  # of these, though not sealed yet, more may be dead than noted
+        self._noted: dict[FileNumber, int] = {}  # of files that are still written
+        self._bytes_by_queue: dict[FileNumber, dict[QueueId, int]] = {}  # of files written by this process
+        self._abandoned: set[FileNumber] = set()  # of those, files that are still written
+        self._newest = FileNumber(0)  # of all files that were ever sealed
+        self._old_up_to = FileNumber(0)  # these may be from before the start: their queues are not known
+        self._doubtful_up_to = FileNumber(0)  # in these, sealed or not, more may be dead than was noted
 
     def update(self, files: Iterable[FileNumber]) -> None:
-        """These are in use and sealed, oldest first."""
+        """Set the files that are in use and sealed, oldest first."""
         with self._lock:
             before = self._files
             self._files = {
@@ -273,8 +274,10 @@ class FileStatistics:
                 self._files[number].is_abandoned = True
             self._abandoned -= self._files.keys()
             self._newest = max(self._newest, next(reversed(self._files), FileNumber(0)))
-            self._held = {
-                number: held for number, held in self._held.items() if number in self._files or number > self._newest
+            self._bytes_by_queue = {
+                number: by_queue
+                for number, by_queue in self._bytes_by_queue.items()
+                if number in self._files or number > self._newest
             }
             for number in [number for number in self._noted if number in self._files]:
                 self._files[number].noted_bytes += self._noted.pop(number)
@@ -287,23 +290,23 @@ class FileStatistics:
                 self._noted[file] = self._noted.get(file, 0) + dead_bytes
 
     def wrote(self, file: FileNumber, queues: Iterable[QueueId], size_bytes: int) -> None:
-        """So much was written that these queues hold."""
+        """Note bytes that were written for these queues."""
         with self._lock:
-            held = self._held.setdefault(file, {})
+            by_queue = self._bytes_by_queue.setdefault(file, {})
             for queue in queues:
-                held[queue] = held.get(queue, 0) + size_bytes
+                by_queue[queue] = by_queue.get(queue, 0) + size_bytes
             self._abandoned.discard(file)
             if file in self._files:
                 self._files[file].is_abandoned = False
 
-    def queue_has_gone(self, queue: QueueId) -> None:
-        """It was deleted, durably, and whatever it had."""
+    def queue_deleted(self, queue: QueueId) -> None:
+        """Note that a queue was deleted, durably, with all of its contents."""
         with self._lock:
-            for number, held in self._held.items():
-                gone_bytes = held.pop(queue, None)
+            for number, by_queue in self._bytes_by_queue.items():
+                gone_bytes = by_queue.pop(queue, None)
                 if gone_bytes is None:
                     continue
-                is_abandoned = not held and number > self._old_up_to
+                is_abandoned = not by_queue and number > self._old_up_to
                 if number in self._files:
                     self._files[number].noted_bytes += gone_bytes
                     self._files[number].is_abandoned = is_abandoned
@@ -311,10 +314,10 @@ class FileStatistics:
                     self._noted[number] = self._noted.get(number, 0) + gone_bytes
                     self._abandoned |= {number} if is_abandoned else set()
             for number, notes in self._files.items():
-                notes.is_doubtful |= number not in self._held or number <= self._old_up_to
+                notes.is_doubtful |= number not in self._bytes_by_queue or number <= self._old_up_to
 
     def knows(self, file: FileNumber) -> bool:
-        """Is it in use, or newer than all that ever were?"""
+        """Whether a file is in use, or newer than every file that ever was."""
         with self._lock:
             return file in self._files or file > self._newest
 
@@ -327,12 +330,12 @@ class FileStatistics:
             self._files[file].is_abandoned = before.is_abandoned
 
     def begin(self, present: FileNumber) -> None:
-        """What there is up to this file, which is being written, may be an earlier life's."""
+        """Files up to this one, which is being written, may be from before the start."""
         with self._lock:
             self._old_up_to = self._doubtful_up_to = present
 
     def count_again(self, present: FileNumber) -> None:
-        """Nobody knows any more how much is dead where, also in the file that is being written."""
+        """Distrust all counts, also that of the file being written."""
         with self._lock:
             self._doubtful_up_to = present
             for notes in self._files.values():
@@ -347,7 +350,7 @@ class FileStatistics:
             return dict(self._files)
 
     def earliest(self) -> Lsn | None:
-        """No unit before this one is in use; None: no sealed file is."""
+        """No unit before this one is in use; None: there is no sealed file in use."""
         with self._lock:
             for number, notes in self._files.items():
                 return lsn_of(number, 0) if notes.earliest is None else notes.earliest

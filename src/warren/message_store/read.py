@@ -1,29 +1,29 @@
-"""Reading contents, straight from the files.
-
-    stored ──▶ units ──▶ places ──▶ heap.read ──Gone?──▶ the index knows where the unit is now ──▶ heap.read
-
-Nobody is asked and nothing is locked but the heap's own small tables: a reader needs what its run says, and the index
-only if the collector has moved the unit and its old file has gone. Of a unit only the chunks that hold wanted bytes are
-read. What is damaged is said, with file and offset and what it hits; other units are served.
-
-How contents become units, and which bytes of a unit a message has.
+"""Reading and writing units: contents of a run as records of body files.
 
     contents    | c₀ | c₁ | c₂ |        large c₃        | c₄ | c₅ |
     units       |--- one unit --|-- start, chunk, chunk -|- one --|
 
-Contents that come together are joined up to 512 KiB; a larger one is a unit by itself and cut into chunks. So most
+Contents that are written together are joined up to 512 KiB; a larger one is its own unit and cut into chunks. So most
 units are one record, one block and one read, and no content shares its chunks with others.
 
-Always true: units follow one another without a gap, and each has at least one message.
+Reading:
 
-Writing units: contents in, places out.
+    stored ──▶ units ──▶ places ──▶ body_files.read ──Gone?──▶ index: new location of the unit ──▶ body_files.read
+
+A reader takes no lock but those of the body files' small tables: it needs `run.stored`, and the index only if the
+collector has moved the unit and released its old file. Of a unit only the chunks with requested bytes are read. Damage
+is reported with file, offset and the affected messages; other units are served.
+
+Writing:
 
     one unit         Message-Start                       value: contents, joined
     a large content  Message-Start ◀─ Chunk ◀─ Chunk …   every chunk links back to the start by undo_prev
 
-Starts of many units are appended together, so that small ones share a block. Chunks need their start's LSN and come
-after it, one at a time: of a large content there is never more in memory than the content itself and what the heap has
-gathered. If a crash leaves a start without its chunks nobody names it, and the collector finds it dead.
+Starts of many units are appended together, so that small ones share a block. Chunks need their start's LSN and follow
+it, one at a time: a large content is in memory once, besides the buffers of the body files. If a crash leaves a start
+without its chunks no run names it, and the collector finds it dead.
+
+Invariant: units are adjacent, and each has at least one message.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Edges = npt.NDArray[np.int64]
 
 
 class BodyPart(NamedTuple):
-    """Messages that become one unit."""
+    """Messages that form one unit."""
 
     first: int
     messages: int
@@ -67,7 +67,7 @@ class BodyPart(NamedTuple):
 
 
 def cut(sizes: Sizes, count: int, bytes_max: int = CHUNK_BYTES) -> list[BodyPart]:
-    """The units that contents of these sizes become."""
+    """Cut contents of these sizes into units."""
     edges = np.concatenate(([0], np.cumsum(of_messages(sizes, 0, count))))
     parts: list[BodyPart] = []
     first = 0
@@ -80,15 +80,15 @@ def cut(sizes: Sizes, count: int, bytes_max: int = CHUNK_BYTES) -> list[BodyPart
 
 
 def of_messages(sizes: Sizes, start: int, stop: int) -> Edges:
-    """The sizes of some messages, one by one."""
+    """The sizes of some messages, as an array."""
     if isinstance(sizes, int):
         return np.full(stop - start, sizes, dtype=np.int64)
     return sizes[start:stop].astype(np.int64)
 
 
 def edges_of(unit: Body, sizes: Sizes) -> Edges:
-    """Where in a unit's bytes each of its messages begins, and behind them where the unit ends. A message that is not
-    kept has no bytes."""
+    """Offset of each message in the bytes of a unit, and the end of the unit. A message that is not kept has no
+    bytes."""
     own = of_messages(sizes, unit.first, unit.first + unit.messages)
     if not unit.is_whole:
         own[~flags(unit.kept, unit.messages)] = 0
@@ -103,20 +103,20 @@ def flags(bitmap: int, count: int) -> npt.NDArray[np.bool_]:
 
 
 def pieces_of(size_bytes: int, chunk_bytes: int) -> list[tuple[int, int]]:
-    """The byte ranges of a unit's records; one that is empty for a unit without bytes."""
+    """The byte ranges of the records of a unit; one empty range for a unit without bytes."""
     edges = [*range(0, size_bytes, chunk_bytes), size_bytes]
     return list(pairwise(edges)) or [(0, 0)]
 
 
 def shares(total: int, weights: Sequence[int]) -> list[int]:
-    """A number dealt out by weight; nothing is lost by rounding."""
+    """Distribute a number by weight; the sum is exact."""
     sums = [0, *accumulate(weights)]
     edges = [total * each // (sums[-1] or 1) for each in sums]
     return [high - low for low, high in pairwise(edges)]
 
 
 class LocatedBody(Stored):
-    """Where one unit is now."""
+    """The current location of one unit."""
 
     __slots__ = ()
 
@@ -126,18 +126,18 @@ class LocatedBody(Stored):
 
 
 class BodyReader:
-    def __init__(self, heap: BodyFiles, index: LocationIndex) -> None:
-        self._heap = heap
+    def __init__(self, body_files: BodyFiles, index: LocationIndex) -> None:
+        self._body_files = body_files
         self._index = index
 
     def read(self, stored: bytes, sizes: Sizes, start: int, stop: int) -> list[bytes]:
         """Contents start … stop - 1 of a run."""
-        told = decode_stored(stored)
+        location = decode_stored(stored)
         found: list[bytes] = []
-        for unit in told.units:
+        for unit in location.units:
             first, last = max(start, unit.first), min(stop, unit.first + unit.messages)
             if first < last:
-                located = LocatedBody(told.chunk_bytes, (unit,))
+                located = LocatedBody(location.chunk_bytes, (unit,))
                 found += self._read_unit(located, sizes, first - unit.first, last - unit.first)
         if len(found) != max(0, stop - start):
             raise Misuse(f"messages {start} … {stop} of a run were asked for, {len(found)} of them are stored")
@@ -145,9 +145,9 @@ class BodyReader:
 
     def check(self, stored: bytes) -> None:
         """Read every unit of a run, one record at a time."""
-        told = decode_stored(stored)
-        for unit in told.units:
-            located = LocatedBody(told.chunk_bytes, (unit,))
+        location = decode_stored(stored)
+        for unit in location.units:
+            located = LocatedBody(location.chunk_bytes, (unit,))
             try:
                 for _ in self.pieces(located):
                     pass
@@ -159,12 +159,12 @@ class BodyReader:
                     pass
 
     def pieces(self, located: LocatedBody) -> Iterator[memoryview]:
-        """The bytes of a whole unit, record by record, for whoever writes them again."""
+        """The bytes of a whole unit, record by record, for copying."""
         for (begin, end), place in self._spans(located):
-            yield self._heap.read(place, end - begin, is_kept=False)
+            yield self._body_files.read(place, end - begin, is_kept=False)
 
     def _read_unit(self, located: LocatedBody, sizes: Sizes, start: int, stop: int) -> list[bytes]:
-        """From where the run says, or from where the unit is now."""
+        """From the location in the run, or from the current one."""
         while True:
             try:
                 return self._read_from(located, sizes, start, stop)
@@ -178,11 +178,11 @@ class BodyReader:
         unit = located.unit
         wanted = ((1 << (stop - start)) - 1) << start
         if unit.kept & wanted != wanted:
-            raise Gone("the collector has dropped some of these messages: no run wanted them any more")
+            raise Gone("the collector has dropped some of these messages: no run referenced them")
         edges = edges_of(unit, sizes)
         begin, end = int(edges[start]), int(edges[stop])
         if edges[-1] != unit.size_bytes:
-            raise Damage(f"the run says that it has {edges[-1]} bytes there, the store that it has {unit.size_bytes}")
+            raise Damage(f"the run has {edges[-1]} bytes there, the store has {unit.size_bytes}")
         raw = self._bytes(located, begin, end)
         if stop - start == 1:
             return [bytes(raw)]
@@ -190,14 +190,14 @@ class BodyReader:
         return [bytes(raw[a:b]) for a, b in pairwise(places)]
 
     def _bytes(self, located: LocatedBody, begin: int, end: int) -> bytes | memoryview:
-        """Some bytes of a unit; of the chunks it has only those are read that hold some of them."""
+        """Bytes of a unit; only the chunks that contain some of them are read."""
         spans = self._spans(located)
         if len(spans) == 1:
-            return self._heap.read(located.unit.places[0], located.unit.size_bytes)[begin:end]
+            return self._body_files.read(located.unit.places[0], located.unit.size_bytes)[begin:end]
         joined = BytesIO()  # grows in place: no chunk is in memory twice
         for (low, high), place in spans:
             if low < end and begin < high:
-                chunk = self._heap.read(place, high - low, is_kept=False)
+                chunk = self._body_files.read(place, high - low, is_kept=False)
                 joined.write(chunk[max(begin - low, 0) : end - low])
         return joined.getvalue()
 
@@ -205,13 +205,13 @@ class BodyReader:
         unit = located.unit
         spans = pieces_of(unit.size_bytes, located.chunk_bytes)
         if len(spans) != len(unit.places):
-            raise Damage(f"{unit.size_bytes} bytes should be {len(spans)} records, {len(unit.places)} are told of")
+            raise Damage(f"{unit.size_bytes} bytes should be {len(spans)} records, {len(unit.places)} are listed")
         return list(zip(spans, unit.places, strict=True))
 
     def _lost(self, unit: Body, start: int, stop: int, error: Gone | Damage) -> Damage:
-        """Say what is hit."""
+        """`Damage` with the affected messages."""
         which = f"messages {unit.first + start} … {unit.first + stop - 1} of a run"
-        path, offset = self._heap.path(unit.places[0].file), unit.places[0].offset
+        path, offset = self._body_files.path(unit.places[0].file), unit.places[0].offset
         what = error.what
         if isinstance(error, Damage) and error.path:
             path, offset, what = error.path, error.offset, error.bare
@@ -219,7 +219,7 @@ class BodyReader:
 
 
 def location_of(index: LocationIndex, unit: Lsn) -> LocatedBody | None:
-    """Where a unit is now, if not where its run says."""
+    """The current location of a unit; None: that in its run."""
     entry = index.look_up(unit)
     return None if entry is None else LocatedBody(*decode_stored(entry.location))
 
@@ -228,61 +228,63 @@ NEW = Lsn(0)
 
 
 def write_units(
-    heap: BodyFiles,
+    body_files: BodyFiles,
     contents: Sequence[bytes],
     sizes: Sizes,
     holders: Sequence[Reference],
     chunk_bytes: int = CHUNK_BYTES,
 ) -> list[Body]:
-    """Contents as units; where they are."""
+    """Write contents as units."""
     parts = cut(sizes, len(contents), chunk_bytes)
     units: list[Body] = []
-    waiting: list[BodyPart] = []  # whole in one record: appended together, but never more than a few chunks at once
+    waiting: list[BodyPart] = []  # single-record units: appended together, up to a few chunks at once
     waiting_bytes = 0
     for part in parts:
         if part.size_bytes > chunk_bytes:
-            units += _write_joined(heap, contents, waiting, holders)
+            units += _write_joined(body_files, contents, waiting, holders)
             waiting, waiting_bytes = [], 0
-            units.append(_write_large(heap, contents[part.first], part.first, holders, chunk_bytes))
+            units.append(_write_large(body_files, contents[part.first], part.first, holders, chunk_bytes))
             continue
         if waiting_bytes + part.size_bytes > chunk_bytes:
-            units += _write_joined(heap, contents, waiting, holders)
+            units += _write_joined(body_files, contents, waiting, holders)
             waiting, waiting_bytes = [], 0
         waiting.append(part)
         waiting_bytes += part.size_bytes
-    return units + _write_joined(heap, contents, waiting, holders)
+    return units + _write_joined(body_files, contents, waiting, holders)
 
 
 def append_pieces(
-    heap: BodyFiles, unit: Lsn, holders: Sequence[Reference], pieces: Iterable[bytes]
+    body_files: BodyFiles, unit: Lsn, holders: Sequence[Reference], pieces: Iterable[bytes]
 ) -> tuple[BodyPlace, ...]:
-    """The records of one unit, taken one by one; `unit` is NEW, or the id of the unit that they are a copy of."""
+    """Append the records of one unit one by one; `unit` is NEW, or the id of the unit that is copied."""
     places: list[BodyPlace] = []
     for number, piece in enumerate(pieces):
         if not places:
             key = RecordKey(RecordKind.START, 0, unit, tuple(holders))
-            places += heap.append([Record(encode_key(key), piece)])
+            places += body_files.append([Record(encode_key(key), piece)])
         else:
             start = places[0].lsn
             key = RecordKey(RecordKind.CHUNK, number, unit or start, tuple(holders))
-            places += heap.append([Record(encode_key(key), piece, start)])
+            places += body_files.append([Record(encode_key(key), piece, start)])
     return tuple(places)
 
 
 def _write_joined(
-    heap: BodyFiles, contents: Sequence[bytes], parts: Sequence[BodyPart], holders: Sequence[Reference]
+    body_files: BodyFiles, contents: Sequence[bytes], parts: Sequence[BodyPart], holders: Sequence[Reference]
 ) -> list[Body]:
     key = encode_key(RecordKey(RecordKind.START, 0, NEW, tuple(holders)))
     records = [Record(key, b"".join(contents[part.first : part.first + part.messages])) for part in parts]
-    places = heap.append(records) if records else []
+    places = body_files.append(records) if records else []
     return [
         Body(place.lsn, part.size_bytes, part.first, part.messages, (place,), every(part.messages))
         for part, place in zip(parts, places, strict=True)
     ]
 
 
-def _write_large(heap: BodyFiles, content: bytes, first: int, holders: Sequence[Reference], chunk_bytes: int) -> Body:
+def _write_large(
+    body_files: BodyFiles, content: bytes, first: int, holders: Sequence[Reference], chunk_bytes: int
+) -> Body:
     view = memoryview(content)
     pieces = (bytes(view[start:stop]) for start, stop in pieces_of(len(content), chunk_bytes))
-    places = append_pieces(heap, NEW, holders, pieces)
+    places = append_pieces(body_files, NEW, holders, pieces)
     return Body(places[0].lsn, len(content), first, 1, places, every(1))

@@ -1,30 +1,30 @@
-"""The message store: contents that are large, or held by several queues, once.
+"""Message store: contents that are large, or referenced by several queues, written once.
 
-    queues ──submit──▶ flying ──before_end of the changes──▶ heap (log stream "bodies") ──▶ run.stored
-    queues ──read(run.stored)──────────────────────────────▶ heap, without asking the store
-    collector ────────────────────────────────────────────▶ heap, index
+    queues ──submit──▶ pending write ──before_commit──▶ body files (log stream "bodies") ──▶ run.stored
+    queues ──read(run.stored)─────────────────────────▶ body files, without the store's lock
+    collector ────────────────────────────────────────▶ body files, index
 
-Only writing passes the store and its lock. Whoever reads needs what the run says (`reading`). The contents of a run are
-written before the session that names them begins, so a run that is durable has durable contents.
+Only writes take the store's lock. A reader needs only `run.stored` (`read`). The contents of a run are written before
+the session that names them begins, so a durable run has durable contents.
 
-Always true: a file is not judged by the collector before every run that names something in it is durable, or was never
-written (`is_settled`). Not here: which messages are alive (queue_index), what stands where in a queue (queues).
+A pending write holds contents that were submitted and are not written yet:
 
-The two message stores of a broker, wired: one for what must survive, one for what need not.
+    submit q1 ─┐
+    submit q2 ─┼─▶ PendingWrite: contents, runs ──before_commit──▶ written once; `stored` of each run is set
+    submit q3 ─┘                                ──no run is left──▶ cancelled: nothing is written
+
+A publication has one pending write, however many queues submit it. Queues that submit it in one `IndexBatch` commit
+together; if another batch commits first, it writes for all runs submitted so far.
+
+A broker has two stores (`MessageStorePair`), and one thread that collects the garbage of both:
 
     persistent   stream "bodies" of the log        index: counts in memory, moved units in storage 3
     transient    <directory>/transient             index: in memory; everything is deleted at the start
 
-One thread collects the garbage of both. The index is handed in: any that passes the suite will do.
+The persistent store's index is a parameter: any implementation that passes tests/message_store/index_suite.py will do.
 
-Flying writes: contents that were submitted and are not written yet.
-
-    submit q1 ─┐
-    submit q2 ─┼─▶ flying: contents, who holds them ──before_end──▶ written once, each holder's run told where
-    submit q3 ─┘                                    ──nobody wants them any more──▶ cancelled: not a byte
-
-A publication flies once, however many queues submit it. Those who submit it in one `Changes` end together; if another
-`Changes` ends first, it writes for all who have submitted so far.
+Invariant: the collector does not scan a file before every run that names something in it is durable, or was never
+written (`is_settled`). Elsewhere: which messages are alive (queue_index), order within a queue (queues).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Protocol
 
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, FileNumber, Lsn, QueueId
-from warren.base.messages import QueuePlace, Run, Sizes
+from warren.base.messages import BatchParticipant, QueuePlace, Run, Sizes
 from warren.base.threads import Threads
 from warren.files.protocol import join
 from warren.log.store import LogStore
@@ -48,136 +48,132 @@ from warren.message_store.read import BodyReader, location_of, shares, write_uni
 from warren.message_store.settings import MessageStoreSettings
 from warren.message_store.transient import TransientStore
 
-HeldRun = tuple[QueuePlace, Run]
+PlacedRun = tuple[QueuePlace, Run]
 
 
-class IndexBatchParticipant(Protocol):
-    """Somebody who writes elsewhere and ends together with changes. (queue_index/batch.py says the same.)"""
+class JoinableBatch(Protocol):
+    """The part of `queue_index.batch.IndexBatch` that the store uses. message_store does not import queue_index."""
 
-    def before_end(self, runs: Sequence[HeldRun]) -> None: ...
-
-    def after_end(self, epoch: Epoch) -> None: ...
-
-    def aborted(self) -> None: ...
-
-
-class JoinedBodies(Protocol):
-    """What is used of changes."""
-
-    def join(self, participant: IndexBatchParticipant) -> None: ...
+    def join(self, participant: BatchParticipant) -> None: ...
 
 
 class Participation:
-    """What one `Changes` has to do with the store."""
+    """The state of one `IndexBatch` in the store."""
 
-    __slots__ = ("files", "flying", "writes_from")
+    __slots__ = ("files", "runs", "writes_from")
 
     def __init__(self) -> None:
-        self.flying: dict[object, list[Run]] = {}  # by publication: the runs that these changes gave it
-        self.writes_from: FileNumber | None = None  # it is writing now, into this file or later ones
-        self.files: set[FileNumber] = set()  # that hold contents of its runs
+        self.runs: dict[object, list[Run]] = {}  # by publication: the runs that this batch submitted
+        self.writes_from: FileNumber | None = None  # writing now, into this file or later ones
+        self.files: set[FileNumber] = set()  # files with contents of its runs
 
 
-class PendingWrites:
-    """Contents on their way."""
+class PendingWrite:
+    """Contents that were submitted, and the runs that reference them."""
 
-    __slots__ = ("contents", "held", "sizes", "stored")
+    __slots__ = ("contents", "sizes", "stored", "unwritten")
 
     def __init__(self, contents: Sequence[bytes], sizes: Sizes) -> None:
         self.contents = contents
         self.sizes = sizes
-        self.held: dict[Run, tuple[QueuePlace, Participation]] = {}  # it is not written for these yet
-        self.stored: dict[Run, bytes] = {}  # it is for these: where
+        self.unwritten: dict[Run, tuple[QueuePlace, Participation]] = {}
+        self.stored: dict[Run, bytes] = {}  # runs that it was written for: the location
 
 
 class MessageStore:
     def __init__(
         self,
-        heap: BodyFiles,
+        body_files: BodyFiles,
         index: LocationIndex,
-        ledger: FileStatistics,
+        statistics: FileStatistics,
         threads: Threads,
         durable: Callable[[], Epoch],
         settings: MessageStoreSettings,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        self._heap = heap
+        self._body_files = body_files
         self._index = index
-        self._ledger = ledger
-        self._lock = threads.condition()  # of the tables; held for a moment only
-        self._writer = threads.condition()  # who writes: one behind the other
+        self._statistics = statistics
+        self._lock = threads.condition()  # of the tables; never held during I/O
+        self._writer = threads.condition()  # serialises writers
         self._durable = durable
         self._settings = settings
         self._chunk_bytes = chunk_bytes
-        self._flying: dict[object, PendingWrites] = {}  # by publication
-        self._joined: dict[object, Participation] = {}  # by changes
-        self._unsettled: dict[Epoch, set[FileNumber]] = {}  # files named by runs of epochs that are perhaps not durable
-        self.ended: deque[tuple[Lsn, IndexEntry]] = deque()  # entries that nobody counts on any more, for the collector
-        self._reader = BodyReader(heap, index)
+        self._pending_writes: dict[object, PendingWrite] = {}  # by publication
+        self._participations: dict[object, Participation] = {}  # by batch
+        self._unsettled: dict[Epoch, set[FileNumber]] = {}  # files named by runs whose epoch may not be durable
+        self.ended: deque[tuple[Lsn, IndexEntry]] = deque()  # entries without references, for the collector
+        self._reader = BodyReader(body_files, index)
         self.read = self._reader.read
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def submit(
-        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: JoinedBodies
+        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, batch: JoinableBatch
     ) -> None:
-        """A queue holds these contents by this run. They are written when the changes end, if it is still wanted; of a
-        publication that was submitted before, only one more holder is remembered."""
+        """Reference these contents by this run. They are written when the batch commits, unless the run is cancelled.
+        A publication that was submitted before only gets one more reference."""
         if run.count != len(contents):
-            raise Misuse(f"a run of {run.count} messages came with {len(contents)} contents")
+            raise Misuse(f"a run of {run.count} messages has {len(contents)} contents")
         self._check_sizes(run.sizes)
         with self._lock:
-            joined = self._joined.get(changes)
-            if joined is None:
-                changes.join(_OfChanges(self, changes))
-                joined = self._joined[changes] = Participation()
-            flying = self._flying.get(publication)
-            if flying is None:
-                flying = self._flying[publication] = PendingWrites(contents, run.sizes)
-            flying.held[run] = (place, joined)
-            joined.flying.setdefault(publication, []).append(run)
+            participation = self._participations.get(batch)
+            if participation is None:
+                batch.join(_StoreParticipant(self, batch))
+                participation = self._participations[batch] = Participation()
+            pending_write = self._pending_writes.get(publication)
+            if pending_write is None:
+                pending_write = self._pending_writes[publication] = PendingWrite(contents, run.sizes)
+            pending_write.unwritten[run] = (place, participation)
+            participation.runs.setdefault(publication, []).append(run)
 
-    def before_end(self, changes: object, runs: Sequence[HeldRun]) -> None:
-        """Write what is still wanted, and tell the runs where it is; what nobody wants any more is not written."""
+    def before_commit(self, batch: object, runs: Sequence[PlacedRun]) -> None:
+        """Write the contents of runs that are not cancelled, and set `stored` of those runs."""
         wanted = {run for _, run in runs}
         with self._writer:
             with self._lock:
-                joined = self._joined[changes]
-                joined.writes_from = self._heap.present_file()
-                for publication, own in joined.flying.items():
+                participation = self._participations[batch]
+                participation.writes_from = self._body_files.present_file()
+                for publication, own in participation.runs.items():
                     for run in own:
                         if run not in wanted:
-                            self._flying[publication].held.pop(run, None)
-                taken = [flying for each, own in joined.flying.items() if (flying := self._to_be_written(each, own))]
-            for flying in taken:
-                self._write(flying)
+                            self._pending_writes[publication].unwritten.pop(run, None)
+                taken = [
+                    pending_write
+                    for each, own in participation.runs.items()
+                    if (pending_write := self._to_be_written(each, own))
+                ]
+            for pending_write in taken:
+                self._write(pending_write)
             with self._lock:
-                joined.writes_from = None
-        for publication, own in joined.flying.items():
+                participation.writes_from = None
+        for publication, own in participation.runs.items():
             for run in own:
                 if run in wanted:
-                    run.stored = self._flying[publication].stored[run]
+                    run.stored = self._pending_writes[publication].stored[run]
 
-    def _to_be_written(self, publication: object, own: Sequence[Run]) -> PendingWrites | None:
-        flying = self._flying[publication]
-        return flying if any(run in flying.held for run in own) else None
+    def _to_be_written(self, publication: object, own: Sequence[Run]) -> PendingWrite | None:
+        pending_write = self._pending_writes[publication]
+        return pending_write if any(run in pending_write.unwritten for run in own) else None
 
-    def _write(self, flying: PendingWrites) -> None:
-        """Once for all who hold it, however many; only a crowd that no record can name gets another copy."""
+    def _write(self, pending_write: PendingWrite) -> None:
+        """Write once for all references; only more than `HOLDERS_MAX` of them need another copy."""
         with self._lock:
-            held = list(flying.held.items())
-        for at in range(0, len(held), HOLDERS_MAX):
-            some = held[at : at + HOLDERS_MAX]
+            unwritten = list(pending_write.unwritten.items())
+        for at in range(0, len(unwritten), HOLDERS_MAX):
+            some = unwritten[at : at + HOLDERS_MAX]
             holders = [Reference(place.queue, place.level, run.first) for run, (place, _) in some]
-            units = write_units(self._heap, flying.contents, flying.sizes, holders, self._chunk_bytes)
+            units = write_units(
+                self._body_files, pending_write.contents, pending_write.sizes, holders, self._chunk_bytes
+            )
             stored = encode_stored(units, self._chunk_bytes)
             files = {place.file for unit in units for place in unit.places}
             self._note_written(units, {holder.queue for holder in holders})
             with self._lock:
-                for run, (_, joined) in some:
-                    flying.held.pop(run, None)
-                    flying.stored[run] = stored
-                    joined.files |= files
+                for run, (_, participation) in some:
+                    pending_write.unwritten.pop(run, None)
+                    pending_write.stored[run] = stored
+                    participation.files |= files
                 if len(some) > 1:
                     for unit in units:
                         self._index.insert(unit.id, IndexEntry(len(some), encode_stored([unit], self._chunk_bytes)))
@@ -188,79 +184,82 @@ class MessageStore:
             for place in unit.places:
                 written[place.file] = written.get(place.file, 0) + unit.size_bytes // len(unit.places)
         for file, size_bytes in written.items():
-            self._ledger.wrote(file, queues, size_bytes)
+            self._statistics.wrote(file, queues, size_bytes)
 
-    def after_end(self, changes: object, epoch: Epoch) -> None:
+    def after_commit(self, batch: object, epoch: Epoch) -> None:
         with self._lock:
-            joined, written = self._forget(changes)
+            participation, written = self._forget(batch)
             self._drop_durable()
-            if joined.files:
-                self._unsettled.setdefault(epoch, set()).update(joined.files)
+            if participation.files:
+                self._unsettled.setdefault(epoch, set()).update(participation.files)
         self._note_unwanted([run for run in written if not run.stored], written)
 
-    def aborted(self, changes: object) -> None:
+    def on_abort(self, batch: object) -> None:
         with self._lock:
-            _, written = self._forget(changes)
+            _, written = self._forget(batch)
         self._note_unwanted(list(written), written)
 
-    def _forget(self, changes: object) -> tuple[Participation, dict[Run, bytes]]:
-        """The changes are over; a publication that no others have submitted has landed. What was written for them."""
-        joined = self._joined.pop(changes)
+    def _forget(self, batch: object) -> tuple[Participation, dict[Run, bytes]]:
+        """End the participation of a batch, and drop pending writes that no other has. Returns what was written."""
+        participation = self._participations.pop(batch)
         written: dict[Run, bytes] = {}
-        for publication, own in joined.flying.items():
-            flying = self._flying[publication]
+        for publication, own in participation.runs.items():
+            pending_write = self._pending_writes[publication]
             for run in own:
-                flying.held.pop(run, None)
-                if run in flying.stored:
-                    written[run] = flying.stored.pop(run)
-            if not any(publication in other.flying for other in self._joined.values()):
-                del self._flying[publication]
-        return joined, written
+                pending_write.unwritten.pop(run, None)
+                if run in pending_write.stored:
+                    written[run] = pending_write.stored.pop(run)
+            if not any(publication in other.runs for other in self._participations.values()):
+                del self._pending_writes[publication]
+        return participation, written
 
     def _note_unwanted(self, runs: Sequence[Run], written: Mapping[Run, bytes]) -> None:
         for run in runs:
             self.note_dead(written[run], run.size_of(0, run.count))
 
     def check(self, stored: bytes) -> None:
-        """Read what a run has stored, and keep nothing of it. `Damage` names file and offset."""
+        """Verify what a run has stored, by reading it. `Damage` names file and offset."""
         self._reader.check(stored)
 
-    # -- letting go ----------------------------------------------------------------------------------------------
+    # -- releasing -----------------------------------------------------------------------------------------------
 
     def note_dead(self, stored: bytes, dead_bytes: int, ends_run: bool = True) -> None:
-        """So many more bytes of a run are no longer wanted. `ends_run`: it is over, and lets go of its units. This only
-        hints at files that are worth a census; the collector asks the rows."""
+        """Note that `dead_bytes` more bytes of a run are garbage. `ends_run`: the whole run is, and its references are
+        released. This only hints at files that are worth a liveness scan; the collector checks the rows."""
         units = decode_stored(stored).units
         for unit, share in zip(units, shares(dead_bytes, [unit.size_bytes for unit in units]), strict=True):
             if not ends_run:
                 self._note(unit, -(-share // (self._index.add_references(unit.id, 0) or 1)))
             elif self._release(unit):
-                self._note(unit, max(1, share))  # that something went, though it had no bytes
+                self._note(unit, max(1, share))  # at least 1, so that an empty content counts as well
 
     def _release(self, unit: Body) -> bool:
-        """One reference less; was it the last?"""
+        """Remove one reference; whether it was the last."""
         left = self._index.add_references(unit.id, -1)
         if left == 0 and (entry := self._index.look_up(unit.id)) is not None:
             self.ended.append((unit.id, entry))
         return not left
 
     def _note(self, unit: Body, dead_bytes: int) -> None:
-        if not self._ledger.knows(unit.places[0].file):
+        if not self._statistics.knows(unit.places[0].file):
             moved = location_of(self._index, unit.id)
             unit = unit if moved is None else moved.unit
         for place, share in zip(unit.places, shares(dead_bytes, [1] * len(unit.places)), strict=True):
-            self._ledger.note_dead(place.file, share)
+            self._statistics.note_dead(place.file, share)
 
     # -- for the collector ---------------------------------------------------------------------------------------
 
     def is_settled(self, file: FileNumber) -> bool:
-        """Is every run that names something in this sealed file durable, or was never written?"""
+        """Whether every run that names something in this sealed file is durable, or was never written."""
         with self._lock:
             self._drop_durable()
-            open_ones = self._joined.values()
-            if any(joined.writes_from is not None and joined.writes_from <= file for joined in open_ones):
-                return False  # nobody knows yet into which one
-            if any(file in joined.files for joined in open_ones):
+            open_ones = self._participations.values()
+            if any(
+                participation.writes_from is not None and participation.writes_from <= file
+                for participation in open_ones
+            ):
+                return False  # the file of that write is not known yet
+            if any(file in participation.files for participation in open_ones):
                 return False
             return not any(file in files for files in self._unsettled.values())
 
@@ -270,7 +269,7 @@ class MessageStore:
             del self._unsettled[epoch]
 
     def facts(self) -> Mapping[str, int]:
-        return {"flying": len(self._flying), **self._index.facts()}
+        return {"flying": len(self._pending_writes), **self._index.facts()}
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -281,23 +280,23 @@ class MessageStore:
             raise Refused(f"a message of {largest} bytes is over the limit of {limit}", "raise max_message_size")
 
 
-class _OfChanges:
-    """The store's part in one `Changes`."""
+class _StoreParticipant:
+    """The store as a `BatchParticipant` of one `IndexBatch`."""
 
-    __slots__ = ("_changes", "_store")
+    __slots__ = ("_batch", "_store")
 
-    def __init__(self, store: MessageStore, changes: object) -> None:
+    def __init__(self, store: MessageStore, batch: object) -> None:
         self._store = store
-        self._changes = changes
+        self._batch = batch
 
-    def before_end(self, runs: Sequence[HeldRun]) -> None:
-        self._store.before_end(self._changes, runs)
+    def before_commit(self, runs: Sequence[PlacedRun]) -> None:
+        self._store.before_commit(self._batch, runs)
 
-    def after_end(self, epoch: Epoch) -> None:
-        self._store.after_end(self._changes, epoch)
+    def after_commit(self, epoch: Epoch) -> None:
+        self._store.after_commit(self._batch, epoch)
 
-    def aborted(self) -> None:
-        self._store.aborted(self._changes)
+    def on_abort(self) -> None:
+        self._store.on_abort(self._batch)
 
 
 TRANSIENT = "transient"
@@ -318,59 +317,71 @@ class MessageStorePair:
         self._background = log.environment.background
         self._settings = settings
         self._worker: CollectorThread | None = None
-        self._heaps = self._open_heaps(log, directory)
-        kept, plain = self._heaps
+        self._body_files = self._open_files(log, directory)
+        persistent_files, transient_files = self._body_files
         lock = self._threads.condition
-        ledger = FileStatistics(lock())
-        ledger.begin(kept.present_file())
-        self.persistent = MessageStore(kept, index, ledger, self._threads, lambda: log.durable, settings, chunk_bytes)
-        judge = ReferenceCheck(liveness, index)
-        told = self.persistent
-        self.collector = Collector(kept, index, judge, ledger, lock(), told.is_settled, told.ended)
-        memory, of_plain = MemoryIndex(lock()), FileStatistics(lock())
-        self.transient = TransientStore(plain, memory, of_plain, lock(), chunk_bytes)
-        judge_of_plain = CountCheck(memory)
-        paged = self.transient
+        statistics = FileStatistics(lock())
+        statistics.begin(persistent_files.present_file())
+        self.persistent = MessageStore(
+            persistent_files, index, statistics, self._threads, lambda: log.durable, settings, chunk_bytes
+        )
+        self.collector = Collector(
+            persistent_files,
+            index,
+            ReferenceCheck(liveness, index),
+            statistics,
+            lock(),
+            self.persistent.is_settled,
+            self.persistent.ended,
+        )
+        memory, transient_statistics = MemoryIndex(lock()), FileStatistics(lock())
+        self.transient = TransientStore(transient_files, memory, transient_statistics, lock(), chunk_bytes)
         self.transient_collector = Collector(
-            plain, memory, judge_of_plain, of_plain, lock(), paged.is_settled, paged.ended
+            transient_files,
+            memory,
+            CountCheck(memory),
+            transient_statistics,
+            lock(),
+            self.transient.is_settled,
+            self.transient.ended,
         )
 
     def begin(self) -> None:
-        """Let garbage be collected: every file gets a census, and two at a time are joined where it is worth it."""
+        """Start the collector thread: it scans every file, and joins two at a time where that is worth it."""
         collectors = (self.collector, self.transient_collector)
         settings = self._settings
         seconds = settings.gc_seconds, settings.gc_census_seconds
         self._worker = CollectorThread(self._threads, self._clock, self._background, collectors, *seconds)
 
     def collect_soon(self, is_much_dead: bool = False) -> None:
-        """Look for garbage now. `is_much_dead`: more than was noted, like the runs of a queue that was deleted."""
+        """Request a collection. `is_much_dead`: more than was noted, like the runs of a queue that was deleted."""
         if is_much_dead:
             self.collector.count_again()
         if self._worker is not None:
-            self._worker.ring()
+            self._worker.wake()
 
     def collect(self) -> None:
-        """Have garbage collected now, as far as it is worth it; it is done when this returns."""
+        """Collect garbage now, as far as it is worth it; returns when that is done."""
         if self._worker is not None:
-            self._worker.turn()
+            self._worker.run_pass()
 
     def alarms(self) -> list[str]:
         return self._worker.alarms() if self._worker is not None else []
 
     def facts(self) -> Mapping[str, int]:
-        """Of both, by their names."""
-        told = {"persistent": self.persistent.facts(), "transient": self.transient.facts()}
-        return {f"{store}_{name}": value for store, facts in told.items() for name, value in facts.items()}
+        """Of both stores, prefixed with their names."""
+        by_store = {"persistent": self.persistent.facts(), "transient": self.transient.facts()}
+        return {f"{store}_{name}": value for store, facts in by_store.items() for name, value in facts.items()}
 
     def close(self) -> None:
         if self._worker is not None:
             self._worker.stop()
-        for heap in self._heaps:
-            heap.close()
+        for body_files in self._body_files:
+            body_files.close()
 
-    def _open_heaps(self, log: LogStore, directory: str) -> tuple[LogBodyFiles, TransientBodyFiles]:
-        settings, kept_bytes = self._settings, self._settings.read_cache_bytes
+    def _open_files(self, log: LogStore, directory: str) -> tuple[LogBodyFiles, TransientBodyFiles]:
+        settings, cache_bytes = self._settings, self._settings.read_cache_bytes
         transient = join(directory, TRANSIENT)
-        return LogBodyFiles(log, kept_bytes), TransientBodyFiles(
-            log.environment, transient, settings.transient_file_bytes, kept_bytes
+        return LogBodyFiles(log, cache_bytes), TransientBodyFiles(
+            log.environment, transient, settings.transient_file_bytes, cache_bytes
         )

@@ -1,10 +1,10 @@
-"""The transient store: contents that need not survive, out of memory for a while.
+"""Transient store: contents that need not survive a restart, paged out of memory.
 
-    page out ──write──▶ heap of plain files ──read──▶ back        remove: nobody wants it any more
+    page out ──write──▶ plain files ──read──▶ back        remove: the contents are not needed any more
 
-What it holds is in no log, and deleted at every start. Each unit has an entry in the index, since nobody else could say
-whether it is alive; a queue keeps one `stored` for what it has paged out together. Reading and collecting are those of
-the persistent store.
+It is not in the log, and deleted at every start. Each unit has an entry in the index, since its liveness is recorded
+nowhere else; a queue keeps one `stored` per group of messages paged out together. Reading and collecting are shared
+with the persistent store.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from warren.message_store.read import BodyReader, location_of, shares, write_uni
 class TransientStore:
     def __init__(
         self,
-        heap: BodyFiles,
+        body_files: BodyFiles,
         index: LocationIndex,
-        ledger: FileStatistics,
+        statistics: FileStatistics,
         lock: Condition,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        self._heap = heap
+        self._body_files = body_files
         self._index = index
-        self._ledger = ledger
+        self._statistics = statistics
         self._lock = lock
-        self._writing: list[FileNumber] = []  # who is at it, and into which file or later ones
+        self._writing: list[FileNumber] = []  # first file of each write in progress
         self._chunk_bytes = chunk_bytes
         self.ended: deque[tuple[Lsn, IndexEntry]] = deque()  # for the collector
-        self.read = BodyReader(heap, index).read
+        self.read = BodyReader(body_files, index).read
 
     def write(self, contents: Sequence[bytes]) -> bytes:
-        """Store them; where they are, to be given to `read` and `remove`."""
+        """Store contents; returns their location, for `read` and `remove`."""
         with self._lock:
-            begun = self._heap.present_file()
+            begun = self._body_files.present_file()
             self._writing.append(begun)
         try:
-            units = write_units(self._heap, contents, sizes_of(contents), (), self._chunk_bytes)
+            units = write_units(self._body_files, contents, sizes_of(contents), (), self._chunk_bytes)
             for unit in units:
                 self._index.insert(unit.id, IndexEntry(1, encode_stored([unit], self._chunk_bytes)))
         finally:
@@ -55,17 +55,17 @@ class TransientStore:
         return encode_stored(units, self._chunk_bytes)
 
     def remove(self, stored: bytes) -> None:
-        """Nobody wants them any more."""
+        """Release contents."""
         for unit in decode_stored(stored).units:
             if self._index.add_references(unit.id, -1) == 0 and (entry := self._index.look_up(unit.id)) is not None:
                 self.ended.append((unit.id, entry))
             moved = location_of(self._index, unit.id)
             places = (moved.unit if moved is not None else unit).places
             for place, share in zip(places, shares(max(1, unit.size_bytes), [1] * len(places)), strict=True):
-                self._ledger.note_dead(place.file, share)
+                self._statistics.note_dead(place.file, share)
 
     def is_settled(self, file: FileNumber) -> bool:
-        """Does the index know every unit in this sealed file? Not, perhaps, while somebody writes who began in it."""
+        """Whether the index has every unit of this sealed file: no write in progress began in it or before."""
         with self._lock:
             return all(file < begun for begun in self._writing)
 

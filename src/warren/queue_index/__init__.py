@@ -1,1 +1,1 @@
-"""In what order messages stand in each queue, which are gone, and why: rows and records of the message stream."""
+"""Queue index: the order of messages in each queue, which are gone, and why: rows and records of the message stream."""

@@ -1,30 +1,30 @@
-"""Cleaning: files of the message stream that are more than half garbage go; what is alive in them is written again.
+"""Cleaner of the message stream: releases files that are more than half garbage, after writing their live runs again.
 
-    census ──▶ nobody points into it                       release
-          ──▶ less than half of it is alive                its runs once more, at the head of the stream, under the same
-                                                           keys; durable ──▶ release
+    liveness scan ──▶ no row points into the file             release
+                  ──▶ less than half of it is alive           its runs once more, at the end of the stream, under the
+                                                              same keys; durable ──▶ release
 
-A run that is acknowledged in part is written without the contents that are gone. So one old message that nobody takes
-costs its own bytes, again and again, and never a file (checklist TS-03).
+A run that is acknowledged in part is written without the contents that are gone. So one old unconsumed message costs
+its own bytes, again and again, and never a file (checklist TS-03).
 
-The order that no power cut can spoil: what is written again is durable before its file is released (a manifest edit). A
-run that leaves its queue meanwhile must not come back: changes of rows are watched from a moment on, rows are read as
-of then, and under the lock of the stream only rows without a change since are written; the others are read once more.
-That lock is never held while cleaning waits for the disk (stream_writing).
+Order of a pass, safe at any power cut: what is written again is durable before its file is released (a manifest edit).
+A run that leaves its queue meanwhile must not come back: row changes are watched from some moment on, rows are read as
+of then, and under the stream lock only rows without a change since are written; the others are read once more. The lock
+is never held while the cleaner waits for the disk (`StreamLock`).
 
-Only files are judged whose every entry is in the store, on its disk: what is written behind that is not known to rows.
-A file in which something alive is damaged stays, as it is, and is told.
-Not here: when (`is_due` says whether it is worth it; somebody asks now and then), large contents (message_store/collector).
+The scan: bytes per file that rows still point to.
 
-The census: how much of each file of the message stream is still pointed to, and from which rows.
+    rows of the queues ──▶ pointers ──▶ by file: bytes alive             one pass over the store's rows, by column
 
-    rows of the queues ──▶ pointers ──▶ by file: bytes alive             one look at the store's rows, column by column
+Rows are runs, so scanning a large backlog reads few of them. Of a run acknowledged in part only the rest counts:
+for those only, the head of the run is read from the log.
 
-Rows are runs, so a census of a large backlog looks at few of them. Of a run that is acknowledged in part only what is
-left counts: its head is read from the log for that, and for no other.
+Invariants
+* A file without pointers is not needed by any reader of rows at or after the scan's view.
+* Only files are judged whose entries are all in the store, on disk: rows do not know about later ones.
+* A file with damaged live contents stays as it is, and is listed in `damaged`.
 
-Always true: a file that no row points into is not needed by anybody who reads rows at or behind the census's view. Not
-here: what is done about garbage (cleaning).
+Elsewhere: when to run (`is_due` decides; the broker polls it), large contents (message_store/collector).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ assert POINTERS.itemsize == POINTER.size
 
 @dataclass(frozen=True, slots=True)
 class PointerRow:
-    """A run whose contents are in the log."""
+    """The row of a run whose contents are in the log."""
 
     queue: QueueId
     key: bytes
@@ -96,7 +96,7 @@ class RowLivenessScan:
 
 
 def scan_liveness(reading: StoreReader, queues: Iterable[QueueId], resolve: Resolve) -> RowLivenessScan:
-    """Of the rows of these queues."""
+    """Scan the rows of these queues."""
     liveness_scan = RowLivenessScan()
     for queue in queues:
         for batch in reading.batches(queue):
@@ -111,7 +111,7 @@ def scan_liveness(reading: StoreReader, queues: Iterable[QueueId], resolve: Reso
 
 
 def rows_into(reading: StoreReader, queues: Iterable[QueueId], files: Collection[FileNumber]) -> Iterator[PointerRow]:
-    """The rows that point into some files."""
+    """Rows that point into some files."""
     wanted = np.array(sorted(files), dtype=np.uint64)
     for queue in queues:
         for batch in reading.batches(queue):
@@ -121,7 +121,7 @@ def rows_into(reading: StoreReader, queues: Iterable[QueueId], files: Collection
 
 
 def alive_of(row: PointerRow, value: Buffer) -> tuple[int, int]:
-    """How many messages a run has, and which are gone, as a bitmap."""
+    """Number of messages of a run, and the bitmap of gone ones."""
     run = decode_run(row.place, row.first, value, Epoch(0))
     return run.count, 0 if row.gone is None else decode_gone(row.place, row.first, run.count, row.gone)
 
@@ -129,13 +129,13 @@ def alive_of(row: PointerRow, value: Buffer) -> tuple[int, int]:
 def _gone_bytes(row: PointerRow, resolve: Resolve) -> int:
     try:
         count, gone = alive_of(row, resolve(row.value))
-    except Damage:  # whoever wants to write it again tells
+    except Damage:  # reported when it is written again
         return 0
     return row.pointer.size_bytes * gone.bit_count() // count
 
 
 def _pointers(batch: EntryColumns) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]:
-    """The rows of a batch that are pointers, and those."""
+    """Indexes of rows that are pointers, and the pointers."""
     starts, sizes = batch.values.bounds()
     rows = np.flatnonzero(sizes == POINTER.size)
     heap = batch.values.heap
@@ -145,7 +145,7 @@ def _pointers(batch: EntryColumns) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def _partly_gone(queue: QueueId, batch: EntryColumns, rows: npt.NDArray[np.int64]) -> Iterator[PointerRow]:
-    """Those with an ack row, which stands behind them."""
+    """Rows followed by their ack row."""
     starts, sizes = batch.keys.bounds()
     if not len(rows) or not (sizes == KEY.size).any():
         return
@@ -162,13 +162,13 @@ def _row(queue: QueueId, batch: EntryColumns, row: int) -> PointerRow:
     key, gone = batch.keys.at(row), None
     if row + 1 < batch.count and batch.keys.at(row + 1) == key[:-1] + bytes([ACK_ROW]):
         gone = batch.values.at(row + 1)
-    assert key[-1] == RUN_ROW, "only runs are large"
+    assert key[-1] == RUN_ROW, "only run rows are large"
     return PointerRow(queue, key, batch.values.at(row), gone)
 
 
-_AT_ONCE = 64  # runs read and written again together
+_AT_ONCE = 64  # runs rewritten together
 DEAD_BYTES_MIN = 512 << 10
-DEAD_SHARE = 4  # a census is worth it when a fourth of what is sealed died since the last
+DEAD_SHARE = 4  # a scan is worth it when 1/4 of the sealed bytes died since the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,19 +180,19 @@ class CleaningResult:
 
 class Cleaner:
     def __init__(
-        self, database: Database, stream: Stream, queues: Callable[[], Collection[QueueId]], writing: StreamLock
+        self, database: Database, stream: Stream, queues: Callable[[], Collection[QueueId]], stream_lock: StreamLock
     ) -> None:
         self._database = database
         self._stream = stream
         self._queues = queues
-        self._writing = writing
-        self._dead_bytes = 0  # since the last census
+        self._stream_lock = stream_lock
+        self._dead_bytes = 0  # since the last scan
         self._is_first = True
         self.liveness_scan = RowLivenessScan()
-        self.damaged: dict[FileNumber, Damage] = {}  # files that stay, and why
+        self.damaged: dict[FileNumber, Damage] = {}  # files that stay, with the reason
 
     def note_dead(self, size_bytes: int) -> None:
-        """So much has left the queues."""
+        """Note bytes that have left the queues."""
         self._dead_bytes += size_bytes
 
     def is_due(self) -> bool:
@@ -226,7 +226,7 @@ class Cleaner:
         return CleaningResult(len(going), len(rows), written_bytes)
 
     def _sealed(self) -> list[FileRecord]:
-        """Files of the stream that may be judged, oldest first."""
+        """Files of the stream that may be cleaned, oldest first."""
         state = self._database.log.manifest.state
         ours = [r for _, r in sorted(state.files.items()) if self._stream.id in dict(r.stream_ends)]
         return [r for r in ours if r.state is FileState.SEALED and max(r.last_epoch, r.sealed_epoch) <= state.reflected]
@@ -242,22 +242,22 @@ class Cleaner:
             left.extend(changed)
         if newest:
             self._database.log.wait(newest)
-            self._database.catch_up_unless_paused()  # a reader whose position is gone finds the new one in the store
+            self._database.catch_up_unless_paused()  # readers find the new positions in the store
         return written_bytes
 
     def _write_piece(self, rows: Sequence[PointerRow]) -> tuple[int, Epoch, list[PointerRow]]:
-        """Those of the rows that are still as they were, once more; and rows that changed meanwhile."""
+        """Rewrite rows that have not changed; returns bytes, epoch, and rows that changed meanwhile."""
         try:
-            present = self._still_there(rows, self._writing.begin_watch())
+            present = self._still_there(rows, self._stream_lock.begin_watch())
             values = [(row, value) for row in present if (value := self._trimmed(row)) is not None]
         except BaseException:
-            with self._writing.lock:
-                self._writing.end_watch()
+            with self._stream_lock.lock:
+                self._stream_lock.end_watch()
             raise
-        with self._writing.lock:
-            same = [(row, value) for row, value in values if not self._writing.is_changed(row.run_place)]
-            changed = [row for row, _ in values if self._writing.is_changed(row.run_place)]
-            self._writing.end_watch()
+        with self._stream_lock.lock:
+            same = [(row, value) for row, value in values if not self._stream_lock.is_changed(row.run_place)]
+            changed = [row for row, _ in values if self._stream_lock.is_changed(row.run_place)]
+            self._stream_lock.end_watch()
             return sum(len(value) for _, value in same), self._put(same), changed
 
     def _put(self, rows: Sequence[tuple[PointerRow, bytes]]) -> Epoch:
@@ -272,11 +272,11 @@ class Cleaner:
             session.abort()
             raise
         epoch = session.end()
-        self._writing.newest = max(self._writing.newest, epoch)
+        self._stream_lock.newest = max(self._stream_lock.newest, epoch)
         return epoch
 
     def _still_there(self, rows: Sequence[PointerRow], newest: Epoch) -> list[PointerRow]:
-        """Read with everything up to an epoch, for whose durability it waits."""
+        """Rows that still exist at an epoch; waits until it is durable."""
         view = self._database.view_at(newest)
         try:
             found = []
@@ -291,7 +291,7 @@ class Cleaner:
             view.close()
 
     def _trimmed(self, row: PointerRow) -> bytes | None:
-        """None: it cannot be read."""
+        """The row without gone contents; None: unreadable."""
         try:
             value = self._database.resolve(row.value)
             _, gone = alive_of(row, value)

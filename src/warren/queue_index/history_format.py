@@ -1,19 +1,19 @@
-"""Why a message left its queue. The numbers are on disk: never change one, only add (DESIGN section 8).
+"""History of messages: what happened, when and why, as records of the message stream. Recovery does not need them.
 
-A message that is dead-lettered leaves for one of these reasons, whether somebody gets it or not; where it went is told
-by the run that it is in there. So there is no reason of its own for that: 8 was meant for it, and is not written.
-
-History: what happened to messages, when and why, as records of the message stream. Nobody needs them to recover.
-
-    key      | "h" | queue u64 be | level u8 |                                          who reads may choose by it
+    key      | "h" | queue u64 be | level u8 |                                          readers may filter by it
     value    | format u8 | flags u8 | extension_bytes u16 | kind u8 | why u8 | detail_bytes u16 |
              | wall_ms u64 | ranges u32 |                                               20 bytes
              | detail | extension | ranges × ( first u64, stop u64 ) |
 
-One record tells of all messages of a sub-queue that met the same fate in one session. `detail` is a consumer's name, or
-what else the reason needs: where a message was dead-lettered to, and why. A publication has its row, and no record.
+One record covers all messages of a sub-queue with the same event in one session. `detail` is a consumer's name, or data
+of the reason: the target of a dead-letter move, and its cause. A publish has its run row, and no record.
 
-Always true: ranges are not empty; they stand in the order in which things happened. Bytes: docs/formats/queue_index.md.
+`DequeueReason`: why a message left its queue. A dead-lettered message has the reason for which it left, whether or not
+it was routed to a queue; its run in the target queue has the destination. So there is no separate reason for that: 8
+was reserved for it, and is not written. The numbers of both enums are on disk: never change one, only add (DESIGN
+section 8).
+
+Invariants: ranges are not empty, and in the order of events. Bytes: docs/formats/queue_index.md.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from warren.queue_index.row_format import FORMAT, HEAD, named, opened
 
 
 class DequeueReason(IntEnum):
-    ACKED = 1  # a consumer has done with it
-    EXPIRED = 2  # its time, or its queue's, had come
-    OVER_LIMIT = 3  # the queue was full, and it stood at the head
-    REJECTED = 4  # a consumer did not want it
-    PURGED = 5  # somebody emptied the queue
+    ACKED = 1  # acknowledged by a consumer
+    EXPIRED = 2  # time to live of the message or the queue
+    OVER_LIMIT = 3  # dropped from the head of a full queue
+    REJECTED = 4  # rejected by a consumer
+    PURGED = 5  # queue.purge
     QUEUE_DELETED = 6
-    MOVED = 7  # to another queue, by hand
+    MOVED = 7  # to another queue, by an operator
     TRANSACTION = 9  # by the outcome of a transaction
-    DELIVERY_LIMIT = 10  # it was given back too often
+    DELIVERY_LIMIT = 10  # requeued too often
 
 
 Ranges = Sequence[tuple[int, int]]  # sequence ids: first, stop
@@ -66,11 +66,11 @@ class HistoryRecord(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """One record, read."""
+    """A decoded record."""
 
     place: QueuePlace
     kind: int
-    reason: int  # 0: there is no reason to tell
+    reason: int  # 0: none
     wall_ms: int
     ranges: tuple[tuple[int, int], ...]
     detail: bytes = b""
@@ -78,7 +78,7 @@ class HistoryEvent:
 
 def check_detail(place: QueuePlace, detail: bytes) -> None:
     if len(detail) > DETAIL_BYTES_MAX:
-        raise Misuse(f"{named(place)}: a detail of {len(detail)} bytes", f"up to {DETAIL_BYTES_MAX} go into a record")
+        raise Misuse(f"{named(place)}: a detail of {len(detail)} bytes", f"up to {DETAIL_BYTES_MAX} fit a record")
 
 
 def history_key(place: QueuePlace) -> bytes:
@@ -88,7 +88,7 @@ def history_key(place: QueuePlace) -> bytes:
 def encode_events(
     kind: HistoryRecord, reason: DequeueReason | None, wall_ms: int, ranges: Ranges, detail: bytes
 ) -> list[bytes]:
-    """One record, or as many as it takes."""
+    """One record, or several if there are many ranges."""
     pieces = [ranges[at : at + RANGES_MAX] for at in range(0, len(ranges), RANGES_MAX)]
     number = 0 if reason is None else int(reason)
     return [
@@ -121,5 +121,5 @@ def decode_event(key: bytes, value: Buffer) -> HistoryEvent:
     edges = np.frombuffer(value, "<u8", 2 * count, ranges_at).tolist()
     ranges = tuple(zip(edges[::2], edges[1::2], strict=True))
     if any(first >= stop for first, stop in ranges):
-        raise Damage(f"{what} tells of a range that ends before it begins")
+        raise Damage(f"{what} has a range that ends before it begins")
     return HistoryEvent(place, kind, reason, wall_ms, ranges, bytes(value[RECORD.size : RECORD.size + detail_bytes]))

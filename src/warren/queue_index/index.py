@@ -1,22 +1,25 @@
-"""The queue index: in what order messages stand in each queue, and which of them are gone.
+"""Queue index: the order of messages in each queue, and which of them are gone.
 
-    journal    the message stream of the log: what happens is appended, whatever queue it happens to     (changes)
+    journal    the message stream of the log: changes of all queues are appended                          (batch)
     segments   ranges of keys in the snapshot store, made from the journal in bulk                        (snapshot)
 
-                 queue 7   r 0 …   r 16384 …   r 32768 …   c           a storage of its own for each queue
+                 queue 7   r 0 …   r 16384 …   r 32768 …   c           one storage per queue
                            └ run row, ack row, run row, …              `scan` reads a range of sequence ids
 
-A row of more than a few bytes stays in the log, and the store holds a pointer to it: order is read from the store,
-contents from the log's blocks, which are read whole, checked, and kept a while (log/pointers). So nothing is copied
-before a log file has to go, and reading a queue from its head reads every block about once.
+A row of more than a few bytes stays in the log, and the store holds a pointer to it: the order is read from the store,
+contents from the log's blocks, which are read whole, checked, and cached for a while (log/pointers). So nothing is
+copied before a log file has to go, and reading a queue from its head reads every block about once.
 
-Recovery is the counters row and the runs that came after it, so it does not grow with the length of a queue. After an
-unclean stop everything recovered counts as delivered before: nobody knows what went out. Whoever goes on from a clean
-stop writes counters that are not clean before the first delivery.
+Recovery reads the counters row and the runs behind it, so it does not grow with the length of a queue. After an unclean
+stop everything recovered counts as delivered before: what was delivered is not known. A queue that resumes after a
+clean stop writes counters that are not clean before its first delivery.
 
-Always true: what is asked for is read from a view that holds at least what the caller has written. Nothing here asks
-another queue, or waits for another's work. Rows of queues that nobody asks for are passed over (HS-06), and so is an
-ack row without its run (MR-13). Not here: large contents (message_store), RAM (queues).
+Invariants
+* A read uses a view that holds at least what the caller has written.
+* A read of one queue never depends on another queue.
+* Rows of unknown queues are ignored (HS-06), and so is an ack row without its run (MR-13).
+
+Elsewhere: large contents (message_store), residence in memory (queues).
 """
 
 from __future__ import annotations
@@ -51,14 +54,14 @@ from warren.snapshot.database import Database
 from warren.snapshot.store import StoredVersion, StoreRow
 
 MESSAGES = "messages"  # the stream
-TRIES = 4  # a row may be moved while it is read; then it is looked for again
+TRIES = 4  # a row may move while it is read; then it is looked up again
 
 OnDamage = Callable[[SequenceId, Damage], None]  # the run that begins there cannot be read
 Piece = tuple[Run, int, int]  # messages start … stop of a run
 
 
 class RowReader(Protocol):
-    """What is used of a view."""
+    """The part of a store view that the index uses."""
 
     def get(self, storage: int, key: bytes) -> StoredVersion | None: ...
 
@@ -72,7 +75,7 @@ class RowReader(Protocol):
 
 
 class Reads(Protocol):
-    """What is used of a database."""
+    """The part of a database that the index uses."""
 
     def view_at(self, epoch: Epoch) -> RowReader: ...
 
@@ -85,19 +88,19 @@ class Reads(Protocol):
 
 class IndexedRun(NamedTuple):
     run: Run  # without contents
-    gone: int  # bit i: message i of it is gone
+    gone: int  # bit i: message i of the run is gone
 
 
 class QueueIndex:
-    """One for all queues; any thread may ask."""
+    """One for all queues. Thread-safe."""
 
     def __init__(
-        self, reads: Reads, begin: Callable[[], MessageSession], clock: Clock, writing: StreamLock | None = None
+        self, reads: Reads, begin: Callable[[], MessageSession], clock: Clock, stream_lock: StreamLock | None = None
     ) -> None:
         self._reads = reads
         self._begin = begin
         self._clock = clock
-        self.writing = writing or StreamLock(SystemThreads().condition())
+        self.stream_lock = stream_lock or StreamLock(SystemThreads().condition())
 
     @classmethod
     def of(cls, database: Database) -> QueueIndex:
@@ -106,18 +109,18 @@ class QueueIndex:
         return cls(database, stream.begin, environment.clock, StreamLock(environment.threads.condition()))
 
     def begin(self) -> IndexBatch:
-        return IndexBatch(self._begin, self._clock, self.writing)
+        return IndexBatch(self._begin, self._clock, self.stream_lock)
 
     def recover(self, place: QueuePlace, newest: Epoch = NOTHING, on_damage: OnDamage | None = None) -> Counters:
-        """How a sub-queue stands, with everything up to `newest`; right after opening nothing needs to be named.
-        `is_clean` is whether its last stop was; if not, everything there counts as delivered."""
+        """Counters of a sub-queue, with everything up to `newest`; right after opening the default will do. `is_clean`:
+        its last stop was clean; if not, everything there counts as delivered."""
         with closing(self._reads.view_at(newest)) as view:
             found = view.get(place.queue, counters_key(place.level))
             counters = decode_counters(place, self._reads.resolve(found.value)) if found is not None else Counters()
             unread: list[SequenceId] = []
-            tell = None if on_damage is None else _noting(unread, on_damage)
+            note = None if on_damage is None else _noting(unread, on_damage)
             starts: list[SequenceId] = []
-            for indexed in self._from(view, place, counters.next, None, tell):
+            for indexed in self._from(view, place, counters.next, None, note):
                 starts.append(indexed.run.first)
                 counters = _with_run(counters, *indexed)
         if unread:
@@ -134,10 +137,9 @@ class QueueIndex:
         messages_max: int | None = None,
         on_damage: OnDamage | None = None,
     ) -> Iterator[IndexedRun]:
-        """The runs that hold anything alive from `first` up to `stop`, in order, the first and the last maybe only with
-        a part of them, until there are so many runs, or at least so many messages. They must have been written in
-        epochs up to `newest`. Runs that cannot be read end it with a `Damage`, or are told to `on_damage` and left
-        out."""
+        """The runs with live messages from `first` up to `stop`, in order, up to `runs_max` runs or about
+        `messages_max` messages. The first and the last may lie in the range only in part. They must have been written
+        in epochs up to `newest`. An unreadable run raises `Damage`, or is passed to `on_damage` and left out."""
         messages = 0
         with closing(self._reads.view_at(newest)) as view:
             for runs, indexed in enumerate(self._between(view, place, first, stop, on_damage)):
@@ -147,14 +149,14 @@ class QueueIndex:
                 yield indexed
 
     def contents(self, place: QueuePlace, run: Run, start: int, stop: int) -> list[bytes]:
-        """Contents of messages start … stop of a run that holds them itself. Waits until the run is durable."""
+        """Contents of messages start … stop of a run with embedded contents. Waits until the run is durable."""
         return self.contents_of(place, [(run, start, stop)])[0]
 
     def contents_of(self, place: QueuePlace, pieces: Sequence[Piece]) -> list[list[bytes]]:
-        """The same of several runs at once, which costs less."""
+        """The same for several runs at once, which costs less."""
         for run, _, _ in pieces:
             if run.epoch == NOTHING:
-                raise Misuse(f"{named(place, run.first)}: the run was not written", "end the changes that publish it")
+                raise Misuse(f"{named(place, run.first)}: the run was not written", "end the batch that publishes it")
         values = [self._value_at(place, run) for run, _, _ in pieces]
         missing = [at for at, value in enumerate(values) if value is None]
         if missing:
@@ -179,7 +181,7 @@ class QueueIndex:
         stop: SequenceId,
         on_damage: OnDamage | None,
     ) -> Iterator[IndexedRun]:
-        """Those that begin between, and before them the one that `first` lies in."""
+        """Runs that begin in the range, and before them the one that contains `first`."""
         found = self._from(view, place, first, stop, on_damage)
         head = next(found, None)
         if head is None or head.run.first > first:
@@ -201,7 +203,7 @@ class QueueIndex:
         stop: SequenceId | None,
         on_damage: OnDamage | None,
     ) -> Iterator[IndexedRun]:
-        """Those that begin at `first` or later, without those of which nothing is alive."""
+        """Runs that begin at `first` or later and have live messages."""
         high = _behind(place.level) if stop is None else run_key(place.level, stop)
         end = first
         for at, row, ack in _paired(place, view.range(place.queue, run_key(place.level, first), high)):
@@ -230,8 +232,8 @@ class QueueIndex:
     # -- values --------------------------------------------------------------------------------------------------
 
     def _value_at(self, place: QueuePlace, run: Run) -> Buffer | None:
-        """The row of a run from its position. None: it has none, or cannot be read there. It may have been written
-        again elsewhere: the index has its newest position."""
+        """The row of a run from its position. None: it has none, or is not readable there. Cleaning may have written it
+        again elsewhere: the index has the newest position."""
         if not run.block:
             return None
         try:
@@ -244,7 +246,7 @@ class QueueIndex:
     def _value(
         self, place: QueuePlace, first: SequenceId, row: StoreRow | StoredVersion | None, key: bytes | None = None
     ) -> Buffer:
-        """What a row says, wherever it lies. While we look it may have moved from the log to the store."""
+        """The value of a row, from the store or the log. It may move from the log to the store meanwhile."""
         for left in reversed(range(TRIES)):
             if row is None:
                 raise Damage(f"{named(place, first)}: the row of a run is not there")
@@ -267,33 +269,33 @@ def _behind(level: int) -> bytes:
 
 
 def _noting(unread: list[SequenceId], on_damage: OnDamage) -> OnDamage:
-    def tell(first: SequenceId, damage: Damage) -> None:
+    def note(first: SequenceId, damage: Damage) -> None:
         unread.append(first)
         on_damage(first, damage)
 
-    return tell
+    return note
 
 
 def _paired(place: QueuePlace, rows: Iterator[StoreRow]) -> Iterator[tuple[SequenceId, StoreRow, StoreRow | None]]:
-    """Each run row with its ack row. An ack row without a run is what is left of one that is gone."""
-    held: tuple[SequenceId, StoreRow] | None = None
+    """Each run row with its ack row. An ack row without a run row is left from a run that is gone."""
+    previous: tuple[SequenceId, StoreRow] | None = None
     for row in rows:
         first, kind = read_key(place, row.key)
         if kind == ACK_ROW:
-            if held is not None and held[0] == first:
-                yield *held, row
-                held = None
+            if previous is not None and previous[0] == first:
+                yield *previous, row
+                previous = None
             continue
-        if held is not None:
-            yield *held, None
-        held = first, row
-    if held is not None:
-        yield *held, None
+        if previous is not None:
+            yield *previous, None
+        previous = first, row
+    if previous is not None:
+        yield *previous, None
 
 
 def _with_unread(counters: Counters, unread: Sequence[SequenceId], starts: Sequence[SequenceId]) -> Counters:
-    """Counters that know of runs which cannot be read. How many messages those have is not known: as many as there is
-    room for, so that all are looked for when they can be read again, and no sequence id is given twice."""
+    """Counters including unreadable runs. Their number of messages is unknown: the largest possible one is assumed, so
+    that all are found when the runs are readable again, and no sequence id is assigned twice."""
     following = sorted([*unread, *starts])
     behind = [min([at for at in following if at > first] + [first + RUN_COUNT_MAX]) for first in unread]
     return replace(
@@ -306,7 +308,7 @@ def _with_unread(counters: Counters, unread: Sequence[SequenceId], starts: Seque
 
 
 def _with_run(counters: Counters, run: Run, gone: int) -> Counters:
-    """Counters that know of one run more. It came after they were written: so that was no clean stop."""
+    """Counters including one more run. It was written after the counters, so the stop was not clean."""
     alive = [index for index in range(run.count) if not gone >> index & 1] if gone else range(run.count)
     size_bytes = sum(run.size_of(index, index + 1) for index in alive) if gone else run.size_of(0, run.count)
     return Counters(

@@ -1,49 +1,45 @@
-"""Keys of the queue index, and the two small rows: counters, and which messages of a run are gone.
+"""Row formats of the queue index: keys, run rows, ack rows, counters rows.
 
     storage = queue id
-    | "r" | level u8 | first u64 be | 0 |   run row (run_format)             runs of a level lie in their order,
-    | "r" | level u8 | first u64 be | 1 |   ack row                          each with its ack row behind it
+    | "r" | level u8 | first u64 be | 0 |   run row                          runs of a level are in order,
+    | "r" | level u8 | first u64 be | 1 |   ack row                          each followed by its ack row
     | "c" | level u8 |                      counters row
 
     every row     | format u8 | flags u8 | extension_bytes u16 | … its own fields … | extension | …
     ack row       | gone_first u32 | bitmap: bit i = message gone_first + i is gone; no zero byte at its end |
     counters row  | next u64 | head u64 | count u64 | size_bytes u64 | delivered_to u64 |
 
-A run that is acknowledged in order has an ack row of eight bytes, whatever its length.
-
-Always true: the first byte of a row is its format, never 0xFF, which begins a pointer (log/pointers). Of the flags the
-lower four must be known to whoever reads, the upper four may be passed over; the extension is passed over. Whatever is
-read from disk is checked before it is used: what does not fit is a `Damage` that names queue, level and sequence id.
-Bytes: docs/formats/queue_index.md.
-
-The run row: messages that came together, with their contents, or with where those lie in a message store.
+The run row: messages published together, with their contents, or with the location of those in a message store.
 
     | format u8 | flags u8 | extension_bytes u16 | count u32 | expires_ms u64 | published_ms u64 |
     | size u32 | exchange_bytes u16 | routing_key_bytes u16 | user_bytes u16 | content kind u8 | 0 |        36 bytes
     | exchange | routing key | user |                                                                   UTF-8
-    | extension |                                                                                        passed over
+    | extension |                                                                                        ignored
     | count × size u32 |                       only if sizes differ (flag); `size` is 0 then
-    | contents, one behind the other |         or what the message store said (flag): where they are
+    | contents, concatenated |                 or their location in the message store (flag)
 
-Writing joins pieces: nothing happens for each message. Reading takes the head and the sizes, or the contents of some of
-the messages; it copies what is asked for and no more.
+A run that is acknowledged in order has an ack row of eight bytes, whatever its length. Writing a run joins contents,
+reading copies only what is requested: neither loops over messages in Python.
 
-Always true: a row is at most as long as an entry of the log may be. Bytes: docs/formats/queue_index.md.
+`cuts` splits what is published together into runs that fit a row:
 
-Cutting what is published together into runs that fit a row.
-
-    contents   ▪▪▪▪▪▪▪▪▪▪▪█▪▪▪▪▪▪▪▪▪▪▪▪▪▪          ▪ small   █ from the limit for embedding on
+    contents   ▪▪▪▪▪▪▪▪▪▪▪█▪▪▪▪▪▪▪▪▪▪▪▪▪▪          ▪ small   █ at or over the limit for embedding
     cuts       [─────────)│[──────)[──────)         never mixed, never too many, never too many bytes
 
-A run's contents lie in its row or all of them in the message store, so small and large ones are never in one run. Cuts
-are found by searching sums of sizes: a step for each run, none for each message.
+The contents of a run are all in its row or all in the message store, so small and large ones are never in one run. Cuts
+are found by searching sums of sizes: a step per run, none per message. They are adjacent, not empty, and cover all.
 
-Always true: cuts follow one another, each holds a message, and together they are everything.
+`without_gone` is a run's row without the contents of gone messages, written by the cleaner. Count and sequence ids
+stay, so that ack rows and references to the run remain valid; gone messages have no bytes. A run with contents in a
+message store is left as it is: that store trims its own.
 
-A run's row without the contents of messages that are gone: what is written again when its file must go.
+Invariants
+* The first byte of a row is its format, never 0xFF, which begins a pointer (log/pointers).
+* A reader must know the lower four flags, and ignores unknown upper four; the extension is ignored.
+* Everything read from disk is checked: a mismatch is a `Damage` that names queue, level and sequence id.
+* A row is at most as long as an entry of the log.
 
-Count and sequence ids stay, so that rows, acknowledgements and whoever holds the run mean the same as before; what is
-gone has no bytes any more. A run whose contents lie in a message store is left as it is: that store trims its own.
+Bytes: docs/formats/queue_index.md.
 """
 
 from __future__ import annotations
@@ -87,14 +83,14 @@ FIRST = SequenceId(0)  # of every queue
 
 @dataclass(slots=True)  # not frozen: every session that dequeues makes one
 class Counters:
-    """What a start has to know of a queue without looking at its messages."""
+    """The state of a queue that a start reads, without its messages."""
 
-    next: SequenceId = FIRST  # the next message gets this one
+    next: SequenceId = FIRST  # of the next message
     head: SequenceId = FIRST  # nothing below is alive
-    count: int = 0  # messages that are not gone, ready or pending, among those below `next`
+    count: int = 0  # ready and pending messages below `next`
     size_bytes: int = 0  # of their contents
     delivered_to: SequenceId = FIRST  # everything below was delivered at least once
-    is_clean: bool = False  # written at a stop; whoever goes on from here writes that it is not any more
+    is_clean: bool = False  # written at a stop; a queue that resumes clears it
 
     @property
     def is_possible(self) -> bool:
@@ -122,11 +118,11 @@ def read_key(place: QueuePlace, key: bytes) -> tuple[SequenceId, int]:
         letter, level, first, kind = KEY.unpack(key)
         if letter == b"r" and level == place.level and kind in (RUN_ROW, ACK_ROW):
             return SequenceId(first), kind
-    raise Damage(f"{named(place)} has a row with the key {key[:32].hex()}, which is no run's")
+    raise Damage(f"{named(place)} has a row with the key {key[:32].hex()}, which is not the key of a run")
 
 
 def named(place: QueuePlace, first: int | None = None) -> str:
-    """How messages speak of it."""
+    """The name of a sub-queue or message in error texts."""
     level = f", level {place.level}" if place.level else ""
     return f"queue {place.queue}{level}" if first is None else f"queue {place.queue}{level}, sequence id {first}"
 
@@ -136,12 +132,11 @@ def check_place(place: QueuePlace) -> None:
         raise Misuse(f"{named(place)}: a level is from 0 to {LEVEL_MAX}")
 
 
-# -- what every row begins with --------------------------------------------------------------------------------------
+# -- head of every row --------------------------------------------------------------------------------------
 
 
 def opened(what: str, value: Buffer, fixed: int, known_flags: int) -> tuple[int, int]:
-    """Flags, and where the fields behind the fixed ones begin, less their extension: both are checked. The extension's
-    size is known to fit the value."""
+    """Flags and size of the extension, both checked: the extension fits the value."""
     if len(value) < HEAD.size:
         raise Damage(f"{what} has {len(value)} bytes, too few for a row")
     format_, flags, extension_bytes = HEAD.unpack_from(value)
@@ -158,14 +153,14 @@ def opened(what: str, value: Buffer, fixed: int, known_flags: int) -> tuple[int,
 
 
 def encode_gone(gone: int) -> bytes:
-    """`gone`: bit i says that message i of the run is gone."""
+    """`gone`: bit i: message i of the run is gone."""
     gone_first = (~gone & (gone + 1)).bit_length() - 1
     rest = gone >> gone_first
     return ACK.pack(FORMAT, 0, 0, gone_first) + rest.to_bytes((rest.bit_length() + 7) // 8, "little")
 
 
 def decode_gone(place: QueuePlace, first: int, count: int, value: Buffer) -> int:
-    what = f"{named(place, first)}: the row of what is gone"
+    what = f"{named(place, first)}: the ack row"
     if len(value) < ACK.size:
         raise Damage(f"{what} has {len(value)} bytes, too few")
     _, extension_bytes = opened(what, value, ACK.size, 0)
@@ -175,7 +170,7 @@ def decode_gone(place: QueuePlace, first: int, count: int, value: Buffer) -> int
         gone: int = int.from_bytes(bitmap, "little") << gone_first | (1 << gone_first) - 1
         if gone.bit_length() <= count:
             return gone
-    raise Damage(f"{what} speaks of messages behind the {count} of the run")
+    raise Damage(f"{what} names messages behind the {count} of the run")
 
 
 # -- counters row ----------------------------------------------------------------------------------------------------
@@ -188,7 +183,7 @@ def encode_counters(counters: Counters) -> bytes:
 
 
 def decode_counters(place: QueuePlace, value: Buffer) -> Counters:
-    what = f"{named(place)}: the row of its counters"
+    what = f"{named(place)}: the counters row"
     if len(value) < COUNTERS.size:
         raise Damage(f"{what} has {len(value)} bytes, too few")
     flags, _ = opened(what, value, COUNTERS.size, CLEAN)
@@ -214,27 +209,27 @@ ORIGINS_KEPT = 1024
 
 @dataclass(frozen=True, slots=True)
 class RunHead:
-    """What stands in front of the contents, and where they begin."""
+    """The head of a run row, and the offset of the contents."""
 
     flags: int
     count: int
     size: int
-    sizes_at: int  # of the column, if there is one
-    rest_at: int  # contents, or where they are stored
+    sizes_at: int  # offset of the size column, if there is one
+    rest_at: int  # offset of the contents, or of their location
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
 def row_bytes(run: Run, is_embedded: bool) -> int:
-    """How long its row will be, at least; exactly if it is embedded."""
+    """Size of its row: exact if contents are embedded, otherwise a lower bound."""
     sizes = 0 if isinstance(run.sizes, int) else run.count * SIZE.itemsize
     contents = run.size_of(0, run.count) if is_embedded else len(run.stored)
     return RUN.size + len(_texts(run.origin)[1]) + sizes + contents
 
 
 def check_run(place: QueuePlace, run: Run, contents: Sequence[bytes] | None) -> None:
-    """Whether a row can be made of it; whoever asks is told, before anything has changed."""
+    """`Misuse` if the run does not fit a row; called before anything changes."""
     if not 0 < run.count <= RUN_COUNT_MAX:
         raise Misuse(f"{named(place, run.first)}: a run of {run.count} messages", f"cut it: 1 to {RUN_COUNT_MAX} go")
     if contents is not None and len(contents) != run.count:
@@ -245,7 +240,7 @@ def check_run(place: QueuePlace, run: Run, contents: Sequence[bytes] | None) -> 
 
 
 def encode_run(run: Run, contents: Sequence[bytes] | None) -> bytes:
-    """`contents` None: `run.stored` says where they are."""
+    """`contents` None: `run.stored` has their location."""
     lengths, texts = _texts(run.origin)
     flags = 0 if contents is not None else STORED
     size, column = run.sizes if isinstance(run.sizes, int) else 0, b""
@@ -259,7 +254,7 @@ def encode_run(run: Run, contents: Sequence[bytes] | None) -> bytes:
 
 @lru_cache(maxsize=ORIGINS_KEPT)
 def _texts(origin: Origin) -> tuple[tuple[int, int, int], bytes]:
-    """Lengths of an origin's texts, and the texts."""
+    """Lengths of the texts of an origin, and the texts."""
     exchange, routing_key, user = (text.encode() for text in (origin.exchange, origin.routing_key, origin.user))
     lengths = len(exchange), len(routing_key), len(user)
     if max(lengths) > TEXT_BYTES_MAX or not 0 <= origin.content_kind <= 0xFF:
@@ -271,7 +266,7 @@ def _texts(origin: Origin) -> tuple[tuple[int, int, int], bytes]:
 
 
 def decode_run(place: QueuePlace, first: SequenceId, value: Buffer, epoch: Epoch) -> Run:
-    """Everything but embedded contents."""
+    """The run, without embedded contents."""
     head = _head(place, first, value)
     sizes = _sizes(place, first, value, head)
     _, _, _, count, expires_ms, published_ms, _, *lengths, kind, _ = RUN.unpack_from(value)
@@ -286,7 +281,7 @@ def decode_run(place: QueuePlace, first: SequenceId, value: Buffer, epoch: Epoch
 
 
 def decode_contents(place: QueuePlace, first: SequenceId, value: Buffer, start: int, stop: int) -> list[bytes]:
-    """The contents of messages start … stop of a run that holds them itself."""
+    """Contents of messages start … stop of a run with embedded contents."""
     head = _head(place, first, value)
     sizes = _sizes(place, first, value, head)
     if head.flags & STORED:
@@ -316,20 +311,22 @@ def _head(place: QueuePlace, first: SequenceId, value: Buffer) -> RunHead:
     if rest_at > len(value):
         raise Damage(f"{what} has {len(value)} bytes, its head alone claims {rest_at}")
     if flags & STORED and rest_at == len(value):
-        raise Damage(f"{what} does not say where its contents are stored")
+        raise Damage(f"{what} has no location of its contents")
     return RunHead(flags, count, size, sizes_at, rest_at)
 
 
 def _sizes(place: QueuePlace, first: SequenceId, value: Buffer, head: RunHead) -> Sizes:
-    """A copy: it must not keep the contents alive."""
+    """A copy: it must not keep the contents in memory."""
     sizes: Sizes = head.size
     if head.flags & SIZES_DIFFER:
         sizes = np.frombuffer(value, SIZE, head.count, head.sizes_at).astype(np.uint32)
     if not head.flags & STORED:
         total = head.count * head.size if isinstance(sizes, int) else int(sizes.sum(dtype=np.uint64))
         if total != len(value) - head.rest_at:
-            held = len(value) - head.rest_at
-            raise Damage(f"{named(place, first)}: the run's row holds {held} bytes of contents, its sizes say {total}")
+            present = len(value) - head.rest_at
+            raise Damage(
+                f"{named(place, first)}: the run's row has {present} bytes of contents, its sizes sum to {total}"
+            )
     return sizes
 
 
@@ -353,7 +350,7 @@ def cuts(
 
 
 def _changes(sizes: Sizes, embed_below: int | None) -> list[int]:
-    """Where small ones follow large ones, or the other way round."""
+    """Positions where small contents follow large ones, or the other way round."""
     if embed_below is None:
         return []
     is_large = np.asarray(sizes) >= embed_below
@@ -372,7 +369,7 @@ def _within(ends: npt.NDArray[np.int64], start: int, stop: int, bytes_max: int, 
 
 
 def without_gone(place: QueuePlace, first: SequenceId, value: Buffer, gone: int) -> bytes:
-    """`gone`: bit i says that message i is."""
+    """`gone`: bit i: message i is gone."""
     run = decode_run(place, first, value, Epoch(0))
     if run.stored or not gone:
         return bytes(value)

@@ -1,1 +1,1 @@
-"""Queues: one protocol, and everything that keeps it, in memory, bounded, prioritised or mirrored."""
+"""Backing queues: the variable queue in front, other kinds in `kinds`."""

@@ -1,18 +1,18 @@
-"""The backing queue: what every kind of queue can do, whatever is behind it (S1, `rabbit_backing_queue`).
+"""Backing queue: the protocol of every kind of queue (S1, `rabbit_backing_queue`).
 
     publish ──▶ ready ──fetch──▶ pending ──ack──▶ gone
                   ▲                │
                   └────requeue─────┘            drop, purge: from ready straight to gone
 
-A backing queue is synchronous and belongs to one caller at a time. It decides; what has to be written it adds to the
-`IndexBatch` it is given, which become durable together: so a move from one queue to another is one session (DESIGN rule
-24). Proxies wrap one backing queue or several and are backing queues themselves (priority, mirror).
+A backing queue is synchronous and has one caller at a time. It adds what has to be written to an `IndexBatch`, which
+becomes durable as a whole: so a move from one queue to another is one session (DESIGN rule 24). Proxies wrap one or
+several backing queues and are backing queues themselves (priority, mirror).
 
-Tags name pending messages. They are integers that follow one another within what was fetched together; which ones is
-the queue's business, but for two things: a message has the same tag each time that it is fetched, and the bits from the
-56th on are its priority level. Everything works on ranges of tags (first, stop).
+Tags name pending messages. They are integers, adjacent within one `Fetched`. Their values depend on the queue, with two
+rules: a message has the same tag each time it is fetched, and bits 56 and up are its priority level. All calls take
+ranges of tags (first, stop).
 
-Always true: what is ready comes out in the order of sequence ids, and what is requeued stands where it stood.
+Invariant: ready messages are fetched in the order of sequence ids, and a requeued message returns to its position.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ TagRange = tuple[int, int]  # first, stop
 
 
 class Fetched(NamedTuple):
-    """Some messages of one run, with their contents; pending from now on."""
+    """Messages of one run with contents; they are pending now."""
 
-    tag: int  # of the first; the others follow
+    tag: int  # of the first message; the others follow
     slice: Slice
     is_redelivered: bool
 
@@ -40,7 +40,7 @@ class Fetched(NamedTuple):
 
 
 class MessageSizes(NamedTuple):
-    """Messages that are ready or pending, by where their contents are. Bytes are those of contents."""
+    """Ready and pending messages by residence. Bytes are those of contents."""
 
     pending_bytes: int = 0
     ready_ram: int = 0  # messages
@@ -54,47 +54,46 @@ class MessageSizes(NamedTuple):
 
 
 class BackingQueue(Protocol):
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
-        """Put messages at the rear. They can be fetched at once, before they are durable."""
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
+        """Append messages. They can be fetched at once, before they are durable."""
         ...
 
     def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
-        """Take up to so many messages from the head, at least one if there is one; they are pending until acknowledged
+        """Take up to `count` messages from the head, at least one if there is one; they are pending until acknowledged
         or requeued."""
         ...
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
-        """Let go of pending messages, for a reason; how many. A tag that is not pending is a `Misuse`, and nothing has
-        changed then."""
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
+        """Remove pending messages; how many. A tag that is not pending is a `Misuse`, and nothing has changed then."""
         ...
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
-        """Pending messages, with their contents, in the order of the tags; they stay pending. For a dead-letter move of
-        what was rejected. A tag that is not pending is a `Misuse`."""
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
+        """Pending messages with contents, in the order of the tags; they stay pending. For dead-lettering rejected
+        messages. A tag that is not pending is a `Misuse`."""
         ...
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
-        """Put pending messages back where they stood; the next fetch says that they were delivered before."""
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
+        """Return pending messages to their positions; the next fetch marks them as redelivered."""
         ...
 
     def head(self) -> Slice | None:
-        """What the next fetch begins with, without its contents; None if nothing is ready."""
+        """The slice of the next fetch, without contents; None if nothing is ready."""
         ...
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
-        """Let go of up to so many ready messages from the head, without looking at them; how many."""
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
+        """Remove up to `count` ready messages from the head, unread; how many."""
         ...
 
-    def purge(self, changes: IndexBatch) -> int:
-        """Let go of everything that is ready, and of nothing that is pending; how many."""
+    def purge(self, batch: IndexBatch) -> int:
+        """Remove all ready messages, no pending ones; how many."""
         ...
 
     def browse(self) -> Iterator[Slice]:
-        """What is ready, in order, with contents, without taking it. Ends early if the queue changes meanwhile."""
+        """Ready messages in order, with contents; they stay ready. Ends early if the queue changes meanwhile."""
         ...
 
     def __len__(self) -> int:
-        """How many are ready; at once, however many that is."""
+        """Number of ready messages, in constant time."""
         ...
 
     @property
@@ -105,54 +104,54 @@ class BackingQueue(Protocol):
 
     @property
     def ram_bytes(self) -> int:
-        """About how much memory its messages take."""
+        """About the memory of its messages."""
         ...
 
     def sizes(self) -> MessageSizes:
-        """At once, however many messages there are."""
+        """In constant time."""
         ...
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
-        """Hold in memory what is consumed or published in so many seconds, at the present rates; None: no limit. What
-        is over that is paged out, step by step, by `page`."""
+        """Limit memory to the messages published and consumed in so many seconds, at the present rates; None: no limit.
+        `page` removes the excess step by step."""
         ...
 
     def ram_duration(self) -> float:
-        """For how many seconds what is in memory lasts, at the present rates; infinite for a queue that rests."""
+        """How many seconds the messages in memory last, at the present rates; infinite for an idle queue."""
         ...
 
     def page(self) -> bool:
         """One step towards the target; whether another one is needed."""
         ...
 
-    def stop(self, changes: IndexBatch) -> None:
-        """Before a clean stop: what the next start should know. Pending messages will be ready again, and flagged."""
+    def stop(self, batch: IndexBatch) -> None:
+        """Write the state for the next start. Pending messages will be ready again, and redelivered."""
         ...
 
-    def delete(self, changes: IndexBatch) -> None:
-        """Let go of everything, pending or not, for good."""
+    def delete(self, batch: IndexBatch) -> None:
+        """Remove the queue with all its messages, pending or not."""
         ...
 
     def facts(self) -> Mapping[str, int | float | str]:
-        """What an operator may want to know of it."""
+        """Figures for operators."""
         ...
 
 
 @runtime_checkable
 class SetAsideQueue(Protocol):
-    """What a backing queue can do besides if some of its messages may be damaged while the others are not."""
+    """A backing queue that can skip damaged messages."""
 
     def set_aside(self, count: int) -> int:
-        """Take up to so many messages from the head without reading them, all of one slice; how many. They are pending,
-        and nobody has their tags: they stay on disk as they are, and are ready again at the next start."""
+        """Take up to `count` messages of one slice from the head without reading them; how many. They are pending, but
+        no caller has their tags: they stay on disk as they are, and are ready again at the next start."""
         ...
 
 
 @runtime_checkable
 class RollbackQueue(Protocol):
-    """What a backing queue can do besides: undo publishes and settlements of changes that were aborted."""
+    """A backing queue that can undo publishes and settlements of an aborted batch."""
 
     @property
-    def is_astray(self) -> bool:
-        """Whether aborted changes have taken messages from it, so that it differs from what is on disk."""
+    def has_diverged(self) -> bool:
+        """Whether an aborted batch removed messages that cannot be restored: the queue differs from its log."""
         ...

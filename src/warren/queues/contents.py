@@ -1,14 +1,14 @@
-"""Where contents and positions lie when they are not in memory, and how a queue reads them back.
+"""Contents and positions on disk, and how a queue reads them back.
 
     index        positions of persistent messages, and their contents if they are small
-    persistent   large contents, and those that several queues hold
-    transient    contents of transient messages that memory had no room for; gone with the next start
+    persistent   large contents, and those that several queues reference
+    transient    contents of transient messages without room in memory; deleted at the next start
 
-A queue moves messages and asks these for what it has let go of (VQ-45). Reading one message at a time would mean one
-read of the disk for each: so what is read for a fetch is read ahead a little, and kept until it is fetched.
+A queue pages messages out and reads them back from these stores (VQ-45). Reading one message at a time would cost one
+disk read each: so a fetch reads ahead a little, and `ContentReader` caches it until it is fetched.
 
-Always true: contents of a sequence id never change, so what was read ahead is right for as long as it is kept. Not
-here: who decides what leaves memory (paging), how anything is written to the log (queue_index/batch).
+Invariant: contents of a sequence id never change, so contents read ahead never become stale. Elsewhere: which messages
+leave memory (variable_queue), how anything is written to the log (queue_index/batch).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BULK_BYTES_MAX = 1 << 20
 
 
 class IndexSource(Protocol):
-    """What is used of a queue index."""
+    """The part of `QueueIndex` that queues use."""
 
     def recover(self, place: QueuePlace, newest: Epoch = ..., on_damage: OnDamage | None = None) -> Counters: ...
 
@@ -52,19 +52,19 @@ class IndexSource(Protocol):
 
 
 class PersistentContents(Protocol):
-    """What is used of the message store."""
+    """The part of `MessageStore` that queues use."""
 
     def submit(
-        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, changes: IndexBatch
+        self, publication: object, contents: Sequence[bytes], place: QueuePlace, run: Run, batch: IndexBatch
     ) -> None:
-        """`publication`: what is the same for every queue that gets these very contents."""
+        """`publication`: a key that is the same for every queue that gets these contents."""
         ...
 
     def read(self, stored: bytes, sizes: Sizes, start: int, stop: int) -> list[bytes]: ...
 
 
 class TransientContents(Protocol):
-    """What is used of its transient twin."""
+    """The part of `TransientStore` that queues use."""
 
     def write(self, contents: Sequence[bytes]) -> bytes: ...
 
@@ -73,33 +73,33 @@ class TransientContents(Protocol):
     def remove(self, stored: bytes) -> None: ...
 
 
-NoteDead = Callable[[Run, int, bool], None]  # so many bytes of a run are gone; was that the last of it?
-ReportAlive = Callable[[QueuePlace, int], None]  # bytes of all messages of a sub-queue, ready or pending
+NoteDead = Callable[[Run, int, bool], None]  # run, bytes that are gone, whether the whole run is
+ReportAlive = Callable[[QueuePlace, int], None]  # bytes of all ready and pending messages of a sub-queue
 
 
-def _nobody_asks(run: Run, size_bytes: int, is_all: bool) -> None:
-    """Garbage is found without hints as well."""
+def _ignore_dead(run: Run, size_bytes: int, is_all: bool) -> None:
+    """Garbage is also found without hints."""
 
 
 def _ignore(place: QueuePlace, size_bytes: int) -> None:
-    """For a queue whose sizes are not summed."""
+    """For queues whose sizes are not summed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Everything behind a queue."""
+    """The stores behind a queue."""
 
     index: IndexSource
     persistent: PersistentContents
     transient: TransientContents
     durable_epoch: Callable[[], Epoch]
-    note_dead: NoteDead = _nobody_asks
-    indexed_epoch: Callable[[], Epoch] | None = None  # None: whatever is durable is in the index
+    note_dead: NoteDead = _ignore_dead
+    indexed_epoch: Callable[[], Epoch] | None = None  # None: everything durable is in the index
     report_alive: ReportAlive = _ignore
-    note_deleted: Callable[[int], None] = lambda size_bytes: None  # a durable queue is deleted with so many bytes in it
+    note_deleted: Callable[[int], None] = lambda size_bytes: None  # a durable queue with so many bytes is deleted
 
     def is_written(self, run: Run) -> bool:
-        """Whether its contents can be let go of: they are durable, or it makes no difference."""
+        """Whether its contents may leave memory: they are durable, or the run is transient."""
         return not run.is_persistent or 0 < run.epoch <= self.durable_epoch()
 
     def scannable_epoch(self) -> Epoch:
@@ -107,28 +107,27 @@ class Stores:
         return self.durable_epoch() if self.indexed_epoch is None else self.indexed_epoch()
 
     def is_scannable(self, run: Run) -> bool:
-        """Whether its position can be dropped: a scan finds it again."""
+        """Whether its position may leave memory: a scan finds it again."""
         return not run.is_persistent or 0 < run.epoch <= self.scannable_epoch()
 
 
-class ReadTransients(Protocol):
-    def read(self, run: Run, start: int, stop: int) -> list[bytes]: ...
+ReadTransient = Callable[[Run, int, int], list[bytes]]  # contents of messages start … stop of a transient run
 
 
 class ContentReader:
     """Reads contents for one queue."""
 
-    def __init__(self, place: QueuePlace, stores: Stores, transients: ReadTransients, ahead_bytes_max: int) -> None:
+    def __init__(self, place: QueuePlace, stores: Stores, read_transient: ReadTransient, ahead_bytes_max: int) -> None:
         self._place = place
         self._stores = stores
-        self._transients = transients
+        self._read_transient = read_transient
         self._ahead_bytes_max = ahead_bytes_max
         self._ahead: deque[Slice] = deque()
         self.ahead_count = 0
         self.ahead_bytes = 0
 
     def read(self, slices: Sequence[Slice]) -> list[list[bytes]]:
-        """Contents of each of them, from wherever they are."""
+        """Contents of each slice, from memory or disk."""
         found: list[list[bytes] | None] = [slice_.contents for slice_ in slices]
         embedded = []
         for at, slice_ in enumerate(slices):
@@ -136,7 +135,7 @@ class ContentReader:
             if found[at] is not None:
                 continue
             if not run.is_persistent:
-                found[at] = self._transients.read(run, slice_.start, slice_.stop)
+                found[at] = self._read_transient(run, slice_.start, slice_.stop)
             elif run.stored:
                 found[at] = self._stores.persistent.read(run.stored, run.sizes, slice_.start, slice_.stop)
             else:
@@ -148,24 +147,23 @@ class ContentReader:
         return [contents for contents in found if contents is not None]
 
     def read_first(self, upcoming: Iterable[Slice], count: int) -> list[bytes]:
-        """Contents of the first messages of what comes next, at most so many and all of one slice. What comes behind
-        them is read as well, and kept for the next time."""
+        """Contents of up to `count` messages of the first slice. Following messages are read ahead."""
         slices = iter(upcoming)
         head = next(slices)
-        kept = self._kept(head.first)
-        if kept is None:
+        ahead = self._ahead_from(head.first)
+        if ahead is None:
             self._read_ahead(head, slices, count)
-            kept = self._ahead[0]
-        assert kept.contents is not None
-        offset = head.first - kept.first
-        return kept.contents[offset : offset + min(count, len(head))]
+            ahead = self._ahead[0]
+        assert ahead.contents is not None
+        offset = head.first - ahead.first
+        return ahead.contents[offset : offset + min(count, len(head))]
 
     def forget(self) -> None:
-        """Let go of what was read ahead."""
+        """Drop what was read ahead."""
         self._ahead.clear()
         self.ahead_count = self.ahead_bytes = 0
 
-    def _kept(self, first: SequenceId) -> Slice | None:
+    def _ahead_from(self, first: SequenceId) -> Slice | None:
         while self._ahead and self._ahead[0].end <= first:
             passed = self._ahead.popleft()
             self.ahead_count -= len(passed)
@@ -174,9 +172,11 @@ class ContentReader:
 
     def _read_ahead(self, head: Slice, following: Iterator[Slice], count: int) -> None:
         self.forget()
-        asked = head.run.size_of(head.start, min(head.stop, head.start + count))
-        in_bulk = min(BULK_BYTES_MAX, count * head.size_bytes // len(head))  # about what is asked for, of several runs
-        room = max(self._ahead_bytes_max, asked, in_bulk)
+        requested = head.run.size_of(head.start, min(head.stop, head.start + count))
+        in_bulk = min(
+            BULK_BYTES_MAX, count * head.size_bytes // len(head)
+        )  # about the size of the request, over several runs
+        room = max(self._ahead_bytes_max, requested, in_bulk)
         wanted: list[Slice] = []
         for slice_ in chain([head], following):
             fits = 0 if slice_.contents is not None else fitting(slice_, len(slice_), room)
@@ -186,14 +186,14 @@ class ContentReader:
             room -= wanted[-1].size_bytes
             if fits < len(slice_) or len(wanted) == AHEAD_SLICES_MAX:
                 break
-        for slice_, contents in zip(wanted, self._read_bravely(wanted), strict=False):
+        for slice_, contents in zip(wanted, self._read_or_first_only(wanted), strict=False):
             slice_.contents = contents
             self._ahead.append(slice_)
             self.ahead_count += len(slice_)
             self.ahead_bytes += slice_.size_bytes
 
-    def _read_bravely(self, wanted: list[Slice]) -> list[list[bytes]]:
-        """If something behind the first is damaged, the first is read alone: it is what was asked for."""
+    def _read_or_first_only(self, wanted: list[Slice]) -> list[list[bytes]]:
+        """If a slice behind the first is damaged, the first is read alone: it was requested."""
         try:
             return self.read(wanted)
         except Damage:
@@ -201,7 +201,7 @@ class ContentReader:
 
 
 def fitting(slice_: Slice, count: int, room: int) -> int:
-    """How many of its first `count` messages have no more than `room` bytes together."""
+    """How many of its first `count` messages fit into `room` bytes."""
     count = min(count, slice_.stop - slice_.start)
     if slice_.size_bytes <= room:
         return count

@@ -1,13 +1,13 @@
-"""What of a queue is on disk: which messages of its runs are gone, how many there are, and what a start must know.
+"""Index counters: what the queue index has of one queue: gone messages per run, totals, and the counters row.
 
-    gone       runs of which some messages are gone: first sequence id → bitmap
-    counters   next, head, count, bytes, delivered to             written with what is dequeued, and now and then
+    gone       runs with messages that are gone: first sequence id → bitmap
+    counters   next, head, count, bytes, delivered_to             written with each dequeue, and every few runs
 
-Messages leave in slices; on disk they leave in runs. So for each run the bitmap of what is gone is kept from the first
-message that goes to the last, which takes the run with it. A run that goes whole never has one.
+Messages leave in slices; on disk they leave in runs. So each run has a bitmap of gone messages, from the first message
+that goes to the last, which removes the run. A run that goes as a whole never has one.
 
-Always true: count and bytes are those of persistent messages that are ready or pending. What is wholly gone stays in
-the books until the index has the changes that remove it: a scan, which applies nothing, may see it until then.
+Invariants: count and bytes are those of persistent messages that are ready or pending. The bitmap of a run that is
+wholly gone stays until the index has applied its removal: a scan, which applies nothing, may return the run until then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from warren.queue_index.history_format import DequeueReason
 from warren.queue_index.row_format import Counters
 from warren.queues.contents import Stores
 
-ENDED_MAX = 1 << 14  # removed runs kept in the books for an index that stands still; beyond it scans overlay the log
+ENDED_MAX = 1 << 14  # removed runs remembered for an index that does not advance; beyond it scans overlay the log
 
 
 class IndexCounters:
@@ -32,55 +32,55 @@ class IndexCounters:
         self._note_dead = stores.note_dead
         self._stores = stores
         self._counters_every_runs = counters_every_runs
-        self._runs_untold = 0  # since the counters were written
+        self._runs_since_written = 0  # of the counters
         self._gone: dict[SequenceId, int] = {}
-        self._settling: list[tuple[Run, int, bool]] = []  # what left by changes that have not ended: bytes, is it all?
-        self._ended: deque[tuple[Epoch, SequenceId]] = deque()  # wholly gone, and perhaps still seen by a scan
-        self.forgotten = Epoch(0)  # a scan must have the removals up to this epoch: they are in the books no more
-        self.unread: set[SequenceId] = set()  # runs that cannot be read, by their first message: they stay on disk
+        self._settling: list[tuple[Run, int, bool]] = []  # of a batch that has not ended: run, bytes, whole run
+        self._ended: deque[tuple[Epoch, SequenceId]] = deque()  # wholly gone; a scan may still return them
+        self.forgotten = Epoch(0)  # a scan must include removals up to this epoch: their bitmaps are dropped
+        self.unread: set[SequenceId] = set()  # unreadable runs, by first sequence id: they stay on disk
         self.next = counters.next
-        self.delivered_to = counters.delivered_to  # everything below was delivered, nothing else was
+        self.delivered_to = counters.delivered_to  # everything below was delivered, nothing above
         self.count = counters.count
         self.size_bytes = counters.size_bytes
 
     def gone_of(self, run: Run, on_disk: int) -> int:
-        """Which messages of a run are gone, if the index says this. What was told since is newer."""
+        """Bitmap of gone messages of a run. `on_disk`: that of the index; the one in memory is newer."""
         known = self._gone.get(run.first)
         if known is None and on_disk:
             self._gone[run.first] = on_disk
         return on_disk if known is None else known
 
     def published(self, run: Run) -> None:
-        """A persistent run came."""
+        """Count a new persistent run."""
         self.count += run.count
         self.size_bytes += run.size_of(0, run.count)
-        self._runs_untold += 1
+        self._runs_since_written += 1
 
     def unpublish(self, first: SequenceId, runs: Sequence[Run]) -> None:
-        """These came from `first` on, but nothing of them was written. Nor were the counters, if they were told."""
+        """Undo the publish of runs from `first` on. The counters row was not written either."""
         self.next = first
         for run in runs:
             self.count -= run.count
             self.size_bytes -= run.size_of(0, run.count)
-        self._runs_untold = self._counters_every_runs
+        self._runs_since_written = self._counters_every_runs
 
     def lost(self, count: int, size_bytes: int) -> None:
-        """Messages are not where they should be: they count no more."""
+        """Subtract messages that do not exist on disk."""
         self.count -= count
         self.size_bytes -= size_bytes
 
-    def dequeue(self, slices: Sequence[Slice], reason: DequeueReason, changes: IndexBatch) -> None:
-        """Persistent messages go, for a reason."""
-        if len(slices) == 1:  # most often
-            self._dequeue(slices[0].run, slices, reason, changes)
+    def dequeue(self, slices: Sequence[Slice], reason: DequeueReason, batch: IndexBatch) -> None:
+        """Dequeue persistent messages."""
+        if len(slices) == 1:  # the usual case
+            self._dequeue(slices[0].run, slices, reason, batch)
             return
         for run, going in groupby(slices, key=_run_of):
-            self._dequeue(run, list(going), reason, changes)
+            self._dequeue(run, list(going), reason, batch)
 
-    def _dequeue(self, run: Run, slices: Sequence[Slice], reason: DequeueReason, changes: IndexBatch) -> None:
-        """These of one run."""
+    def _dequeue(self, run: Run, slices: Sequence[Slice], reason: DequeueReason, batch: IndexBatch) -> None:
+        """Slices of one run."""
         gone, size_bytes = self._gone.get(run.first, 0), 0
-        newly: list[tuple[int, int]] = []  # ranges that follow one another are one
+        newly: list[tuple[int, int]] = []  # adjacent ranges are merged
         for slice_ in slices:
             count, first, end = slice_.stop - slice_.start, slice_.first, slice_.end
             gone |= (1 << count) - 1 << slice_.start
@@ -93,10 +93,10 @@ class IndexCounters:
         self.size_bytes -= size_bytes
         self._gone[run.first] = gone
         self._settling.append((run, size_bytes, gone.bit_count() == run.count))
-        changes.dequeue(self._place, run, gone, newly, reason)
+        batch.dequeue(self._place, run, gone, newly, reason)
 
     def undo_dequeues(self, slices: Sequence[Slice]) -> None:
-        """The changes were aborted: these, all that they dequeued, are there as before."""
+        """Undo all dequeues of an aborted batch."""
         for slice_ in slices:
             first, count = slice_.run.first, len(slice_)
             self.count += count
@@ -107,24 +107,25 @@ class IndexCounters:
         self._settling = []
 
     def clear(self) -> None:
-        """All of them are gone at once."""
+        """The queue is deleted."""
         self._gone, self._settling, self._ended = {}, [], deque()
         self.unread.clear()
         self.count = self.size_bytes = 0
 
-    def tell(self, head: Slice | None, changes: IndexBatch, is_due: bool = True) -> None:
-        """Have the counters written, if they are due. `head`: the first message that is ready or pending."""
-        if is_due or self._runs_untold >= self._counters_every_runs:
-            changes.counters(self._place, self.counters(head, is_clean=False))
-            self._runs_untold = 0
+    def write(self, head: Slice | None, batch: IndexBatch, is_due: bool = True) -> None:
+        """Add the counters row to the batch, if it is due. `head`: the first ready or pending message."""
+        if is_due or self._runs_since_written >= self._counters_every_runs:
+            batch.counters(self._place, self.counters(head, is_clean=False))
+            self._runs_since_written = 0
 
     def counters(self, head: Slice | None, is_clean: bool) -> Counters:
-        first = min([self.next if head is None else head.run.first, *self.unread])  # the next start reads these again
+        first = min(
+            [self.next if head is None else head.run.first, *self.unread]
+        )  # the next start reads unreadable runs again
         return Counters(self.next, first, self.count, self.size_bytes, self.delivered_to, is_clean)
 
     def settled(self, epoch: Epoch) -> None:
-        """The changes have ended: what is gone is gone, and whoever collects garbage is told. A run that came and went
-        within them was never written."""
+        """The batch has ended: report garbage. A run published and removed within the batch was never written."""
         for run, size_bytes, is_all in self._settling:
             if is_all:
                 self._ended.append((epoch, run.first))
@@ -137,7 +138,7 @@ class IndexCounters:
             self._gone.pop(first, None)
 
     def __iter__(self) -> Iterator[tuple[SequenceId, int]]:
-        """Runs of which some are gone, and which."""
+        """Runs with gone messages, and the bitmaps."""
         return iter(self._gone.items())
 
 

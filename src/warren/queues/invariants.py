@@ -1,6 +1,6 @@
-"""What is always true of a variable queue between two calls, as one function (upstream's `a/1`, C-04).
+"""Invariants of a variable queue between two calls, as one function (upstream's `a/1`, C-04).
 
-Tests and the simulator call it after every change. It looks at every slice, so nothing else does.
+Tests and the simulator call it after every change. It reads every slice, so the product does not.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ def _check_order(queue: VariableQueue) -> None:
     edges += [(slice_.first, slice_.end) for slice_ in (*subqueues.q2, *subqueues.q1)]
     assert all(first < end for first, end in edges), f"an empty slice: {edges}"
     assert all(before[1] <= after[0] for before, after in pairwise(edges)), f"out of order: {edges}"
-    assert not edges or edges[-1][1] <= queue.ledger.next, "a sequence id that was not given yet"
+    assert not edges or edges[-1][1] <= queue.index_counters.next, "a sequence id that was not given yet"
     both = sorted([*((s.first, s.end) for s in queue.subqueues), *((s.first, s.end) for s in queue.pending)])
     assert all(before[1] <= after[0] for before, after in pairwise(both)), f"ready and pending: {both}"
-    assert all(slice_.end <= queue.ledger.delivered_to for slice_ in queue.pending), "pending, and never delivered"
+    assert all(slice_.end <= queue.index_counters.delivered_to for slice_ in queue.pending), (
+        "a pending message was delivered"
+    )
     fresh = [*subqueues.q2, *subqueues.q1]
     assert not fresh or not queue.subqueues.q4.count or fresh[0].first >= queue.subqueues.q4.last.end
 
@@ -63,28 +65,30 @@ def _check_residence(queue: VariableQueue) -> None:
 
 
 def _check_counts(queue: VariableQueue) -> None:
-    subqueues, pending, ledger = queue.subqueues, queue.pending, queue.ledger
-    for lane in (subqueues.q1, subqueues.q2, subqueues.q3, subqueues.q4, pending):
-        _check_counts_of(lane)
+    subqueues, pending, index_counters = queue.subqueues, queue.pending, queue.index_counters
+    for subqueue in (subqueues.q1, subqueues.q2, subqueues.q3, subqueues.q4, pending):
+        _check_counts_of(subqueue)
     ready = sum(map(len, subqueues)) + subqueues.delta.count
     assert len(queue) == ready, f"{len(queue)} ready, but {ready} found"
-    held = [slice_ for slice_ in (*subqueues, *pending) if slice_.run.is_persistent]
-    count = sum(map(len, held))
-    assert count <= ledger.count <= count + subqueues.delta.count, f"{ledger.count} on disk, {count} in memory"
-    for first, gone in ledger:
+    persistent = [slice_ for slice_ in (*subqueues, *pending) if slice_.run.is_persistent]
+    count = sum(map(len, persistent))
+    assert count <= index_counters.count <= count + subqueues.delta.count, (
+        f"{index_counters.count} on disk, {count} in memory"
+    )
+    for first, gone in index_counters:
         assert gone > 0, f"nothing is gone of the run at {first}"
-    for slice_ in held:
-        gone = dict(ledger).get(slice_.run.first, 0)
-        assert not gone >> slice_.start & (1 << len(slice_)) - 1, f"{slice_} is gone and not gone"
+    for slice_ in persistent:
+        gone = dict(index_counters).get(slice_.run.first, 0)
+        assert not gone >> slice_.start & (1 << len(slice_)) - 1, f"{slice_} is both gone and present"
 
 
-def _check_counts_of(lane: SubQueue | PendingAcks) -> None:
-    slices: Iterable[Slice] = list(lane)
+def _check_counts_of(subqueue: SubQueue | PendingAcks) -> None:
+    slices: Iterable[Slice] = list(subqueue)
     in_ram = [slice_ for slice_ in slices if slice_.contents is not None]
     found = [sum(map(len, slices)), sum(s.run.size_of(s.start, s.stop) for s in slices)]
     found += [sum(map(len, in_ram)), sum(sum(map(len, s.contents or ())) for s in in_ram)]
-    said = [lane.count, lane.size_bytes, lane.ram_count, lane.ram_bytes]
-    assert said == found, f"counts {said} of slices {found}"
+    counted = [subqueue.count, subqueue.size_bytes, subqueue.ram_count, subqueue.ram_bytes]
+    assert counted == found, f"counts {counted} of slices {found}"
 
 
 def _check_delta(queue: VariableQueue) -> None:
@@ -93,6 +97,8 @@ def _check_delta(queue: VariableQueue) -> None:
     assert sum(map(len, slices)) == delta.count, f"delta counts {delta.count}, reading it finds {slices}"
     assert sum(slice_.size_bytes for slice_ in slices) == delta.size_bytes, "bytes of delta"
     assert all(before.end <= after.first for before, after in pairwise(slices)), f"delta is out of order: {slices}"
-    held = [slice_ for slice_ in (*subqueues, *queue.pending, *slices) if slice_.run.is_persistent]
-    said = queue.ledger.count, queue.ledger.size_bytes
-    assert said == (sum(map(len, held)), sum(slice_.size_bytes for slice_ in held)), f"the ledger says {said}"
+    persistent = [slice_ for slice_ in (*subqueues, *queue.pending, *slices) if slice_.run.is_persistent]
+    counted = queue.index_counters.count, queue.index_counters.size_bytes
+    assert counted == (sum(map(len, persistent)), sum(slice_.size_bytes for slice_ in persistent)), (
+        f"the index counters have {counted}"
+    )

@@ -1,30 +1,23 @@
-"""A set of tags, kept as ranges: what was fetched together is one of them, until an acknowledgement splits it.
+"""Pending messages: fetched, and neither acknowledged nor requeued; stored as ranges, not as messages.
+
+    buckets    0 …1023   1024 … 2047   2048 …        sequence ids, 1,024 per bucket
+               [▪▪▪ ▪▪]  [▪▪▪▪▪▪▪▪▪▪]  [▪ ]          pending slices of each, in order
+
+`PendingAcks`: a tag is the sequence id, which names one message of the queue for ever; messages fetched together have
+adjacent tags. Slices fetched one after the other are merged, so a thousand messages fetched singly cost little more
+than a thousand fetched at once. Nothing is longer than its bucket: taking a message out of the middle moves a thousand
+references at most. Contents of pending messages can be paged out as those of ready ones can, and are read again if the
+message is requeued and fetched.
+
+`TagRanges`: a set of tags in the same buckets, without messages. Proxies check tags with it, so that a call with a
+wrong tag is refused before it reaches a queue behind the proxy.
 
     add 3…8   [3, 8)        take 5   [3, 5) [6, 8)        add 5   [3, 8)
 
-Proxies keep their pending messages so: a call that names a wrong tag is refused before any queue behind the proxy has
-heard of it.
-
-Ranges are kept in buckets of 1,024 tags, and are cut at the edges of those: what is acknowledged in any order among a
-million moves a thousand numbers at most.
-
-Always true: ranges of a bucket are in order, do not touch, and none is empty. A call that is refused changes nothing.
-
-What was fetched and is neither acknowledged nor requeued: ranges, not messages.
-
-    buckets    0 …1023   1024 … 2047   2048 …        sequence ids, a thousand at a time
-               [▪▪▪ ▪▪]  [▪▪▪▪▪▪▪▪▪▪]  [▪ ]          in each the slices that are pending, in order
-
-A tag is the sequence id: it names one message of the queue for ever, and what was fetched together follows on. Slices
-that are fetched one after the other become one again, so a thousand messages fetched singly cost little more than a
-thousand fetched at once. Nothing is ever longer than its bucket: taking a message out of the middle moves a thousand
-references at most, and finding one never looks far.
-
-Contents of pending messages are memory too. They can be let go of as those of ready ones can, and are read again if the
-message is requeued and fetched.
-
-Always true: slices of a bucket are in order, do not overlap, and belong to nobody else. A call that names a tag which
-is not pending changes nothing.
+Invariants
+* Ranges of a bucket are in order, do not overlap, and none is empty; adjacent tag ranges are merged.
+* Slices of a bucket have no other owner.
+* A call with a tag that is not pending changes nothing.
 """
 
 from __future__ import annotations
@@ -34,12 +27,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from warren.base.errors import Misuse
+from warren.base.ids import SequenceId
 from warren.base.messages import Run, Slice
 from warren.queues.backing_queue import TagRange
-from warren.queues.subqueues import first_of
 
 BITS = 10  # a bucket holds 1 << BITS tags
-_Bucket = tuple[list[int], list[int]]  # where its ranges begin, and where they stop
+_Bucket = tuple[list[int], list[int]]  # firsts and stops of its ranges
 
 
 class TagRanges:
@@ -51,7 +44,7 @@ class TagRanges:
         self.count = 0
 
     def __iter__(self) -> Iterator[TagRange]:
-        """In order; what goes on behind the edge of a bucket is one range."""
+        """In order; ranges that continue in the next bucket are joined."""
         begun: TagRange | None = None
         for number in sorted(self._buckets):
             for first, stop in zip(*self._buckets[number], strict=True):
@@ -69,13 +62,13 @@ class TagRanges:
         return bool(self._buckets)
 
     def add(self, first: int, stop: int) -> None:
-        """None of these is there yet."""
+        """Add tags, none of which is in the set."""
         for part in in_buckets(first, stop):
             self._add(*part)
         self.count += stop - first
 
     def checked(self, ranges: Sequence[TagRange]) -> list[TagRange]:
-        """The same in order, if each of these tags is there and is named once."""
+        """The same ranges in order; `Misuse` if a tag is missing or named twice."""
         ordered = sorted(each for each in ranges if each[0] < each[1])
         end = None
         for first, stop in ordered:
@@ -88,14 +81,14 @@ class TagRanges:
         return ordered
 
     def take(self, ranges: Sequence[TagRange]) -> list[TagRange]:
-        """Take these out, in order; all of them, or none and a `Misuse`."""
+        """Remove ranges; all of them, or none and a `Misuse`. Returns them in order."""
         ordered = self.checked(ranges)
         for first, stop in ordered:
             self._take(first, stop)
         return ordered
 
     def take_first(self, count: int) -> TagRange:
-        """Take out up to so many of the first range, as far as it is in one bucket."""
+        """Remove up to `count` tags of the first range, within one bucket."""
         while self._numbers[0] not in self._buckets:
             heapq.heappop(self._numbers)
         firsts, stops = self._buckets[self._numbers[0]]
@@ -115,7 +108,7 @@ class TagRanges:
         bucket = self._buckets.get(number)
         if bucket is None:
             bucket = self._buckets[number] = [], []
-            if len(self._numbers) > 2 * len(self._buckets):  # mostly of buckets that are gone
+            if len(self._numbers) > 2 * len(self._buckets):  # mostly buckets that are gone
                 self._numbers = sorted(self._buckets)
             else:
                 heapq.heappush(self._numbers, number)
@@ -136,7 +129,7 @@ class TagRanges:
             stops.insert(at, stop)
 
     def _missing(self, first: int, stop: int) -> int | None:
-        """A tag of these that is not there."""
+        """The first of these tags that is not in the set."""
         while first < stop:
             bucket = self._buckets.get(first >> BITS)
             at = -1 if bucket is None else bisect_right(bucket[0], first) - 1
@@ -151,7 +144,7 @@ class TagRanges:
         self.count -= stop - first
 
     def _remove(self, first: int, stop: int) -> None:
-        """Within one bucket, and so within one of its ranges."""
+        """Within one bucket, and so within one range."""
         firsts, stops = self._buckets[first >> BITS]
         at = bisect_right(firsts, first) - 1
         left, right = firsts[at], stops[at]
@@ -170,7 +163,7 @@ class TagRanges:
 
 
 def in_buckets(first: int, stop: int) -> Iterator[TagRange]:
-    """The same tags, cut where buckets meet."""
+    """The same tags, cut at the edges of buckets."""
     while first < stop:
         edge = min(stop, (first >> BITS) + 1 << BITS)
         yield first, edge
@@ -196,13 +189,13 @@ class PendingAcks:
 
     @property
     def head(self) -> Slice | None:
-        """The first of those that are pending."""
+        """The first pending slice."""
         while self._numbers and self._numbers[0] not in self._buckets:
             heapq.heappop(self._numbers)
         return self._buckets[self._numbers[0]][0] if self._numbers else None
 
     def add(self, slice_: Slice) -> None:
-        """These are pending from now on. The slice stays its owner's."""
+        """Add pending messages. The slice is copied."""
         run, at, contents = slice_.run, slice_.start, slice_.contents
         while at < slice_.stop:
             number = run.first + at >> BITS
@@ -212,12 +205,12 @@ class PendingAcks:
             at = edge
 
     def take(self, ranges: Sequence[TagRange]) -> list[Slice]:
-        """These are not pending any more. In the order of their tags; all of them, or none and a `Misuse`."""
+        """Remove pending messages; all of them, or none and a `Misuse`. Returns them in the order of their tags."""
         ordered = self._checked(ranges)
         return [taken for first, stop in ordered for taken in self._take(first, stop)]
 
-    def look(self, ranges: Sequence[TagRange]) -> list[Slice]:
-        """These, as they are asked for; they stay pending."""
+    def select(self, ranges: Sequence[TagRange]) -> list[Slice]:
+        """Pending messages in the order of `ranges`; they stay pending."""
         self._checked(ranges)
         return [part for first, stop in ranges for part in self._between(first, stop)]
 
@@ -233,19 +226,19 @@ class PendingAcks:
         return bits
 
     def release(self, quota: int, is_written: Callable[[Run], bool], page: Callable[[list[Slice]], list[Slice]]) -> int:
-        """Have contents of about so many messages put on disk and forget them; of how many it was done."""
+        """Page out contents of about `quota` messages; of how many it was done."""
         done = 0
         for number in sorted(self._with_contents, reverse=True):
             bucket = self._buckets.get(number, [])
-            held = [at for at, slice_ in enumerate(bucket) if slice_.contents is not None]
-            going = [at for at in held if is_written(bucket[at].run)]
+            in_memory = [at for at, slice_ in enumerate(bucket) if slice_.contents is not None]
+            going = [at for at in in_memory if is_written(bucket[at].run)]
             for at in going:
                 self._count(bucket[at], -1)
             for at, paged in zip(going, page([bucket[at] for at in going]), strict=True):
                 bucket[at] = paged
                 self._count(paged, 1)
                 done += len(paged)
-            if len(going) == len(held):
+            if len(going) == len(in_memory):
                 self._with_contents.discard(number)
             if done >= quota:
                 break
@@ -257,7 +250,7 @@ class PendingAcks:
         bucket = self._buckets.get(number)
         if bucket is None:
             bucket = self._buckets[number] = []
-            if len(self._numbers) > 2 * len(self._buckets):  # mostly of buckets that are gone
+            if len(self._numbers) > 2 * len(self._buckets):  # mostly buckets that are gone
                 self._numbers = sorted(self._buckets)
             else:
                 heapq.heappush(self._numbers, number)
@@ -273,7 +266,7 @@ class PendingAcks:
         bucket.insert(at, slice_)
 
     def _checked(self, ranges: Sequence[TagRange]) -> Sequence[TagRange]:
-        """In order, if all of them are pending and none is named twice."""
+        """The ranges in order; `Misuse` if a tag is not pending or named twice."""
         ordered = ranges if len(ranges) < 2 else sorted(ranges)
         end = -1
         for first, stop in ordered:
@@ -286,7 +279,7 @@ class PendingAcks:
         return ordered
 
     def _missing(self, first: int, stop: int) -> int | None:
-        """A tag of these that is not pending."""
+        """The first of these tags that is not pending."""
         at = first
         while at < stop:
             bucket = self._buckets.get(at >> BITS)
@@ -299,7 +292,7 @@ class PendingAcks:
         return None
 
     def _between(self, first: int, stop: int) -> Iterator[Slice]:
-        """What is pending from one tag up to another, in parts of their own."""
+        """Copies of pending slices from one tag up to another."""
         at = first
         while at < stop:
             number = at >> BITS
@@ -340,7 +333,7 @@ class PendingAcks:
 
 
 def _is_joined(before: Slice, slice_: Slice) -> bool:
-    """Make one slice of two, if they follow one another in one run and are alike."""
+    """Merge two slices, if they are adjacent in one run and both have contents, or neither has."""
     if before.run is not slice_.run or before.stop != slice_.start:
         return False
     if before.contents is not None and slice_.contents is not None:
@@ -361,7 +354,7 @@ def _part(slice_: Slice, first: int, end: int) -> Slice:
 
 
 def _without(slice_: Slice, first: int, end: int, size_bytes: int) -> list[Slice]:
-    """What is left of it when these go. Most go from the front, in order: then it is shortened in place."""
+    """The rest of a slice without some messages. Usually those at the front go: then it is shortened in place."""
     if first == slice_.first:
         slice_.start += end - first
         slice_.size_bytes -= size_bytes
@@ -373,5 +366,9 @@ def _without(slice_: Slice, first: int, end: int, size_bytes: int) -> list[Slice
 
 
 def _index_at(bucket: list[Slice], at: int) -> int:
-    """Where the slice stands that holds this sequence id, if one does."""
+    """Index of the slice that contains a sequence id, if one does."""
     return 0 if at < bucket[0].end else bisect_right(bucket, at, key=first_of) - 1
+
+
+def first_of(slice_: Slice) -> SequenceId:
+    return SequenceId(slice_.run.first + slice_.start)

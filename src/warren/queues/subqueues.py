@@ -1,59 +1,55 @@
-"""One of the four sub-queues: slices in a row, with their counts.
+"""Sub-queues of a variable queue: q1 … q4, delta, transient messages on disk, and every move between them (seed 000).
+
+    publish ─▶ [ q1 ─▶ q2 ─▶ delta ─▶ q3 ─▶ q4 ] ─▶ consumer           oldest on the right: q4 < q3 < delta < q2 < q1
+               alpha   beta   on disk  beta  alpha                      empty sub-queues are skipped (VQ-44)
+
+    put                    to the rear of q4, or of q1 if q3 is not empty
+    take                   from q4, then from q3; then `refill`
+    refill                 q3 is empty: read delta into q3, and q2 behind it when delta is empty; or q1 becomes q4
+    push_alphas_to_betas   front of q1 → rear of q2 (delta is not empty) or q3;  rear of q4 → front of q3
+    push_betas_to_deltas   rear of q3 → front of delta, then front of q2 → rear of delta
+    put_back               fetched messages, to their old position: q4, q3 or delta; never q2 or q1
+
+Quotas count messages, and split slices. Contents of a persistent message are in the log already, so removing them from
+memory writes nothing; they stay as long as their epoch is not durable. Messages at the rear of q4 that are that new
+move to q1 when older ones are paged: their place is behind those. A position stays in memory until the index can scan
+the run; positions at the rear of q3 that are that new move to q2 when older ones leave.
+
+`SubQueue` is one of q1 … q4: slices in order, with counts, so that its length is known at once (VQ-08).
 
     first ▸ [ slice ][ slice ][ slice ] ◂ last            count, bytes, and how much of it has contents in memory
 
-The length is known at once, however long it is (VQ-08): every move adds or takes a slice and corrects four numbers.
-A sub-queue owns its slices: it shortens one in place when only a part is taken. So nobody else may hold them, and what
-is taken out belongs to whoever took it. Lists of contents are never changed, only replaced: they may be shared.
-
-Always true: slices stand in the order of sequence ids and none is empty.
-
-Delta: the part of a queue that is on disk only, contents and positions (VQ-30).
+`Delta` is the part of a queue that is on disk only, contents and positions (VQ-30).
 
     … q3 ][ start ─────────────── count of them ─────────────── end )[ q2 …
-             persistent ones: in the queue index, found by a scan from start to end
-             transient ones: pieces in the transient store
+             persistent messages: in the queue index, found by a scan from start to end
+             transient messages: pieces in the transient store
 
-Memory holds three numbers for it, however many messages it has, and a few words for each piece. Reading it back merges
-both by sequence id and leaves out what is gone, what is pending, and what is just being put back: a message that is
-fetched, or acknowledged, has not left the index yet when the range it stood in is read again.
+Memory holds three numbers for it, however many messages it has, and a few words per piece. Reading it back merges both
+by sequence id, and leaves out messages that are gone, pending, or being requeued: a message that is fetched or
+acknowledged may still be in the index when its range is read again. A run that the index cannot read (damage) is left
+out until the queue is opened again, and counted in `missing`. It stays counted, neither ready nor settled: if its file
+is repaired, the next opening finds it.
 
-Always true: everything from `start` up to `end` that is neither gone nor pending is in delta. Only runs that the index
-can scan are put here, so reading waits for no sync and applies nothing. Runs that an index cannot read (damage) are
-left out until the queue is opened again, and counted in `missing`. They stay in the books, as neither ready nor
-settled: if their file is mended, the next opening finds them.
+`Transients` are transient messages without room in memory.
 
-Transient messages of one queue that memory had no room for.
+    unit    contents of slices that left memory together, in the transient store     number → location, messages left
+    piece   positions of slices that left memory too, joined and written likewise    first, end, location
 
-    unit    contents of slices that left memory together, in the transient store     number → where, how many are left
-    piece   positions of slices that left memory too, joined and written likewise    first, end, where
+Contents leave memory first, positions later, as for persistent messages. A million transient messages need a few units
+and pieces in memory. `stored` of such a run has the unit and the position in it (`WORDS`); a slice that is paged out
+gets its own run.
 
-Contents go first, positions later: as for persistent messages, only that nobody has written them before. What is left
-in memory of a million transient messages is a few units and pieces. A run of such messages says in `stored`, in our own
-words, which unit has its contents and where in it they begin; a slice that is paged out gets a run of its own.
+Invariants
+* After each move: `invariants.check`. Between `take` and `refill` it does not hold (C-04).
+* Slices are in the order of sequence ids, and none is empty. A sub-queue owns its slices: it may shorten one in place.
+  A slice taken out belongs to the caller. Lists of contents are never changed, only replaced: they may be shared.
+* Everything from `start` up to `end` that is neither gone nor pending is in delta. Only runs that the index can scan
+  are put there, so reading delta waits for no sync and applies nothing.
+* A unit is removed when the last of its messages is gone. The transient store is scratch: the next start deletes it
+  without reading it, so its bytes have no stable format.
 
-Always true: a unit is removed when the last of its messages is gone. All of it is scratch: the next start deletes it
-and reads none of it, so its bytes have no format to keep. Not here: which slices leave memory (lanes).
-
-The lanes of a variable queue, and every move between them (seed 000).
-
-    publish ─▶ [ q1 ─▶ q2 ─▶ delta ─▶ q3 ─▶ q4 ] ─▶ consumer           oldest on the right: q4 < q3 < delta < q2 < q1
-               alpha   beta   on disk  beta  alpha                      empty lanes are passed over (VQ-44)
-
-    put                    to the rear of q4, or of q1 if there is something in q3
-    take                   from q4, then from q3; then `refill`
-    refill                 q3 is empty: read delta into q3, and q2 behind it when delta is empty; or q1 becomes q4
-    push_alphas_to_betas   front of q1 → rear of q2 (delta has something) or q3;  rear of q4 → front of q3
-    push_betas_to_deltas   rear of q3 → front of delta, then front of q2 → rear of delta
-    put_back               what was fetched, where it stood: q4, q3 or delta; nothing in q2 or q1 was ever fetched
-
-Quotas count messages, and split slices. Contents of a persistent message are in the log already, so leaving memory
-writes nothing for it; but it stays as long as its epoch is not durable. Messages at the rear of q4 which are that new
-go to q1 when older ones are paged: their place is behind those. A position stays until the index can scan the run;
-positions at the rear of q3 which are that new go to q2 when older ones leave.
-
-Always true after each move: see `invariants`. In the midst of `take` … `refill` it is not (C-04).
-Not here: when to page and how much (paging), what is pending or gone (pending_acks, ledger).
+Elsewhere: when to page and how much (variable_queue), pending and settled messages (pending_acks, index_counters).
 """
 
 from __future__ import annotations
@@ -66,7 +62,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, takewhile
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -77,8 +73,9 @@ from warren.queue_index.index import IndexedRun
 from warren.queue_index.row_format import RUN_COUNT_MAX, RUN_HEAP_BYTES_MAX, Counters
 from warren.queues.contents import Stores, TransientContents
 from warren.queues.index_counters import IndexCounters
+from warren.queues.pending_acks import PendingAcks, first_of
 
-CUT_MESSAGES = 1024  # longer slices are cut to this before a few messages are taken from one: copying them costs
+CUT_MESSAGES = 1024  # longer slices are cut to this before a few messages are taken from one: copying is slow
 
 
 class SubQueue:
@@ -88,7 +85,7 @@ class SubQueue:
         self.slices: deque[Slice] = deque()
         self.count = 0
         self.size_bytes = 0
-        self.ram_count = 0  # of those that have contents
+        self.ram_count = 0  # of messages with contents in memory
         self.ram_bytes = 0
 
     def __len__(self) -> int:
@@ -118,7 +115,7 @@ class SubQueue:
             self.append(slice_)
 
     def take_first(self, count: int) -> Slice:
-        """The first slice, or as many messages of it as asked for."""
+        """The first slice, or its first `count` messages."""
         slice_ = self.slices[0]
         size = slice_.stop - slice_.start
         if count >= size:
@@ -133,7 +130,7 @@ class SubQueue:
         return taken
 
     def take_last(self, count: int) -> Slice:
-        """The last slice, or as many messages of its end as asked for."""
+        """The last slice, or its last `count` messages."""
         slice_ = self.slices[-1]
         if count >= slice_.stop - slice_.start:
             taken = self.slices.pop()
@@ -143,7 +140,7 @@ class SubQueue:
         return taken
 
     def insert(self, slice_: Slice) -> None:
-        """Put one where its sequence ids belong."""
+        """Insert a slice by its sequence ids."""
         first, slices = slice_.first, self.slices
         if not slices or slices[-1].first < first:
             slices.append(slice_)
@@ -154,7 +151,7 @@ class SubQueue:
         self._count(slice_, 1)
 
     def release(self, may_go: Callable[[Run], bool]) -> int:
-        """Forget contents of those runs that may; of how many messages."""
+        """Drop contents of runs for which `may_go` is true. Returns the number of messages."""
         before = self.ram_count
         for slice_ in self.slices:
             if slice_.contents is not None and may_go(slice_.run):
@@ -178,12 +175,8 @@ class SubQueue:
             self.ram_bytes += size_bytes
 
 
-def first_of(slice_: Slice) -> SequenceId:
-    return SequenceId(slice_.run.first + slice_.start)
-
-
 def _cut_first(slice_: Slice, count: int) -> Slice:
-    """Its first messages; the slice itself keeps the others."""
+    """Its first messages; the slice keeps the others."""
     contents = slice_.contents
     middle = slice_.start + count
     taken = Slice(slice_.run, slice_.start, middle, None if contents is None else contents[:count])
@@ -194,162 +187,46 @@ def _cut_first(slice_: Slice, count: int) -> Slice:
     return taken
 
 
-WORDS = struct.Struct("<QI")  # unit, index of the run's first message in it
-assert WORDS.size == 12
-
-
-@dataclass(slots=True)
-class _SpilledUnit:
-    stored: bytes
-    sizes: Sizes
-    left: int  # messages that are not gone
-
-
-@dataclass(frozen=True, slots=True)
-class SpilledSlices:
-    """Positions of some slices, on disk."""
-
-    first: SequenceId
-    end: SequenceId
-    count: int
-    stored: bytes
-    size_bytes: int
-
-
-class Transients:
-    def __init__(self, store: TransientContents) -> None:
-        self._store = store
-        self._units: dict[int, _SpilledUnit] = {}
-        self._pieces: dict[bytes, None] = {}
-        self._next = 0
-
-    def write(self, slices: Sequence[Slice]) -> list[Slice]:
-        """The same slices without contents, which are in the store now. Those that were there already stay there."""
-        written = iter(
-            [paged for unit in _units([s for s in slices if not s.run.stored]) for paged in self._write(unit)]
-        )
-        return [Slice(s.run, s.start, s.stop, None) if s.run.stored else next(written) for s in slices]
-
-    def read(self, run: Run, start: int, stop: int) -> list[bytes]:
-        number, base = WORDS.unpack(run.stored)
-        unit = self._units[number]
-        return self._store.read(unit.stored, unit.sizes, base + start, base + stop)
-
-    def release(self, slice_: Slice) -> None:
-        """These messages are gone."""
-        if not slice_.run.stored:
-            return
-        number, _ = WORDS.unpack(slice_.run.stored)
-        unit = self._units[number]
-        unit.left -= len(slice_)
-        if not unit.left:
-            self._store.remove(unit.stored)
-            del self._units[number]
-
-    def fold(self, slices: Sequence[Slice]) -> SpilledSlices:
-        """Positions of slices that are in the store, as one piece on disk."""
-        data = json.dumps([_told(slice_) for slice_ in slices]).encode()
-        stored = self._store.write([data])
-        self._pieces[stored] = None
-        count = sum(len(slice_) for slice_ in slices)
-        return SpilledSlices(slices[0].first, slices[-1].end, count, stored, len(data))
-
-    def unfold(self, piece: SpilledSlices) -> list[Slice]:
-        """The slices of a piece. It stays on disk."""
-        return [_heard(told) for told in json.loads(self._store.read(piece.stored, piece.size_bytes, 0, 1)[0])]
-
-    def forget(self, piece: SpilledSlices) -> None:
-        self._store.remove(piece.stored)
-        del self._pieces[piece.stored]
-
-    def clear(self) -> None:
-        """All of them are gone."""
-        for stored in [*self._pieces, *(unit.stored for unit in self._units.values())]:
-            self._store.remove(stored)
-        self._units, self._pieces = {}, {}
-
-    def _write(self, slices: Sequence[Slice]) -> list[Slice]:
-        contents = [content for slice_ in slices for content in slice_.contents or ()]
-        number, self._next = self._next, self._next + 1
-        self._units[number] = _SpilledUnit(self._store.write(contents), sizes_of(contents), len(contents))
-        bases = accumulate((len(slice_) for slice_ in slices), initial=0)
-        return [_paged(slice_, WORDS.pack(number, base)) for slice_, base in zip(slices, bases, strict=False)]
-
-
-def _units(slices: Sequence[Slice]) -> list[list[Slice]]:
-    """Those that are written together."""
-    units: list[list[Slice]] = []
-    size_bytes = count = 0
-    for slice_ in slices:
-        size_bytes, count = size_bytes + slice_.size_bytes, count + len(slice_)
-        if not units or size_bytes > RUN_HEAP_BYTES_MAX or count > RUN_COUNT_MAX:
-            units.append([])
-            size_bytes, count = slice_.size_bytes, len(slice_)
-        units[-1].append(slice_)
-    return units
-
-
-def _paged(slice_: Slice, stored: bytes) -> Slice:
-    """The slice as a run of its own, without contents."""
-    run, start, stop = slice_.run, slice_.start, slice_.stop
-    sizes = run.sizes if isinstance(run.sizes, int) else run.sizes[start:stop].copy()
-    first = SequenceId(run.first + start)
-    own = Run(first, stop - start, sizes, False, run.expires_ms, run.published_ms, run.origin, stored)
-    return Slice(own, 0, stop - start, None)
-
-
-def _told(slice_: Slice) -> list[object]:
-    run, origin = slice_.run, slice_.run.origin
-    sizes = run.sizes if isinstance(run.sizes, int) else run.sizes.tolist()
-    from_ = [origin.exchange, origin.routing_key, origin.user, origin.content_kind]
-    said = [run.expires_ms, run.published_ms, from_, run.stored.hex()]
-    return [slice_.start, slice_.stop, run.first, run.count, sizes, *said]
-
-
-def _heard(told: Any) -> Slice:
-    start, stop, first, count, sizes, expires_ms, published_ms, from_, stored = told
-    columns: Sizes = sizes if isinstance(sizes, int) else np.array(sizes, np.uint32)
-    run = Run(first, count, columns, False, expires_ms, published_ms, Origin(*from_), bytes.fromhex(stored))
-    return Slice(run, start, stop, None)
-
-
 NOWHERE = SequenceId(0)
-
-
-class PendingRange(Protocol):
-    def bits_of(self, run: Run) -> int: ...
 
 
 class Delta:
     def __init__(
-        self, place: QueuePlace, stores: Stores, transients: Transients, ledger: IndexCounters, pending: PendingRange
+        self,
+        place: QueuePlace,
+        stores: Stores,
+        transients: Transients,
+        index_counters: IndexCounters,
+        pending: PendingAcks,
     ) -> None:
         self._place = place
         self._stores = stores
         self._transients = transients
-        self._ledger = ledger
+        self._index_counters = index_counters
         self._pending = pending
         self._pieces: list[SpilledSlices] = []
-        self._loose: list[Slice] = []  # of a piece that was read back only in part
-        self.in_hand: list[Slice] = []  # on their way back: not pending any more, and not ready yet
+        self._loose: list[Slice] = []  # the rest of a piece that was read back in part
+        self.requeueing: list[Slice] = []  # no longer pending, and not ready yet
         self.start = self.end = NOWHERE
         self.count = 0
         self.size_bytes = 0
-        self.newest = Epoch(0)  # in which this queue wrote last
-        self._recovered = Epoch(0)  # in which an earlier life wrote last: all of that is here, scannable or not
-        self.missing = 0  # messages that cannot be read
+        self.newest = Epoch(0)  # the last epoch this queue wrote in
+        self._recovered = Epoch(
+            0
+        )  # the last epoch of the previous incarnation: its messages are here, scannable or not
+        self.missing = 0  # unreadable messages
 
     def __len__(self) -> int:
         return self.count
 
     def recover(self, counters: Counters, newest: Epoch) -> None:
-        """Everything that a start finds is here."""
+        """After a start, all messages are in delta."""
         self.newest = self._recovered = newest
         self.start, self.end = counters.head, counters.next
         self.count, self.size_bytes = counters.count, counters.size_bytes
 
     def put(self, slices: Sequence[Slice]) -> None:
-        """Let go of the positions of these, which are in order and have no contents."""
+        """Drop the positions of slices, which are in order and without contents."""
         if not slices:
             return
         first, end = slices[0].first, slices[-1].end
@@ -362,7 +239,7 @@ class Delta:
             insort(self._pieces, self._transients.fold(transient), key=attrgetter("first"))
 
     def load(self, messages_max: int) -> list[Slice]:
-        """Take the positions of the first messages back, of about so many."""
+        """Read back and remove the first messages, about `messages_max`."""
         slices, edge = self._read(self.start, messages_max)
         self._release_before(edge)
         self.count -= sum(len(slice_) for slice_ in slices)
@@ -370,8 +247,8 @@ class Delta:
         self.start = edge
         if edge == self.end:
             self.missing += self.count
-            if not self._ledger.unread:  # every row was read: the messages are not there at all
-                self._ledger.lost(self.count, self.size_bytes)
+            if not self._index_counters.unread:  # every row was readable: the messages do not exist
+                self._index_counters.lost(self.count, self.size_bytes)
             self.count = 0
         if not self.count:
             self.start = self.end = NOWHERE
@@ -379,7 +256,7 @@ class Delta:
         return slices
 
     def walk(self, messages_max: int) -> Iterator[list[Slice]]:
-        """All of it, some at a time; it stays where it is."""
+        """All slices, some at a time; delta does not change."""
         at = self.start
         while at < self.end:
             slices, at = self._read(at, messages_max)
@@ -393,17 +270,17 @@ class Delta:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _read(self, first: SequenceId, messages_max: int) -> tuple[list[Slice], SequenceId]:
-        """What is there from a sequence id on, and up to where that is all."""
+        """Slices from a sequence id on, and the id up to which they are complete."""
         edge = self._edge_of_transients(first, messages_max)
         slices: list[Slice] = []
         seen = 0
         scannable = min(self.newest, self._stores.scannable_epoch())
-        newest = max(self._recovered, self._ledger.forgotten, scannable)
-        left_out = self._left_out
-        runs = self._stores.index.scan(self._place, first, edge, newest, messages_max=messages_max, on_damage=left_out)
+        newest = max(self._recovered, self._index_counters.forgotten, scannable)
+        on_damage = self._note_unread
+        runs = self._stores.index.scan(self._place, first, edge, newest, messages_max=messages_max, on_damage=on_damage)
         for indexed in runs:
             low, high = max(indexed.run.first, first), min(indexed.run.end, edge)
-            if indexed.run.first not in self._ledger.unread:
+            if indexed.run.first not in self._index_counters.unread:
                 slices += self._ready_of(indexed, low, high)
             seen += high - low
             if seen >= messages_max:
@@ -412,28 +289,28 @@ class Delta:
         transient = self._transients_between(first, edge)
         return (sorted([*slices, *transient], key=first_of) if transient else slices), edge
 
-    def _left_out(self, first: SequenceId, damage: Damage) -> None:
-        self._ledger.unread.add(first)
+    def _note_unread(self, first: SequenceId, damage: Damage) -> None:
+        self._index_counters.unread.add(first)
 
     def _ready_of(self, indexed: IndexedRun, low: int, high: int) -> list[Slice]:
         run = indexed.run
-        gone = self._ledger.gone_of(run, indexed.gone) | self._pending.bits_of(run) | self._in_hand_of(run)
+        gone = self._index_counters.gone_of(run, indexed.gone) | self._pending.bits_of(run) | self._requeueing_of(run)
         low, high = low - run.first, high - run.first
         if not gone:
             return [Slice(run, low, high, None)]
         return [Slice(run, low + start, low + stop, None) for start, stop in ones_of(~(gone >> low), high - low)]
 
-    def _in_hand_of(self, run: Run) -> int:
+    def _requeueing_of(self, run: Run) -> int:
         bits = 0
-        for slice_ in self.in_hand:
+        for slice_ in self.requeueing:
             if run.first <= slice_.first < run.end:
                 bits |= (1 << len(slice_)) - 1 << slice_.first - run.first
         return bits
 
-    # -- transient ones ------------------------------------------------------------------------------------------
+    # -- transient messages ------------------------------------------------------------------------------------------
 
     def _edge_of_transients(self, first: SequenceId, messages_max: int) -> SequenceId:
-        """Up to where one may read without taking much more than so many transient ones."""
+        """How far to read without taking many more than `messages_max` transient messages."""
         count = sum(len(slice_) for slice_ in self._loose if slice_.first >= first)
         for piece in self._pieces:
             if piece.end > first:
@@ -452,7 +329,7 @@ class Delta:
         return found
 
     def _release_before(self, edge: SequenceId) -> None:
-        """Pieces that were read are not needed any more; what a piece has behind the edge stays in memory."""
+        """Remove pieces that were read; slices of a piece behind the edge stay in memory."""
         self._loose = [slice_ for slice_ in self._loose if slice_.first >= edge]
         while self._pieces and self._pieces[0].first < edge:
             piece = self._pieces.pop(0)
@@ -463,11 +340,11 @@ class Delta:
 
 
 def pass_over(first: SequenceId, damage: Damage) -> None:
-    """A run that cannot be read: the others are served."""
+    """Ignore an unreadable run: the others are served."""
 
 
 def ones_of(bits: int, width: int) -> Iterator[tuple[int, int]]:
-    """Where bits are set among the lowest `width`, as ranges."""
+    """Ranges of set bits among the lowest `width`."""
     bits &= (1 << width) - 1
     at = 0
     while bits:
@@ -479,12 +356,147 @@ def ones_of(bits: int, width: int) -> Iterator[tuple[int, int]]:
         at += zeros + ones
 
 
+WORDS = struct.Struct("<QI")  # unit, index of the run's first message in it
+assert WORDS.size == 12
+
+
+@dataclass(slots=True)
+class _SpilledUnit:
+    stored: bytes
+    sizes: Sizes
+    left: int  # live messages
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledSlices:
+    """A piece: positions of some slices, on disk."""
+
+    first: SequenceId
+    end: SequenceId
+    count: int
+    stored: bytes
+    size_bytes: int
+
+
+class Transients:
+    def __init__(self, store: TransientContents) -> None:
+        self._store = store
+        self._units: dict[int, _SpilledUnit] = {}
+        self._pieces: dict[bytes, None] = {}
+        self._next = 0
+
+    def write(self, slices: Sequence[Slice]) -> list[Slice]:
+        """Write contents to the store, unless they are there; returns the slices without contents."""
+        written = iter(
+            [paged for unit in _units([s for s in slices if not s.run.stored]) for paged in self._write(unit)]
+        )
+        return [Slice(s.run, s.start, s.stop, None) if s.run.stored else next(written) for s in slices]
+
+    def read(self, run: Run, start: int, stop: int) -> list[bytes]:
+        number, base = WORDS.unpack(run.stored)
+        unit = self._units[number]
+        return self._store.read(unit.stored, unit.sizes, base + start, base + stop)
+
+    def release(self, slice_: Slice) -> None:
+        """Release messages that are gone."""
+        if not slice_.run.stored:
+            return
+        number, _ = WORDS.unpack(slice_.run.stored)
+        unit = self._units[number]
+        unit.left -= len(slice_)
+        if not unit.left:
+            self._store.remove(unit.stored)
+            del self._units[number]
+
+    def fold(self, slices: Sequence[Slice]) -> SpilledSlices:
+        """Write positions of stored slices as one piece."""
+        data = json.dumps([_encode_slice(slice_) for slice_ in slices]).encode()
+        stored = self._store.write([data])
+        self._pieces[stored] = None
+        count = sum(len(slice_) for slice_ in slices)
+        return SpilledSlices(slices[0].first, slices[-1].end, count, stored, len(data))
+
+    def unfold(self, piece: SpilledSlices) -> list[Slice]:
+        """The slices of a piece, which stays on disk."""
+        return [
+            _decode_slice(fields) for fields in json.loads(self._store.read(piece.stored, piece.size_bytes, 0, 1)[0])
+        ]
+
+    def forget(self, piece: SpilledSlices) -> None:
+        self._store.remove(piece.stored)
+        del self._pieces[piece.stored]
+
+    def clear(self) -> None:
+        """Remove everything."""
+        for stored in [*self._pieces, *(unit.stored for unit in self._units.values())]:
+            self._store.remove(stored)
+        self._units, self._pieces = {}, {}
+
+    def _write(self, slices: Sequence[Slice]) -> list[Slice]:
+        contents = [content for slice_ in slices for content in slice_.contents or ()]
+        number, self._next = self._next, self._next + 1
+        self._units[number] = _SpilledUnit(self._store.write(contents), sizes_of(contents), len(contents))
+        bases = accumulate((len(slice_) for slice_ in slices), initial=0)
+        return [_paged(slice_, WORDS.pack(number, base)) for slice_, base in zip(slices, bases, strict=False)]
+
+
+def _units(slices: Sequence[Slice]) -> list[list[Slice]]:
+    """Groups of slices that are written together."""
+    units: list[list[Slice]] = []
+    size_bytes = count = 0
+    for slice_ in slices:
+        size_bytes, count = size_bytes + slice_.size_bytes, count + len(slice_)
+        if not units or size_bytes > RUN_HEAP_BYTES_MAX or count > RUN_COUNT_MAX:
+            units.append([])
+            size_bytes, count = slice_.size_bytes, len(slice_)
+        units[-1].append(slice_)
+    return units
+
+
+def _paged(slice_: Slice, stored: bytes) -> Slice:
+    """The slice with its own run, without contents."""
+    run, start, stop = slice_.run, slice_.start, slice_.stop
+    sizes = run.sizes if isinstance(run.sizes, int) else run.sizes[start:stop].copy()
+    first = SequenceId(run.first + start)
+    own = Run(first, stop - start, sizes, False, run.expires_ms, run.published_ms, run.origin, stored)
+    return Slice(own, 0, stop - start, None)
+
+
+def _encode_slice(slice_: Slice) -> list[object]:
+    run, origin = slice_.run, slice_.run.origin
+    sizes = run.sizes if isinstance(run.sizes, int) else run.sizes.tolist()
+    origin_fields = [origin.exchange, origin.routing_key, origin.user, origin.content_kind]
+    return [
+        slice_.start,
+        slice_.stop,
+        run.first,
+        run.count,
+        sizes,
+        run.expires_ms,
+        run.published_ms,
+        origin_fields,
+        run.stored.hex(),
+    ]
+
+
+def _decode_slice(fields: Any) -> Slice:
+    start, stop, first, count, sizes, expires_ms, published_ms, origin, stored = fields
+    columns: Sizes = sizes if isinstance(sizes, int) else np.array(sizes, np.uint32)
+    run = Run(first, count, columns, False, expires_ms, published_ms, Origin(*origin), bytes.fromhex(stored))
+    return Slice(run, start, stop, None)
+
+
 class SubQueues:
     def __init__(
-        self, stores: Stores, transients: Transients, ledger: IndexCounters, delta: Delta, delta_read_messages: int
+        self,
+        stores: Stores,
+        transients: Transients,
+        index_counters: IndexCounters,
+        delta: Delta,
+        delta_read_messages: int,
     ) -> None:
         self._stores = stores
-        self._ledger = ledger
+        self._index_counters = index_counters
         self._transients = transients
         self._delta_read_messages = delta_read_messages
         self.q1 = SubQueue()
@@ -493,7 +505,7 @@ class SubQueues:
         self.q4 = SubQueue()
         self.delta = delta
 
-    # -- what is asked of all of them ----------------------------------------------------------------------------
+    # -- totals ----------------------------------------------------------------------------
 
     @property
     def count(self) -> int:
@@ -517,20 +529,20 @@ class SubQueues:
 
     @property
     def front(self) -> SubQueue:
-        """The lane that the next message comes from; empty if the queue is."""
+        """The sub-queue of the next message; empty if the queue is."""
         return self.q4 if self.q4.count else self.q3
 
-    # -- coming and going ----------------------------------------------------------------------------------------
+    # -- publish and fetch ----------------------------------------------------------------------------------------
 
     def put(self, slice_: Slice) -> None:
         (self.q1 if self.q3.count else self.q4).append(slice_)
 
     def take(self, count: int) -> Slice:
-        """Messages from the head, at most so many, all of one slice. Somebody has to `refill` then."""
+        """Take up to `count` messages of the slice at the head. The caller has to `refill` then."""
         return self.front.take_first(count)
 
     def refill(self) -> None:
-        """After the last message of q3 was taken: see that the head of the queue is in q4 or q3 again."""
+        """After the last message of q3 was taken: move the head of the queue to q4 or q3 again."""
         while not self.q3.count:
             if not self.delta.count:
                 self.move_q1_to_q4()
@@ -538,7 +550,7 @@ class SubQueues:
             self.maybe_deltas_to_betas()
 
     def maybe_deltas_to_betas(self) -> None:
-        """Read some of delta into q3. If that was all, what is in q2 comes next."""
+        """Read some of delta into q3. If delta is empty then, q2 follows."""
         if self.delta.count:
             self.load_delta()
             if not self.delta.count:
@@ -556,54 +568,54 @@ class SubQueues:
             self.q1, self.q4 = self.q4, self.q1
 
     def take_all(self) -> Iterator[list[Slice]]:
-        """Everything, some at a time."""
-        for lane in (self.q4, self.q3):
-            yield lane.take_all()
+        """Take all slices, some at a time."""
+        for subqueue in (self.q4, self.q3):
+            yield subqueue.take_all()
         while self.delta.count:
             yield self.delta.load(self._delta_read_messages)
-        for lane in (self.q2, self.q1):
-            yield lane.take_all()
+        for subqueue in (self.q2, self.q1):
+            yield subqueue.take_all()
 
     def take_from(self, first: int) -> list[Slice]:
-        """Everything from a sequence id on, which is in memory and begins a slice."""
+        """Take all slices from a sequence id on, which is in memory and begins a slice."""
         taken = []
-        for lane in (self.q1, self.q4):
-            while lane.count and lane.last.first >= first:
-                taken.append(lane.take_last(len(lane.last)))
+        for subqueue in (self.q1, self.q4):
+            while subqueue.count and subqueue.last.first >= first:
+                taken.append(subqueue.take_last(len(subqueue.last)))
         return taken
 
-    # -- back to where it stood ----------------------------------------------------------------------------------
+    # -- requeue ----------------------------------------------------------------------------------
 
     def put_back(self, slices: Iterable[Slice]) -> None:
-        """Latest first. Until one is in its place it is in hand: reading delta leaves it out."""
-        self.delta.in_hand = left = sorted(slices, key=first_of)
+        """Put fetched slices back, latest first. Until one is in place, reading delta leaves it out (`requeueing`)."""
+        self.delta.requeueing = left = sorted(slices, key=first_of)
         while left:
             slice_ = left[-1]
             if not self.q3.count or slice_.end <= self.q3.first.first:
                 self._put_back_in_front(slice_)
             elif not self.delta.count or slice_.end <= self.delta.start:
-                self.q3.insert(self._without_contents([slice_])[0])
+                self.q3.insert(self.without_contents([slice_])[0])
             elif self._stores.is_written(slice_.run) and self._stores.is_scannable(slice_.run):
-                self.delta.put(self._without_contents([slice_]))
+                self.delta.put(self.without_contents([slice_]))
             else:
                 self._read_delta_up_to(slice_)
                 self.q3.insert(slice_)
             left.pop()
 
     def _put_back_in_front(self, slice_: Slice) -> None:
-        """To q4, if its contents are there; otherwise to q3, and what stands behind it as well."""
+        """To q4, if its contents are in memory; otherwise to q3, with the slices of q4 behind it."""
         if slice_.contents is not None:
             self.q4.insert(slice_)
             return
         behind = []
         while self.q4.count and self.q4.last.first > slice_.first:
             behind.append(self.q4.take_last(self.q4.last.stop - self.q4.last.start))
-        for paged in reversed(self._without_contents(behind[::-1])):
+        for paged in reversed(self.without_contents(behind[::-1])):
             self.q3.appendleft(paged)
         self.q3.appendleft(slice_)
 
     def _read_delta_up_to(self, slice_: Slice) -> None:
-        """It is too new to be on disk only: what stands in front of it has to be in q3, as it will be."""
+        """The slice is too new for delta, so everything in front of it has to be in q3."""
         while self.delta.count and self.delta.start < slice_.first:
             self.load_delta()
         if not self.delta.count:
@@ -612,23 +624,23 @@ class SubQueues:
     # -- to disk -------------------------------------------------------------------------------------------------
 
     def push_alphas_to_betas(self, quota_q1: int, quota_q4: int) -> int:
-        """Let go of the contents of up to so many messages of q1 and of q4, latest delivered first; of how many."""
+        """Page out contents of up to so many messages of q1 and of q4, last to be delivered first; of how many."""
         durable = self._stores.durable_epoch()
         from_q1 = _taken(self.q1, quota_q1, _first_of, SubQueue.take_first, durable)
-        (self.q2 if self.delta.count else self.q3).extend(self._without_contents(from_q1))
+        (self.q2 if self.delta.count else self.q3).extend(self.without_contents(from_q1))
         if quota_q4 > 0:
-            self._set_fresh_aside(durable)
+            self._move_fresh_to_q1(durable)
         from_q4 = _taken(self.q4, quota_q4, _last_of, SubQueue.take_last, durable)
-        for paged in reversed(self._without_contents(from_q4[::-1])):
+        for paged in reversed(self.without_contents(from_q4[::-1])):
             self.q3.appendleft(paged)
         return sum(map(len, from_q1)) + sum(map(len, from_q4))
 
     def release_settled(self) -> int:
-        """Contents that were put back to q3 before they were durable, and are by now; of how many messages."""
+        """Drop contents in q3 that were not durable when they were requeued, and are now; of how many messages."""
         return self.q3.release(self._stores.is_written) if self.q3.ram_count else 0
 
     def push_betas_to_deltas(self, quota: int) -> int:
-        """Let go of the positions of up to so many messages of q3, and then of q2; of how many. One stays in q3."""
+        """Page out positions of up to `quota` messages of q3, then of q2; of how many. One message stays in q3."""
         left, scannable = quota, self._stores.scannable_epoch()
         if left > 0 and not self.delta.count:
             self._move_fresh_to_q2(scannable)
@@ -646,33 +658,31 @@ class SubQueues:
             self.join_q2()
         return quota - left
 
-    def without_contents(self, slices: list[Slice]) -> list[Slice]:
-        """The same slices, their contents on disk; for those who hold slices outside the lanes."""
-        return self._without_contents(slices)
-
-    def _set_fresh_aside(self, durable: Epoch) -> None:
-        """Nothing was paged so far, and the rear of q4 is too new: the place of that is q1, unless it was delivered
-        before: what is put back is never looked for in q1."""
+    def _move_fresh_to_q1(self, durable: Epoch) -> None:
+        """If nothing was paged so far and the rear of q4 is not durable, the rear moves to q1; but not if it was
+        delivered before: requeued messages are never in q1."""
         if self.q3.count:
             return
         fresh = list(takewhile(lambda slice_: not _is_pageable(slice_.run, durable), reversed(self.q4.slices)))
-        if len(fresh) == len(self.q4.slices) or any(slice_.first < self._ledger.delivered_to for slice_ in fresh):
+        if len(fresh) == len(self.q4.slices) or any(
+            slice_.first < self._index_counters.delivered_to for slice_ in fresh
+        ):
             return
         for slice_ in fresh:
             self.q1.appendleft(self.q4.take_last(len(slice_)))
 
     def _move_fresh_to_q2(self, scannable: Epoch) -> None:
-        """Delta is empty, and the rear of q3 is too new for it: the place of that is q2, unless its contents are still
-        in memory, or it was delivered before: messages are never put back into q2."""
+        """If delta is empty and the rear of q3 is not scannable, the rear moves to q2; but not if its contents are in
+        memory, or it was delivered before: messages are never requeued into q2."""
         fresh = list(takewhile(lambda slice_: not _is_pageable(slice_.run, scannable), reversed(self.q3.slices)))
-        stays = (slice_.contents is not None or slice_.first < self._ledger.delivered_to for slice_ in fresh)
+        stays = (slice_.contents is not None or slice_.first < self._index_counters.delivered_to for slice_ in fresh)
         if len(fresh) == len(self.q3.slices) or any(stays):
             return
         for slice_ in fresh:
             self.q2.appendleft(self.q3.take_last(len(slice_)))
 
-    def _without_contents(self, slices: list[Slice]) -> list[Slice]:
-        """Persistent ones are in the log, unless they are too new; transient ones are written, joined."""
+    def without_contents(self, slices: list[Slice]) -> list[Slice]:
+        """Page out contents: persistent ones are in the log unless too new; transient ones are written, joined."""
         if any(not slice_.run.is_persistent and slice_.contents is not None for slice_ in slices):
             written = iter(self._transients.write([s for s in slices if not s.run.is_persistent]))
             slices = [slice_ if slice_.run.is_persistent else next(written) for slice_ in slices]
@@ -682,7 +692,7 @@ class SubQueues:
         return slices
 
     def __iter__(self) -> Iterator[Slice]:
-        """What is in memory of all lanes, without delta."""
+        """All slices in memory, in order."""
         return chain(self.q4, self.q3, self.q2, self.q1)
 
 
@@ -695,23 +705,23 @@ def _may_leave(slice_: Slice, scannable: Epoch) -> bool:
 
 
 def _taken(
-    lane: SubQueue,
+    subqueue: SubQueue,
     quota: int,
-    look: Callable[[SubQueue], Slice],
+    peek: Callable[[SubQueue], Slice],
     take: Callable[[SubQueue, int], Slice],
     durable: Epoch,
 ) -> list[Slice]:
-    """Slices from one end of a lane, up to so many messages, as far as they may leave memory."""
+    """Slices from one end of a sub-queue, up to `quota` messages, as far as they may leave memory."""
     taken: list[Slice] = []
-    while quota > 0 and lane.count and _is_pageable(look(lane).run, durable):
-        taken.append(take(lane, quota))
+    while quota > 0 and subqueue.count and _is_pageable(peek(subqueue).run, durable):
+        taken.append(take(subqueue, quota))
         quota -= len(taken[-1])
     return taken
 
 
-def _first_of(lane: SubQueue) -> Slice:
-    return lane.first
+def _first_of(subqueue: SubQueue) -> Slice:
+    return subqueue.first
 
 
-def _last_of(lane: SubQueue) -> Slice:
-    return lane.last
+def _last_of(subqueue: SubQueue) -> Slice:
+    return subqueue.last

@@ -1,27 +1,21 @@
-"""The variable queue: ordered, acknowledged, and never larger in memory than it is told to be (seeds 000 and 001).
+"""Variable queue: ordered, acknowledged, and limited in memory (seeds 000 and 001).
 
-                    ┌──────────── lanes ─────────────┐
-    publish ──────▶ │ q1 ▸ q2 ▸ delta ▸ q3 ▸ q4      │ ──fetch──▶ pending_acks ──ack──▶ gone (ledger)
+                    ┌────────── sub-queues ──────────┐
+    publish ──────▶ │ q1 ▸ q2 ▸ delta ▸ q3 ▸ q4      │ ──fetch──▶ pending_acks ──ack──▶ gone (index_counters)
        │            └───┬──────────────▲─────────────┘                 │
        │                │ paging       └──────────requeue──────────────┘
        ▼                ▼
-    changes          transients                what is persistent is written when it comes, whatever memory there is
+    IndexBatch       transients                persistent messages are written when published, whatever memory there is
 
-A message is persistent if the queue is durable and the message says so (VQ-02). Then it goes to the queue index, or if
-it is large or shared to the message store, before anybody has fetched it (VQ-04 … VQ-06); a transient one touches the
-disk only if memory runs out. Messages that came together stay one slice until something splits it: nothing on the way
-makes an object for each of them.
+A message is persistent if the queue is durable and the message is marked so (VQ-02). A persistent message goes to the
+queue index, or if it is large or shared to the message store, before it can be fetched (VQ-04 … VQ-06); a transient one
+is written only if memory runs out. Messages published together stay one slice until an operation splits it: there is
+no object per message.
 
-Fetches go in order, so all that is below the end of the last new one fetched was delivered before, and nothing above
-it: `delivered_to` says of each message whether it is a redelivery.
+Fetches go in order, so everything below the end of the last new message fetched was delivered before, and nothing above
+it: `delivered_to` decides for each message whether it is a redelivery.
 
-Always true: `invariants.check`. Belongs to one caller at a time, with one `IndexBatch` at a time. If changes that dequeue
-are aborted the queue and the log differ: it refuses to go on and has to be opened again. Changes that only publish can
-be aborted: their messages never were.
-
-Looking at a queue without changing it: browsing what is ready, and asking about one message.
-
-Where a message is: the four words of the seeds, and all that is known of one message.
+Residence of a message, in the words of the seeds:
 
               contents      position                              in
     alpha     memory        memory                                q1, q4
@@ -29,23 +23,25 @@ Where a message is: the four words of the seeds, and all that is known of one me
     gamma     disk          memory and disk                       q2, q3
     delta     disk          disk                                  delta
 
-A persistent message is written when it is published, position and contents: as soon as its contents leave memory it is
-a gamma. A transient one that had to leave memory is a beta, since nobody but the queue knows where it stands (C-05).
+A persistent message is written when published, position and contents: as soon as its contents leave memory it is a
+gamma. A transient one that left memory is a beta, since only the queue knows its position (C-05). `MessageStatus` is
+the seed's record per message (VQ-03). Here a run has what its messages share and a slice their residence, so the record
+is built on demand.
 
-`MessageStatus` is the record that the seed keeps for each message (VQ-03). Here a run holds what messages have in
-common and a slice where some of them are, so the record is made when somebody asks about one message, and not before.
+Paging: quotas from the memory in use against a target (VQ-34).
 
-When to page, and how much: quotas from the memory in use against a target (VQ-34).
+    target      seconds × (messages published and fetched per second)
+    in memory   contents of ready and of pending messages, and positions beyond `beta_messages_max`
+    quota       in memory − target: spent on contents (q1, then q4), then on pending ones, then on positions
 
-    target      seconds × (messages that come and go in a second)
-    in memory   contents of ready and of pending messages, and positions beyond what may stay anyway
-    quota       in memory − target: spent on contents (q1, then q4), then on those of pending ones, then on positions
+The messages that are delivered last are paged first, and only until the quota is spent: messages to be sent soon stay
+in memory (VQ-38). One quota is shared by all sub-queues, q1 first (C-03). A step is bounded in messages and roughly in
+bytes, so that a queue that shrinks does not delay others: call `page` until it returns False. Without a target nothing
+is paged.
 
-What is delivered last goes first, and as soon as the quota is spent it ends: what is to be sent soon stays in memory
-(VQ-38). One shared quota goes through all of it, q1 first (C-03). A step is bounded in messages and, about, in bytes,
-so a queue that is told to shrink does not keep others waiting: `page` until it says that it is enough.
-
-Always true: without a target nothing is paged. Not here: how a slice is moved (lanes).
+Invariants: `invariants.check`. A queue has one caller at a time, and one `IndexBatch` at a time. An aborted batch that
+dropped or purged messages leaves the queue different from its log: `has_diverged`; it refuses further calls and has to
+be opened again. Publishes and settlements of an aborted batch are undone.
 """
 
 from __future__ import annotations
@@ -88,7 +84,7 @@ class PersistTo(Enum):
 
 
 class MessageId(NamedTuple):
-    """Names a message for ever: sequence ids of a queue are given once."""
+    """Names a message for ever: sequence ids are never reused."""
 
     place: QueuePlace
     sequence_id: SequenceId
@@ -144,17 +140,17 @@ def status_of(
     )
 
 
-MESSAGES_MAX = 1024  # that are read together
+MESSAGES_MAX = 1024  # read together
 
 
 def browse(subqueues: SubQueues, reader: ContentReader, is_changed: Callable[[], bool]) -> Iterator[Slice]:
-    """What is ready, in order, with contents, until it changes. Contents are read when their turn has come."""
+    """Ready messages in order, with contents, until the queue changes. Contents are read slice by slice."""
     for slices in _ready(subqueues):
         for slice_ in slices:
             for start in range(slice_.start, slice_.stop, MESSAGES_MAX):
                 stop, contents = min(slice_.stop, start + MESSAGES_MAX), slice_.contents
-                held = None if contents is None else contents[start - slice_.start : stop - slice_.start]
-                part = Slice(slice_.run, start, stop, held)
+                in_memory = None if contents is None else contents[start - slice_.start : stop - slice_.start]
+                part = Slice(slice_.run, start, stop, in_memory)
                 part.contents = reader.read([part])[0]
                 yield part
                 if is_changed():
@@ -169,12 +165,12 @@ def status(
     delivered_to: SequenceId,
     embed_below: int,
 ) -> MessageStatus | None:
-    """All that is known of one message; None if it is gone, or never was."""
+    """Everything known of one message; None if it is gone or unknown."""
     in_memory = chain(subqueues, pending)
-    found = _holder(in_memory, sequence_id)
+    found = _slice_of(in_memory, sequence_id)
     is_in_delta = found is None
     if found is None:
-        found = _holder(chain.from_iterable(subqueues.delta.walk(MESSAGES_MAX)), sequence_id)
+        found = _slice_of(chain.from_iterable(subqueues.delta.walk(MESSAGES_MAX)), sequence_id)
     if found is None:
         return None
     to = _persist_to(found.run, sequence_id, embed_below)
@@ -187,7 +183,7 @@ def _ready(subqueues: SubQueues) -> Iterator[list[Slice]]:
     yield [*subqueues.q2, *subqueues.q1]
 
 
-def _holder(slices: Iterator[Slice], sequence_id: SequenceId) -> Slice | None:
+def _slice_of(slices: Iterator[Slice], sequence_id: SequenceId) -> Slice | None:
     return next((slice_ for slice_ in slices if slice_.first <= sequence_id < slice_.end), None)
 
 
@@ -215,7 +211,7 @@ class Paging:
         self._rates = rates
         self._is_written = is_written
         self._settings = settings
-        self.target_count: int | None = None  # of messages that may be in memory; None: no limit
+        self.target_count: int | None = None  # of messages in memory; None: no limit
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
         self.target_count = None if seconds is None else int(seconds * self._rates.both)
@@ -225,17 +221,17 @@ class Paging:
 
     @property
     def count(self) -> int:
-        """Messages in memory: those whose contents are, and positions that are too many."""
+        """Messages in memory: those with contents, and positions beyond the limit."""
         betas = max(0, self._subqueues.beta_count - self._settings.beta_messages_max)
         return self._subqueues.ram_count + self._pending.ram_count + betas
 
     @property
     def quota(self) -> int:
-        """How many are too many."""
+        """How many messages are over the target."""
         return 0 if self.target_count is None else max(0, self.count - self.target_count)
 
     def page(self) -> bool:
-        """One step; whether another one would do something."""
+        """One step; whether another one is useful."""
         quota = self.quota
         if quota:
             self._reader.forget()
@@ -243,7 +239,7 @@ class Paging:
         return self.reduce_memory_use(step) > 0 and self.quota > 0
 
     def reduce_memory_use(self, quota: int) -> int:
-        """Get so many messages out of memory, as far as they may leave it; of how many contents or position left."""
+        """Page out up to `quota` messages; of how many contents or position left memory."""
         left = quota - self._subqueues.release_settled() if quota else 0
         left -= self._subqueues.push_alphas_to_betas(left, 0)
         left -= self._subqueues.push_alphas_to_betas(0, left)
@@ -261,11 +257,11 @@ class Paging:
         return max(1, min(settings.page_messages_max, settings.page_bytes_max // max(1, each)))
 
 
-MESSAGE_BYTES = 48  # what a message in memory takes besides its contents, about
+MESSAGE_BYTES = 48  # about the memory of a message besides its contents
 
 
 class VariableQueue:
-    """Is a `BackingQueue`."""
+    """Implements `BackingQueue`."""
 
     def __init__(
         self,
@@ -277,43 +273,45 @@ class VariableQueue:
         newest: Epoch = NOTHING,
         counters: Counters | None = None,
     ) -> None:
-        """`newest`: in which a former life of this queue wrote last, if it had one since the log was opened.
-        `counters`: as the index has them, if they were read already."""
+        """`newest`: the last epoch that a previous incarnation of this queue wrote since the log was opened.
+        `counters`: those of the index, if they were read already."""
         self._place = place
         self._is_durable = is_durable
         self._stores = stores
         self.settings = settings or VariableQueueSettings()
         if counters is None:
             counters = stores.index.recover(place, newest, pass_over) if is_durable else Counters()
-        self._is_blank = counters == Counters()  # the index has nothing of it
+        self._is_blank = counters == Counters()  # the index has no row of it
         self._transients = Transients(stores.transient)
-        self.ledger = IndexCounters(place, counters, self.settings.counters_every_runs, stores)
+        self.index_counters = IndexCounters(place, counters, self.settings.counters_every_runs, stores)
         self.pending = PendingAcks()
         self.rates = Rates(clock, self.settings.rate_half_life_ms)
-        delta = Delta(place, stores, self._transients, self.ledger, self.pending)
-        self.subqueues = SubQueues(stores, self._transients, self.ledger, delta, self.settings.delta_read_messages)
-        self._reader = ContentReader(place, stores, self._transients, self.settings.read_ahead_bytes_max)
+        delta = Delta(place, stores, self._transients, self.index_counters, self.pending)
+        self.subqueues = SubQueues(
+            stores, self._transients, self.index_counters, delta, self.settings.delta_read_messages
+        )
+        self._reader = ContentReader(place, stores, self._transients.read, self.settings.read_ahead_bytes_max)
         self.paging = Paging(self.subqueues, self.pending, self._reader, self.rates, stores.is_written, self.settings)
-        self._version = 0  # of what is ready: tells a browser that it changed
-        self._changes: IndexBatch | None = None  # those that this queue takes part in now
-        self._published_from: SequenceId | None = None  # what they have published so far; None: they did more
-        self._is_astray = False
-        self._settled: list[Slice] = []  # by changes that have not ended
+        self._version = 0  # changes with the ready messages; ends a `browse`
+        self._batch: IndexBatch | None = None  # the one that this queue participates in
+        self._published_from: SequenceId | None = None  # first message it published; None: it also dropped or purged
+        self._has_diverged = False
+        self._settled: list[Slice] = []  # by a batch that has not ended
         delta.recover(counters, newest)
         self.subqueues.refill()
         self._report_alive()
 
     # -- publishing ----------------------------------------------------------------------------------------------
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
-        self._take_part(changes)
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
+        self._join(batch)
         contents = publication.contents
         sizes = sizes_of(contents)
         is_persistent = self._is_durable and publication.is_persistent
         embed_below = self._embed_below(publication) if is_persistent else None
         limits = self.settings.run_bytes_max, self.settings.run_messages_max
         slices = []
-        first = self.ledger.next
+        first = self.index_counters.next
         for start, stop in cuts(sizes, len(contents), embed_below, *limits):
             run = Run(
                 first=SequenceId(first + start),
@@ -326,44 +324,45 @@ class VariableQueue:
             )
             slices.append(Slice(run, 0, run.count, list(contents[start:stop])))
         if embed_below is not None:
-            self._write(publication, slices, embed_below, changes)
+            self._write(publication, slices, embed_below, batch)
         for slice_ in slices:
             self.subqueues.put(slice_)
-        self.ledger.next = SequenceId(first + len(contents))
-        self.rates.came += len(contents)
+        self.index_counters.next = SequenceId(first + len(contents))
+        self.rates.published += len(contents)
         self._version += 1
         if is_persistent:
-            self.ledger.tell(self._oldest(), changes, is_due=False)
+            self.index_counters.write(self._oldest(), batch, is_due=False)
         self._report_alive()
 
     def _embed_below(self, publication: Publication) -> int:
-        """What several queues get is stored once, whatever its size."""
+        """Contents for several queues are stored once, whatever their size."""
         return self.settings.queue_index_embed_msgs_below if publication.fan_out <= 1 else 0
 
-    def _write(self, publication: Publication, slices: list[Slice], embed_below: int, changes: IndexBatch) -> None:
-        """A run's contents are all small, or all of them are large."""
+    def _write(self, publication: Publication, slices: list[Slice], embed_below: int, batch: IndexBatch) -> None:
+        """The contents of a run are all small or all large."""
         for slice_ in slices:
             run, contents = slice_.run, slice_.contents
             assert contents is not None
             if len(contents[0]) < embed_below:
-                changes.publish(self._place, run, contents)
+                batch.publish(self._place, run, contents)
             else:
-                changes.publish(self._place, run, None)
+                batch.publish(self._place, run, None)
                 part = publication, run.first - slices[0].run.first
-                self._stores.persistent.submit(part, contents, self._place, run, changes)
+                self._stores.persistent.submit(part, contents, self._place, run, batch)
         for slice_ in slices:
-            self.ledger.published(slice_.run)
+            self.index_counters.published(slice_.run)
 
     # -- fetching ------------------------------------------------------------------------------------------------
 
     def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
+        self._check_diverged()
         fetched: list[Fetched] = []
         while count > 0 and self.subqueues.front.count:
             try:
                 found = self.take(count, bytes_max, is_first=not fetched)
             except Damage:
                 if fetched:
-                    break  # what could be read is served; whoever asks next is told
+                    break  # serve what is readable; the next fetch raises
                 raise
             if found is None:
                 break
@@ -375,11 +374,11 @@ class VariableQueue:
         return fetched
 
     def take(self, count: int, bytes_max: int | None = None, is_first: bool = True) -> Fetched | None:
-        """Fetch from one slice at the head, up to so many messages; None if they are too large. `subqueues.refill` has to
+        """Fetch up to `count` messages of the slice at the head; None if they are too large. `subqueues.refill` has to
         follow."""
-        self._check_astray()
-        lane, delivered_to = self.subqueues.front, self.ledger.delivered_to
-        head = lane.first
+        self._check_diverged()
+        subqueue, delivered_to = self.subqueues.front, self.index_counters.delivered_to
+        head = subqueue.first
         is_redelivered = head.first < delivered_to
         if is_redelivered:
             count = min(count, delivered_to - head.first)
@@ -389,87 +388,87 @@ class VariableQueue:
                 return None
         contents = None
         if head.contents is None:
-            contents = self._reader.read_first(lane, count)
+            contents = self._reader.read_first(subqueue, count)
             count = len(contents)
         taken = self.subqueues.take(count)
         if contents is not None:
             taken.contents = contents
         self.pending.add(taken)
-        self.ledger.delivered_to = max(delivered_to, taken.end)
-        self.rates.went += len(taken)
+        self.index_counters.delivered_to = max(delivered_to, taken.end)
+        self.rates.fetched += len(taken)
         self._version += 1
         return Fetched(taken.first, taken, is_redelivered)
 
     def head(self) -> Slice | None:
-        lane = self.subqueues.front
-        return Slice(lane.first.run, lane.first.start, lane.first.stop, None) if lane.count else None
+        subqueue = self.subqueues.front
+        return Slice(subqueue.first.run, subqueue.first.start, subqueue.first.stop, None) if subqueue.count else None
 
     def set_aside(self, count: int) -> int:
-        """What cannot be read makes way for what stands behind it."""
+        """Skip unreadable messages at the head."""
         if not self.subqueues.front.count:
             return 0
         taken = self.subqueues.take(count)
         taken.contents = None
         self.pending.add(taken)
         self.subqueues.refill()
-        self.ledger.delivered_to = max(self.ledger.delivered_to, taken.end)
+        self.index_counters.delivered_to = max(self.index_counters.delivered_to, taken.end)
         self._version += 1
         return len(taken)
 
     # -- pending messages ----------------------------------------------------------------------------------------
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
-        self._check_astray()
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
+        self._check_diverged()
         taken = self.pending.take(tags)
-        return self._release(taken, reason, changes, were_pending=True)
+        return self._release(taken, reason, batch, were_pending=True)
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
-        slices = self.pending.look(tags)
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
+        slices = self.pending.select(tags)
         for slice_, contents in zip(slices, self._reader.read(slices), strict=True):
             slice_.contents = contents
         return slices
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
-        self._check_astray()
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
+        self._check_diverged()
         taken = self.pending.take(tags)
         if not taken:
             return 0
         persistent = [(slice_.first, slice_.end) for slice_ in taken if slice_.run.is_persistent]
         if persistent:
-            changes.requeued(self._place, persistent)
+            batch.requeued(self._place, persistent)
         count = sum(map(len, taken))
         self.subqueues.put_back(taken)
         self._version += 1
         return count
 
-    # -- letting go ----------------------------------------------------------------------------------------------
+    # -- removing ------------------------------------------------------------------------------------------------
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
-        self._check_astray()
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
+        self._check_diverged()
         dropped: list[Slice] = []
         while count > 0 and self.subqueues.front.count:
             dropped.append(self.subqueues.take(count))
             self.subqueues.refill()
             count -= len(dropped[-1])
         self._version += 1
-        return self._release(dropped, reason, changes)
+        return self._release(dropped, reason, batch)
 
-    def purge(self, changes: IndexBatch) -> int:
-        self._check_astray()
-        purged = sum(self._dequeue(slices, DequeueReason.PURGED, changes) for slices in self.subqueues.take_all())
-        if self._changes is changes:
-            self.ledger.tell(self._oldest(), changes)
+    def purge(self, batch: IndexBatch) -> int:
+        self._check_diverged()
+        purged = sum(self._dequeue(slices, DequeueReason.PURGED, batch) for slices in self.subqueues.take_all())
+        if self._batch is batch:
+            self.index_counters.write(self._oldest(), batch)
         self._version += 1
         return purged
 
-    def delete(self, changes: IndexBatch) -> None:
+    def delete(self, batch: IndexBatch) -> None:
         if self._is_durable:
             self._stores.note_deleted(self.ready_bytes + self.pending.size_bytes)
-            changes.remove_queue(self._place.queue)
-        for lane in (self.subqueues.q4, self.subqueues.q3, self.subqueues.q2, self.subqueues.q1):
-            lane.take_all()
+            batch.remove_queue(self._place.queue)
+        for subqueue in (self.subqueues.q4, self.subqueues.q3, self.subqueues.q2, self.subqueues.q1):
+            subqueue.take_all()
         self.subqueues.delta.clear()
-        self.ledger.clear()
+        self.index_counters.clear()
         self.pending.take([(slice_.first, slice_.end) for slice_ in self.pending])
         self._transients.clear()
         self._reader.forget()
@@ -477,26 +476,26 @@ class VariableQueue:
         self._report_alive()
 
     def _release(
-        self, slices: list[Slice], reason: DequeueReason, changes: IndexBatch, were_pending: bool = False
+        self, slices: list[Slice], reason: DequeueReason, batch: IndexBatch, were_pending: bool = False
     ) -> int:
-        """Messages that are neither ready nor pending any more."""
-        count = self._dequeue(slices, reason, changes, were_pending)
-        if self._changes is changes:
-            self.ledger.tell(self._oldest(), changes)
+        """Dequeue messages, and write the counters."""
+        count = self._dequeue(slices, reason, batch, were_pending)
+        if self._batch is batch:
+            self.index_counters.write(self._oldest(), batch)
         return count
 
     def _dequeue(
-        self, slices: list[Slice], reason: DequeueReason, changes: IndexBatch, were_pending: bool = False
+        self, slices: list[Slice], reason: DequeueReason, batch: IndexBatch, were_pending: bool = False
     ) -> int:
-        """`were_pending`: an abort can undo it, unless transient messages go with them: these are gone at once."""
+        """`were_pending`: an abort can undo it, unless there are transient messages: those are gone at once."""
         persistent = [slice_ for slice_ in slices if slice_.run.is_persistent]
         if persistent:
-            self._take_part(changes)
+            self._join(batch)
             if were_pending and len(persistent) == len(slices):
                 self._settled += slices
             else:
                 self._published_from = None
-            self.ledger.dequeue(persistent, reason, changes)
+            self.index_counters.dequeue(persistent, reason, batch)
         if len(persistent) < len(slices):
             for slice_ in slices:
                 if not slice_.run.is_persistent:
@@ -504,15 +503,15 @@ class VariableQueue:
         self._report_alive()
         return sum(map(len, slices))
 
-    # -- looking at it -------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------
 
     def browse(self) -> Iterator[Slice]:
         version = self._version
         return browse(self.subqueues, self._reader, lambda: self._version != version)
 
     def status(self, sequence_id: SequenceId) -> MessageStatus | None:
-        """All that is known of one message; None if it is gone, or never was."""
-        embed_below, delivered_to = self.settings.queue_index_embed_msgs_below, self.ledger.delivered_to
+        """Everything known of one message; None if it is gone or unknown."""
+        embed_below, delivered_to = self.settings.queue_index_embed_msgs_below, self.index_counters.delivered_to
         return status(self._place, sequence_id, self.subqueues, self.pending, delivered_to, embed_below)
 
     def __len__(self) -> int:
@@ -533,10 +532,15 @@ class VariableQueue:
         return subqueues.ram_bytes + pending.ram_bytes + reader.ahead_bytes + messages * MESSAGE_BYTES
 
     def sizes(self) -> MessageSizes:
-        subqueues, pending, ledger = self.subqueues, self.pending, self.ledger
+        subqueues, pending, index_counters = self.subqueues, self.pending, self.index_counters
         ram_bytes = subqueues.ram_bytes + pending.ram_bytes
         return MessageSizes(
-            pending.size_bytes, subqueues.ram_count, pending.ram_count, ram_bytes, ledger.count, ledger.size_bytes
+            pending.size_bytes,
+            subqueues.ram_count,
+            pending.ram_count,
+            ram_bytes,
+            index_counters.count,
+            index_counters.size_bytes,
         )
 
     def facts(self) -> Mapping[str, int | float | str]:
@@ -553,8 +557,8 @@ class VariableQueue:
             "q3": subqueues.q3.count,
             "q4": subqueues.q4.count,
             "missing": subqueues.delta.missing,
-            "next": self.ledger.next,
-            "delivered_to": self.ledger.delivered_to,
+            "next": self.index_counters.next,
+            "delivered_to": self.index_counters.delivered_to,
             "ingress": self.rates.ingress,
             "egress": self.rates.egress,
         }
@@ -570,39 +574,38 @@ class VariableQueue:
     def page(self) -> bool:
         return self.paging.page()
 
-    # -- start, stop and the end of changes ------------------------------------------------------------------------
+    # -- start, stop and the end of a batch ------------------------------------------------------------------------
 
-    def go_on(self, changes: IndexBatch) -> None:
-        """After a start, before the first fetch: from now on a stop is clean only if it is told (`stop`)."""
+    def resume(self, batch: IndexBatch) -> None:
+        """After a start, before the first fetch: from now on only `stop` makes a stop clean."""
         if self._is_durable:
-            self._take_part(changes)
-            self.ledger.tell(self._oldest(), changes)
+            self._join(batch)
+            self.index_counters.write(self._oldest(), batch)
 
-    def stop(self, changes: IndexBatch) -> None:
-        """Nothing is written of a queue that never had a message: the next start finds it as this one did."""
-        if self._is_durable and not (self._is_blank and self.ledger.next == FIRST):
-            changes.counters(self._place, self.ledger.counters(self._oldest(), is_clean=True))
+    def stop(self, batch: IndexBatch) -> None:
+        """A queue that never had a message writes nothing: the next start finds it as this one did."""
+        if self._is_durable and not (self._is_blank and self.index_counters.next == FIRST):
+            batch.counters(self._place, self.index_counters.counters(self._oldest(), is_clean=True))
 
-    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
-        """Everything was said when it happened."""
+    def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+        """Nothing to write: changes were added to the batch at once."""
 
-    def after_end(self, epoch: Epoch) -> None:
-        self._changes, self._settled = None, []
+    def after_commit(self, epoch: Epoch) -> None:
+        self._batch, self._settled = None, []
         self.subqueues.delta.newest = max(self.subqueues.delta.newest, epoch)
-        self.ledger.settled(epoch)
+        self.index_counters.settled(epoch)
 
-    def aborted(self) -> None:
-        """What was published never was, and what was settled is pending again. What was dropped or purged cannot be
-        brought back."""
-        first, self._changes = self._published_from, None
+    def on_abort(self) -> None:
+        """Undo publishes, and make settled messages pending again. Dropped or purged messages cannot be restored."""
+        first, self._batch = self._published_from, None
         settled, self._settled = self._settled, []
-        if first is None or self.ledger.delivered_to > first:
-            self._is_astray = True
+        if first is None or self.index_counters.delivered_to > first:
+            self._has_diverged = True
             return
         taken = self.subqueues.take_from(first)
-        self._is_astray = sum(map(len, taken)) != self.ledger.next - first
-        self.ledger.unpublish(first, [slice_.run for slice_ in taken if slice_.run.is_persistent])
-        self.ledger.undo_dequeues(settled)
+        self._has_diverged = sum(map(len, taken)) != self.index_counters.next - first
+        self.index_counters.unpublish(first, [slice_.run for slice_ in taken if slice_.run.is_persistent])
+        self.index_counters.undo_dequeues(settled)
         for slice_ in settled:
             self.pending.add(slice_)
         self._version += 1
@@ -610,29 +613,29 @@ class VariableQueue:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _take_part(self, changes: IndexBatch) -> None:
-        """Hear of the end of these changes."""
-        self._check_astray()
-        if changes is not self._changes:
-            changes.join(self)
-            self._published_from = self.ledger.next if self._changes is None else None
-            self._changes = changes
+    def _join(self, batch: IndexBatch) -> None:
+        """Participate in a batch."""
+        self._check_diverged()
+        if batch is not self._batch:
+            batch.join(self)
+            self._published_from = self.index_counters.next if self._batch is None else None
+            self._batch = batch
 
     def _report_alive(self) -> None:
         self._stores.report_alive(self._place, self.subqueues.size_bytes + self.pending.size_bytes)
 
     @property
-    def is_astray(self) -> bool:
-        return self._is_astray
+    def has_diverged(self) -> bool:
+        return self._has_diverged
 
-    def _check_astray(self) -> None:
-        if self._is_astray:
-            what = f"queue {self._place.queue}: changes that took messages from it were not written"
-            raise Refused(what, "open the queue again: it will be as its log says")
+    def _check_diverged(self) -> None:
+        if self._has_diverged:
+            what = f"queue {self._place.queue}: a batch that removed messages was not written"
+            raise Refused(what, "open the queue again: it recovers the state of its log")
 
     def _oldest(self) -> Slice | None:
-        """The first message that is ready or pending."""
-        lane, pending = self.subqueues.front, self.pending.head
-        if not lane.count:
+        """The slice of the first ready or pending message."""
+        subqueue, pending = self.subqueues.front, self.pending.head
+        if not subqueue.count:
             return pending
-        return lane.first if pending is None or lane.first.first < pending.first else pending
+        return subqueue.first if pending is None or subqueue.first.first < pending.first else pending

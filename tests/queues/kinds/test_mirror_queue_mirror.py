@@ -31,10 +31,10 @@ class Failing(MemoryQueue):
 
     is_failing = False
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
         if self.is_failing:
             raise DiskFailure("the disk is gone")
-        super().publish(publication, changes)
+        super().publish(publication, batch)
 
 
 class Mirrored:
@@ -187,20 +187,20 @@ def test_a_second_queue_that_begins_otherwise_is_not_in_step() -> None:
     second.publish(Publication([b"strange"]), changes_to_nowhere())
     it = Mirrored(second=second).joined()
     assert not it.mirror.is_in_step
-    with pytest.raises(Refused, match="not as the master was"):
+    with pytest.raises(Refused, match="differed from the master"):
         it.promote()
     it.mirror.synchronise(changes_to_nowhere())
     check_in_step(it.mirror)
 
 
-def test_a_difference_is_found_when_it_is_fetched_and_the_master_goes_on() -> None:
+def test_a_difference_is_found_when_it_is_fetched_and_the_master_continues() -> None:
     it = Mirrored().joined()
     it.stage.put(*numbered(0, 4))
     it.second.drop(1, *_why_and_changes())
     assert not it.mirror.is_in_step
-    assert any("ready" in told for told in it.mirror.differences())
+    assert any("ready" in text for text in it.mirror.differences())
     assert contents_of(it.stage.get(1)) == [b"0000"]
-    assert "something else" in str(it.mirror.facts()["difference"])
+    assert "differs in the second queue" in str(it.mirror.facts()["difference"])
     it.stage.put(b"more")
     assert contents_of(it.stage.get(9)) == [*numbered(1, 4), b"more"]
     with pytest.raises(Refused):
@@ -215,7 +215,7 @@ def test_contents_that_differ_are_found_by_browsing_both() -> None:
         queue.publish(Publication([content]), changes_to_nowhere())
     it.joined()
     assert it.mirror.is_in_step, "counts and bytes are alike: that is all it can see at once"
-    assert list(it.mirror.differences()) == ["ready message 0 is another one in the second queue"]
+    assert list(it.mirror.differences()) == ["ready message 0 differs in the second queue"]
 
 
 @pytest.mark.parametrize("call", ["drop", "purge"])
@@ -241,7 +241,7 @@ def test_a_second_queue_that_fails_does_not_disturb_the_master() -> None:
 
 
 def test_qp_04_a_master_that_fails_is_replaced_and_nothing_that_was_taken_is_lost() -> None:
-    """QP-04: whoever started it as the master finds the other one in its place."""
+    """QP-04: the queue that started as the master is replaced by the other one."""
     master = Failing()
     it = Mirrored(master=master).joined()
     it.stage.put(*numbered(0, 3))
@@ -306,7 +306,7 @@ class MirrorOfVariableMachine(MirrorMachine):
 
 
 @pytest.mark.parametrize("machine", [MirrorMachine, MirrorOfVariableMachine])
-def test_bq_07_a_mirror_is_what_a_plain_list_says_whoever_is_the_master(machine: type[MirrorMachine]) -> None:
+def test_bq_07_a_mirror_is_what_a_plain_list_says_for_either_master(machine: type[MirrorMachine]) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
     assert MirrorMachine.promoted > 10
 

@@ -68,7 +68,7 @@ def test_bq_05_a_call_about_tags_goes_to_the_levels_they_belong_to() -> None:
     assert [level.pending_count for level in levels] == [2, 0, 2]
     assert stage.ack(one(tags[3]), one(tags[0])) == 2
     assert [level.pending_count for level in levels] == [1, 0, 1]
-    assert [slice_.contents for slice_ in stage.queue.look([one(tags[2]), one(tags[1])])] == [[b"0"], [b"2"]]
+    assert [slice_.contents for slice_ in stage.queue.read_pending([one(tags[2]), one(tags[1])])] == [[b"0"], [b"2"]]
     assert stage.requeue(one(tags[2]), one(tags[1])) == 2
     assert [len(level) for level in levels] == [1, 0, 1]
 
@@ -80,7 +80,7 @@ def test_a_wrong_tag_of_one_level_leaves_the_others_as_they_were() -> None:
         with pytest.raises(Misuse):
             stage.ack(one(tags[0]), wrong)
         with pytest.raises(Misuse):
-            stage.queue.look([one(tags[0]), wrong])
+            stage.queue.read_pending([one(tags[0]), wrong])
         assert stage.queue.pending_count == 2
     assert stage.ack(*map(one, tags)) == 2
 

@@ -35,11 +35,11 @@ def by_hand(path: Path, statement: str) -> list[tuple[object, ...]]:
 
 def move(it: SqlStage, tag: int) -> None:
     """One message from the one queue to the other, as a dead-letter move does it."""
-    changes = without_log()
-    [slice_] = it.queue.look([one(tag)])
-    it.other.publish(Publication(slice_.contents or []), changes)
-    it.queue.ack([one(tag)], DequeueReason.MOVED, changes)
-    changes.end()
+    batch = without_log()
+    [slice_] = it.queue.read_pending([one(tag)])
+    it.other.publish(Publication(slice_.contents or []), batch)
+    it.queue.ack([one(tag)], DequeueReason.MOVED, batch)
+    batch.end()
 
 
 # -- what it is for --------------------------------------------------------------------------------------------------
@@ -53,23 +53,23 @@ def test_bq_02_a_queue_can_be_configured_to_be_in_sql() -> None:
     )
     asked = QueueArguments.from_table({"x-backing": "sql", "x-max-priority": 2})
     queue = kinds.make(QueueId(7), True, asked, {}, Epoch(0))
-    changes = without_log()
-    queue.publish(Publication([b"x"], priority=1), changes)
-    changes.end()
+    batch = without_log()
+    queue.publish(Publication([b"x"], priority=1), batch)
+    batch.end()
     assert queue.facts()["levels_kind"] == "sql"
     again = kinds.make(QueueId(7), True, asked, {}, Epoch(0))
     assert (len(again), again.facts()["ready_at_1"]) == (1, 1)
 
 
 def test_bq_03_a_queue_can_be_looked_into_with_plain_sql(tmp_path: Path) -> None:
-    """BQ-03: by whoever has the file, and by filters that SQL judges."""
+    """BQ-03: readable from the file, and by filters that SQL evaluates."""
     it = SqlStage(tmp_path / "q.sqlite")
     for number, key in enumerate(["eu.new", "us.new", "eu.old", "eu.new"]):
         origin = Origin("orders", key, "anna")
         it.stage.put(b"body %d" % number, origin=origin, published_ms=1000 + number, expires_ms=5000 * (number % 2))
     tags = tags_of(it.stage.get(1))
-    told = "SELECT sequence, routing_key, CAST(content AS TEXT) FROM queue_messages WHERE routing_key LIKE 'eu.%'"
-    assert by_hand(tmp_path / "q.sqlite", told) == [
+    reported = "SELECT sequence, routing_key, CAST(content AS TEXT) FROM queue_messages WHERE routing_key LIKE 'eu.%'"
+    assert by_hand(tmp_path / "q.sqlite", reported) == [
         (0, "eu.new", "body 0"),
         (2, "eu.old", "body 2"),
         (3, "eu.new", "body 3"),
@@ -150,9 +150,9 @@ def test_a_clean_stop_is_good_for_one_start(tmp_path: Path) -> None:
 def test_what_happens_after_a_stop_makes_it_unclean(tmp_path: Path) -> None:
     it = SqlStage(tmp_path / "q.sqlite")
     it.stage.put(b"a", b"b")
-    changes = without_log()
-    it.queue.stop(changes)
-    changes.end()
+    batch = without_log()
+    it.queue.stop(batch)
+    batch.end()
     it.stage.ack(one(tags_of(it.stage.get(1))[0]))
     it.crash_and_open()
     assert flags_of(it.stage.get(1)) == [True]
@@ -197,19 +197,19 @@ def test_what_is_deleted_is_gone_and_may_be_made_again(tmp_path: Path) -> None:
 def test_what_the_changes_under_way_publish_can_be_fetched_dropped_and_looked_at(tmp_path: Path) -> None:
     it = SqlStage(tmp_path / "q.sqlite")
     it.stage.put(*numbered(0, 2))
-    changes = without_log()
-    it.queue.publish(Publication(numbered(2, 8)), changes)
+    batch = without_log()
+    it.queue.publish(Publication(numbered(2, 8)), batch)
     head = it.queue.head()
     assert head is not None and head.contents is None and it.queue.ram_bytes == 24
-    assert it.queue.drop(1, DequeueReason.OVER_LIMIT, changes) == 1
+    assert it.queue.drop(1, DequeueReason.OVER_LIMIT, batch) == 1
     fetched = it.queue.fetch(4)
     assert contents_of(fetched) == numbered(1, 5)
     tags = tags_of(fetched)
-    assert [slice_.contents for slice_ in it.queue.look([one(tags[2])])] == [[b"0003"]]
-    it.queue.ack([one(tags[0]), one(tags[3])], DequeueReason.ACKED, changes)
-    it.queue.requeue([one(tags[2])], changes)
+    assert [slice_.contents for slice_ in it.queue.read_pending([one(tags[2])])] == [[b"0003"]]
+    it.queue.ack([one(tags[0]), one(tags[3])], DequeueReason.ACKED, batch)
+    it.queue.requeue([one(tags[2])], batch)
     assert (it.stage.browsed(), it.queue.ready_bytes) == ([b"0003", *numbered(5, 8)], 16)
-    changes.end()
+    batch.end()
     assert it.queue.ram_bytes == 0
     it.crash_and_open()
     assert it.stage.browsed() == [b"0002", b"0003", *numbered(5, 8)]
@@ -219,9 +219,9 @@ def test_aborted_changes_that_only_published_never_were() -> None:
     it = SqlStage()
     it.stage.put(b"a")
     tags = tags_of(it.stage.get(1))
-    changes = without_log()
-    it.queue.publish(Publication([b"never"]), changes)
-    changes.abort()
+    batch = without_log()
+    it.queue.publish(Publication([b"never"]), batch)
+    batch.abort()
     assert (it.stage.browsed(), len(it.queue), it.queue.ready_bytes) == ([], 0, 0)
     it.stage.put(b"b")
     assert it.stage.requeue(one(tags[0])) == 1
@@ -234,13 +234,13 @@ def test_after_aborted_changes_that_took_messages_it_has_to_be_opened_again(
 ) -> None:
     it = SqlStage(tmp_path / "q.sqlite")
     it.stage.put(b"a", b"b")
-    changes = without_log()
+    batch = without_log()
     if is_published_too:
-        it.queue.publish(Publication([b"c"]), changes)
+        it.queue.publish(Publication([b"c"]), batch)
         it.queue.fetch(9)
     else:
-        it.queue.drop(1, DequeueReason.OVER_LIMIT, changes)
-    changes.abort()
+        it.queue.drop(1, DequeueReason.OVER_LIMIT, batch)
+    batch.abort()
     for call in (lambda: it.stage.put(b"x"), lambda: it.stage.get(1), it.stage.purge):
         with pytest.raises(Refused, match="open the queue again"):
             call()
@@ -286,13 +286,13 @@ def test_a_move_between_sql_and_the_log_is_in_one_of_them_at_any_time(is_into_sq
     BackingStage(queue, without_log).put(b"a")
     tags = tags_of(queue.fetch(1))
     said.clear()
-    changes = IndexBatch(lambda: LogWriting(said), ManualClock())
-    changes.requeued(OTHER, [(0, 1)])  # stands for what is done to a queue in the log
+    batch = IndexBatch(lambda: LogWriting(said), ManualClock())
+    batch.requeued(OTHER, [(0, 1)])  # stands for what is done to a queue in the log
     if is_into_sql:
-        queue.publish(Publication([b"b"]), changes)
+        queue.publish(Publication([b"b"]), batch)
     else:
-        queue.ack([one(tags[0])], DequeueReason.MOVED, changes)
-    changes.end()
+        queue.ack([one(tags[0])], DequeueReason.MOVED, batch)
+    batch.end()
     assert said == order
 
 

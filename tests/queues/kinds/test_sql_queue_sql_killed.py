@@ -18,9 +18,9 @@ def killed(path: Path, times: int, seed: int) -> int:
     done = last = 0
     try:
         while done < times or last < times:
-            told = [number for _, number in lives.one(rng.choice([0.05, 0.1, 0.3]) * rng.random())]
+            reported = [number for _, number in lives.one(rng.choice([0.05, 0.1, 0.3]) * rng.random())]
             it = SqlStage(path)
-            assert max([last, *told]) <= reached(it) <= max([last, *told]) + 1
+            assert max([last, *reported]) <= reached(it) <= max([last, *reported]) + 1
             last, done = reached(it), done + 1
             it.store.close()
     finally:

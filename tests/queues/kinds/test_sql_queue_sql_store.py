@@ -32,7 +32,7 @@ def test_a_file_that_is_something_else_is_damage(tmp_path: Path) -> None:
         SqlStore(str(path), SystemThreads())
 
 
-def test_a_full_disk_is_told_and_passes_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_passes_when_there_is_room(tmp_path: Path) -> None:
     it = SqlStage(tmp_path / "q.sqlite")
     it.stage.put(b"a")
     connection = it.store._connection

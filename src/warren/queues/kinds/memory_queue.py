@@ -1,12 +1,12 @@
-"""The plain queue: everything in memory, one entry for each message, nothing clever.
+"""Memory queue: everything in memory, one entry per message; the reference implementation.
 
-    ready     heap of sequence ids          what comes out next is the smallest
-    pending   dict by tag                   a tag is the message's sequence id
+    ready     heap of sequence ids          the smallest is fetched next
+    pending   set of tags                   a tag is the message's sequence id
 
-It keeps the protocol and nothing else: nothing of it is written, a stop loses it all, a target for memory is heard and
-not followed. So it is what the other queues are measured by: where one of them differs from this one, it is wrong.
+It implements the protocol and nothing else: nothing is written, a stop loses everything, a memory target has no effect.
+Other queues are compared with it: where one of them differs, it is wrong.
 
-Always true: a message is ready, pending or gone. Not here: speed, disk, memory limits.
+Invariant: a message is ready, pending or gone. Not supported: speed, disk, memory limits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Entry:
 
 
 class MemoryQueue:
-    """Is a `BackingQueue`."""
+    """Implements `BackingQueue`."""
 
     def __init__(self, is_durable: bool = True) -> None:
         self._is_durable = is_durable
@@ -46,9 +46,9 @@ class MemoryQueue:
         self._pending_bytes = 0
         self._persistent = self._persistent_bytes = 0  # messages, and their bytes
         self._next = 0
-        self._version = 0  # of what is ready: tells a browser that it changed
+        self._version = 0  # changes with the ready messages; ends a `browse`
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
         p = publication
         is_persistent = self._is_durable and p.is_persistent
         for content in p.contents:
@@ -74,16 +74,16 @@ class MemoryQueue:
             entry.is_delivered = True
         return fetched
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
         taken = self._take_pending(tags)
         for tag in taken:
             self._count_persistent(self._entries.pop(tag), -1)
         return len(taken)
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
         return [self._entries[tag].slice() for tag in self._pending_tags(tags)]
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
         taken = self._take_pending(tags)
         for tag in taken:
             self._make_ready(tag)
@@ -92,14 +92,14 @@ class MemoryQueue:
     def head(self) -> Slice | None:
         return self._entries[self._ready[0]].slice(has_contents=False) if self._ready else None
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
         dropped = min(count, len(self._ready))
         for _ in range(dropped):
             self._count_persistent(self._entries.pop(self._take()), -1)
         return dropped
 
-    def purge(self, changes: IndexBatch) -> int:
-        return self.drop(len(self._ready), DequeueReason.PURGED, changes)
+    def purge(self, batch: IndexBatch) -> int:
+        return self.drop(len(self._ready), DequeueReason.PURGED, batch)
 
     def browse(self) -> Iterator[Slice]:
         version = self._version
@@ -138,10 +138,10 @@ class MemoryQueue:
     def page(self) -> bool:
         return False
 
-    def stop(self, changes: IndexBatch) -> None:
-        """Nothing of it outlives a stop."""
+    def stop(self, batch: IndexBatch) -> None:
+        """Nothing survives a stop."""
 
-    def delete(self, changes: IndexBatch) -> None:
+    def delete(self, batch: IndexBatch) -> None:
         self._entries, self._ready, self._pending = {}, [], set()
         self._ready_bytes = self._pending_bytes = self._persistent = self._persistent_bytes = 0
         self._version += 1

@@ -1,42 +1,39 @@
-"""Which tag of one queue is which of another's, for messages that are pending in both. Kept in pieces, not by message.
+"""Mirror queue: a proxy that keeps a second backing queue in step with the first, and can promote it (BQ-07).
 
-    ours    3 4 5 6 7 | 12 13          a piece: the first of ours, where it stops, the first of theirs
-    theirs  0 1 2 3 4 |  8  9
+    every call ──▶ master ──▶ the result
+                     └──────▶ second: the same call, with its own tags; its result is compared
 
-Pieces are kept in the same buckets as those of `TagRanges`, and are cut at their edges.
+    promote:  master ✗    second ──▶ master        pending messages are ready again, and redelivered, as after a crash
 
-Always true: pieces of a bucket are in the order of our tags and do not overlap.
+It is `rabbit_mirror_queue_master` without the network: both queues are in this process and share the `IndexBatch`, so
+what is durable in one is durable in the other; each has its own sub-queue. A remote mirror would be another backing
+queue in this place. Which queue is master is decided by a hook at each start (C-11; QP-03, QP-04).
 
-How a mirror copies and compares: messages of one queue beside those of another, however each has cut its slices.
+A second queue that is added later lacks the messages of the master. Either they *drain*: new messages go to both, and
+the second is in step when the last old message has left the master. Or it is *synchronised*: everything is copied, with
+the positions of pending messages, and all of it counts as delivered before.
 
-ours    [0 1 2][3 4 5 6]             the same messages, in other pieces:
-theirs  [0 1 2 3 4][5 6]             paired as 0…2, 3…4, 5…6
-
-A mirror: a proxy that keeps a second backing queue in step with the first, and can put it in its place (BQ-07).
-
-    every call ──▶ master ──▶ the answer
-                     └──────▶ second: the same call, with its own tags; what it answers is compared
-
-    promote:  master ✗    second ──▶ master        pending messages are ready again, and flagged, as after a crash
-
-It is `rabbit_mirror_queue_master` without the machines: both queues are in this process and share the `IndexBatch`, so
-what is durable in one is durable in the other; each has a sub-queue of its own. Whoever carries the calls elsewhere
-puts another backing queue here. Who is master is not decided in here: a hook decides it at each start (C-11; QP-03,
-QP-04).
-
-A second queue that comes late lacks what is in the master. Either that *drains* away: new messages go to both, and the
-second is in step when the master has let go of the last old one. Or it is *synchronised*: everything is copied, with
-the places of pending messages, and all of it counts as delivered before.
-
-    master   o o o p n n n         o old, p old and pending, n came since: `lacking` counts o and p
+    master   o o o p n n n         o old, p old and pending, n new: `lacking` counts o and p
     second           n n n
 
-A second queue that once answered differently, or failed, is not trusted any more: it is left alone, `is_in_step` says
-no, `facts` says why, and it is not promoted. Synchronising makes it good again.
+A second queue that once gave a different result, or failed, is not used any more: `is_in_step` is False, `facts` has
+the reason, and it is not promoted. Synchronising repairs it.
 
-Always true: of what is ready the old ones come first, so a count tells them from the others. That holds for a queue
-that has one order: priorities are made of mirrors, not mirrors of priorities. Master first: what it refuses the second
-never hears of.
+`TagMap` maps the master's tags of pending messages to those of the second queue, in ranges:
+
+    ours    3 4 5 6 7 | 12 13          a piece: first and stop of ours, first of theirs
+    theirs  0 1 2 3 4 |  8  9
+
+Messages of both queues are compared however each has cut its slices:
+
+    ours    [0 1 2][3 4 5 6]
+    theirs  [0 1 2 3 4][5 6]           paired as 0…2, 3…4, 5…6
+
+Invariants
+* Of the ready messages the old ones come first, so a count separates them. That holds for a queue with one order:
+  priorities are made of mirrors, not mirrors of priorities.
+* The master is called first: a call that it refuses never reaches the second queue.
+* Pieces of a bucket (those of `TagRanges`) are in the order of the master's tags and do not overlap.
 """
 
 from __future__ import annotations
@@ -70,7 +67,7 @@ class TagMap:
         self.count += stop - first
 
     def take(self, ranges: Sequence[TagRange]) -> list[TagRange]:
-        """Take out what there is of these tags of ours; theirs."""
+        """Remove tags of ours; returns theirs."""
         found: list[TagRange] = []
         for each in ranges:
             for part in pending_acks.in_buckets(*each):
@@ -113,15 +110,15 @@ class TagMap:
             self.count -= end - start
             _append(found, other + start - left, other + end - left)
             rest = [(left, start, other), (end, right, other + end - left)]
-            kept = [piece for piece in rest if piece[0] < piece[1]]
-            pieces[at : at + 1] = kept
-            at += len(kept)
+            remaining = [piece for piece in rest if piece[0] < piece[1]]
+            pieces[at : at + 1] = remaining
+            at += len(remaining)
         if not pieces:
             del self._buckets[number]
 
 
 def _append(ranges: list[TagRange], first: int, stop: int) -> None:
-    """A range that goes on where the last one ended is one with it."""
+    """Append a range; adjacent ranges are merged."""
     if ranges and ranges[-1][1] == first:
         ranges[-1] = ranges[-1][0], stop
     else:
@@ -136,7 +133,7 @@ _Standing = tuple[int, int | None, Slice]  # sequence id, tag if it is pending
 
 
 def paired(ours: Sequence[Fetched], theirs: Sequence[Fetched], skipped: int) -> Iterator[tuple[int, int, int, bool]]:
-    """Our tag, theirs, how many, and whether they are alike. The first `skipped` of ours have no partner."""
+    """Our tag, their tag, count, and whether contents are equal. The first `skipped` of ours have no partner."""
     partners = iter(theirs)
     partner, done = None, 0
     for each in ours:
@@ -153,7 +150,7 @@ def paired(ours: Sequence[Fetched], theirs: Sequence[Fetched], skipped: int) -> 
 
 
 def fetched_whole(queue: BackingQueue, count: int) -> list[Fetched]:
-    """So many, in as many calls as it takes; fewer if there are no more."""
+    """Fetch `count` messages in as many calls as needed; fewer if there are no more."""
     fetched: list[Fetched] = []
     while count > 0 and (found := queue.fetch(count)):
         count -= sum(len(each.slice) for each in found)
@@ -162,16 +159,15 @@ def fetched_whole(queue: BackingQueue, count: int) -> list[Fetched]:
 
 
 def in_order(pending: Sequence[TagRange], queue: BackingQueue) -> Iterator[tuple[int | None, Slice]]:
-    """What is pending and what is ready, in the order in which it came, with contents: tag of the first or None, and
-    messages that are one or the other."""
-    held: list[_Standing] = []
+    """Pending and ready messages in the order of publication, with contents: tag of the first (None: ready), slice."""
+    pending_slices: list[_Standing] = []
     for first, stop in pending:
         tag = first
-        for slice_ in queue.look([(first, stop)]):
-            held.append((slice_.first, tag, slice_))
+        for slice_ in queue.read_pending([(first, stop)]):
+            pending_slices.append((slice_.first, tag, slice_))
             tag += len(slice_)
     ready = ((slice_.first, None, slice_) for slice_ in queue.browse())
-    for _, tag_or_none, slice_ in heapq.merge(sorted(held, key=_first), ready, key=_first):
+    for _, tag_or_none, slice_ in heapq.merge(sorted(pending_slices, key=_first), ready, key=_first):
         yield tag_or_none, slice_
 
 
@@ -185,16 +181,16 @@ def as_publication(slice_: Slice) -> Publication:
 
 
 class MirrorQueue:
-    """Is a `BackingQueue`."""
+    """Implements `BackingQueue`."""
 
     def __init__(self, master: BackingQueue, second: BackingQueue | None = None) -> None:
-        """Both empty, or both as one start found them, or `second` empty and late."""
+        """Both empty, or both as recovered by one start, or `second` empty and added later."""
         self._master = master
         self._second: BackingQueue | None = None
         self._pending = TagRanges()  # the master's tags
-        self._tags = TagMap()  # of those that are pending in the second queue, too
-        self._old_ready = 0  # ready in the master, and not in the second queue
-        self._difference = ""  # what the second queue did otherwise
+        self._tags = TagMap()  # of messages pending in both
+        self._old_ready = 0  # ready in the master only
+        self._difference = ""  # how the second queue differed; empty: it did not
         self._target_seconds: float | None = None
         if second is not None:
             self.add(second)
@@ -207,12 +203,12 @@ class MirrorQueue:
 
     @property
     def lacking(self) -> int:
-        """How many messages of the master the second queue never got."""
+        """Number of messages that only the master has."""
         return 0 if self._second is None else self._old_ready + self._pending.count - self._tags.count
 
     @property
     def is_in_step(self) -> bool:
-        """Whether the second queue could take over at once, and nothing would be lost."""
+        """Whether the second queue can be promoted without loss."""
         master, second = self._master, self._second
         return (
             second is not None
@@ -223,8 +219,8 @@ class MirrorQueue:
         )
 
     def add(self, second: BackingQueue) -> None:
-        """Let this one follow from now on. If it is empty what is here already may drain, or be synchronised; if it is
-        not it must be as the master is, as after a start. One that was good for nothing any more is replaced."""
+        """Add a second queue. If it is empty, old messages drain or are synchronised; if not, it must equal the master,
+        as after a start. A second queue that differed is replaced."""
         if self._second is not None and not self._difference:
             raise Misuse("there is a second queue already")
         self._second, self._difference, self._tags = second, "", TagMap()
@@ -232,10 +228,10 @@ class MirrorQueue:
         is_empty = not len(second) and not second.pending_count
         self._old_ready = len(self._master) if is_empty else 0
         if not is_empty and not self.is_in_step:
-            self._difference = "it was not as the master was when it came"
+            self._difference = "it differed from the master when it was added"
 
     def differences(self) -> Iterator[str]:
-        """Compare what is ready in both, message by message; nothing if they are alike. Takes as long as browsing."""
+        """Compare ready messages one by one; empty if they are equal. Takes as long as browsing both."""
         second = self._second
         if second is None:
             yield "there is no second queue"
@@ -248,23 +244,23 @@ class MirrorQueue:
         theirs = chain.from_iterable(slice_.contents or () for slice_ in second.browse())
         for number, content in enumerate(ours):
             if number >= self._old_ready and content != next(theirs, None):
-                yield f"ready message {number} is another one in the second queue"
+                yield f"ready message {number} differs in the second queue"
 
-    def synchronise(self, changes: IndexBatch) -> int:
-        """Make the second queue what the master is; how many messages that took. Everything waits meanwhile."""
+    def synchronise(self, batch: IndexBatch) -> int:
+        """Copy the master to the second queue; how many messages. Other calls wait meanwhile."""
         second = self._second
         if second is None:
             raise Misuse("there is no second queue", "add one")
         self._difference = "synchronising was not finished"
-        second.requeue(self._tags.take_all(), changes)
-        second.purge(changes)
+        second.requeue(self._tags.take_all(), batch)
+        second.purge(batch)
         if second.pending_count:
-            raise Refused("the second queue has pending messages that nobody knows of", "add an empty one")
+            raise Refused("the second queue has unknown pending messages", "add an empty one")
         ready: list[TagRange] = []
         count = 0
         for tag, slice_ in in_order(list(self._pending), self._master):
             count += len(slice_)
-            second.publish(as_publication(slice_), changes)
+            second.publish(as_publication(slice_), batch)
             for each in fetched_whole(second, len(slice_)):
                 if tag is None:
                     ready.append(each.tags)
@@ -272,31 +268,30 @@ class MirrorQueue:
                     self._tags.add(tag, tag + len(each.slice), each.tag)
                     tag += len(each.slice)
             second.page()
-        second.requeue(ready, changes)
+        second.requeue(ready, batch)
         self._old_ready, self._difference = 0, ""
         return count
 
-    def promote(self, changes: IndexBatch, may_lose: bool = False) -> None:
-        """Let the second queue be the queue. The old master is let go of, whatever state it is in; tags that it gave
-        are no good any more."""
+    def promote(self, batch: IndexBatch, may_lose: bool = False) -> None:
+        """Make the second queue the master. The old master is dropped, whatever its state; its tags are invalid."""
         second = self._second
         if second is None:
             raise Misuse("there is no second queue", "add one")
         if not may_lose and (self._difference or self.lacking):
             reason = self._difference or f"it lacks {self.lacking} messages"
             raise Refused(
-                f"the second queue cannot take over: {reason}", "synchronise it, or say that messages may be lost"
+                f"the second queue cannot take over: {reason}", "synchronise it, or allow the loss of messages"
             )
-        second.requeue(self._tags.take_all(), changes)
+        second.requeue(self._tags.take_all(), batch)
         self._master, self._second = second, None
         self._pending.clear()
         self._old_ready, self._difference = 0, ""
 
-    # -- calls that both get -------------------------------------------------------------------------------------
+    # -- calls to both -------------------------------------------------------------------------------------
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
-        self._master.publish(publication, changes)
-        self._follow(lambda second: second.publish(publication, changes))
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
+        self._master.publish(publication, batch)
+        self._follow(lambda second: second.publish(publication, batch))
 
     def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
         fetched = self._master.fetch(count, bytes_max)
@@ -306,48 +301,48 @@ class MirrorQueue:
         self._follow(lambda second: self._fetch_there(second, fetched, old))
         return fetched
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
         ordered = self._pending.checked(tags)
-        count = self._master.ack(tags, reason, changes)
+        count = self._master.ack(tags, reason, batch)
         self._pending.take(ordered)
         theirs = self._tags.take(ordered)
-        self._follow(lambda second: second.ack(theirs, reason, changes))
+        self._follow(lambda second: second.ack(theirs, reason, batch))
         return count
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
         ordered = self._pending.checked(tags)
-        count = self._master.requeue(tags, changes)
+        count = self._master.requeue(tags, batch)
         self._pending.take(ordered)
         theirs = self._tags.take(ordered)
         if self._second is not None:
             self._old_ready += count - sum(stop - first for first, stop in theirs)
-        self._follow(lambda second: second.requeue(theirs, changes))
+        self._follow(lambda second: second.requeue(theirs, batch))
         return count
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
-        dropped = self._master.drop(count, reason, changes)
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
+        dropped = self._master.drop(count, reason, batch)
         known = dropped - self._take_old(dropped)
-        self._follow(lambda second: _same(known, second.drop(known, reason, changes), "dropped"))
+        self._follow(lambda second: _same(known, second.drop(known, reason, batch), "dropped"))
         return dropped
 
-    def purge(self, changes: IndexBatch) -> int:
-        purged = self._master.purge(changes)
+    def purge(self, batch: IndexBatch) -> int:
+        purged = self._master.purge(batch)
         known = purged - self._take_old(purged)
-        self._follow(lambda second: _same(known, second.purge(changes), "purged"))
+        self._follow(lambda second: _same(known, second.purge(batch), "purged"))
         return purged
 
-    def stop(self, changes: IndexBatch) -> None:
-        self._master.stop(changes)
-        self._follow(lambda second: second.stop(changes))
+    def stop(self, batch: IndexBatch) -> None:
+        self._master.stop(batch)
+        self._follow(lambda second: second.stop(batch))
 
-    def delete(self, changes: IndexBatch) -> None:
-        self._master.delete(changes)
+    def delete(self, batch: IndexBatch) -> None:
+        self._master.delete(batch)
         self._pending.clear()
         self._tags, self._old_ready = TagMap(), 0
-        self._follow(lambda second: second.delete(changes))
+        self._follow(lambda second: second.delete(batch))
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
-        """Each of them holds what lasts so long."""
+        """Both queues get the same target."""
         self._target_seconds = seconds
         self._master.set_ram_duration_target(seconds)
         self._follow(lambda second: second.set_ram_duration_target(seconds))
@@ -357,10 +352,10 @@ class MirrorQueue:
         self._follow(lambda second: is_more.append(second.page()))
         return any(is_more)
 
-    # -- calls that the master answers ---------------------------------------------------------------------------
+    # -- calls to the master ---------------------------------------------------------------------------
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
-        return self._master.look(tags)
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
+        return self._master.read_pending(tags)
 
     def head(self) -> Slice | None:
         return self._master.head()
@@ -392,7 +387,7 @@ class MirrorQueue:
         return ours if self._second is None else min(ours, self._second.ram_duration())
 
     def facts(self) -> Mapping[str, int | float | str]:
-        """The master's, and how the second queue does."""
+        """Those of the master, and the state of the second queue."""
         return {
             **self._master.facts(),
             "kind": "mirror",
@@ -405,7 +400,7 @@ class MirrorQueue:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _follow(self, call: Callable[[BackingQueue], object]) -> None:
-        """Let the second queue do the same. What goes wrong there is no matter of the master's."""
+        """Repeat a call on the second queue. Its errors do not affect the master."""
         if self._second is None or self._difference:
             return
         try:
@@ -414,7 +409,7 @@ class MirrorQueue:
             self._difference = error.what
 
     def _take_old(self, count: int) -> int:
-        """Of so many that leave the head of the master: how many the second queue never got."""
+        """Of `count` messages leaving the head of the master: how many the second queue lacks."""
         old = min(count, self._old_ready)
         self._old_ready -= old
         return old
@@ -426,7 +421,7 @@ class MirrorQueue:
         for tag, their_tag, size, is_alike in paired(fetched, theirs, old):
             self._tags.add(tag, tag + size, their_tag)
             if not is_alike:
-                raise Refused(f"what has the tag {tag} is something else in the second queue")
+                raise Refused(f"the message with tag {tag} differs in the second queue")
 
 
 def _same(ours: int, theirs: int, done: str) -> None:

@@ -1,53 +1,42 @@
-"""The SQL-backed queue: a backing queue whose messages are rows of a table (S1's "alternate"; BQ-02, HS-04).
+"""SQL-backed queue: a backing queue whose messages are rows of a table (S1's "alternate"; BQ-02, HS-04).
 
     SQL       every message, ready or pending, one row each
-    memory    which of them are ready, as ranges:     requeued ranges │ from `fetched_to` on, all there is
-              what the changes under way publish:     not in SQL before their end
+    memory    ready messages, as ranges:              requeued ranges │ from `fetched_to` on, all there is
+              messages of the current batch:          not in SQL before its commit
 
-What it is for: a queue that anybody can look into with SQL (BQ-03), whose moves are plain SQL transactions (BQ-04), on
-a machine that cannot run the log. What it costs: speed, above all one sync for each `IndexBatch` (HS-03 measures it).
-
-Fetching changes nothing in SQL. Fetches go in order, so all below `delivered_to` was delivered before. A clean stop
-writes it down; after any other stop everything that is found counts as delivered.
-
-Always true: of what is ready, requeued ones come first; they are all below `fetched_to`. Belongs to one caller at a
-time, with one `IndexBatch` at a time. If changes that took messages are aborted it refuses to go on and has to be opened
-again. Not here: a history of what happened, a limit for memory (it holds no contents).
-
-What one `IndexBatch` does to SQL-backed queues: gathered, then one SQL transaction (BQ-04).
-
-    queue a: ack 3…5  ─┐
-    queue b: publish  ─┴─▶ Changes ─▶ before_end ─▶ BEGIN … COMMIT           a move is in both queues or in neither
-
-Queues of one database share the session of a `IndexBatch`. If nothing else takes part, that is all: nothing is written to
-the log, and atomic it is because SQL is.
-
-If the log takes part as well there are two writes. A transaction that publishes is made before the log's session, one
-that only lets go after that session is durable: so whatever moves between an SQL-backed queue and one in the log is in
-one of them at any time, and after a power cut between the two writes it may be in both. (A `IndexBatch` that does both to
-SQL, and moves to the log besides, could lose that last move so: keep the two kinds apart.)
-
-A message as a row of SQL, and rows as slices.
-
-    row   sequence, size, is_persistent, expires_ms, published_ms, exchange, routing_key, user, content kind, content
-
-Rows that follow one another and are alike in all but size and content are one slice with a run of its own: what was
-published together comes out together, though nothing in the table says so.
-
-The SQL database behind SQL-backed queues: two tables, and one transaction for each `Changes` (BQ-03, BQ-04, HS-04).
+Purpose: a queue that can be read with SQL (BQ-03), whose moves are plain SQL transactions (BQ-04), on a machine that
+cannot run the log. Cost: speed, above all one sync per `IndexBatch` (HS-03 measures it).
 
     queue_messages   queue, level, sequence ▸ size, is_persistent, expires_ms, published_ms,
                                               exchange, routing_key, user_name, content_kind, content
     queue_places     queue, level           ▸ next, delivered_to, is_clean
 
-One row for each message, in the order in which the queue has it: so anybody can look at a queue with plain SQL. SQLite
-keeps it safe by itself: a write-ahead log of its own and `synchronous = FULL`, a sync for each commit. Nothing of it is
-in our log, and no simulator knows of its files: hence a room of its own, and kill drills instead.
+SQLite keeps its own write-ahead log with `synchronous = FULL`, one sync per commit. Nothing of it is in Warren's log,
+and the simulator does not model its files: it is tested with kill drills. Statements are in bulk: many messages are one
+`executemany`, acknowledgements are ranges. Adjacent rows that differ only in size and content are read as one slice, so
+messages published together come out together, though the table does not say so.
 
-Bulk statements throughout: many messages are one `executemany`, acknowledgements are ranges.
+Fetching changes nothing in SQL. Fetches go in order, so everything below `delivered_to` was delivered before. A clean
+stop writes it; after any other stop every recovered message counts as delivered.
 
-Always true: what one `Batch` says is there as a whole or not at all. Safe to use from several threads: one at a time.
-Not here: what is ready or pending (sql), when a transaction is made (sql_session).
+`SqlSession`: the changes of one `IndexBatch`, as one SQL transaction (BQ-04).
+
+    queue a: ack 3…5  ─┐
+    queue b: publish  ─┴─▶ IndexBatch ─▶ before_commit ─▶ BEGIN … COMMIT         a move is in both queues or in neither
+
+Queues of one database share the session of a batch. If nothing else participates, nothing is written to the log. If the
+log participates there are two writes. A transaction that publishes is committed before the log's session, one that only
+removes after that session is durable: so a message that moves between an SQL-backed queue and one in the log is always
+in one of them, and after a power cut between the two writes it may be in both. (A batch that does both in SQL, and
+moves messages to the log as well, could lose that move: keep the two kinds apart.)
+
+Invariants
+* Requeued messages are ready before all others; they are all below `fetched_to`.
+* One caller at a time, one `IndexBatch` at a time; `SqlStore` is thread-safe, one call at a time.
+* If a batch that removed messages is aborted, the queue refuses further calls and has to be opened again.
+* The changes of one transaction are in SQL as a whole or not at all.
+
+Not supported: history, a memory limit (it caches no contents).
 """
 
 from __future__ import annotations
@@ -58,7 +47,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from sqlalchemy import URL, create_engine, event
@@ -81,24 +70,24 @@ Row = tuple[Any, ...]
 COLUMNS_BARE = "sequence, size, is_persistent, expires_ms, published_ms, exchange, routing_key, user_name, content_kind"
 COLUMNS = f"{COLUMNS_BARE}, content"
 SEQUENCE, SIZE, PERSISTENT, CONTENT = 0, 1, 2, 9
-_TOLD = slice(2, 9)  # what is said of a message
+_PROPERTIES = slice(2, 9)  # of a message, without size and content
 
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
-    """Which messages to look at; None: all. Texts with % and _ as SQL's LIKE has them."""
+    """Selects messages; None: all. Texts are patterns of SQL's LIKE."""
 
     exchange_like: str | None = None
     routing_key_like: str | None = None
     user_like: str | None = None
     published_from_ms: int | None = None
     published_before_ms: int | None = None
-    expires_before_ms: int | None = None  # those that expire at all
+    expires_before_ms: int | None = None  # messages without expiry do not match
     size_from: int | None = None
     content_has: bytes | None = None
 
     def condition(self) -> tuple[str, list[object]]:
-        """As SQL, to be put behind another condition, and its values."""
+        """SQL to append to another condition, and its values."""
         wanted = [
             ("exchange LIKE ?", self.exchange_like),
             ("routing_key LIKE ?", self.routing_key_like),
@@ -115,7 +104,7 @@ class SqlFilter:
 
 def rows_of(publication: Publication, first: int, is_persistent: bool) -> list[Row]:
     p, origin = publication, publication.origin
-    told = (
+    properties = (
         int(is_persistent),
         p.expires_ms,
         p.published_ms,
@@ -124,11 +113,11 @@ def rows_of(publication: Publication, first: int, is_persistent: bool) -> list[R
         origin.user,
         origin.content_kind,
     )
-    return [(sequence, len(content), *told, content) for sequence, content in enumerate(p.contents, first)]
+    return [(sequence, len(content), *properties, content) for sequence, content in enumerate(p.contents, first)]
 
 
 def slices_of(rows: Sequence[Row], edge: int = -1) -> list[Slice]:
-    """With contents if the rows have them. None of them goes on over the sequence id `edge`."""
+    """With contents if the rows have them. No slice crosses the sequence id `edge`."""
     slices = []
     start = 0
     for at in range(1, len(rows) + 1):
@@ -140,11 +129,11 @@ def slices_of(rows: Sequence[Row], edge: int = -1) -> list[Slice]:
 
 def _is_next(row: Row, following: Row, edge: int) -> bool:
     sequence = following[SEQUENCE]
-    return sequence == row[SEQUENCE] + 1 and sequence != edge and following[_TOLD] == row[_TOLD]
+    return sequence == row[SEQUENCE] + 1 and sequence != edge and following[_PROPERTIES] == row[_PROPERTIES]
 
 
 def _slice(rows: Sequence[Row]) -> Slice:
-    is_persistent, expires_ms, published_ms, *origin = rows[0][_TOLD]
+    is_persistent, expires_ms, published_ms, *origin = rows[0][_PROPERTIES]
     sizes = {row[SIZE] for row in rows}
     run = Run(
         first=SequenceId(rows[0][SEQUENCE]),
@@ -159,7 +148,7 @@ def _slice(rows: Sequence[Row]) -> Slice:
 
 
 VERSION = 1
-IN_MEMORY = ""  # a path: for tests and for what need not last
+IN_MEMORY = ""  # a path: for tests
 _PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 5000", "cache_size = -16384")
 _SCHEMA = (
     """CREATE TABLE queue_messages (
@@ -183,7 +172,7 @@ _OF_PLACE = "queue = ? AND level = ?"
 
 @dataclass(frozen=True, slots=True)
 class RecoveredQueue:
-    """What a start finds of a queue."""
+    """The state of a queue at the start."""
 
     next: int
     delivered_to: int
@@ -192,8 +181,8 @@ class RecoveredQueue:
 
 
 @dataclass(slots=True)
-class SqlPlaceStore:
-    """What one transaction does to one sub-queue, in this order."""
+class SqlQueueChanges:
+    """The changes of one transaction to one sub-queue, in this order."""
 
     is_removed: bool = False
     rows: list[Row] = field(default_factory=list)
@@ -201,17 +190,17 @@ class SqlPlaceStore:
     counters: tuple[int, int, bool] | None = None  # next, delivered_to, is_clean
 
 
-Batch = dict[QueuePlace, SqlPlaceStore]
+Batch = dict[QueuePlace, SqlQueueChanges]
 
 
 class SqlStore:
-    """Open from the beginning on."""
+    """The database; open from construction on."""
 
     def __init__(self, path: str, threads: Threads, wait: Callable[[Epoch], None] = lambda epoch: None) -> None:
-        """`path`: a file in a directory that is there, or `IN_MEMORY`. `wait`: until an epoch of the log is durable."""
+        """`path`: a file in an existing directory, or `IN_MEMORY`. `wait`: until an epoch of the log is durable."""
         self.where = path or "in memory"
         self.wait = wait
-        self.sessions: dict[int, Any] = {}  # by the identity of their changes
+        self.sessions: dict[int, Any] = {}  # by the id of their batch
         self.lock = threads.condition()
         self._engine = _engine(path)
         try:
@@ -227,21 +216,21 @@ class SqlStore:
         never_destroy(self)
 
     def recover(self, place: QueuePlace, is_durable: bool) -> RecoveredQueue:
-        """What there is of a queue. What does not outlive a stop goes, and a stop that was clean is one no more."""
-        of_place = (place.queue, place.level)
+        """Recover a queue: delete transient messages, and clear the clean-stop flag."""
+        key = (place.queue, place.level)
         passing = "AND is_persistent = 0" if is_durable else ""
         with self.lock, self._transaction() as connection:
-            connection.exec_driver_sql(f"DELETE FROM queue_messages WHERE {_OF_PLACE} {passing}", of_place)
+            connection.exec_driver_sql(f"DELETE FROM queue_messages WHERE {_OF_PLACE} {passing}", key)
             counted = f"SELECT count(*), coalesce(sum(size), 0) FROM queue_messages WHERE {_OF_PLACE}"
-            count, size_bytes = connection.exec_driver_sql(counted, of_place).one()
-            told = f"SELECT next, delivered_to, is_clean FROM queue_places WHERE {_OF_PLACE}"
-            next_, delivered_to, is_clean = connection.exec_driver_sql(told, of_place).first() or (0, 0, 0)
+            count, size_bytes = connection.exec_driver_sql(counted, key).one()
+            counters = f"SELECT next, delivered_to, is_clean FROM queue_places WHERE {_OF_PLACE}"
+            next_, delivered_to, is_clean = connection.exec_driver_sql(counters, key).first() or (0, 0, 0)
             if is_clean:
-                connection.exec_driver_sql(f"UPDATE queue_places SET is_clean = 0 WHERE {_OF_PLACE}", of_place)
+                connection.exec_driver_sql(f"UPDATE queue_places SET is_clean = 0 WHERE {_OF_PLACE}", key)
         return RecoveredQueue(next_, delivered_to if is_clean else next_, count, size_bytes)
 
     def keep_only(self, queues: Collection[QueueId]) -> None:
-        """Remove what there is of any other queue."""
+        """Delete all other queues."""
         with self.lock, self._transaction() as connection:
             found = connection.exec_driver_sql("SELECT DISTINCT queue FROM queue_places").scalars().all()
             for queue in [each for each in found if each not in queues]:
@@ -249,10 +238,10 @@ class SqlStore:
                     connection.exec_driver_sql(f"DELETE FROM {table} WHERE queue = ?", (queue,))
 
     def write(self, batch: Batch) -> None:
-        """All of it in one transaction; it is durable afterwards."""
+        """Write a batch as one transaction; durable on return."""
         with self.lock, self._transaction() as connection:
-            for place, of_place in batch.items():
-                _write(connection, place, of_place)
+            for place, changes in batch.items():
+                _write(connection, place, changes)
 
     def rows(
         self,
@@ -263,7 +252,7 @@ class SqlStore:
         has_contents: bool = True,
         where: SqlFilter | None = None,
     ) -> list[Row]:
-        """Up to so many messages from one sequence id on, below another, in order."""
+        """Up to `limit` messages from `first` up to `stop`, in order."""
         condition, values = where.condition() if where is not None else ("", [])
         columns = COLUMNS if has_contents else COLUMNS_BARE
         statement = (
@@ -275,7 +264,7 @@ class SqlStore:
             return [tuple(row) for row in self._connection.exec_driver_sql(statement, parameters)]
 
     def size_of(self, place: QueuePlace, first: int, stop: int) -> int:
-        """Bytes of what there is between two sequence ids."""
+        """Bytes of the messages between two sequence ids."""
         range_ = f"{_OF_PLACE} AND sequence >= ? AND sequence < ?"
         statement = f"SELECT coalesce(sum(size), 0) FROM queue_messages WHERE {range_}"
         with self.lock, _plain_error(self.where):
@@ -315,23 +304,23 @@ class SqlStore:
                 raise
 
 
-def _write(connection: Connection, place: QueuePlace, of_place: SqlPlaceStore) -> None:
+def _write(connection: Connection, place: QueuePlace, changes: SqlQueueChanges) -> None:
     own = (place.queue, place.level)
-    if of_place.is_removed:
+    if changes.is_removed:
         for table in ("queue_messages", "queue_places"):
             connection.exec_driver_sql(f"DELETE FROM {table} WHERE {_OF_PLACE}", own)
-    if of_place.rows:
-        values = f"{place.queue:d}, {place.level:d}, " + ", ".join("?" * len(of_place.rows[0]))
-        connection.exec_driver_sql(f"INSERT INTO queue_messages VALUES ({values})", of_place.rows)
-    if of_place.gone:
+    if changes.rows:
+        values = f"{place.queue:d}, {place.level:d}, " + ", ".join("?" * len(changes.rows[0]))
+        connection.exec_driver_sql(f"INSERT INTO queue_messages VALUES ({values})", changes.rows)
+    if changes.gone:
         gone = f"DELETE FROM queue_messages WHERE queue = {place.queue:d} AND level = {place.level:d}"
-        connection.exec_driver_sql(f"{gone} AND sequence >= ? AND sequence < ?", joined(of_place.gone))
-    if of_place.counters is not None:
-        connection.exec_driver_sql("REPLACE INTO queue_places VALUES (?, ?, ?, ?, ?)", (*own, *of_place.counters))
+        connection.exec_driver_sql(f"{gone} AND sequence >= ? AND sequence < ?", joined(changes.gone))
+    if changes.counters is not None:
+        connection.exec_driver_sql("REPLACE INTO queue_places VALUES (?, ?, ?, ?, ?)", (*own, *changes.counters))
 
 
 def joined(ranges: Sequence[TagRange]) -> list[TagRange]:
-    """The same tags in as few ranges as there can be."""
+    """The same tags, adjacent ranges merged."""
     found: list[TagRange] = []
     for first, stop in sorted(ranges):
         if found and found[-1][1] == first:
@@ -342,7 +331,7 @@ def joined(ranges: Sequence[TagRange]) -> list[TagRange]:
 
 
 def _engine(path: str) -> Engine:
-    """SQLite begins and ends a transaction when we say so, and at no other time."""
+    """An engine with explicit transactions only."""
     engine = create_engine(
         URL.create("sqlite", database=path or None),
         poolclass=StaticPool,
@@ -365,77 +354,64 @@ def _plain_error(where: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise _told(where, str(error.orig)) from error
+        raise _error_of(where, str(error.orig)) from error
 
 
-def _told(where: str, text: str) -> WarrenError:
+def _error_of(where: str, text: str) -> WarrenError:
     if any(sign in text for sign in ("not a database", "malformed", "file is encrypted")):
         return Damage(f"the SQL queues are damaged: {text}", where, 0, "restore the file from a backup")
     if "full" in text:
         return OutOfRoom(f"the SQL queues of {where} have no room: {text}", "make room")
     if "locked" in text:
-        return Locked(f"the SQL queues of {where} are held by somebody else: {text}", "stop whoever has them open")
-    return DiskFailure(f"the SQL queues of {where} cannot go on: {text}", "see to it, and open them again")
-
-
-class SqlSessionMember(Protocol):
-    """A queue that takes part."""
-
-    @property
-    def place(self) -> QueuePlace: ...
-
-    def counters(self) -> tuple[int, int, bool] | None: ...
-
-    def written(self) -> None: ...
-
-    def abandoned(self) -> None: ...
+        return Locked(f"the SQL queues of {where} are locked: {text}", "stop the process that has them open")
+    return DiskFailure(f"the SQL queues of {where} failed: {text}", "fix the cause, and open them again")
 
 
 class SqlSession:
-    """Is a `Joining`."""
+    """The `BatchParticipant` of one `IndexBatch`."""
 
     def __init__(self, store: SqlStore, key: int) -> None:
         self._store = store
         self._key = key
         self._batch: Batch = {}
-        self._members: list[SqlSessionMember] = []
+        self._members: list[SqlQueue] = []
         self._is_written = False
 
     @classmethod
-    def of(cls, store: SqlStore, changes: IndexBatch) -> SqlSession:
-        """The one of these changes."""
+    def of(cls, store: SqlStore, batch: IndexBatch) -> SqlSession:
+        """The session of a batch; created on first use."""
         with store.lock:
-            found = store.sessions.get(id(changes))
+            found = store.sessions.get(id(batch))
             if found is None:
-                found = store.sessions[id(changes)] = cls(store, id(changes))
+                found = store.sessions[id(batch)] = cls(store, id(batch))
         assert isinstance(found, SqlSession)
-        changes.join(found)
+        batch.join(found)
         return found
 
-    def of_member(self, member: SqlSessionMember) -> SqlPlaceStore:
-        """What happens to one queue, to be added to."""
+    def of_member(self, member: SqlQueue) -> SqlQueueChanges:
+        """The changes of one queue, to be extended."""
         if member not in self._members:
             self._members.append(member)
-        return self._batch.setdefault(member.place, SqlPlaceStore())
+        return self._batch.setdefault(member.place, SqlQueueChanges())
 
-    def before_end(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
-        if any(of_place.rows for of_place in self._batch.values()):
+    def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
+        if any(changes.rows for changes in self._batch.values()):
             self._write()
 
-    def after_end(self, epoch: Epoch) -> None:
+    def after_commit(self, epoch: Epoch) -> None:
         try:
             if not self._is_written:
                 if epoch:
                     self._store.wait(epoch)
                 self._write()
         except BaseException:
-            self.aborted()
+            self.on_abort()
             raise
         self._forget()
         for member in self._members:
             member.written()
 
-    def aborted(self) -> None:
+    def on_abort(self) -> None:
         self._forget()
         for member in self._members:
             member.abandoned()
@@ -451,13 +427,13 @@ class SqlSession:
             self._store.sessions.pop(self._key, None)
 
 
-HEAD_ROWS = 128  # looked at for the head
+HEAD_ROWS = 128  # read for the head
 BROWSE_ROWS = 256  # read at once
 LARGE_ROWS = 64  # read at once where bytes are limited
 
 
 class SqlQueue:
-    """Is a `BackingQueue`."""
+    """Implements `BackingQueue`."""
 
     def __init__(self, place: QueuePlace, is_durable: bool, store: SqlStore) -> None:
         self.place = place
@@ -473,23 +449,23 @@ class SqlQueue:
         self._pending_rows: dict[int, tuple[int, int]] = {}  # tag → size, and 1 if it is persistent
         self._pending_bytes = 0
         self._persistent, self._persistent_bytes = (found.count, found.size_bytes) if is_durable else (0, 0)
-        self._unwritten: list[Row] = []  # published by the changes under way
+        self._unwritten: list[Row] = []  # published by the current batch
         self._unwritten_bytes = 0
-        self._has_taken = False  # the changes under way did more than publish
-        self._is_astray = False
-        self._is_stopping = False  # by the changes under way
+        self._has_taken = False  # the current batch removed messages
+        self._has_diverged = False
+        self._is_stopping = False  # by the current batch
         self._is_removed = False
-        self._told_next = found.next  # what SQL says; -1: something else than it should
-        self._version = 0  # of what is ready
-        self._head: tuple[int, Slice | None] = (-1, None)  # and the version it belongs to
+        self._stored_next = found.next  # `next` in SQL; -1: SQL has to be updated
+        self._version = 0  # changes with the ready messages
+        self._head: tuple[int, Slice | None] = (-1, None)  # the version it belongs to, and the slice
 
     # -- publishing and fetching ---------------------------------------------------------------------------------
 
-    def publish(self, publication: Publication, changes: IndexBatch) -> None:
+    def publish(self, publication: Publication, batch: IndexBatch) -> None:
         if not publication.contents:
             return
         rows = rows_of(publication, self._next, self._is_durable and publication.is_persistent)
-        self._of(changes).rows += rows
+        self._of(batch).rows += rows
         self._count_persistent(rows, 1)
         size_bytes = sum(map(len, publication.contents))
         self._is_removed = False
@@ -501,7 +477,7 @@ class SqlQueue:
         self._version += 1
 
     def fetch(self, count: int, bytes_max: int | None = None) -> list[Fetched]:
-        self._check_astray()
+        self._check_diverged()
         delivered_to = self._delivered_to
         rows = self._take(count, bytes_max)
         for row in rows:
@@ -515,45 +491,45 @@ class SqlQueue:
 
     # -- pending messages ----------------------------------------------------------------------------------------
 
-    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, changes: IndexBatch) -> int:
-        self._check_astray()
+    def ack(self, tags: Sequence[TagRange], reason: DequeueReason, batch: IndexBatch) -> int:
+        self._check_diverged()
         taken = self._pending.take(tags)
         if taken:
-            self._release(taken, changes)
-            self._settled(taken, is_gone=True)
+            self._release(taken, batch)
+            self._release_pending(taken, is_gone=True)
         return sum(stop - first for first, stop in taken)
 
-    def look(self, tags: Sequence[TagRange]) -> list[Slice]:
+    def read_pending(self, tags: Sequence[TagRange]) -> list[Slice]:
         self._pending.checked(tags)
         return [slice_ for first, stop in tags for slice_ in slices_of(self._between(first, stop, stop - first))]
 
-    def requeue(self, tags: Sequence[TagRange], changes: IndexBatch) -> int:
-        self._check_astray()
+    def requeue(self, tags: Sequence[TagRange], batch: IndexBatch) -> int:
+        self._check_diverged()
         taken = self._pending.take(tags)
         for first, stop in taken:
             self._requeued.add(first, stop)
             self._count += stop - first
             self._ready_bytes += self._size_of(first, stop)
-        self._settled(taken, is_gone=False)
+        self._release_pending(taken, is_gone=False)
         self._version += 1
         return sum(stop - first for first, stop in taken)
 
-    # -- letting go ----------------------------------------------------------------------------------------------
+    # -- removing ------------------------------------------------------------------------------------------------
 
-    def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
-        self._check_astray()
+    def drop(self, count: int, reason: DequeueReason, batch: IndexBatch) -> int:
+        self._check_diverged()
         rows = self._take(count, has_contents=False)
         if rows:
-            self._release([(each.first, each.end) for each in slices_of(rows)], changes)
+            self._release([(each.first, each.end) for each in slices_of(rows)], batch)
             self._count_persistent(rows, -1)
         return len(rows)
 
-    def purge(self, changes: IndexBatch) -> int:
-        self._check_astray()
+    def purge(self, batch: IndexBatch) -> int:
+        self._check_diverged()
         purged = self._count
         ready = [each for each in self._ready_ranges() if each[0] < each[1]]
         if purged:
-            self._release(ready, changes)
+            self._release(ready, batch)
         self._requeued.clear()
         self._fetched_to = self._next
         self._count = self._ready_bytes = 0
@@ -562,9 +538,9 @@ class SqlQueue:
         self._version += 1
         return purged
 
-    def delete(self, changes: IndexBatch) -> None:
-        of_place = self._of(changes)
-        of_place.is_removed, of_place.rows, of_place.gone = True, [], []
+    def delete(self, batch: IndexBatch) -> None:
+        changes = self._of(batch)
+        changes.is_removed, changes.rows, changes.gone = True, [], []
         self._has_taken = self._is_removed = True
         self._unwritten, self._unwritten_bytes = [], 0
         self._requeued.clear()
@@ -575,7 +551,7 @@ class SqlQueue:
         self._count = self._ready_bytes = 0
         self._version += 1
 
-    # -- looking at it -------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------
 
     def head(self) -> Slice | None:
         if self._head[0] != self._version:
@@ -587,7 +563,7 @@ class SqlQueue:
         return self._browse(None)
 
     def search(self, where: SqlFilter) -> Iterator[Slice]:
-        """Those of the ready messages that fit, in order, as `browse` does; only what is written. SQL does the work."""
+        """Ready messages that match, like `browse`, filtered by SQL; without messages of the current batch."""
         return self._browse(where)
 
     def __len__(self) -> int:
@@ -610,7 +586,7 @@ class SqlQueue:
         return MessageSizes(self._pending_bytes, in_ram, 0, ram_bytes, self._persistent, self._persistent_bytes)
 
     def set_ram_duration_target(self, seconds: float | None) -> None:
-        """Nothing stays in memory, whatever the target."""
+        """No contents are cached, whatever the target."""
 
     def ram_duration(self) -> float:
         return math.inf
@@ -629,28 +605,28 @@ class SqlQueue:
             "delivered_to": self._delivered_to,
         }
 
-    # -- the end of changes --------------------------------------------------------------------------------------
+    # -- the end of a batch --------------------------------------------------------------------------------------
 
-    def stop(self, changes: IndexBatch) -> None:
-        self._of(changes)
+    def stop(self, batch: IndexBatch) -> None:
+        self._of(batch)
         self._is_stopping = True
 
     def counters(self) -> tuple[int, int, bool] | None:
-        """What a start should know, if it would not find it so: next, delivered_to, is_clean."""
-        if self._is_removed or (self._next == self._told_next and not self._is_stopping):
+        """next, delivered_to, is_clean for SQL; None: SQL is up to date."""
+        if self._is_removed or (self._next == self._stored_next and not self._is_stopping):
             return None
         return self._next, self._delivered_to, self._is_stopping
 
     def written(self) -> None:
         self._unwritten, self._unwritten_bytes, self._has_taken = [], 0, False
-        self._told_next = -1 if self._is_stopping or self._is_removed else self._next
+        self._stored_next = -1 if self._is_stopping or self._is_removed else self._next
         self._is_stopping = False
 
     def abandoned(self) -> None:
-        """What was published never was. What was taken cannot be brought back."""
+        """Undo publishes. Removed messages cannot be restored."""
         rows = self._unwritten
         if self._has_taken or (rows and self._fetched_to > rows[0][SEQUENCE]):
-            self._is_astray = True
+            self._has_diverged = True
             return
         self._count_persistent(rows, -1)
         self._next -= len(rows)
@@ -661,16 +637,16 @@ class SqlQueue:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _of(self, changes: IndexBatch) -> SqlPlaceStore:
-        """What the changes do here."""
-        self._check_astray()
-        return SqlSession.of(self._store, changes).of_member(self)
+    def _of(self, batch: IndexBatch) -> SqlQueueChanges:
+        """The changes of the batch to this queue."""
+        self._check_diverged()
+        return SqlSession.of(self._store, batch).of_member(self)
 
-    def _release(self, ranges: Sequence[TagRange], changes: IndexBatch) -> None:
-        self._of(changes).gone += ranges
+    def _release(self, ranges: Sequence[TagRange], batch: IndexBatch) -> None:
+        self._of(batch).gone += ranges
         self._has_taken = True
 
-    def _settled(self, ranges: Sequence[TagRange], is_gone: bool) -> None:
+    def _release_pending(self, ranges: Sequence[TagRange], is_gone: bool) -> None:
         for tag in chain.from_iterable(range(first, stop) for first, stop in ranges):
             size_bytes, is_persistent = self._pending_rows.pop(tag)
             self._pending_bytes -= size_bytes
@@ -684,19 +660,19 @@ class SqlQueue:
         self._persistent_bytes += sign * sum(sizes)
 
     @property
-    def is_astray(self) -> bool:
-        return self._is_astray
+    def has_diverged(self) -> bool:
+        return self._has_diverged
 
-    def _check_astray(self) -> None:
-        if self._is_astray:
-            what = f"queue {self.place.queue}: changes that took messages from it were not written"
-            raise Refused(what, "open the queue again: it will be as SQL says")
+    def _check_diverged(self) -> None:
+        if self._has_diverged:
+            what = f"queue {self.place.queue}: a batch that removed messages was not written"
+            raise Refused(what, "open the queue again: it recovers the state of SQL")
 
     def _ready_ranges(self) -> Iterator[TagRange]:
         return chain(self._requeued, [(self._fetched_to, self._next)])
 
     def _take(self, count: int, bytes_max: int | None = None, has_contents: bool = True) -> list[Row]:
-        """Take from the head what is ready."""
+        """Take ready messages from the head."""
         rows = self._upcoming(count, bytes_max, has_contents)
         left = len(rows)
         while left and self._requeued:
@@ -710,7 +686,7 @@ class SqlQueue:
         return rows
 
     def _upcoming(self, count: int, bytes_max: int | None = None, has_contents: bool = True) -> list[Row]:
-        """From the head, as many as are asked for and fit, and at least one; they stay where they are."""
+        """Up to `count` messages from the head that fit, at least one; they stay ready."""
         found: list[Row] = []
         room = math.inf if bytes_max is None else bytes_max
         for first, stop in self._ready_ranges():
@@ -728,7 +704,7 @@ class SqlQueue:
         return found
 
     def _between(self, first: int, stop: int, limit: int, has_contents: bool = True) -> list[Row]:
-        """Up to so many of what there is between two sequence ids: from SQL, then from what is not written yet."""
+        """Up to `limit` messages between two sequence ids: from SQL, then from the current batch."""
         written_to = self._unwritten[0][SEQUENCE] if self._unwritten else self._next
         rows: list[Row] = []
         if first < written_to:
