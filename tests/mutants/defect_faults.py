@@ -97,7 +97,7 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "held-back-for-ever", "publishers wait for an upkeep whose passes fail", (TESTS,),
-        (Patch("warren.broker.garbage:Upkeep.is_behind", ignores_that_passes_fail),),
+        (Patch("warren.broker.garbage:GarbageUpkeep.is_behind", ignores_that_passes_fail),),
         known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
     ),
     Fault(

@@ -20,12 +20,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from warren.base.checksum import crc32
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.durability.log_file import FileEnd
 from warren.files.protocol import File, Files
 from warren.records.block import FileIdentity
+from warren.records.format import crc32
 
 MAGIC = 0x45525257  # "WRRE"
 FORMAT_VERSION = 1

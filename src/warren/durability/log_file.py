@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warren.base.checksum import crc32
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import Buffer, File
 from warren.records.block import BlockDraft, FileIdentity
+from warren.records.format import crc32
 
 AT_ONCE_BYTES_MAX = 2 << 20  # a part that is larger is written in pieces of about this size
 

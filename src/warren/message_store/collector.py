@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from warren.base.environment import Clock
 from warren.base.errors import Damage, Refused
 from warren.base.ids import FileNumber, Lsn, QueueId
-from warren.base.threads import Background, Condition, StartedThread, Threads
+from warren.base.threads import Background, BackgroundLoop, Condition, Threads
 from warren.message_store.body_files import BodyFiles
 from warren.message_store.body_format import Body, decode_stored, encode_stored
 from warren.message_store.index import BodyMove, IndexEntry, LocationIndex
@@ -260,59 +260,31 @@ class CollectorThread:
     ) -> None:
         self._clock = clock
         self._collectors = collectors
-        self._seconds = seconds
         self._scan_seconds = scan_seconds
         self._counted_ns = clock.monotonic_ns()
-        self._bell = threads.condition()
-        self._is_rung = False
-        self._is_stopping = False
-        self._is_at_work = False
-        self._is_awaited = False  # somebody waits in `turn`
         self._task = background.task("store-gc", "garbage in the message store is not collected")
-        self.turns = 0  # that have ended
-        self._running: StartedThread = threads.start("warren-store-gc", self._run)
+        self._loop = BackgroundLoop(threads, clock, self._task, lambda is_requested: self._turn())
+        self._loop.start("warren-store-gc", seconds)
+
+    @property
+    def turns(self) -> int:
+        """Rounds that have ended."""
+        return self._loop.rounds
 
     def ring(self) -> None:
-        """Look now."""
-        with self._bell:
-            self._is_rung = True
-            self._bell.notify_all()
+        """Request a round."""
+        self._loop.request()
 
     def turn(self) -> None:
-        """Look now; return when a turn that began behind this has ended."""
-        with self._bell:
-            wanted = self.turns + (2 if self._is_at_work else 1)
-            self._is_rung = self._is_awaited = True
-            self._bell.notify_all()
-            while self.turns < wanted and not self._is_stopping:
-                self._bell.wait()
+        """Request a round; return when a round that began after this call has ended."""
+        self._loop.run_and_wait()
 
     def stop(self) -> None:
-        """End, when the present turn is over."""
-        with self._bell:
-            self._is_stopping = True
-            self._bell.notify_all()
-        self._running.join()
+        """End after the current round."""
+        self._loop.stop()
 
     def alarms(self) -> list[str]:
         return [*self._task.alarms(), *(alarm for collector in self._collectors for alarm in collector.alarms())]
-
-    def _run(self) -> None:
-        while True:
-            with self._bell:
-                if not self._is_rung and not self._is_stopping:
-                    self._bell.wait(self._seconds)
-                self._is_rung = self._is_awaited = False
-                if self._is_stopping:
-                    return
-                self._is_at_work = True
-            is_good = self._task.run(self._turn)
-            with self._bell:
-                self.turns += 1
-                self._is_at_work = False
-                self._bell.notify_all()
-                if not is_good:
-                    self._task.back_off(self._bell, self._clock, lambda: self._is_stopping or self._is_awaited)
 
     def _turn(self) -> None:
         """As long as there is something to do: what was copied may soon be garbage, too, but not at once."""
@@ -323,5 +295,5 @@ class CollectorThread:
         for collector in self._collectors:
             if is_liveness_scan_due:
                 collector.count_again()
-            while collector.run().released and not self._is_stopping:
+            while collector.run().released and not self._loop.is_stopping:
                 continue

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warren.base.checksum import crc32
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, Incarnation, StreamId, TimelineId
 from warren.records.format import (
@@ -24,6 +23,7 @@ from warren.records.format import (
     MAGIC,
     BlockKind,
     BlockVerdict,
+    crc32,
     padded,
 )
 

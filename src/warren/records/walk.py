@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warren.base.checksum import crc32
 from warren.records.block import FileIdentity, Header, look
-from warren.records.format import ALIGNMENT_BYTES, MAGIC, BlockVerdict
+from warren.records.format import ALIGNMENT_BYTES, MAGIC, BlockVerdict, crc32
 
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _FIND_STEP_BYTES = 1 << 20

@@ -42,7 +42,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warren.base.checksum import crc32
 from warren.base.errors import Damage, Misuse
 from warren.base.ids import UINT64_MAX, Epoch
 from warren.files.protocol import Buffer, File
@@ -51,7 +50,7 @@ from warren.log.settings import EntryKind
 from warren.records.block import BlockDraft, FileIdentity, Header, look
 from warren.records.columns import EntryColumns, NumberColumn, Texts
 from warren.records.entries import draft_entries, read_entries
-from warren.records.format import BlockKind, BlockVerdict
+from warren.records.format import BlockKind, BlockVerdict, crc32
 
 LISTED_MAX = 4096  # blocks listed by one index block
 _SEPARATOR_BYTES_MAX = 4 << 20  # of one index block; at least four of the longest fit

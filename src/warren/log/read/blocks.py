@@ -31,14 +31,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
-from warren.base.checksum import crc32
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import UINT64_MAX, Epoch
 from warren.durability.log_file import FileEnd
 from warren.log.file_record import FILE_HEADER_BYTES, FileKind, FileRecord, FileState, Voided
 from warren.records.block import FileIdentity, Header, look
 from warren.records.entries import read_entries
-from warren.records.format import BLOCK_BYTES_MAX, FORMAT_VERSION, HEADER, MAGIC, BlockKind, BlockVerdict
+from warren.records.format import BLOCK_BYTES_MAX, FORMAT_VERSION, HEADER, MAGIC, BlockKind, BlockVerdict, crc32
 from warren.records.walk import next_good
 
 Range = tuple[int, int]  # from this byte to that one, the latter not included

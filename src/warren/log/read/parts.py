@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from warren.base.checksum import crc32
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, Lsn, StreamId, TimelineId, lsn_of
 from warren.durability.log_file import FileEnd
@@ -34,7 +33,7 @@ from warren.log.read.blocks import WITH_ENTRIES, FileScan, Problem, ScanVerdict,
 from warren.records.block import FileIdentity, Header, look, require_known_format
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries
-from warren.records.format import FORMAT_VERSION, BlockKind, BlockVerdict
+from warren.records.format import FORMAT_VERSION, BlockKind, BlockVerdict, crc32
 from warren.records.walk import extent
 
 
