@@ -56,7 +56,7 @@ class Diary:
     def at_switch(self) -> Callable[[], None] | None:
         return self.after.pop(0) if self.after else None
 
-    def commit_pending(self) -> bool:
+    def release_reserve(self) -> bool:
         return self.room.pop(0)() if self.room else False
 
     def witness(self) -> None:

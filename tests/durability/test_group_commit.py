@@ -92,7 +92,7 @@ def test_epochs_become_durable_in_order_and_callbacks_hear_of_each_once(seed: in
                 if is_waiting:
                     stage.commit.wait(epoch)
                 else:
-                    stage.commit.ring()
+                    stage.commit.request_commit()
 
         writers = [threads.start(f"writer {i}", partial(write, i < 2)) for i in range(3)]
         for writer in writers:
@@ -165,7 +165,7 @@ def test_a_ring_commits_in_the_background() -> None:
     is_durable = threading.Event()
     stage.commit.call_when_durable(lambda epoch: is_durable.set())
     stage.append()
-    stage.commit.ring()
+    stage.commit.request_commit()
     assert is_durable.wait(30)
     assert stage.commit.durable == 1
     stage.commit.stop()
@@ -358,7 +358,7 @@ def test_a_failed_sync_in_the_background_ends_it_for_everybody(seed: int) -> Non
     def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
         stage.disk.faults.append(Fault(FaultKind.IO_ERROR, "sync"))
         epoch = stage.append()
-        stage.commit.ring()
+        stage.commit.request_commit()
         with pytest.raises(SyncFailed):
             stage.commit.wait(epoch)
         with pytest.raises(SyncFailed):
@@ -538,10 +538,10 @@ def test_a_defect_in_the_background_thread_ends_the_commit_for_good(part: str) -
         raise ValueError("a defect")
 
     stage.commit.wait(stage.append())
-    setattr(stage.commit._turn, part, fail)
+    setattr(stage.commit._hooks, part, fail)
     stage.append()
     stage.commit._stale_since_ns = -(10**12)
-    stage.commit.ring()
+    stage.commit.request_commit()
     stage.commit._background.join(30)
     assert isinstance(stage.commit.failure, SyncFailed) and "ValueError('a defect')" in stage.commit.failure.what
     with pytest.raises(SyncFailed):

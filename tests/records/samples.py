@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from warren.base.ids import UINT64_MAX, Epoch, Incarnation, StreamId, TimelineId
-from warren.records.block import BlockDraft, FileIdentity, Header, draft, look
+from warren.records.block import BlockDraft, FileIdentity, Header, check_block, draft
 from warren.records.columns import EntryColumns, NumberColumn, Texts
 from warren.records.entries import Versions, draft_entries
 from warren.records.format import BlockKind
@@ -87,7 +87,7 @@ def entries_block(items: list[Row], offset: int = 0, versions: Versions = Versio
 
 
 def header_of(raw: bytes, offset: int = 0) -> Header:
-    found = look(memoryview(raw), offset, None)
+    found = check_block(memoryview(raw), offset, None)
     assert isinstance(found, Header), found
     return found
 

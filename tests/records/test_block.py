@@ -20,12 +20,12 @@ from tests.records.samples import (
 )
 from warren.base.errors import Misuse
 from warren.base.ids import StreamId
-from warren.records.block import Header, draft, look
+from warren.records.block import Header, check_block, draft
 from warren.records.format import BLOCK_BYTES_MAX, CHECKSUM_AT, HEADER, BlockKind, BlockVerdict
 
 
 def looked(raw: bytes, offset: int = 0) -> Header | BlockVerdict:
-    return look(memoryview(raw), offset, OURS)
+    return check_block(memoryview(raw), offset, OURS)
 
 
 @settings(deadline=None)
@@ -60,7 +60,7 @@ def test_every_bit_of_a_block_is_under_its_checksum_for_those_who_take_any_life(
     for bit in range(len(whole) * 8):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << (bit % 8)
-        assert look(memoryview(flipped), 0, None) is BlockVerdict.TORN, f"bit {bit % 8} of byte {bit // 8}"
+        assert check_block(memoryview(flipped), 0, None) is BlockVerdict.TORN, f"bit {bit % 8} of byte {bit // 8}"
 
 
 def test_a_cut_block_is_torn_at_every_length() -> None:
@@ -89,7 +89,7 @@ def test_a_whole_block_of_elsewhere_is_stale(stranger: bytes) -> None:
 
 
 def test_inspection_takes_a_block_of_any_life() -> None:
-    assert isinstance(look(memoryview(plain_block(identity=OTHER_LIFE)), 0, None), Header)
+    assert isinstance(check_block(memoryview(plain_block(identity=OTHER_LIFE)), 0, None), Header)
 
 
 def test_a_body_longer_than_any_block_is_not_believed() -> None:

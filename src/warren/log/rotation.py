@@ -101,7 +101,7 @@ class Rotation:
         """Have the files rotated by whoever commits next. Waits for nobody: on a full disk a commit waits for room."""
         with self._commit.gate:
             self._is_wanted = True
-        self._commit.ring()
+        self._commit.request_commit()
 
     @property
     def active_bytes(self) -> int:

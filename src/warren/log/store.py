@@ -237,7 +237,7 @@ class LogStore:
     def flush(self) -> None:
         """Ask for what is gathered to become durable, without waiting."""
         self.owner.check()
-        self.commit.ring()
+        self.commit.request_commit()
 
     def witness(self) -> None:
         """Let other processes see now what is durable; by itself that happens within 100 ms."""

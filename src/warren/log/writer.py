@@ -268,7 +268,7 @@ class LogAppender:
             self._forget(session)
         if place.blocks_gathered >= self._buffers_max:
             self.flushes += 1
-            self._commit.ring()
+            self._commit.request_commit()
         return epoch, session.placed[0].lsn
 
     def wait(self, epoch: Epoch) -> None:
@@ -388,7 +388,7 @@ class LogCommitHooks:
     def at_switch(self) -> Callable[[], None] | None:
         return self.rotate_if_due()
 
-    def commit_pending(self) -> bool:
+    def release_reserve(self) -> bool:
         return self._disk_reserve.give_back()
 
     def witness(self) -> None:

@@ -37,9 +37,9 @@ from enum import Enum, IntEnum
 # ISA-L uses carry-less multiplication: a block of 100 KB takes a twentieth of zlib's time. The values are the same (a
 # test compares), so files are readable on machines without a wheel of it.
 try:
-    from isal.isal_zlib import crc32 as crc32
+    from isal.isal_zlib import crc32 as crc32  # noqa: PLC0414 - exported
 except ImportError:
-    from zlib import crc32 as crc32
+    from zlib import crc32 as crc32  # noqa: PLC0414
 
 MAGIC = 0x4E525257  # "WRRN" as bytes
 FORMAT_VERSION = 1

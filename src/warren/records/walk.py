@@ -1,15 +1,15 @@
-"""Walking a file block by block, and finding the way again behind damage.
+"""Block walk: follow a file block by block, and resynchronize behind damage.
 
-`walk` follows the blocks of one life of one file until something is not a good block; `next_good` looks behind that for
-the next one which is. Who may be where is judged elsewhere: a tear in the last epoch is a power cut's doing, the same
-bytes below the durable witness are damage.
+`walk` follows the blocks of one incarnation of a file until something is not a good block; `next_good` finds the next
+good block behind it. The result is interpreted elsewhere (log/read/scan): the same torn bytes are a power cut's result
+in the last epoch, and damage below the durable epoch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warren.records.block import FileIdentity, Header, look
+from warren.records.block import FileIdentity, Header, check_block
 from warren.records.format import ALIGNMENT_BYTES, MAGIC, BlockVerdict, crc32
 
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
@@ -21,7 +21,7 @@ class BlockWalk:
     headers: list[Header]
     runnings: list[int]  # running checksum behind each block
     end: int
-    stopped_by: BlockVerdict  # GOOD: the wanted stop was reached
+    stopped_by: BlockVerdict  # GOOD: `stop` was reached
 
     @property
     def running(self) -> int:
@@ -37,7 +37,7 @@ def walk(
     offset = start
     verdict = BlockVerdict.GOOD
     while stop is None or offset < stop:
-        found = look(view, offset, identity)
+        found = check_block(view, offset, identity)
         if isinstance(found, BlockVerdict):
             verdict = found
             break
@@ -49,14 +49,14 @@ def walk(
 
 
 def next_good(view: memoryview, identity: FileIdentity | None, start: int) -> Header | None:
-    """The first good block of this life at or behind `start`."""
+    """The first good block of this incarnation at or behind `start`."""
     at = start
     while at < len(view):
         chunk = bytes(view[at : at + _FIND_STEP_BYTES + len(_MAGIC_BYTES) - 1])
         found = chunk.find(_MAGIC_BYTES)
         while found >= 0:
             if (at + found) % ALIGNMENT_BYTES == 0:
-                header = look(view, at + found, identity)
+                header = check_block(view, at + found, identity)
                 if isinstance(header, Header):
                     return header
             found = chunk.find(_MAGIC_BYTES, found + 1)
@@ -65,12 +65,12 @@ def next_good(view: memoryview, identity: FileIdentity | None, start: int) -> He
 
 
 def extent(view: memoryview, start: int) -> int:
-    """The end of the last byte that is not zero, or `start`: how far something was written behind `start`."""
+    """The end of the last non-zero byte, or `start`: how far the file was written behind `start`."""
     end = len(view)
     while end > start:
         begin = max(start, end - _FIND_STEP_BYTES)
-        kept = bytes(view[begin:end]).rstrip(b"\0")
-        if kept:
-            return begin + len(kept)
+        written = bytes(view[begin:end]).rstrip(b"\0")
+        if written:
+            return begin + len(written)
         end = begin
     return start

@@ -47,7 +47,7 @@ from warren.base.ids import UINT64_MAX, Epoch
 from warren.files.protocol import Buffer, File
 from warren.log.merge.pool import concatenated
 from warren.log.settings import EntryKind
-from warren.records.block import BlockDraft, FileIdentity, Header, look
+from warren.records.block import BlockDraft, FileIdentity, Header, check_block
 from warren.records.columns import EntryColumns, NumberColumn, Texts
 from warren.records.entries import draft_entries, read_entries
 from warren.records.format import BlockKind, BlockVerdict, crc32
@@ -370,7 +370,7 @@ class SortedFile:
             raise Damage(damage.what, self._path, offset) from None
 
     def _verified(self, offset: int, kind: BlockKind) -> Header:
-        found = look(self._view, offset, self._identity)
+        found = check_block(self._view, offset, self._identity)
         if isinstance(found, BlockVerdict):
             raise Damage(f"no good block where a sorted file has one: {found.value}", self._path, offset)
         if found.kind != kind:

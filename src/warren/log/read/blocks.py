@@ -35,7 +35,7 @@ from warren.base.errors import Refused, WarrenError
 from warren.base.ids import UINT64_MAX, Epoch
 from warren.durability.log_file import FileEnd
 from warren.log.file_record import FILE_HEADER_BYTES, FileKind, FileRecord, FileState, Voided
-from warren.records.block import FileIdentity, Header, look
+from warren.records.block import FileIdentity, Header, check_block
 from warren.records.entries import read_entries
 from warren.records.format import BLOCK_BYTES_MAX, FORMAT_VERSION, HEADER, MAGIC, BlockKind, BlockVerdict, crc32
 from warren.records.walk import next_good
@@ -298,7 +298,7 @@ class ScanWalk:
         """Good blocks from `start` on, up to `stop` or to the durable epoch's end; where they end."""
         at = start
         while at < stop:
-            found = look(self._view, at, self._record.identity)
+            found = check_block(self._view, at, self._record.identity)
             if isinstance(found, BlockVerdict) or found.epoch > durable:
                 break
             self._add(found)

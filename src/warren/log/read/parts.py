@@ -30,7 +30,7 @@ from warren.files.protocol import Files, join
 from warren.log.file_record import FileKind, FileRecord, FileState, Voided
 from warren.log.log_files import open_by_name
 from warren.log.read.blocks import WITH_ENTRIES, FileScan, Problem, ScanVerdict, ScanWalk, peek, trusted
-from warren.records.block import FileIdentity, Header, look, require_known_format
+from warren.records.block import FileIdentity, Header, check_block, require_known_format
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries
 from warren.records.format import FORMAT_VERSION, BlockKind, BlockVerdict, crc32
@@ -113,7 +113,7 @@ def _settled_end(view: memoryview, whole: FilePart) -> FileEnd | None:
 
 def _nothing_durable_at(view: memoryview, whole: FilePart, end: int) -> bool:
     """Is what stands behind the witnessed end a writer's work, or nothing? An older witness may have said less."""
-    found = look(view, end, whole.record.identity)
+    found = check_block(view, end, whole.record.identity)
     if isinstance(found, Header):
         return found.epoch > whole.durable
     return found is BlockVerdict.EMPTY and extent(view, end) == end
@@ -154,7 +154,9 @@ class _Cutting:
 
     def _check(self, neighbour: Header | None) -> None:
         """A block just outside the wanted epochs must be good: else its header may lie about its epoch or its size."""
-        if neighbour is not None and not isinstance(look(self._view, neighbour.offset, self._end.identity), Header):
+        if neighbour is not None and not isinstance(
+            check_block(self._view, neighbour.offset, self._end.identity), Header
+        ):
             raise _Lost
 
     def headers(self, border: Border) -> Iterator[Header]:
@@ -168,7 +170,7 @@ class _Cutting:
 
     def _is_plausible(self, header: Header, at: int, epoch: Epoch) -> bool:
         identity = self._end.identity
-        if header.format > FORMAT_VERSION and isinstance(look(self._view, at, identity), Header):
+        if header.format > FORMAT_VERSION and isinstance(check_block(self._view, at, identity), Header):
             require_known_format(header, self._path)
         is_ours = header.offset == at and (header.timeline, header.incarnation) == identity
         is_ordered = header.epoch >= epoch or header.kind == BlockKind.FILE_HEADER

@@ -50,7 +50,7 @@ from warren.log.read.read_only import ReadOnlyLog, open_for_reading
 from warren.log.retention import check_not_gone
 from warren.log.settings import KV_STREAM, EntryKind
 from warren.log.writer import EntryRows, numbers
-from warren.records.block import Header, look
+from warren.records.block import Header, check_block
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind, BlockVerdict
@@ -230,7 +230,7 @@ class LogTail:
                     found.append((record, view, at))
                 at = header.end
         for record, view, at in found[:: len(found) // blocks + 1]:
-            block = look(view, at, record.identity)
+            block = check_block(view, at, record.identity)
             if isinstance(block, Header):  # whoever reads everything says what is wrong with it
                 yield block_of(record.channel, record.number, view, block, self.referring)
 
@@ -285,7 +285,7 @@ class LogTail:
                 if (hopped := self._hop(record, view, at, up_to, end if is_active else stop)) is not None:
                     at = hopped
                     continue
-                header = look(view, at, record.identity)
+                header = check_block(view, at, record.identity)
                 if isinstance(header, BlockVerdict):
                     if not is_active or at < end:
                         raise Damage(f"the log is damaged: {header.value}", path, at)
