@@ -115,7 +115,7 @@ def test_a_port_that_is_taken_is_refused_and_the_directory_let_go_of(tmp_path: P
         told = refused(tmp_path / "data", "--port", str(port)).stderr
         assert f"somebody listens at 127.0.0.1:{port} already" in told
         told = refused(tmp_path / "data", "--management-port", str(port)).stderr
-        assert f"somebody listens at 127.0.0.1:{port} already" in told
+        assert f"127.0.0.1:{port} is already in use" in told
     with BrokerProcess(tmp_path / "data"):
         pass
 

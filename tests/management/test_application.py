@@ -24,25 +24,25 @@ HELD = threading.Event()
 LET_GO = threading.Event()
 
 
-def _echo(asked: HttpRequest) -> Any:
-    return {"body": asked.body, "names": asked.names, "query": asked.query, "user": asked.user.name}
+def _echo(request: HttpRequest) -> Any:
+    return {"body": request.body, "names": request.names, "query": request.query, "user": request.user.name}
 
 
-def _hold(asked: HttpRequest) -> Any:
+def _hold(request: HttpRequest) -> Any:
     HELD.set()
     return {"was_let_go": LET_GO.wait(5)}
 
 
-def _fail(asked: HttpRequest) -> Any:
+def _fail(request: HttpRequest) -> Any:
     raise ValueError("a password nobody should read")
 
 
-def _refuse(asked: HttpRequest) -> Any:
+def _refuse(request: HttpRequest) -> Any:
     raise Refused("not today")
 
 
-def _purge(asked: HttpRequest) -> Any:
-    authorize(access_of(asked.running, asked.user, asked.vhost), Operation.QUEUE_PURGE, {NameRole.QUEUE: "q"})
+def _purge(request: HttpRequest) -> Any:
+    authorize(access_of(request.broker, request.user, request.vhost), Operation.QUEUE_PURGE, {NameRole.QUEUE: "q"})
     return {}
 
 
@@ -95,10 +95,10 @@ def test_json_that_is_nested_too_deeply_never_reaches_the_parser(stage: Manageme
 
 
 def test_a_body_that_says_it_is_too_long_is_refused_unread(stage: ManagementStage) -> None:
-    asked = head("PUT", "/api/echo", "Content-Length: 10001")
-    assert b"413" in raw(stage, asked).split(b"\r\n")[0]
-    asked = head("PUT", "/api/echo", f"Content-Length: {'9' * 4000}")
-    assert raw(stage, asked).split(b"\r\n")[0].split()[1] in (b"400", b"413")
+    request = head("PUT", "/api/echo", "Content-Length: 10001")
+    assert b"413" in raw(stage, request).split(b"\r\n")[0]
+    request = head("PUT", "/api/echo", f"Content-Length: {'9' * 4000}")
+    assert raw(stage, request).split(b"\r\n")[0].split()[1] in (b"400", b"413")
 
 
 def test_a_body_is_counted_while_it_comes(stage: ManagementStage) -> None:
@@ -215,8 +215,8 @@ def test_every_answer_has_headers_that_protect_a_browser(stage: ManagementStage)
 
 
 def test_pages_of_other_origins_may_read_nothing(stage: ManagementStage) -> None:
-    asked = {"origin": "https://elsewhere.example", "access-control-request-method": "GET"}
-    with stage.client(**asked) as client:
+    request = {"origin": "https://elsewhere.example", "access-control-request-method": "GET"}
+    with stage.client(**request) as client:
         answers = [client.get("/api/echo"), client.options("/api/echo")]
     assert not [name for each in answers for name in each.headers if name.startswith("access-control")]
 

@@ -22,12 +22,12 @@ SETTINGS = ManagementSettings(header_seconds=0.5, reader_seconds=0.5, stop_secon
 LONG = "x" * (32 << 20)  # more than the system keeps for a client
 
 
-def _long(asked: HttpRequest) -> Any:
+def _long(request: HttpRequest) -> Any:
     return LONG
 
 
-def _short(asked: HttpRequest) -> Any:
-    return dict(asked.names)
+def _short(request: HttpRequest) -> Any:
+    return dict(request.names)
 
 
 ROUTES = (

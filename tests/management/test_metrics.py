@@ -54,7 +54,7 @@ def test_everything_that_dashboards_read_is_there(stage: ManagementStage) -> Non
 def test_every_count_of_the_broker_is_told(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         for number, field in enumerate(fields(MessageCounters)):
-            setattr(stage.running.counts, field.name, 1000 + number)
+            setattr(stage.broker.counts, field.name, 1000 + number)
         told = set(values(stage.metrics()).values())
         missing = {field.name for number, field in enumerate(fields(MessageCounters)) if 1000 + number not in told}
     assert not missing

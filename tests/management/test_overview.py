@@ -10,7 +10,7 @@ from tests.management.stage import NODE, ManagementStage
 
 def test_the_overview_adds_up_what_the_user_sees(stage: ManagementStage) -> None:
     stage.queue("hidden", "other", b"x", b"y")
-    stage.running.counts.received = 7
+    stage.broker.counts.received = 7
     everything = stage.get("/api/overview").json()
     assert everything["queue_totals"] == {"messages": 3, "messages_ready": 3, "messages_unacknowledged": 0}
     assert everything["object_totals"] == {
@@ -27,23 +27,23 @@ def test_the_overview_adds_up_what_the_user_sees(stage: ManagementStage) -> None
 
 
 def test_a_product_and_version_that_clients_ask_for_can_be_told(stage: ManagementStage) -> None:
-    own = stage.running.settings
+    own = stage.broker.settings
     assert stage.get("/api/overview?columns=product_name,rabbitmq_version").json() == {
         "product_name": "Warren",
         "rabbitmq_version": "3.10.8",
     }
-    stage.running.settings = replace(own, product="RabbitMQ", product_version="3.13.7")
+    stage.broker.settings = replace(own, product="RabbitMQ", product_version="3.13.7")
     try:
         told = stage.get("/api/overview?columns=product_name,rabbitmq_version,management_version").json()
         assert told == {"product_name": "RabbitMQ", "rabbitmq_version": "3.13.7", "management_version": "0.1"}
         assert stage.get("/api/version").json() == "3.13.7"
         assert 'rabbitmq_version="3.13.7"' in stage.metrics()
     finally:
-        stage.running.settings = own
+        stage.broker.settings = own
 
 
 def test_only_who_may_look_at_the_server_learns_where_it_listens(stage: ManagementStage) -> None:
-    stage.running.problems = ["a file is damaged"]
+    stage.broker.problems = ["a file is damaged"]
     told = stage.get("/api/overview", user="monitoring-out").json()
     assert {each["protocol"] for each in told["listeners"]} == {"amqp", "http", "http/prometheus"}
     assert (told["problems"], told["node"]) == (["a file is damaged"], NODE)
