@@ -15,7 +15,7 @@ from warren.amqp import kernels, types
 from warren.amqp.content import Properties, read_properties, write_properties
 from warren.amqp.errors import PeerError
 
-PURE = uncompiled("property_walk")
+PURE = uncompiled("kernels")
 BOTH = pytest.mark.parametrize("walk", [kernels, PURE], ids=["as built", "pure"])
 
 
