@@ -18,15 +18,15 @@ from warren.queues.backing_queue import Fetched
 
 @contextmanager
 def statements() -> Iterator[list[str]]:
-    """What is asked of SQL meanwhile, by anybody."""
-    heard: list[str] = []
+    """The SQL statements executed meanwhile."""
+    seen: list[str] = []
 
     def hear(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
-        heard.append(statement)
+        seen.append(statement)
 
     event.listen(Engine, "before_cursor_execute", hear)
     try:
-        yield heard
+        yield seen
     finally:
         event.remove(Engine, "before_cursor_execute", hear)
 
@@ -40,14 +40,14 @@ def test_messages_are_ready_and_unacknowledged_together(tmp_path: Path) -> None:
         handle = stage.queue("orders", "/", b"a", b"bc", b"def")
         open_vhost = stage.vhosts.find("/")
         assert open_vhost.queue_api.get(handle, 1) is not None
-        told = request(stage)["orders"]
-        assert (told["messages"], told["messages_ready"], told["messages_unacknowledged"]) == (3, 2, 1)
-        assert (told["message_bytes_ready"], told["state"], told["consumers"]) == (5, "running", 0)
-        assert told["memory"] > 0
+        item = request(stage)["orders"]
+        assert (item["messages"], item["messages_ready"], item["messages_unacknowledged"]) == (3, 2, 1)
+        assert (item["message_bytes_ready"], item["state"], item["consumers"]) == (5, "running", 0)
+        assert item["memory"] > 0
         parts = ("", "_ready", "_unacknowledged", "_ram", "_persistent", "_paged_out")
-        assert [told[f"message_bytes{part}"] for part in parts] == [6, 5, 1, 6, 6, 0]
+        assert [item[f"message_bytes{part}"] for part in parts] == [6, 5, 1, 6, 6, 0]
         counts = ("_ram", "_ready_ram", "_unacknowledged_ram", "_persistent", "_paged_out")
-        assert [told[f"messages{count}"] for count in counts] == [3, 2, 1, 3, 0]
+        assert [item[f"messages{count}"] for count in counts] == [3, 2, 1, 3, 0]
         samples = stage.metrics()
         for name, value in [("bytes", 6), ("unacked_bytes", 1), ("persistent_bytes", 6), ("ram_bytes", 6)]:
             assert f"rabbitmq_queue_messages_{name} {value}.0" in samples
@@ -84,15 +84,15 @@ def test_consumers_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_list_of_many_queues_asks_sql_no_more_than_one_of_few(tmp_path: Path) -> None:
-    """Lists stay fast with thousands of queues: nothing is asked for each."""
+    """Lists stay fast with thousands of queues: there is no statement per queue."""
     with ManagementStage(tmp_path / "data") as stage:
         counted = []
         for count in (3, 60):
             for number in range(count):
                 stage.queue(f"queue-{number}")
-            with statements() as heard:
+            with statements() as seen:
                 assert len(stage.get("/api/queues").json()) == count
-            counted.append(len(heard))
+            counted.append(len(seen))
         assert counted[0] == counted[1]
         with statements() as again:
             stage.get("/api/queues")
@@ -110,7 +110,7 @@ def test_a_queue_that_is_declared_or_deleted_is_seen_at_once(tmp_path: Path) -> 
         assert stage.get("/api/queues/%2F/first").status_code == 404
 
 
-def test_a_look_starts_no_queue_and_tells_what_is_in_it(tmp_path: Path) -> None:
+def test_reading_facts_starts_no_queue_and_counts_its_messages(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         stage.queue("plain", "/", b"a", b"bc")
         ranked = stage.queue("ranked", "/", b"a", max_priority=3)
@@ -119,15 +119,15 @@ def test_a_look_starts_no_queue_and_tells_what_is_in_it(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         open_vhost = stage.vhosts.find("/")
         for _ in range(2):
-            told = {name: (each["messages"], each["message_bytes_ready"]) for name, each in request(stage).items()}
-            assert told == {"plain": (2, 3), "ranked": (2, 4), "empty": (0, 0)}
+            item = {name: (each["messages"], each["message_bytes_ready"]) for name, each in request(stage).items()}
+            assert item == {"plain": (2, 3), "ranked": (2, 4), "empty": (0, 0)}
             resting = request(stage)["ranked"]
             parts = ("", "_unacknowledged", "_ram", "_persistent", "_paged_out")
             assert [resting[f"message_bytes{part}"] for part in parts] == [4, 0, 0, 4, 4]
         assert open_vhost.queues.started() == {}
         assert open_vhost.queue_api.get(open_vhost.queues.find("plain"), 1) is not None
-        told_now = request(stage)["plain"]
-        assert (told_now["messages_ready"], told_now["messages_unacknowledged"]) == (1, 1)
+        item_now = request(stage)["plain"]
+        assert (item_now["messages_ready"], item_now["messages_unacknowledged"]) == (1, 1)
 
 
 def test_a_queue_that_is_down_says_so(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_queue_that_is_down_says_so(tmp_path: Path) -> None:
         assert request(stage)["broken"]["state"] == "down"
 
 
-def test_a_queue_that_is_being_deleted_is_not_told_any_more(tmp_path: Path) -> None:
+def test_a_queue_that_is_being_deleted_is_not_listed_any_more(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         handle = stage.queue("going")
         with handle.lock:

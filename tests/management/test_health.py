@@ -1,4 +1,4 @@
-"""Health checks: what probes ask."""
+"""Health checks, as probes use them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warren.management.broker_facts import Alarm
 CHECKS = "/api/health/checks"
 
 
-def test_alarms_are_told_with_a_status_that_a_probe_understands(tmp_path: Path) -> None:
+def test_alarms_are_reported_with_a_status_that_a_probe_understands(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         assert stage.get(f"{CHECKS}/alarms").json() == {"status": "ok"}
         stage.broker.alarms = (Alarm.DISK,)
@@ -32,7 +32,7 @@ def test_a_server_that_is_being_stopped_is_not_in_service(tmp_path: Path) -> Non
             assert stage.get(f"{CHECKS}/{check}", user=None).status_code == 503
 
 
-def test_a_vhost_that_is_not_served_is_told(tmp_path: Path) -> None:
+def test_a_vhost_that_is_not_served_is_reported(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         stage.catalog.change(lambda change: vhosts.declare(change, "forgotten"))
         response = stage.get(f"{CHECKS}/virtual-hosts")

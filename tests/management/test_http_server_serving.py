@@ -17,14 +17,14 @@ from warren.management.http_server import start
 from warren.management.requests import AccessRule, HttpRequest, HttpRoute, ManagementSettings
 
 
-def test_whoever_can_open_the_socket_is_an_administrator(stage: ManagementStage) -> None:
+def test_every_client_of_the_socket_is_an_administrator(stage: ManagementStage) -> None:
     with stage.local() as client:
         assert client.get("/api/whoami").json() == {"name": "local socket", "tags": ["administrator"]}
         assert client.get("/api/queues/other").status_code == 200
         assert client.get("/api/nodes").status_code == 200
 
 
-def test_nobody_else_can_open_the_socket(stage: ManagementStage) -> None:
+def test_only_its_owner_can_open_the_socket(stage: ManagementStage) -> None:
     found = os.stat(stage.socket_path)
     assert stat.S_ISSOCK(found.st_mode)
     assert stat.S_IMODE(found.st_mode) == 0o600
@@ -77,10 +77,10 @@ def test_an_address_of_the_newer_kind_is_served_too(stage: ManagementStage) -> N
 
 
 def test_a_request_under_way_is_answered_before_the_server_stops(tmp_path: Path) -> None:
-    held, release = threading.Event(), threading.Event()
+    reached, release = threading.Event(), threading.Event()
 
     def hold(request: HttpRequest) -> object:
-        held.set()
+        reached.set()
         release.wait(30)
         return {"answered": True}
 
@@ -90,7 +90,7 @@ def test_a_request_under_way_is_answered_before_the_server_stops(tmp_path: Path)
     ) as stage:
         asking = threading.Thread(target=lambda: answers.append(stage.get("/hold")))
         asking.start()
-        assert held.wait(10)
+        assert reached.wait(10)
         threading.Timer(0.2, release.set).start()
         stage.run(stage.serving.stop())
         asking.join()

@@ -73,9 +73,11 @@ def _numbers(items: list[int]) -> NumberColumn:
     return NumberColumn.of_array(np.array(items, dtype=np.uint64))
 
 
-def placed(made: BlockDraft, offset: int = 0, epoch: int = 9, first: int = 0, identity: FileIdentity = OURS) -> bytes:
-    header, _ = made.place(identity, offset, Epoch(epoch), first)
-    return header + b"".join(made.pieces)
+def placed(
+    drafted: BlockDraft, offset: int = 0, epoch: int = 9, first: int = 0, identity: FileIdentity = OURS
+) -> bytes:
+    header, _ = drafted.place(identity, offset, Epoch(epoch), first)
+    return header + b"".join(drafted.pieces)
 
 
 def plain_block(body: bytes = b"body", offset: int = 0, epoch: int = 9, identity: FileIdentity = OURS) -> bytes:

@@ -30,9 +30,9 @@ def test_a_walk_finds_every_block_in_order() -> None:
 def test_the_running_checksum_runs_over_the_checksums_of_the_blocks() -> None:
     found = walked(WHOLE)
     running = 0
-    for header, told in zip(found.headers, found.runnings, strict=True):
+    for header, reported in zip(found.headers, found.runnings, strict=True):
         running = crc32(header.checksum.to_bytes(4, "little"), running)
-        assert told == running
+        assert reported == running
     assert found.running == running
     assert walked(b"").running == 0
 
@@ -83,7 +83,7 @@ def test_a_good_block_is_found_however_far_behind_it_stands(gap: int) -> None:
 
 
 def test_a_block_inside_a_value_is_not_found() -> None:
-    """Somebody keeps a copy of a log in the log: the copy names another place than it stands at."""
+    """A value of the log is a copy of a log: its blocks have another offset in their headers."""
     raw = bytearray(entries_block([Row(key=b"backup", value=WHOLE)]))
     assert raw.find(WHOLE) > 0
     raw[0] ^= 1
